@@ -1,0 +1,39 @@
+"""feducb: private federated decision-making that people can run.
+
+>>> import feducb
+>>> result = feducb.simulate(agents=10, dim=5, horizon=1000, epsilon=1.0, delta=1e-6)  # doctest: +SKIP
+>>> result.mean, result.privacy["epsilon"]  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from feducb.config import Budget, Problem
+from feducb.environments.base import Contexts, Environment, OwnEnvironment
+from feducb.environments.synthetic import FixedArms, PaperEnvironment
+from feducb.errors import ConfigurationError, FeducbError, PrivacyError
+from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometric, Periodic
+from feducb.simulation.results import SimulationResult
+from feducb.simulation.runner import simulate
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Budget",
+    "ConfigurationError",
+    "Contexts",
+    "Determinant",
+    "Environment",
+    "EveryRound",
+    "Explicit",
+    "FeducbError",
+    "FixedArms",
+    "Geometric",
+    "OwnEnvironment",
+    "PaperEnvironment",
+    "Periodic",
+    "PrivacyError",
+    "Problem",
+    "SimulationResult",
+    "__version__",
+    "simulate",
+]

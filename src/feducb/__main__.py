@@ -1,0 +1,5 @@
+"""`python -m feducb`."""
+
+from feducb.cli import main
+
+main()

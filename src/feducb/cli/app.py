@@ -1,0 +1,69 @@
+"""`feducb`: commands, and how errors end (status 2 and one sentence)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import click
+import typer
+
+from feducb import __version__
+from feducb.cli.demo import demo
+from feducb.cli.simulate import simulate
+from feducb.errors import FeducbError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="feducb",
+    help="Private federated decision-making: agents learn together without showing each other a visitor.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(simulate)
+app.command()(demo)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"feducb {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; bad input ends with status 2 and one sentence on standard error."""
+    command = typer.main.get_command(app)
+    try:
+        status = command.main(
+            args=None if arguments is None else list(arguments), prog_name="feducb", standalone_mode=False
+        )
+    except click.exceptions.NoArgsIsHelpError as help_page:
+        typer.echo(help_page.format_message())
+        status = 0
+    except click.ClickException as error:
+        status = _complain(error.format_message())
+    except FeducbError as error:
+        status = _complain(str(error))
+    except OSError as error:
+        status = _complain(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except (click.Abort, KeyboardInterrupt):
+        status = _complain("stopped", status=130)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _complain(sentence: str, *, status: int = 2) -> int:
+    typer.echo(f"feducb: {' '.join(sentence.split())}", err=True)
+    return status

@@ -1,0 +1,95 @@
+"""What commands print and write: progress, tables, warnings, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from feducb.errors import ConfigurationError
+from feducb.simulation.results import SimulationResult
+
+__all__ = ["errors_to", "regret_text", "require_writable", "result_table", "steps_progress", "warnings_for"]
+
+errors_to = Console(stderr=True)
+
+
+def require_writable(setting: str, path: Path | None) -> None:
+    """Refuse a file that cannot be written before hours are spent on what goes into it."""
+    if path is None or str(path) == "-":
+        return
+    if path.is_dir() or not path.parent.is_dir():
+        raise ConfigurationError(setting, str(path), "a file in a folder that exists")
+
+
+@contextmanager
+def steps_progress(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error that counts agent-steps."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors_to, transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def regret_text(result: SimulationResult) -> str:
+    """Mean ± standard error."""
+    error = "" if result.stderr is None else f" ± {result.stderr:,.2f}"
+    return f"{result.mean:,.2f}{error}"
+
+
+def result_table(result: SimulationResult) -> Table:
+    """The result in a few rows."""
+    config, privacy = result.config, result.privacy
+    table = Table(title=result.label, title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("per-agent regret", regret_text(result))
+    table.add_row(
+        "setting",
+        f"{config['agents']} agents, d = {config['dim']}, K = {config['arms']}, "
+        f"T = {config['horizon']:,}, {config['runs']} runs, seed {config['seed']}",
+    )
+    table.add_row(
+        "communication",
+        f"{result.releases:g} releases, {result.messages:,.0f} messages, {result.bytes:,.0f} bytes a run",
+    )
+    if privacy["epsilon"] is None:
+        table.add_row("privacy", "none")
+    else:
+        table.add_row(
+            "privacy",
+            f"(ε, δ) = ({privacy['epsilon']:g}, {privacy['delta']:g}), "
+            f"μ = {privacy['mu']:.4g}, mechanism {privacy['mechanism']}",
+        )
+        table.add_row("  against", privacy["adversary"])
+        table.add_row("  trusting", privacy["trust"])
+    if result.theory:
+        theory = result.theory
+        table.add_row(
+            "paper's theory",
+            f"at most {theory['sync_bound']:.1f} syncs (measured {theory['syncs']:g}), group regret at most "
+            f"{theory['regret_bound_theorem_1']:.3g} (measured {theory['group_regret']:.3g})",
+        )
+    table.add_row(
+        "time", f"{result.seconds:.1f} s, {result.agent_steps_per_second:,.0f} agent-steps a second"
+    )
+    return table
+
+
+def warnings_for(result: SimulationResult) -> list[str]:
+    """What a careful reader must know before believing the result."""
+    found = []
+    config, privacy = result.config, result.privacy
+    if config["mode"] == "paper" and config["baseline"] is None:
+        found.append("paper mode is NOT private against an interactive adversary; it is here to compare with")
+    if config["exploration"] != 1.0:
+        proven = "wider than" if config["exploration"] > 1.0 else "NOT covered by"
+        found.append(f"exploration {config['exploration']:g}: the bonus is {proven} the proven bound")
+    delta = privacy["delta"]
+    if delta is not None and delta >= 0.001:
+        found.append(f"delta {delta:g} allows one record in {1 / delta:.0f} to be published in clear")
+    return found

@@ -1,0 +1,143 @@
+"""`feducb simulate`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Console
+
+from feducb.cli.output import errors_to, require_writable, result_table, steps_progress, warnings_for
+from feducb.config import Budget, Mode
+from feducb.errors import ConfigurationError
+from feducb.simulation import runner
+from feducb.simulation.plan import Baseline
+
+__all__ = ["read_budgets", "simulate"]
+
+
+def simulate(
+    agents: Annotated[int, typer.Option(help="M, agents in the federation.")] = 10,
+    dim: Annotated[int, typer.Option(help="d, length of an action vector.")] = 10,
+    arms: Annotated[
+        int | None, typer.Option(help="K, candidates a visitor. [default: d²]", show_default=False)
+    ] = None,
+    horizon: Annotated[int, typer.Option(help="T, rounds.")] = 10_000,
+    runs: Annotated[int, typer.Option(help="Independent repetitions.")] = 5,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    mode: Annotated[
+        str, typer.Option(help="calibrated (private, proven) or paper (printed constants, to compare).")
+    ] = "calibrated",
+    epsilon: Annotated[
+        float | None, typer.Option(help="ε of every agent. [default: 1]", show_default=False)
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="δ of every agent. [default: 1e-6]", show_default=False)
+    ] = None,
+    budgets: Annotated[
+        Path | None,
+        typer.Option(help="Per-agent budgets: CSV with columns epsilon,delta or a JSON list of objects."),
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="α, chance that the confidence bound fails.")] = 0.1,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            help="geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or "
+            "determinant[:D] (paper mode only). [default: geometric; determinant in paper mode]",
+            show_default=False,
+        ),
+    ] = None,
+    releases: Annotated[
+        int | None,
+        typer.Option(
+            help="Releases of a geometric or periodic schedule. [default: 64, or as many as fit]",
+            show_default=False,
+        ),
+    ] = None,
+    first_release: Annotated[int, typer.Option(help="First round of a geometric schedule.")] = 8,
+    gap: Annotated[
+        float, typer.Option(help="Distance between the reward bands of the best and the other arms.")
+    ] = 0.1,
+    exploration: Annotated[float, typer.Option(help="Scales the bonus; 1 is the proven bound.")] = 1.0,
+    mechanism: Annotated[
+        str, typer.Option(help="How noise is spread over releases: auto, toeplitz or tree.")
+    ] = "auto",
+    threads: Annotated[
+        int | None, typer.Option(help="Worker threads. [default: all processors]", show_default=False)
+    ] = None,
+    no_privacy: Annotated[bool, typer.Option("--no-privacy", help="Baseline: raw sums are shared.")] = False,
+    alone: Annotated[bool, typer.Option("--alone", help="Baseline: each agent learns by itself.")] = False,
+    uniform: Annotated[bool, typer.Option("--uniform", help="Baseline: actions drawn at random.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the result as JSON; - for standard output.")
+    ] = None,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", help="Write the regret curve (PNG, SVG, PDF).")
+    ] = None,
+) -> None:
+    """Simulate a federation on one machine and report regret, communication and privacy."""
+    require_writable("--json", json_file)
+    require_writable("--plot", plot_file)
+    if budgets is not None and (epsilon is not None or delta is not None):
+        raise ConfigurationError("--budgets", str(budgets), "no --epsilon or --delta beside it")
+    settings: dict[str, Any] = {}
+    if budgets is not None:
+        settings["budgets"] = read_budgets(budgets)
+    with steps_progress("simulating") as progress:
+        result = runner.simulate(
+            agents=agents,
+            dim=dim,
+            arms=arms,
+            horizon=horizon,
+            runs=runs,
+            seed=seed,
+            mode=cast(Mode, mode),
+            baseline=_baseline(no_privacy=no_privacy, alone=alone, uniform=uniform),
+            epsilon=1.0 if epsilon is None else epsilon,
+            delta=1e-6 if delta is None else delta,
+            alpha=alpha,
+            schedule=schedule,
+            releases=releases,
+            first_release=first_release,
+            gap=gap,
+            exploration=exploration,
+            mechanism=mechanism,
+            threads=threads,
+            progress=progress,
+            **settings,
+        )
+    to_standard_output = json_file is not None and str(json_file) == "-"
+    (errors_to if to_standard_output else Console()).print(result_table(result))
+    for warning in warnings_for(result):
+        errors_to.print(f"note: {warning}", style="yellow", highlight=False)
+    if to_standard_output:
+        typer.echo(result.to_json(), nl=False)
+    elif json_file is not None:
+        result.to_json(json_file)
+    if plot_file is not None:
+        result.plot(plot_file)
+
+
+def _baseline(*, no_privacy: bool, alone: bool, uniform: bool) -> Baseline | None:
+    asked = {"--no-privacy": no_privacy, "--alone": alone, "--uniform": uniform}
+    given = [flag for flag, on in asked.items() if on]
+    if len(given) > 1:
+        raise ConfigurationError("baseline", " ".join(given), "at most one of " + ", ".join(asked))
+    return cast(Baseline, given[0].removeprefix("--")) if given else None
+
+
+def read_budgets(path: Path) -> list[Budget]:
+    """Read one (epsilon, delta) an agent from CSV (with a header) or from a JSON list."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        rows = json.loads(text) if text.lstrip().startswith("[") else list(csv.DictReader(text.splitlines()))
+        return [Budget(epsilon=float(row["epsilon"]), delta=float(row["delta"])) for row in rows]
+    except ConfigurationError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            "--budgets", str(path), f"CSV with the columns epsilon,delta or a JSON list of objects ({error})"
+        ) from None

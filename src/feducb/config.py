@@ -1,0 +1,96 @@
+"""Settings: frozen, validated once, when they are made.
+
+Names are words here and symbols in the mathematics; docs/notation.md maps one to the other.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from feducb.errors import ConfigurationError
+
+__all__ = ["Budget", "Mode", "Problem", "require_finite", "require_integer", "require_probability"]
+
+Mode = Literal["calibrated", "paper"]
+
+
+def require_integer(setting: str, value: object, *, at_least: int) -> int:
+    """Return ``value`` if it is a whole number of at least ``at_least``, else raise."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise ConfigurationError(setting, value, f"a whole number of at least {at_least}")
+    return value
+
+
+def require_finite(
+    setting: str, value: float, *, above: float | None = None, at_least: float | None = None
+) -> float:
+    """Return ``value`` as a float if it is finite and in range, else raise."""
+    expected = "a finite number"
+    if above is not None:
+        expected += f" above {above:g}"
+    if at_least is not None:
+        expected += f" of at least {at_least:g}"
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(setting, value, expected) from None
+    in_range = (above is None or number > above) and (at_least is None or number >= at_least)
+    if not (math.isfinite(number) and in_range):
+        raise ConfigurationError(setting, value, expected)
+    return number
+
+
+def require_probability(setting: str, value: float) -> float:
+    """Return ``value`` as a float if it lies strictly between 0 and 1, else raise."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0.0 < number < 1.0:
+        raise ConfigurationError(setting, value, "a number strictly between 0 and 1")
+    return number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """What is known in public about the linear bandit.
+
+    Attributes:
+        dim: length d of an action vector.
+        action_bound: L, every action has ``‖x‖ ≤ L``.
+        reward_bound: B, every reward has ``|y| ≤ B``.
+        parameter_bound: S, the unknown parameter has ``‖θ*‖ ≤ S``.
+        noise_scale: σ, rewards are σ-sub-Gaussian around ``⟨x, θ*⟩`` (½ for rewards in [0, 1]).
+    """
+
+    dim: int
+    action_bound: float = 1.0
+    reward_bound: float = 1.0
+    parameter_bound: float = 1.0
+    noise_scale: float = 0.5
+
+    def __post_init__(self) -> None:
+        require_integer("dim", self.dim, at_least=1)
+        require_finite("action_bound", self.action_bound, above=0)
+        require_finite("reward_bound", self.reward_bound, above=0)
+        require_finite("parameter_bound", self.parameter_bound, above=0)
+        require_finite("noise_scale", self.noise_scale, above=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """One agent's privacy budget: everything that ever leaves it is (epsilon, delta)-private.
+
+    Attributes:
+        epsilon: ε > 0.
+        delta: 0 < δ < 1; one record in 1/δ may be published in clear, so keep it far below 1/records.
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        require_finite("epsilon", self.epsilon, above=0)
+        require_probability("delta", self.delta)

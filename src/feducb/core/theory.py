@@ -1,0 +1,151 @@
+"""What the paper's theorems promise, as numbers.
+
+Everything here depends on privacy through ρ_min and ρ_max alone. The bounds are evaluated as the proofs
+print them; docs/differences.md says which of their steps do not hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from scipy.optimize import minimize_scalar
+
+from feducb.config import Problem
+
+__all__ = [
+    "default_threshold",
+    "information_gain",
+    "regret_bound_centralised",
+    "regret_bound_centralised_printed",
+    "regret_bound_decentralised",
+    "sync_bound",
+    "uniform_radius",
+]
+
+
+def information_gain(problem: Problem, horizon: float, *, rho_min: float, rho_max: float) -> float:
+    """log(ρ_max/ρ_min + T L²/(d ρ_min)), which every bound is made of."""
+    ratio = rho_max / rho_min
+    growth = horizon * problem.action_bound**2 / (problem.dim * rho_min)
+    return math.log(ratio + growth)
+
+
+def default_threshold(problem: Problem, horizon: int, *, rho_min: float, rho_max: float) -> float:
+    """Theorem 1's D = 2 T d / (log(ρ_max/ρ_min + T L²/(d ρ_min)) + 1)."""
+    gain = information_gain(problem, horizon, rho_min=rho_min, rho_max=rho_max)
+    return 2.0 * horizon * problem.dim / (gain + 1.0)
+
+
+def sync_bound(problem: Problem, horizon: int, *, threshold: float, rho_min: float, rho_max: float) -> float:
+    """Proposition 1: at most 2 √((dT/D) log(…)) + 4 synchronisations."""
+    gain = information_gain(problem, horizon, rho_min=rho_min, rho_max=rho_max)
+    return 2.0 * math.sqrt(problem.dim * horizon / threshold * gain) + 4.0
+
+
+def uniform_radius(
+    problem: Problem,
+    horizon: int,
+    *,
+    alpha: float,
+    agents: int,
+    rho_min: float,
+    rho_max: float,
+    kappa: float,
+) -> float:
+    """β̄_T of Proposition 2's proof, which no β exceeds (printed log(2/α), no union over syncs)."""
+    gain = information_gain(problem, horizon, rho_min=rho_min, rho_max=rho_max)
+    rewards = problem.noise_scale * math.sqrt(2.0 * math.log(2.0 / alpha) + problem.dim * gain)
+    return rewards + agents * (problem.parameter_bound * math.sqrt(rho_max) + kappa)
+
+
+def _best_base(bound_at: Callable[[float], float]) -> float:
+    """Minimise a bound over the free base ν > 1 of its logarithms ("optimizing over ν")."""
+    found = minimize_scalar(
+        lambda log_excess: bound_at(1.0 + math.exp(log_excess)), bounds=(-12.0, 6.0), method="bounded"
+    )
+    return float(found.fun)
+
+
+def regret_bound_centralised(
+    problem: Problem,
+    horizon: int,
+    *,
+    agents: int,
+    threshold: float,
+    radius: float,
+    rho_min: float,
+    rho_max: float,
+) -> float:
+    """Group regret bound in the proof of Theorem 1, for any D, at the best ν.
+
+    2ν β̄ [ √(2 M T d log_ν(…)) + M √D (d log_ν(…) + 1) ].
+    """
+    gain = information_gain(problem, horizon, rho_min=rho_min, rho_max=rho_max)
+
+    def bound(base: float) -> float:
+        gain_in_base = gain / math.log(base)
+        synchronised = math.sqrt(2.0 * agents * horizon * problem.dim * gain_in_base)
+        between = agents * math.sqrt(threshold) * (problem.dim * gain_in_base + 1.0)
+        return 2.0 * base * radius * (synchronised + between)
+
+    return _best_base(bound)
+
+
+def regret_bound_centralised_printed(
+    problem: Problem,
+    horizon: int,
+    *,
+    agents: int,
+    radius: float,
+    rho_min: float,
+    rho_max: float,
+) -> float:
+    """The proof's last line, 4ν β̄ √(2 M T d (log_ν(…) + 1)), at the best ν.
+
+    It does not follow from the line before it (see `regret_bound_centralised`) when M > 1 or d > 1.
+    """
+    return regret_bound_decentralised(
+        problem, horizon, cliques=[agents], ttl=1, radius=radius, rho_min=rho_min, rho_max=rho_max
+    )
+
+
+def regret_bound_decentralised(
+    problem: Problem,
+    horizon: int,
+    *,
+    cliques: Sequence[int],
+    ttl: int,
+    radius: float,
+    rho_min: float,
+    rho_max: float,
+) -> float:
+    """Group regret bound of Theorem 2's proof, at the best ν.
+
+    The proof bounds each clique C and each of the γ sub-samples "in a manner identical to the centralized
+    case": Σ over C and γ of 4ν β̄ √(2 (|C| T/γ) d (log_ν(ρ_max/ρ_min + T L²/(γ d ρ_min)) + 1)).
+    One clique and γ = 1 give Theorem 1's last line.
+
+    Args:
+        problem: the public bounds.
+        horizon: T.
+        cliques: the sizes |C| of the clique cover.
+        ttl: γ.
+        radius: β̄_T.
+        rho_min: ρ_min.
+        rho_max: ρ_max.
+    """
+    gain = information_gain(problem, horizon / ttl, rho_min=rho_min, rho_max=rho_max)
+
+    def bound(base: float) -> float:
+        gain_in_base = gain / math.log(base)
+        return sum(
+            ttl
+            * 4.0
+            * base
+            * radius
+            * math.sqrt(2.0 * (size * horizon / ttl) * problem.dim * (gain_in_base + 1.0))
+            for size in cliques
+        )
+
+    return _best_base(bound)

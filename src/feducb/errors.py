@@ -1,0 +1,65 @@
+"""The exceptions feducb raises, as one tree.
+
+FeducbError
+├── ConfigurationError (ValueError)          a setting that cannot be: its name, value, what was expected
+│   └── PrivateScheduleError                 a schedule that reads private data, where none may
+└── PrivacyError
+    ├── ReleasesExhaustedError               release n + 1 of a budget for n
+    ├── RecordOutOfBoundsError (ValueError)  an action or reward beyond what the noise was made for
+    └── UnsealedReleaseError (TypeError)     a release that no privatizer built
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigurationError",
+    "FeducbError",
+    "PrivacyError",
+    "PrivateScheduleError",
+    "RecordOutOfBoundsError",
+    "ReleasesExhaustedError",
+    "UnsealedReleaseError",
+]
+
+
+class FeducbError(Exception):
+    """Everything feducb raises on purpose."""
+
+
+class ConfigurationError(FeducbError, ValueError):
+    """A setting that cannot be.
+
+    Attributes:
+        setting: the setting's name.
+        value: what was given.
+        expected: what would have been accepted, in words.
+    """
+
+    def __init__(self, setting: str, value: object, expected: str) -> None:
+        super().__init__(setting, value, expected)
+        self.setting = setting
+        self.value = value
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"{self.setting} is {self.value!r}, expected {self.expected}"
+
+
+class PrivateScheduleError(ConfigurationError):
+    """A schedule that reads private data was given where releases must be public."""
+
+
+class PrivacyError(FeducbError):
+    """Something that would have broken the privacy guarantee, and was not done."""
+
+
+class ReleasesExhaustedError(PrivacyError):
+    """The budget covers n releases and all of them have been made."""
+
+
+class RecordOutOfBoundsError(PrivacyError, ValueError):
+    """A record lies beyond the bounds that the noise was calibrated for."""
+
+
+class UnsealedReleaseError(PrivacyError, TypeError):
+    """Somebody other than the privatizer tried to build a release."""

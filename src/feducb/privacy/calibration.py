@@ -1,0 +1,53 @@
+"""From a budget (ε, δ) to noise, exactly.
+
+A release stream is Gaussian: its privacy is one number μ (Gaussian differential privacy, Dong, Roth & Su
+2022), and (ε, δ) ↔ μ is the exact curve of Balle & Wang 2018, taken from dp-accounting.
+"""
+
+from __future__ import annotations
+
+import math
+
+from feducb.config import Budget, Problem
+
+__all__ = ["noise_scale", "record_radius", "to_epsilon", "to_mu"]
+
+
+def to_mu(budget: Budget) -> float:
+    """The largest μ such that μ-GDP implies (ε, δ)-DP.
+
+    Guarantees:
+        A Gaussian mechanism of sensitivity μ and unit noise is (ε, δ)-private, and none with more is.
+    """
+    from dp_accounting import get_sigma_gaussian  # slow to import, and not needed to simulate without
+
+    return 1.0 / float(get_sigma_gaussian(budget.epsilon, budget.delta))
+
+
+def to_epsilon(mu: float, delta: float) -> float:
+    """The smallest ε such that μ-GDP implies (ε, δ)-DP."""
+    from dp_accounting import get_epsilon_gaussian
+
+    return float(get_epsilon_gaussian(1.0 / mu, delta))
+
+
+def record_radius(problem: Problem) -> float:
+    """R²: replacing one record moves the released matrix by at most √2 R² in Frobenius norm.
+
+    A record gives x xᵀ and y x, seen as a symmetric (d+1)×(d+1) matrix without its corner. For
+    ‖x‖, ‖x'‖ ≤ L, |y|, |y'| ≤ B the largest move is between (x, B) and (x', −B) at the angle with
+    cos = min(1, B²/L²): R² = L² + B² if B ≤ L, and 2LB if B ≥ L. Proof: docs/theory.md.
+    """
+    length, reward = problem.action_bound, problem.reward_bound
+    return length**2 + reward**2 if reward <= length else 2.0 * length * reward
+
+
+def noise_scale(problem: Problem, mu: float) -> float:
+    """√v = R²/μ, the standard deviation of one off-diagonal entry of the noise.
+
+    Guarantees:
+        (N̂ + N̂ᵀ)/√2 has variance v off the diagonal and 2v on it, so its density at Frobenius distance
+        √2 R² is that of a unit Gaussian at distance √2 R²/√(2v) = R²/√v = μ. With the columns of the
+        encoder at most 1 long, the whole stream is μ-GDP (see `mechanisms`).
+    """
+    return record_radius(problem) / mu if math.isfinite(mu) else 0.0

@@ -1,0 +1,156 @@
+"""The only door out of an agent: records in, noisy cumulative sums out (Alg. 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.config import Problem
+from feducb.core.statistics import Statistics, add, zeros
+from feducb.errors import (
+    ConfigurationError,
+    RecordOutOfBoundsError,
+    ReleasesExhaustedError,
+    UnsealedReleaseError,
+)
+from feducb.privacy.mechanisms import Mechanism, Memory
+from feducb.privacy.noise import NoiseSource, coordinate_count, to_matrices
+
+__all__ = ["Excess", "Privatizer", "PrivatizerState", "Release"]
+
+Array = NDArray[np.float64]
+Excess = Literal["clip", "refuse"]
+
+_SEAL = object()
+_ROUNDING = 1e-9  # a vector this much longer than its bound is a rounding error, and is clipped
+
+
+class Release:
+    """What leaves an agent: its cumulative sums under noise. Only a `Privatizer` can build one.
+
+    Attributes:
+        number: k, counted from 1. Release k replaces release k − 1.
+        gram: (..., d, d), G + H.
+        moment: (..., d), u + h.
+        variance: (...), the variance of one off-diagonal entry of H; public.
+        noised: whether there is noise in it at all; one without never becomes a message.
+    """
+
+    __slots__ = ("gram", "moment", "noised", "number", "variance")
+
+    def __init__(
+        self, *, number: int, gram: Array, moment: Array, variance: Array, noised: bool, seal: object
+    ) -> None:
+        if seal is not _SEAL:
+            raise UnsealedReleaseError("only a Privatizer builds a Release: raw sums must not leave an agent")
+        self.number = number
+        self.gram = gram
+        self.moment = moment
+        self.variance = variance
+        self.noised = noised
+
+
+@dataclass(frozen=True, slots=True)
+class PrivatizerState:
+    """What a privatizer carries from one release to the next. Private.
+
+    Attributes:
+        total: statistics of all records so far.
+        released: how many releases have been made.
+        memory: the mechanism's.
+    """
+
+    total: Statistics
+    released: int
+    memory: Memory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Privatizer:
+    """Alg. 2 for one agent, or for many with leading axes ``...``.
+
+    Guarantees:
+        With ``noise_scale`` = R²/μ (`calibration.noise_scale`) and records that enter once each, everything
+        it ever returns is μ-GDP together, also against whoever chooses the next action from earlier
+        releases. It holds whatever is recorded: bounds are enforced in here.
+
+    Attributes:
+        problem: the public bounds L and B.
+        mechanism: how noise is spread over the releases.
+        noise_scale: (...) or a number, √v of the fresh noise; 0 means no privacy (simulation only).
+        shift: (...) or a number, added to the diagonal of each Gram (``paper``: 2Λ).
+        excess: what to do with a record beyond the bounds: ``clip`` it, or ``refuse`` it with an error.
+    """
+
+    problem: Problem
+    mechanism: Mechanism
+    noise_scale: float | Array
+    shift: float | Array = 0.0
+    excess: Excess = "refuse"
+
+    def __post_init__(self) -> None:
+        if self.excess not in ("clip", "refuse"):
+            raise ConfigurationError("excess", self.excess, "clip or refuse")
+
+    def start(self, shape: tuple[int, ...] = ()) -> PrivatizerState:
+        """Nothing recorded, nothing released."""
+        return PrivatizerState(zeros(self.problem.dim, shape), 0, ())
+
+    def record(self, state: PrivatizerState, actions: Array, rewards: Array) -> PrivatizerState:
+        """Take records in: actions (..., n, d), rewards (..., n)."""
+        actions, rewards = self._within_bounds(actions, rewards)
+        return PrivatizerState(add(state.total, actions, rewards), state.released, state.memory)
+
+    def release(self, state: PrivatizerState, source: NoiseSource) -> tuple[PrivatizerState, Release]:
+        """Publish everything recorded so far, under noise; raises `ReleasesExhaustedError` after the last."""
+        number = state.released + 1
+        if number > self.mechanism.releases:
+            raise ReleasesExhaustedError(
+                f"release {number} was asked for, but the budget covers {self.mechanism.releases}"
+            )
+        dim, memory = self.problem.dim, state.memory
+        gram, moment = state.total.gram, state.total.moment
+        scale = np.asarray(self.noise_scale, dtype=np.float64)
+        noised = bool(np.all(scale > 0))
+        if noised:
+            fresh = source.draw(coordinate_count(dim))
+            memory, correlated = self.mechanism.correlate(memory, number, fresh)
+            gram_noise, moment_noise = to_matrices(correlated * scale[..., None], dim)
+            gram, moment = gram + gram_noise, moment + moment_noise
+        shift = np.asarray(self.shift, dtype=np.float64)
+        release = Release(
+            number=number,
+            gram=gram + shift[..., None, None] * np.eye(dim),
+            moment=moment,
+            variance=np.broadcast_to((scale * self.mechanism.error(number)) ** 2, moment.shape[:-1]),
+            noised=noised,
+            seal=_SEAL,
+        )
+        return PrivatizerState(state.total, number, memory), release
+
+    def _within_bounds(self, actions: Array, rewards: Array) -> tuple[Array, Array]:
+        action_bound, reward_bound = self.problem.action_bound, self.problem.reward_bound
+        squared = np.einsum("...d,...d->...", actions, actions)
+        largest = np.abs(rewards).max(initial=0.0)
+        if squared.max(initial=0.0) <= action_bound**2 and largest <= reward_bound:
+            return actions, rewards  # nothing to do; a number that is not finite does not get here
+        length = np.sqrt(squared)
+        longest = length.max()
+        if not (np.isfinite(longest) and np.isfinite(largest)):
+            raise RecordOutOfBoundsError(
+                "a record has an action or reward that is not finite, expected numbers"
+            )
+        if self.excess == "refuse":
+            if longest > action_bound * (1.0 + _ROUNDING):
+                raise RecordOutOfBoundsError(
+                    f"an action has length {longest:.6g}, expected at most {action_bound:g}"
+                )
+            if largest > reward_bound * (1.0 + _ROUNDING):
+                raise RecordOutOfBoundsError(
+                    f"a reward has size {largest:.6g}, expected at most {reward_bound:g}"
+                )
+        shrink = action_bound / np.maximum(length, action_bound)
+        return actions * shrink[..., None], np.clip(rewards, -reward_bound, reward_bound)

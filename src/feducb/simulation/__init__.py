@@ -1,0 +1,1 @@
+"""Federations simulated on one machine. Imports with numpy and scipy alone."""

@@ -1,0 +1,130 @@
+"""What a simulation came to."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["SimulationResult"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationResult:
+    """Regret, communication and what was promised.
+
+    Attributes:
+        rounds: (points,), the rounds at which the curve is read.
+        regret: (runs, points), cumulative pseudo-regret of the average agent.
+        release_rounds: the rounds at which releases took place, one tuple a run.
+        messages: point-to-point messages of a run, uploads and downloads (mean over runs).
+        bytes: their size.
+        seconds: wall time.
+        agent_steps_per_second: decisions simulated in a second.
+        config: the settings, as plain data.
+        privacy: the privacy statement, as plain data.
+        theory: the paper's bounds beside what was measured (``paper`` mode), else None.
+    """
+
+    rounds: NDArray[np.int64]
+    regret: Array
+    release_rounds: tuple[tuple[int, ...], ...]
+    messages: float
+    bytes: float
+    seconds: float
+    agent_steps_per_second: float
+    config: dict[str, Any]
+    privacy: dict[str, Any]
+    theory: dict[str, Any] | None
+
+    @property
+    def mean(self) -> float:
+        """Per-agent regret at the horizon, mean over runs."""
+        return float(self.mean_curve[-1])
+
+    @property
+    def stderr(self) -> float | None:
+        """Its standard error; None with a single run."""
+        error = self.stderr_curve
+        return None if error is None else float(error[-1])
+
+    @property
+    def mean_curve(self) -> Array:
+        """(points,), per-agent regret, mean over runs."""
+        return np.asarray(self.regret.mean(axis=0))
+
+    @property
+    def stderr_curve(self) -> Array | None:
+        """(points,), its standard error; None with a single run."""
+        runs = len(self.regret)
+        return None if runs < 2 else np.asarray(self.regret.std(axis=0, ddof=1) / math.sqrt(runs))
+
+    @property
+    def releases(self) -> float:
+        """How many release rounds took place (mean over runs; whole but for the determinant trigger)."""
+        return _whole(sum(len(rounds) for rounds in self.release_rounds) / len(self.release_rounds))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        errors = self.stderr_curve
+        curve = [
+            {
+                "round": int(at),
+                "mean": float(value),
+                "stderr": None if errors is None else float(errors[point]),
+            }
+            for point, (at, value) in enumerate(zip(self.rounds, self.mean_curve, strict=True))
+        ]
+        same = len(set(self.release_rounds)) == 1
+        return {
+            "per_agent_regret": {"mean": self.mean, "stderr": self.stderr},
+            "curve": curve,
+            "releases": self.releases,
+            "release_rounds": list(self.release_rounds[0])
+            if same
+            else [list(rounds) for rounds in self.release_rounds],
+            "messages": _whole(self.messages),
+            "bytes": _whole(self.bytes),
+            "seconds": self.seconds,
+            "agent_steps_per_second": self.agent_steps_per_second,
+            "config": self.config,
+            "privacy": self.privacy,
+            "theory": self.theory,
+        }
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The result as JSON text; also written to ``path`` if given."""
+        text = json.dumps(self.as_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """The regret curve with its error band, beside uniform play; written to ``path`` if given."""
+        from feducb.simulation.plots import plot_curves
+
+        return plot_curves({self.label: self}, path=path)
+
+    @property
+    def label(self) -> str:
+        """A short name for a legend."""
+        baseline = self.config.get("baseline")
+        if baseline:
+            return {"no-privacy": "no privacy", "alone": "each agent alone", "uniform": "uniform play"}[
+                baseline
+            ]
+        return "the paper's constants" if self.config.get("mode") == "paper" else "feducb (calibrated)"
+
+
+def _whole(value: float) -> float:
+    return int(value) if float(value).is_integer() else value

@@ -1,0 +1,64 @@
+"""Random streams for simulation, one for each (run, agent, purpose).
+
+Every stream is its own generator, so what one agent draws depends neither on how many rounds are drawn
+at once, nor on the other agents, nor on which thread works on it. Never used for deployed noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from feducb.config import require_integer
+
+__all__ = ["Purpose", "Streams"]
+
+_SHARED = 2**32 - 1  # the "agent" of what all agents share; a real agent's number is smaller
+
+
+class Purpose(IntEnum):
+    """What a stream is for. The numbers are part of a seed's meaning: never renumber."""
+
+    PARAMETER = 0
+    """The unknown parameter θ*."""
+    DIRECTION = 1
+    """Where actions point."""
+    RADIUS = 2
+    """How long their part orthogonal to θ* is."""
+    BAND = 3
+    """Their mean reward within its band."""
+    REWARD = 4
+    """Rewards."""
+    PLAY = 5
+    """An agent's own coin, for actions drawn uniformly."""
+    NOISE = 6
+    """Privacy noise (simulated)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """All streams of one seed.
+
+    Attributes:
+        seed: the seed, a whole number of at least 0.
+    """
+
+    seed: int
+
+    def __post_init__(self) -> None:
+        require_integer("seed", self.seed, at_least=0)
+
+    def agent(self, run: int, agent: int, purpose: Purpose) -> np.random.Generator:
+        """The stream of one agent in one run."""
+        key = np.random.SeedSequence(self.seed, spawn_key=(run, agent, int(purpose)))
+        return np.random.Generator(np.random.PCG64(key))
+
+    def shared(self, run: int, purpose: Purpose) -> np.random.Generator:
+        """The stream that all agents of one run have in common."""
+        return self.agent(run, _SHARED, purpose)
+
+    def grid(self, runs: range, agents: int, purpose: Purpose) -> list[list[np.random.Generator]]:
+        """The streams of ``agents`` agents in ``runs``, indexed [run][agent]."""
+        return [[self.agent(run, agent, purpose) for agent in range(agents)] for run in runs]

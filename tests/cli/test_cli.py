@@ -1,0 +1,105 @@
+"""The command line as a user meets it: real processes, real files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TINY = ["--agents", "3", "--dim", "2", "--arms", "4", "--horizon", "60", "--runs", "2"]
+
+
+def _feducb(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "feducb", *arguments], capture_output=True, text=True, cwd=cwd, check=False
+    )
+
+
+def test_simulate_writes_a_table_json_and_a_picture(tmp_path: Path) -> None:
+    done = _feducb("simulate", *TINY, "--json", "out.json", "--plot", "out.png", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "per-agent regret" in done.stdout
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert data["config"]["agents"] == 3
+    assert data["privacy"]["epsilon"] == 1.0
+    assert (tmp_path / "out.png").stat().st_size > 5_000
+
+
+def test_json_on_standard_output_is_json_alone() -> None:
+    done = _feducb("simulate", *TINY, "--json", "-")
+    assert json.loads(done.stdout)["releases"] > 0
+
+
+def test_paper_mode_announces_itself() -> None:
+    done = _feducb("simulate", *TINY, "--mode", "paper", "--delta", "0.1")
+    assert done.returncode == 0, done.stderr
+    assert "NOT private against an interactive adversary" in done.stderr
+    assert "one record in 10" in done.stderr
+
+
+def test_exploration_says_when_it_is_not_the_proven_bound() -> None:
+    assert "NOT covered by the proven bound" in _feducb("simulate", *TINY, "--exploration", "0.3").stderr
+
+
+@pytest.mark.parametrize("name", ["budgets.csv", "budgets.json"])
+def test_budgets_come_from_a_file(tmp_path: Path, name: str) -> None:
+    rows = [(0.5, 1e-6), (1.0, 1e-6), (2.0, 1e-5)]
+    if name.endswith("csv"):
+        text = "epsilon,delta\n" + "".join(f"{epsilon},{delta}\n" for epsilon, delta in rows)
+    else:
+        text = json.dumps([{"epsilon": epsilon, "delta": delta} for epsilon, delta in rows])
+    (tmp_path / name).write_text(text)
+    done = _feducb("simulate", *TINY, "--budgets", name, "--json", "-", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["privacy"]["budgets"][2] == {"epsilon": 2.0, "delta": 1e-5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["simulate", "--dim", "0"], "dim is 0, expected"),
+        (["simulate", "--arms", "0"], "arms is 0, expected"),
+        (["simulate", "--epsilon", "0"], "epsilon is 0.0, expected"),
+        (["simulate", "--epsilon", "nan"], "epsilon is nan, expected"),
+        (["simulate", "--delta", "1"], "delta is 1.0, expected"),
+        (["simulate", "--releases", "50", "--horizon", "40"], "releases is 50, expected"),
+        (["simulate", "--mode", "pape"], "mode is 'pape', expected"),
+        (["simulate", "--schedule", "determinant"], "expected one that reads no private data"),
+        (["simulate", "--alone", "--uniform"], "expected at most one of"),
+        (["simulate", "--agents", "many"], "many"),
+        (["simulate", "--json", "no/such/folder.json"], "expected a file in a folder that exists"),
+        (["simulate", "--budgets", "missing.csv"], "missing.csv"),
+        (["simulate", "--wings", "2"], "--wings"),
+        (["simulat"], "simulat"),
+    ],
+)
+def test_bad_input_ends_with_status_2_and_one_sentence(arguments: list[str], named: str) -> None:
+    done = _feducb(*arguments)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_budgets_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_text("eps,delta\n1,0.1\n")
+    done = _feducb("simulate", *TINY, "--budgets", "b.csv", cwd=tmp_path)
+    assert (done.returncode, "columns epsilon,delta" in done.stderr) == (2, True)
+
+
+def test_help_and_version() -> None:
+    assert "simulate" in _feducb("--help").stdout
+    assert "--first-release" in _feducb("simulate", "--help").stdout
+    assert _feducb("--version").stdout.startswith("feducb ")
+    assert _feducb().returncode == 0
+
+
+def test_demo_compares_four_ways_and_writes_a_picture(tmp_path: Path) -> None:
+    done = _feducb("demo", "--agents", "4", "--horizon", "60", "--out", "d.png", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for label in ("feducb (calibrated)", "the paper's constants", "each agent alone", "no privacy"):
+        assert label in done.stdout
+    assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,65 @@
+"""(ε, δ) ↔ μ against a closed form and against the specification's own figure; the sensitivity, attacked."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+
+from feducb.config import Budget, Problem
+from feducb.privacy import calibration
+
+
+def _closed_form_delta(mu: float, epsilon: float) -> float:
+    """Balle & Wang 2018, Theorem 8: Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)."""
+    return math.exp(log_ndtr(mu / 2 - epsilon / mu)) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-6, 0.1])
+def test_mu_lies_on_the_exact_gaussian_curve(epsilon: float, delta: float) -> None:
+    mu = calibration.to_mu(Budget(epsilon=epsilon, delta=delta))
+    assert _closed_form_delta(mu, epsilon) == pytest.approx(delta, rel=1e-4)
+    assert calibration.to_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-5)
+
+
+def test_the_reference_figure() -> None:
+    assert 1 / calibration.to_mu(Budget(epsilon=1, delta=1e-6)) == pytest.approx(4.224679, abs=1e-6)
+
+
+def _move(first: tuple[np.ndarray, float], second: tuple[np.ndarray, float]) -> float:
+    """Frobenius distance of two records' released matrices: [x; y][x; y]ᵀ without its corner."""
+    matrices = []
+    for x, y in (first, second):
+        z = np.append(x, y)
+        matrix = np.outer(z, z)
+        matrix[-1, -1] = 0.0
+        matrices.append(matrix)
+    return float(np.linalg.norm(matrices[0] - matrices[1]))
+
+
+@pytest.mark.parametrize(("length", "reward"), [(1.0, 1.0), (1.0, 0.5), (2.0, 1.0), (1.0, 3.0)])
+def test_no_pair_of_records_moves_further_than_the_radius_and_one_reaches_it(
+    rng: np.random.Generator, length: float, reward: float
+) -> None:
+    problem = Problem(dim=3, action_bound=length, reward_bound=reward)
+    claimed = math.sqrt(2) * calibration.record_radius(problem)
+    cosine = min(1.0, reward**2 / length**2)
+    x = np.array([length, 0.0, 0.0])
+    other = length * np.array([cosine, math.sqrt(1 - cosine**2), 0.0])
+    assert _move((x, reward), (other, -reward)) == pytest.approx(claimed)
+    for _ in range(4000):
+        pair = []
+        for _ in range(2):
+            direction = rng.normal(size=3)
+            size = length if rng.random() < 0.7 else length * rng.random()
+            value = reward * rng.choice([-1.0, 1.0]) if rng.random() < 0.7 else rng.uniform(-reward, reward)
+            pair.append((size * direction / np.linalg.norm(direction), float(value)))
+        assert _move(pair[0], pair[1]) <= claimed * (1 + 1e-12)
+
+
+def test_the_noise_scale_is_radius_over_mu() -> None:
+    assert calibration.noise_scale(Problem(dim=3), 0.5) == 4.0  # R² = 2
+    assert calibration.noise_scale(Problem(dim=3, reward_bound=3.0), 0.5) == 12.0  # R² = 2·1·3

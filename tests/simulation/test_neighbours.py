@@ -1,0 +1,131 @@
+"""What one person's record can change, and what it cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feducb
+from feducb.environments.base import Chosen, Contexts, Environment, Visits
+from feducb.simulation.reference import Step
+from feducb.streams import Streams
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Another environment in which one record, of one agent in one round, is replaced."""
+
+    inner: Environment
+    agent: int
+    round: int
+    action: np.ndarray
+    reward: float
+
+    @property
+    def problem(self) -> feducb.Problem:
+        return self.inner.problem
+
+    @property
+    def arms(self) -> int:
+        return self.inner.arms
+
+    def open(self, streams: Streams, runs: range, agents: int) -> Visits:
+        return _ReplacedVisits(self, self.inner.open(streams, runs, agents))
+
+
+class _ReplacedVisits:
+    def __init__(self, change: Replaced, inner: Visits) -> None:
+        self._change, self._inner = change, inner
+        self._arrived = self._paid = 0
+        self.theta = inner.theta
+
+    def arrive(self, rounds: int) -> Contexts:
+        contexts = self._inner.arrive(rounds)
+        actions = np.array(contexts.actions)
+        place = self._change.round - 1 - self._arrived
+        if 0 <= place < rounds:
+            actions[:, self._change.agent, place] = self._change.action
+        self._arrived += rounds
+        return Contexts(actions, contexts.means)
+
+    def reward(self, chosen: Chosen) -> np.ndarray:
+        rewards = self._inner.reward(chosen)
+        place = self._change.round - 1 - self._paid
+        if 0 <= place < rewards.shape[2]:
+            rewards[:, self._change.agent, place] = self._change.reward
+        self._paid += rewards.shape[2]
+        return rewards
+
+
+def _trace(environment: Environment, **setting: Any) -> tuple[np.ndarray, tuple[int, ...]]:
+    """All decisions (agents, T) and the release rounds of one run."""
+    steps: list[np.ndarray] = []
+
+    def look(step: Step) -> None:
+        steps.append(step.chosen.index[0])
+
+    result = feducb.simulate(environment=environment, runs=1, observer=look, **setting)
+    return np.concatenate(steps, axis=1), result.release_rounds[0]
+
+
+@pytest.mark.parametrize("agent", [0, 2])
+@pytest.mark.parametrize("at", [1, 8, 9, 30, 57, 100])
+def test_calibrated_a_record_moves_no_release_and_no_decision_before_the_next_release(
+    agent: int, at: int
+) -> None:
+    world = feducb.PaperEnvironment(problem=feducb.Problem(dim=3), arms=9)
+    setting: dict[str, Any] = {"agents": 3, "horizon": 120, "epsilon": 20.0, "releases": 12}
+    before, rounds = _trace(world, **setting)
+    other = Replaced(world, agent, at, action=np.array([0.0, 0.0, -1.0]), reward=-1.0)
+    after, other_rounds = _trace(other, **setting)
+    assert rounds == other_rounds
+    next_release = next(release for release in rounds if release >= at)
+    same = before[:, :next_release] == after[:, :next_release]
+    same[agent, at - 1] = True  # the replaced visitor's own decision is hers
+    assert same.all()
+    if next_release < 100:
+        assert (before[:, next_release:] != after[:, next_release:]).any()  # the record does count later
+
+
+def _fixed_world(actions: np.ndarray) -> feducb.OwnEnvironment:
+    """The same candidates for every visitor, and a reward that is always its mean."""
+    return feducb.OwnEnvironment(
+        problem=feducb.Problem(dim=2),
+        arms=len(actions),
+        theta=np.array([0.5, 0.5]),
+        draw=lambda generator, agent, rounds: np.tile(actions, (rounds, 1, 1)),
+        pay=lambda generator, actions, means: means,
+    )
+
+
+def test_paper_own_data_play_lets_a_record_change_decisions_before_any_release() -> None:
+    world = _fixed_world(np.array([[0.8, 0.6], [0.6, 0.8]]))
+    # A huge ε, so that the printed regulariser does not drown everything: the leak is in the structure.
+    setting: dict[str, Any] = {
+        "agents": 2,
+        "horizon": 40,
+        "mode": "paper",
+        "schedule": "explicit:40",
+        "epsilon": 1e6,
+    }
+    before, _ = _trace(world, **setting)
+    after, _ = _trace(Replaced(world, 0, 3, np.array([0.8, 0.6]), reward=-1.0), **setting)
+    assert (before[0, 3:39] != after[0, 3:39]).any()
+    np.testing.assert_array_equal(before[1], after[1])
+
+
+def test_paper_determinant_trigger_lets_a_record_move_the_release_round() -> None:
+    world = _fixed_world(np.array([[0.8, 0.6]]))
+    setting: dict[str, Any] = {
+        "agents": 2,
+        "horizon": 60,
+        "mode": "paper",
+        "schedule": "determinant:100",
+        "epsilon": 1e6,
+    }
+    _, rounds = _trace(world, **setting)
+    _, other_rounds = _trace(Replaced(world, 0, 3, np.array([-0.6, 0.8]), reward=0.5), **setting)
+    assert rounds[0] != other_rounds[0]  # with certainty, whatever the noise: ε = ∞
