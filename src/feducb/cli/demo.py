@@ -80,7 +80,7 @@ def _table(results: dict[str, SimulationResult]) -> Table:
     table.add_column("regret", justify="right")
     table.add_column("releases", justify="right")
     table.add_column("messages", justify="right")
-    table.add_column("private against an interactive adversary")
+    table.add_column("private")
     for label, result in sorted(results.items(), key=lambda entry: entry[1].mean):
         private = "yes" if result.privacy["holds"] else "no"
         if result.config["baseline"] == "alone":
