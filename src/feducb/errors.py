@@ -3,6 +3,7 @@
 FeducbError
 ├── ConfigurationError (ValueError)          a setting that cannot be: its name, value, what was expected
 │   └── PrivateScheduleError                 a schedule that reads private data, where none may
+├── MissingExtraError                        a library that an extra of feducb brings is not installed
 └── PrivacyError
     ├── ReleasesExhaustedError               release n + 1 of a budget for n
     ├── RecordOutOfBoundsError (ValueError)  an action or reward beyond what the noise was made for
@@ -14,6 +15,7 @@ from __future__ import annotations
 __all__ = [
     "ConfigurationError",
     "FeducbError",
+    "MissingExtraError",
     "PrivacyError",
     "PrivateScheduleError",
     "RecordOutOfBoundsError",
@@ -47,6 +49,10 @@ class ConfigurationError(FeducbError, ValueError):
 
 class PrivateScheduleError(ConfigurationError):
     """A schedule that reads private data was given where releases must be public."""
+
+
+class MissingExtraError(FeducbError):
+    """What was asked for needs a library that is not installed; the message names its extra."""
 
 
 class PrivacyError(FeducbError):

@@ -10,6 +10,7 @@ import pytest
 
 from feducb.errors import ConfigurationError
 from feducb.privacy import mechanisms
+from feducb.privacy.mechanisms.matrix import optimal_factors
 
 SIZES = [1, 2, 3, 8, 19, 64, 100]
 ALL = pytest.mark.parametrize("make", list(mechanisms.MECHANISMS.values()), ids=list(mechanisms.MECHANISMS))
@@ -22,8 +23,11 @@ def test_it_factors_the_prefix_sums_and_is_safe_for_adaptive_streams(make: Make,
     mechanism = make(releases)
     encoder, decoder = mechanism.encoder(), mechanism.decoder()
     np.testing.assert_allclose(decoder @ encoder, np.tri(releases), atol=1e-12)
-    np.testing.assert_array_equal(encoder, np.tril(encoder))
-    np.testing.assert_array_equal(decoder, np.tril(decoder))
+    published = np.cumsum([mechanism.rows(release) for release in range(1, releases + 1)])
+    for release, rows in enumerate(published, start=1):  # causal: nothing reads ahead
+        assert not encoder[:rows, release:].any()
+        assert not decoder[release - 1, rows:].any()
+    assert np.linalg.norm(encoder, axis=0).max() <= 1.0
     assert np.linalg.norm(encoder, axis=0).max() == pytest.approx(1.0)
     assert (encoder.T @ encoder).min() >= 0.0
 
@@ -33,13 +37,19 @@ def test_it_factors_the_prefix_sums_and_is_safe_for_adaptive_streams(make: Make,
 def test_streamed_noise_is_the_decoder_times_the_draws(
     make: Make, releases: int, rng: np.random.Generator
 ) -> None:
-    mechanism, fresh = make(releases), rng.normal(size=(releases, 2, 3))
-    memory: mechanisms.Memory = ()
+    mechanism = make(releases)
+    decoder, memory, first = mechanism.decoder(), (), 0
+    fresh = rng.normal(size=(decoder.shape[1], 2, 3))
+    state: mechanisms.Memory = memory
+    errors = []
     for release in range(1, releases + 1):
-        memory, noise = mechanism.correlate(memory, release, fresh[release - 1])
-        row = mechanism.decoder()[release - 1]
-        np.testing.assert_allclose(noise, np.tensordot(row, fresh, axes=1), atol=1e-10)
-        assert mechanism.error(release) == pytest.approx(float(np.linalg.norm(row)))
+        rows = mechanism.rows(release)
+        state, noise = mechanism.correlate(state, release, fresh[first : first + rows])
+        first += rows
+        np.testing.assert_allclose(noise, np.tensordot(decoder[release - 1], fresh, axes=1), atol=1e-10)
+        errors.append(mechanism.error(release))
+        assert errors[-1] == pytest.approx(float(np.linalg.norm(decoder[release - 1])))
+    assert mechanism.worst_error() == pytest.approx(max(errors))
 
 
 def test_release_19_of_the_tree_carries_popcount_of_19_noises() -> None:
@@ -47,14 +57,14 @@ def test_release_19_of_the_tree_carries_popcount_of_19_noises() -> None:
     memory: mechanisms.Memory = ()
     carried = []
     for release in range(1, 33):
-        memory, noise = tree.correlate(memory, release, np.ones(1))
+        memory, noise = tree.correlate(memory, release, np.ones((1, 1)))
         carried.append(float(noise[0]) / math.sqrt(tree.touched))
     assert carried[18] == pytest.approx(3.0)
     assert carried == pytest.approx([release.bit_count() for release in range(1, 33)])
     assert len(memory) == tree.touched == 6  # a record touches bit_length(n) nodes; so many are kept
 
 
-# "Worst-release error in units of R²/μ", the specification's table.
+# Worst-release error in units of R²/μ; the figures are the specification's, and 1 % above them fails.
 @pytest.mark.parametrize(
     ("make", "releases", "expected"),
     [
@@ -64,16 +74,42 @@ def test_release_19_of_the_tree_carries_popcount_of_19_noises() -> None:
         (mechanisms.SquareRootToeplitz, 8, 1.72),
         (mechanisms.SquareRootToeplitz, 128, 2.61),
         (mechanisms.SquareRootToeplitz, 1024, 3.27),
+        (mechanisms.Dense, 8, 1.51),
+        (mechanisms.Dense, 16, 1.70),
+        (mechanisms.Dense, 32, 1.91),
+        (mechanisms.Dense, 128, 2.32),
+        (mechanisms.BufferedToeplitz, 1024, 3.28),
+        (mechanisms.BufferedToeplitz, 16_384, 4.16),
+        (mechanisms.BufferedToeplitz, 1_000_000, 5.50),
     ],
 )
 def test_worst_release_error_is_the_published_one(make: Make, releases: int, expected: float) -> None:
     mechanism = make(releases)
-    worst = max(mechanism.error(release) for release in range(1, releases + 1))
-    assert worst == pytest.approx(expected, rel=0.005)
+    assert mechanism.worst_error() <= 1.01 * expected
 
 
-def test_auto_takes_less_noise_where_it_is_cheap_and_flat_memory_where_it_is_not() -> None:
-    assert mechanisms.choose_mechanism("auto", 64).name == "toeplitz"
-    assert mechanisms.choose_mechanism("auto", 10_000).name == "tree"
+@pytest.mark.parametrize("releases", [1, 2, 16, 64, 128])
+def test_no_factorisation_at_all_is_better_than_the_dense_one(releases: int) -> None:
+    factors = optimal_factors(releases)
+    worst = float(np.linalg.norm(factors.decoder, axis=1).max())
+    assert worst <= factors.lower_bound * (1 + 1e-5)  # the certificate: a dual solution of equal value
+
+
+def test_a_million_releases_need_little_noise_and_little_state() -> None:
+    blt = mechanisms.BufferedToeplitz(1_000_000)
+    assert blt.worst_error() < 6.0
+    memory, _ = blt.correlate((), 1, np.ones((1, 65)))
+    assert sum(part.nbytes for part in memory if part is not None) < 1_000_000
+
+
+def test_stretched_columns_beat_the_plain_square_root_at_every_release() -> None:
+    plain, stretched = mechanisms.SquareRootToeplitz(64), mechanisms.BufferedToeplitz(64)
+    for release in range(1, 65):
+        assert stretched.error(release) <= 1.01 * plain.error(release)  # three poles, not the exact root
+
+
+def test_auto_takes_the_least_noise_for_the_number_of_releases() -> None:
+    assert mechanisms.choose_mechanism("auto", 64).name == "dense"
+    assert mechanisms.choose_mechanism("auto", 10_000).name == "blt"
     with pytest.raises(ConfigurationError, match="'bush'"):
         mechanisms.choose_mechanism("bush", 4)

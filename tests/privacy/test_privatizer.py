@@ -19,8 +19,8 @@ PROBLEM = Problem(dim=2)
 class Ones:
     """Noise that is one everywhere."""
 
-    def draw(self, count: int) -> np.ndarray:
-        return np.ones(count)
+    def draw(self, rows: int, count: int) -> np.ndarray:
+        return np.ones((rows, count))
 
 
 def test_with_noise_one_release_19_carries_three() -> None:
@@ -69,9 +69,7 @@ def test_records_beyond_the_bounds_are_clipped_if_asked() -> None:
 
 def test_nobody_else_can_build_a_release() -> None:
     with pytest.raises(UnsealedReleaseError, match="raw sums must not leave"):
-        Release(
-            number=1, gram=np.eye(2), moment=np.zeros(2), variance=np.ones(()), noised=True, seal=object()
-        )
+        Release(number=1, gram=np.eye(2), moment=np.zeros(2), variance=np.ones(()), seal=object())
 
 
 def test_noise_has_the_printed_law_and_the_claimed_variance() -> None:

@@ -1,79 +1,82 @@
-"""What travels reads back unchanged, and what must not travel does not."""
+"""What travels reads back unchanged, adds up in any order, and nothing else travels."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from feducb.config import Problem
-from feducb.errors import PrivacyError
-from feducb.privacy.mechanisms import BinaryTree
-from feducb.privacy.noise import SeededNoise
-from feducb.privacy.privatizer import Privatizer, Release
-from feducb.protocol import controller, messages
+from feducb.config import Budget, Problem
+from feducb.errors import UnsealedReleaseError
+from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, RawUpload, Terms
+from feducb.protocol import messages
 
 
-class _One:
-    """A seeded source for one agent."""
-
-    def __init__(self, seed: int) -> None:
-        self._grid = SeededNoise([[np.random.default_rng(seed)]])
-
-    def draw(self, count: int) -> np.ndarray:
-        return np.asarray(self._grid.draw(count)[0, 0])
+def _terms(epsilon: float = 1.0) -> Terms:
+    return Terms(problem=Problem(dim=3), budget=Budget(epsilon=epsilon, delta=1e-6), releases=4)
 
 
-def _release(seed: int, *, scale: float = 1.0) -> Release:
-    privatizer = Privatizer(problem=Problem(dim=3), mechanism=BinaryTree(4), noise_scale=scale)
-    state = privatizer.record(privatizer.start(), np.eye(3), np.array([0.1, 0.2, 0.3]))
-    return privatizer.release(state, _One(seed))[1]
+def _release(epsilon: float = 1.0) -> GridRelease:
+    privatizer = DeployedPrivatizer(_terms(epsilon))
+    privatizer.record(np.eye(3), np.array([0.1, 0.2, 0.3]))
+    return privatizer.release()
 
 
 def test_a_release_reads_back_bit_for_bit() -> None:
-    release = _release(1)
-    data = messages.encode(release)
-    assert len(data) == messages.message_size(3) == 24 + 8 * 9
+    release = _release()
+    data = messages.encode(release, season=7)
+    assert len(data) == messages.message_size(3) == 32 + 8 * 9
     back = messages.decode(data)
-    np.testing.assert_array_equal(back.gram, release.gram)
-    np.testing.assert_array_equal(back.moment, release.moment)
-    assert (back.number, back.agents, float(back.variance)) == (1, 1, float(release.variance))
+    np.testing.assert_array_equal(back.values, release.values)
+    assert (back.season, back.number, back.agents) == (7, 1, 1)
+    assert (back.variance, back.exponent, back.dim) == (release.variance, release.exponent, 3)
+    assert messages.encode(back) == data
 
 
-def test_a_sum_reads_back_and_says_how_many_are_in_it() -> None:
-    total = controller.combine([_release(1), _release(2), _release(3)])
-    back = messages.decode(messages.encode(total))
-    np.testing.assert_array_equal(back.gram, total.gram)
-    assert back.agents == 3
-    assert float(back.variance) == pytest.approx(3 * float(_release(1).variance))
+def test_sums_do_not_depend_on_the_order_and_carry_all_variances() -> None:
+    # Agents of different budgets share the grid, so that their whole numbers add.
+    parts = [messages.decode(messages.encode(_release(epsilon))) for epsilon in (0.5, 1.0, 1.0, 4.0)]
+    sums = {messages.encode(messages.combine(order)) for order in itertools.permutations(parts)}
+    assert len(sums) == 1
+    total = messages.decode(sums.pop())
+    assert total.agents == 4
+    assert total.variance == pytest.approx(sum(part.variance for part in parts))
+    np.testing.assert_array_equal(total.values, sum(part.values for part in parts))
 
 
-def test_one_by_one_and_all_at_once_add_up_to_the_same() -> None:
-    privatizer = Privatizer(problem=Problem(dim=3), mechanism=BinaryTree(4), noise_scale=np.array([1.0, 2.0]))
-    noise = SeededNoise([[np.random.default_rng(5), np.random.default_rng(6)]])
-    _, both = privatizer.release(privatizer.start((1, 2)), noise)
-    singles = []
-    for agent, scale in enumerate((1.0, 2.0)):
-        single = Privatizer(problem=Problem(dim=3), mechanism=BinaryTree(4), noise_scale=scale)
-        singles.append(single.release(single.start(), _One(5 + agent))[1])
-    one_way, other_way = controller.add_up(both), controller.combine(singles)
-    np.testing.assert_allclose(one_way.gram[0], other_way.gram)
-    np.testing.assert_allclose(one_way.variance[0], other_way.variance)  # w = Σ v_i ‖row‖²
+def test_a_sum_of_sums_is_the_sum_of_all() -> None:
+    parts = [messages.decode(messages.encode(_release())) for _ in range(3)]
+    nested = messages.combine([messages.combine(parts[:2]), parts[2]])
+    np.testing.assert_array_equal(nested.values, messages.combine(parts).values)
 
 
 def test_releases_of_different_numbers_do_not_add_up() -> None:
-    privatizer = Privatizer(problem=Problem(dim=3), mechanism=BinaryTree(4), noise_scale=1.0)
-    state, first = privatizer.release(privatizer.start(), _One(1))
-    _, second = privatizer.release(state, _One(2))
-    with pytest.raises(ValueError, match=r"numbers \[1, 2\]"):
-        controller.combine([first, second])
+    privatizer = DeployedPrivatizer(_terms())
+    first, second = privatizer.release(), privatizer.release()
+    with pytest.raises(ValueError, match="expected one kind"):
+        messages.combine([messages.decode(messages.encode(one)) for one in (first, second)])
 
 
-def test_a_release_without_noise_never_becomes_a_message() -> None:
-    with pytest.raises(PrivacyError, match="without noise"):
-        messages.encode(_release(1, scale=0.0))
+def test_nobody_else_can_build_what_travels() -> None:
+    with pytest.raises(UnsealedReleaseError):
+        GridRelease(number=1, dim=1, exponent=0, values=np.zeros(2, np.int64), variance=1.0, seal=object())
+    with pytest.raises(UnsealedReleaseError):
+        RawUpload(dim=1, exponent=0, values=np.zeros(2, np.int64), seal=object())
 
 
-@pytest.mark.parametrize("damage", [lambda d: d[:10], lambda d: d[:-8], lambda d: b"\x09" + d[1:]])
-def test_damaged_messages_are_refused(damage) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:10],
+        lambda data: data[:-8],
+        lambda data: b"\x09" + data[1:],
+        lambda data: data[:4] + b"\xff\xff\xff\x7f" + data[8:],
+        lambda data: data[:24] + b"\x00" * 7 + b"\xfc" + data[32:],
+    ],
+    ids=["too short", "cut", "format", "dimension", "variance"],
+)
+def test_damaged_messages_are_refused(damage: Callable[[bytes], bytes]) -> None:
     with pytest.raises(ValueError, match="message has"):
-        messages.decode(damage(messages.encode(_release(1))))
+        messages.decode(damage(messages.encode(_release())))

@@ -60,15 +60,19 @@ class _ReplacedVisits:
         return rewards
 
 
-def _trace(environment: Environment, **setting: Any) -> tuple[np.ndarray, tuple[int, ...]]:
-    """All decisions (agents, T) and the release rounds of one run."""
+def _trace(environment: Environment, **setting: Any) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+    """All decisions (agents, T) of one run, and the released sums by their rounds."""
     steps: list[np.ndarray] = []
+    sums: dict[int, np.ndarray] = {}
 
     def look(step: Step) -> None:
         steps.append(step.chosen.index[0])
+        if step.total is not None:
+            sums[step.first_round + step.chosen.index.shape[2] - 1] = step.total.gram[0]
 
     result = feducb.simulate(environment=environment, runs=1, observer=look, **setting)
-    return np.concatenate(steps, axis=1), result.release_rounds[0]
+    assert tuple(sums) == result.release_rounds[0]
+    return np.concatenate(steps, axis=1), sums
 
 
 @pytest.mark.parametrize("agent", [0, 2])
@@ -78,16 +82,17 @@ def test_calibrated_a_record_moves_no_release_and_no_decision_before_the_next_re
 ) -> None:
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=3), arms=9)
     setting: dict[str, Any] = {"agents": 3, "horizon": 120, "epsilon": 20.0, "releases": 12}
-    before, rounds = _trace(world, **setting)
+    before, sums = _trace(world, **setting)
     other = Replaced(world, agent, at, action=np.array([0.0, 0.0, -1.0]), reward=-1.0)
-    after, other_rounds = _trace(other, **setting)
-    assert rounds == other_rounds
-    next_release = next(release for release in rounds if release >= at)
+    after, other_sums = _trace(other, **setting)
+    assert tuple(sums) == tuple(other_sums)
+    next_release = next(release for release in sums if release >= at)
     same = before[:, :next_release] == after[:, :next_release]
     same[agent, at - 1] = True  # the replaced visitor's own decision is hers
     assert same.all()
-    if next_release < 100:
-        assert (before[:, next_release:] != after[:, next_release:]).any()  # the record does count later
+    for release in sums:
+        unmoved = np.array_equal(sums[release], other_sums[release])
+        assert unmoved == (release < at)  # the record counts, from its own release on
 
 
 def _fixed_world(actions: np.ndarray) -> feducb.OwnEnvironment:
@@ -126,6 +131,6 @@ def test_paper_determinant_trigger_lets_a_record_move_the_release_round() -> Non
         "schedule": "determinant:100",
         "epsilon": 1e6,
     }
-    _, rounds = _trace(world, **setting)
-    _, other_rounds = _trace(Replaced(world, 0, 3, np.array([-0.6, 0.8]), reward=0.5), **setting)
-    assert rounds[0] != other_rounds[0]  # with certainty, whatever the noise: ε = ∞
+    _, sums = _trace(world, **setting)
+    _, other_sums = _trace(Replaced(world, 0, 3, np.array([-0.6, 0.8]), reward=0.5), **setting)
+    assert min(sums) != min(other_sums)  # with certainty, whatever the noise: ε = ∞

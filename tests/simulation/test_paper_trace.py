@@ -22,8 +22,8 @@ ROUNDS, AGENTS = 64, 2
 
 
 class Zeros:
-    def draw(self, count: int) -> np.ndarray:
-        return np.zeros((AGENTS, count))
+    def draw(self, rows: int, count: int) -> np.ndarray:
+        return np.zeros((rows, AGENTS, count))
 
 
 def _plan(threshold: float | None) -> Plan:

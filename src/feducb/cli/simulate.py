@@ -13,6 +13,7 @@ from rich.console import Console
 from feducb.cli.output import errors_to, require_writable, result_table, steps_progress, warnings_for
 from feducb.config import Budget, Mode
 from feducb.errors import ConfigurationError
+from feducb.privacy.accounting import require_trust
 from feducb.simulation import runner
 from feducb.simulation.plan import Baseline
 
@@ -63,8 +64,17 @@ def simulate(
     ] = 0.1,
     exploration: Annotated[float, typer.Option(help="Scales the bonus; 1 is the proven bound.")] = 1.0,
     mechanism: Annotated[
-        str, typer.Option(help="How noise is spread over releases: auto, toeplitz or tree.")
+        str,
+        typer.Option(
+            help="Spreads noise over releases: auto, dense, blt, toeplitz, optimal-tree or tree."
+        ),
     ] = "auto",
+    trust: Annotated[
+        str,
+        typer.Option(
+            help="nobody: each agent adds noise; controller: it sees raw sums, adds noise once."
+        ),
+    ] = "nobody",
     threads: Annotated[
         int | None, typer.Option(help="Worker threads. [default: all processors]", show_default=False)
     ] = None,
@@ -105,6 +115,7 @@ def simulate(
             gap=gap,
             exploration=exploration,
             mechanism=mechanism,
+            trust=require_trust(trust),
             threads=threads,
             progress=progress,
             **settings,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Statistics", "add", "merge", "subtract", "zeros"]
+__all__ = ["Statistics", "add", "merge", "pool", "subtract", "zeros"]
 
 Array = NDArray[np.float64]
 
@@ -51,6 +51,16 @@ def add(statistics: Statistics, actions: Array, rewards: Array) -> Statistics:
 def merge(one: Statistics, other: Statistics) -> Statistics:
     """Statistics of the records of both."""
     return Statistics(one.gram + other.gram, one.moment + other.moment, one.count + other.count)
+
+
+def pool(statistics: Statistics) -> Statistics:
+    """Statistics of all agents' records together: the last leading axis is summed, and kept with length 1."""
+    agents = statistics.moment.shape[-2]
+    return Statistics(
+        statistics.gram.sum(axis=-3, keepdims=True),
+        statistics.moment.sum(axis=-2, keepdims=True),
+        statistics.count * agents,
+    )
 
 
 def subtract(all_of_them: Statistics, some: Statistics) -> Statistics:

@@ -19,8 +19,8 @@ Array = NDArray[np.float64]
 class NoiseSource(Protocol):
     """Something that draws independent unit Gaussians."""
 
-    def draw(self, count: int) -> Array:
-        """(..., count) fresh draws, for every agent that the source serves."""
+    def draw(self, rows: int, count: int) -> Array:
+        """(rows, ..., count) fresh draws, for every agent that the source serves."""
         ...
 
 
@@ -30,9 +30,10 @@ class SeededNoise:
     def __init__(self, generators: list[list[np.random.Generator]]) -> None:
         self._generators = generators
 
-    def draw(self, count: int) -> Array:
-        """(runs, agents, count) draws."""
-        return np.array([[one.standard_normal(count) for one in row] for row in self._generators])
+    def draw(self, rows: int, count: int) -> Array:
+        """(rows, runs, agents, count) draws."""
+        drawn = [[one.standard_normal((rows, count)) for one in row] for row in self._generators]
+        return np.moveaxis(np.array(drawn), 2, 0)
 
 
 def coordinate_count(dim: int) -> int:

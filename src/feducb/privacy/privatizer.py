@@ -1,4 +1,4 @@
-"""The only door out of an agent: records in, noisy cumulative sums out (Alg. 2)."""
+"""The only door out of a simulated agent: records in, noisy cumulative sums out (Alg. 2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from feducb.errors import (
 from feducb.privacy.mechanisms import Mechanism, Memory
 from feducb.privacy.noise import NoiseSource, coordinate_count, to_matrices
 
-__all__ = ["Excess", "Privatizer", "PrivatizerState", "Release"]
+__all__ = ["Excess", "Privatizer", "PrivatizerState", "Release", "within_bounds"]
 
 Array = NDArray[np.float64]
 Excess = Literal["clip", "refuse"]
@@ -29,28 +29,26 @@ _ROUNDING = 1e-9  # a vector this much longer than its bound is a rounding error
 
 
 class Release:
-    """What leaves an agent: its cumulative sums under noise. Only a `Privatizer` can build one.
+    """What leaves a simulated agent: its cumulative sums under noise. Only a `Privatizer` can build one.
+
+    It never travels: messages carry `deployed.GridRelease`.
 
     Attributes:
         number: k, counted from 1. Release k replaces release k − 1.
         gram: (..., d, d), G + H.
         moment: (..., d), u + h.
         variance: (...), the variance of one off-diagonal entry of H; public.
-        noised: whether there is noise in it at all; one without never becomes a message.
     """
 
-    __slots__ = ("gram", "moment", "noised", "number", "variance")
+    __slots__ = ("gram", "moment", "number", "variance")
 
-    def __init__(
-        self, *, number: int, gram: Array, moment: Array, variance: Array, noised: bool, seal: object
-    ) -> None:
+    def __init__(self, *, number: int, gram: Array, moment: Array, variance: Array, seal: object) -> None:
         if seal is not _SEAL:
             raise UnsealedReleaseError("only a Privatizer builds a Release: raw sums must not leave an agent")
         self.number = number
         self.gram = gram
         self.moment = moment
         self.variance = variance
-        self.noised = noised
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ class Privatizer:
 
     def record(self, state: PrivatizerState, actions: Array, rewards: Array) -> PrivatizerState:
         """Take records in: actions (..., n, d), rewards (..., n)."""
-        actions, rewards = self._within_bounds(actions, rewards)
+        actions, rewards = within_bounds(self.problem, self.excess, actions, rewards)
         return PrivatizerState(add(state.total, actions, rewards), state.released, state.memory)
 
     def release(self, state: PrivatizerState, source: NoiseSource) -> tuple[PrivatizerState, Release]:
@@ -114,9 +112,8 @@ class Privatizer:
         dim, memory = self.problem.dim, state.memory
         gram, moment = state.total.gram, state.total.moment
         scale = np.asarray(self.noise_scale, dtype=np.float64)
-        noised = bool(np.all(scale > 0))
-        if noised:
-            fresh = source.draw(coordinate_count(dim))
+        if np.all(scale > 0):
+            fresh = source.draw(self.mechanism.rows(number), coordinate_count(dim))
             memory, correlated = self.mechanism.correlate(memory, number, fresh)
             gram_noise, moment_noise = to_matrices(correlated * scale[..., None], dim)
             gram, moment = gram + gram_noise, moment + moment_noise
@@ -126,31 +123,32 @@ class Privatizer:
             gram=gram + shift[..., None, None] * np.eye(dim),
             moment=moment,
             variance=np.broadcast_to((scale * self.mechanism.error(number)) ** 2, moment.shape[:-1]),
-            noised=noised,
             seal=_SEAL,
         )
         return PrivatizerState(state.total, number, memory), release
 
-    def _within_bounds(self, actions: Array, rewards: Array) -> tuple[Array, Array]:
-        action_bound, reward_bound = self.problem.action_bound, self.problem.reward_bound
-        squared = np.einsum("...d,...d->...", actions, actions)
-        largest = np.abs(rewards).max(initial=0.0)
-        if squared.max(initial=0.0) <= action_bound**2 and largest <= reward_bound:
-            return actions, rewards  # nothing to do; a number that is not finite does not get here
-        length = np.sqrt(squared)
-        longest = length.max()
-        if not (np.isfinite(longest) and np.isfinite(largest)):
+
+def within_bounds(problem: Problem, excess: Excess, actions: Array, rewards: Array) -> tuple[Array, Array]:
+    """Clip records to the bounds, or refuse those beyond them; actions (..., n, d), rewards (..., n)."""
+    action_bound, reward_bound = problem.action_bound, problem.reward_bound
+    squared = np.einsum("...d,...d->...", actions, actions)
+    largest = np.abs(rewards).max(initial=0.0)
+    if squared.max(initial=0.0) <= action_bound**2 and largest <= reward_bound:
+        return actions, rewards  # nothing to do; a number that is not finite does not get here
+    length = np.sqrt(squared)
+    longest = length.max()
+    if not (np.isfinite(longest) and np.isfinite(largest)):
+        raise RecordOutOfBoundsError("a record has an action or reward that is not finite, expected numbers")
+    if excess == "refuse":
+        if longest > action_bound * (1.0 + _ROUNDING):
             raise RecordOutOfBoundsError(
-                "a record has an action or reward that is not finite, expected numbers"
+                f"an action has length {longest:.6g}, expected at most {action_bound:g}"
             )
-        if self.excess == "refuse":
-            if longest > action_bound * (1.0 + _ROUNDING):
-                raise RecordOutOfBoundsError(
-                    f"an action has length {longest:.6g}, expected at most {action_bound:g}"
-                )
-            if largest > reward_bound * (1.0 + _ROUNDING):
-                raise RecordOutOfBoundsError(
-                    f"a reward has size {largest:.6g}, expected at most {reward_bound:g}"
-                )
-        shrink = action_bound / np.maximum(length, action_bound)
-        return actions * shrink[..., None], np.clip(rewards, -reward_bound, reward_bound)
+        if largest > reward_bound * (1.0 + _ROUNDING):
+            raise RecordOutOfBoundsError(
+                f"a reward has size {largest:.6g}, expected at most {reward_bound:g}"
+            )
+    # Shrunk a little further than to the bound: rounding must not leave anything beyond it.
+    shrink = action_bound * (1.0 - 1e-15) / np.maximum(length, action_bound)
+    clipped = np.where((length > action_bound)[..., None], actions * shrink[..., None], actions)
+    return clipped, np.clip(rewards, -reward_bound, reward_bound)

@@ -1,15 +1,19 @@
-"""The controller of Alg. 1: it adds up what agents release (l. 18) and keeps nothing else."""
+"""The controller of Alg. 1, l. 16–20, in simulations; a deployed one adds whole numbers (`messages.combine`).
+
+Who adds the noise is a matter of trust. If nobody is trusted, every agent does, and the sum carries M noises.
+If the controller is, agents hand it their raw sums, it adds noise once to the total, and shows agents nothing
+else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
-from feducb.privacy.privatizer import Release
+from feducb.core.statistics import pool
+from feducb.privacy.accounting import Trust
+from feducb.privacy.noise import NoiseSource
+from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol.messages import ReleasedSum
 
-__all__ = ["add_up", "combine"]
+__all__ = ["add_up", "synchronise"]
 
 
 def add_up(release: Release) -> ReleasedSum:
@@ -23,15 +27,20 @@ def add_up(release: Release) -> ReleasedSum:
     )
 
 
-def combine(releases: Sequence[Release]) -> ReleasedSum:
-    """Add single agents' releases; all must carry the same number."""
-    numbers = sorted({release.number for release in releases})
-    if len(numbers) != 1:
-        raise ValueError(f"releases carry the numbers {numbers}, expected one number")
-    return ReleasedSum(
-        number=numbers[0],
-        gram=np.sum([release.gram for release in releases], axis=0),
-        moment=np.sum([release.moment for release in releases], axis=0),
-        variance=np.sum([release.variance for release in releases], axis=0),
-        agents=len(releases),
-    )
+def synchronise(
+    privatizer: Privatizer, state: PrivatizerState, source: NoiseSource, *, trust: Trust
+) -> tuple[PrivatizerState, ReleasedSum]:
+    """One synchronisation: what all agents have recorded goes in, what all of them are shown comes out.
+
+    Args:
+        privatizer: each agent's, or under ``trust="controller"`` the controller's.
+        state: what agents have recorded, (runs, agents), and the mechanism's memory.
+        source: draws for each agent, or for the controller alone.
+        trust: who adds the noise.
+    """
+    if trust == "nobody":
+        state, release = privatizer.release(state, source)
+        return state, add_up(release)
+    pooled = PrivatizerState(pool(state.total), state.released, state.memory)
+    after, release = privatizer.release(pooled, source)
+    return PrivatizerState(state.total, after.released, after.memory), add_up(release)

@@ -1,27 +1,32 @@
-"""What travels: releases up to the controller, their sum back down.
+"""What travels: releases up to the controller, their sum back down, as whole numbers.
 
-Both are the same 24-byte header (format, dimension, number, variance) and d(d+3)/2 little-endian float64:
-the Gram's upper triangle and the moment.
+Both are one 32-byte header (format, agents in it, dimension, season, number, grid, variance) and d(d+3)/2
+little-endian int64: the coordinates of `GridRelease`. Whole numbers add exactly, so a sum does not depend on
+the order of its parts.
 """
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.errors import PrivacyError
+from feducb.privacy.deployed import GridRelease, to_gram_and_moment
+from feducb.privacy.grid import total
 from feducb.privacy.noise import coordinate_count
-from feducb.privacy.privatizer import Release
 
-__all__ = ["ReleasedSum", "decode", "encode", "message_size"]
+__all__ = ["GridSum", "ReleasedSum", "combine", "decode", "encode", "message_size"]
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-_HEADER = struct.Struct("<HHIQd")  # format, agents in it, dimension, number, variance
-_FORMAT = 1
+_HEADER = struct.Struct("<HHIIQid")  # format, agents in it, dimension, season, number, exponent, variance
+_FORMAT = 2
+_MAX_DIM = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +48,86 @@ class ReleasedSum:
     agents: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GridSum:
+    """A sum of releases as it travels; a single release reads as the sum over one agent.
+
+    Attributes:
+        season: which season the releases belong to.
+        number: k.
+        dim: d.
+        exponent: the grid is 2^exponent.
+        values: (q,), grid steps.
+        variance: w.
+        agents: how many are in it.
+    """
+
+    season: int
+    number: int
+    dim: int
+    exponent: int
+    values: Ints
+    variance: float
+    agents: int
+
+    def read(self) -> ReleasedSum:
+        """As real numbers."""
+        gram, moment = to_gram_and_moment(self.values, dim=self.dim, exponent=self.exponent)
+        return ReleasedSum(self.number, gram, moment, np.asarray(self.variance), self.agents)
+
+
 def message_size(dim: int) -> int:
     """Bytes of one message, either way."""
     return _HEADER.size + 8 * coordinate_count(dim)
 
 
-def encode(message: Release | ReleasedSum) -> bytes:
-    """Write a release of one agent, or a sum, as bytes; a release without noise is refused."""
+def encode(message: GridRelease | GridSum, *, season: int = 0) -> bytes:
+    """Write a release (of this season) or a sum as bytes; nothing else can be written."""
     agents = 1
-    if isinstance(message, ReleasedSum):
-        agents = message.agents
-    elif not message.noised:
-        raise PrivacyError("a release without noise must not become a message")
-    dim = message.moment.shape[-1]
-    header = _HEADER.pack(_FORMAT, agents, dim, message.number, float(message.variance))
-    upper = message.gram[np.triu_indices(dim)]
-    return header + upper.astype("<f8").tobytes() + message.moment.astype("<f8").tobytes()
+    if isinstance(message, GridSum):
+        agents, season = message.agents, message.season
+    header = _HEADER.pack(
+        _FORMAT, agents, message.dim, season, message.number, message.exponent, message.variance
+    )
+    return header + message.values.astype("<i8").tobytes()
 
 
-def decode(data: bytes) -> ReleasedSum:
-    """Read a message; a single release reads as the sum over one agent."""
+def decode(data: bytes) -> GridSum:
+    """Read a message; raises ``ValueError`` on anything but one."""
     if len(data) < _HEADER.size:
         raise ValueError(f"message has {len(data)} bytes, expected at least {_HEADER.size}")
-    kind, agents, dim, number, variance = _HEADER.unpack_from(data)
+    kind, agents, dim, season, number, exponent, variance = _HEADER.unpack_from(data)
     if kind != _FORMAT:
         raise ValueError(f"message has format {kind}, expected {_FORMAT}")
-    if len(data) != message_size(dim):
-        raise ValueError(f"message has {len(data)} bytes, expected {message_size(dim)}")
-    values = np.frombuffer(data, dtype="<f8", offset=_HEADER.size).astype(np.float64)
-    gram = np.zeros((dim, dim))
-    rows, columns = np.triu_indices(dim)
-    gram[rows, columns] = values[:-dim]
-    gram[columns, rows] = values[:-dim]
-    return ReleasedSum(number, gram, values[-dim:], np.asarray(variance), agents)
+    if not 1 <= dim <= _MAX_DIM or len(data) != message_size(dim):
+        raise ValueError(f"message has {len(data)} bytes, which does not fit its dimension {dim}")
+    if not (math.isfinite(variance) and variance > 0.0):
+        raise ValueError(f"message has variance {variance}, expected a positive number")
+    return GridSum(
+        season=season,
+        number=number,
+        dim=dim,
+        exponent=exponent,
+        values=np.frombuffer(data, dtype="<i8", offset=_HEADER.size).astype(np.int64),
+        variance=variance,
+        agents=agents,
+    )
+
+
+def combine(parts: Sequence[GridSum]) -> GridSum:
+    """Add releases of the same season, number, dimension and grid: exactly, in any order."""
+    kinds = {(part.season, part.number, part.dim, part.exponent) for part in parts}
+    if len(kinds) != 1:
+        raise ValueError(
+            f"releases differ in (season, number, dimension, grid): {sorted(kinds)}, expected one kind"
+        )
+    season, number, dim, exponent = kinds.pop()
+    return GridSum(
+        season=season,
+        number=number,
+        dim=dim,
+        exponent=exponent,
+        values=total(part.values for part in parts),
+        variance=math.fsum(part.variance for part in parts),
+        agents=sum(part.agents for part in parts),
+    )

@@ -21,6 +21,7 @@ from feducb.core.confidence import CalibratedBound, OwnDataBound, PaperBound
 from feducb.core.theory import default_threshold
 from feducb.environments.base import Environment
 from feducb.errors import ConfigurationError
+from feducb.privacy.accounting import Trust, require_trust
 from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree, choose_mechanism
 from feducb.privacy.printed import PrintedConstants, printed_constants
@@ -50,6 +51,7 @@ class Plan:
         rule: how agents play.
         privatizer: the way out; None where nothing leaves an agent.
         release_rounds: the public rounds; empty under the determinant trigger and where nothing leaves.
+        trust: who adds the noise.
         printed: the paper's constants, one an agent (``paper`` only).
         threshold: D (``paper`` only).
     """
@@ -67,6 +69,7 @@ class Plan:
     rule: Rule
     privatizer: Privatizer | None
     release_rounds: tuple[int, ...]
+    trust: Trust = "nobody"
     printed: tuple[PrintedConstants, ...] = ()
     threshold: float | None = None
 
@@ -96,6 +99,7 @@ def make_plan(
     regularizer: float,
     schedule: PublicSchedule | Determinant,
     mechanism: str,
+    trust: Trust = "nobody",
 ) -> Plan:
     """Check the settings against each other and derive noise, bounds and release rounds."""
     require_integer("agents", agents, at_least=1)
@@ -111,6 +115,8 @@ def make_plan(
         raise ConfigurationError("baseline", baseline, "no-privacy, alone, uniform or nothing")
     if len(budgets) != agents:
         raise ConfigurationError("budgets", f"{len(budgets)} budgets", f"one for each of {agents} agents")
+    if require_trust(trust) == "controller" and mode == "paper":
+        raise ConfigurationError("trust", trust, "nobody in paper mode: there every agent privatises")
     problem = environment.problem
     rounds: tuple[int, ...] = ()
     privatizer: Privatizer | None = None
@@ -157,6 +163,8 @@ def make_plan(
         rule = ReleasedPlay(calibrated)
         mus = {budget: to_mu(budget) for budget in set(budgets)} if private else {}
         scales = [noise_scale(problem, mus[budget]) if private else 0.0 for budget in budgets]
+        if trust == "controller":  # one mechanism for all, at the least of the budgets
+            scales = [max(scales)]
         privatizer = Privatizer(
             problem=problem,
             mechanism=choose_mechanism(mechanism, len(rounds)),
@@ -176,6 +184,7 @@ def make_plan(
         rule=rule,
         privatizer=privatizer,
         release_rounds=rounds,
+        trust=trust if baseline is None else "nobody",
         printed=printed,
         threshold=threshold,
     )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from feducb.agent import Knowledge, decide
 from feducb.environments.base import Chosen, Contexts
 from feducb.privacy.noise import SeededNoise
-from feducb.protocol.controller import add_up
+from feducb.protocol.controller import synchronise
 from feducb.protocol.messages import ReleasedSum
 from feducb.simulation.plan import Plan
 from feducb.streams import Purpose, Streams
@@ -90,7 +90,11 @@ def run_block(
         raise ValueError("under the determinant trigger a block is one run")
     streams, shape = Streams(plan.seed), (len(runs), plan.agents)
     visits = plan.environment.open(streams, runs, plan.agents)
-    noise = SeededNoise(streams.grid(runs, plan.agents, Purpose.NOISE))
+    noise = SeededNoise(
+        streams.grid(runs, plan.agents, Purpose.NOISE)
+        if plan.trust == "nobody"
+        else [[streams.shared(run, Purpose.NOISE)] for run in runs]
+    )
     play = streams.grid(runs, plan.agents, Purpose.PLAY)
     rule, privatizer = plan.rule, plan.privatizer
     knowledge = rule.start(shape)
@@ -125,8 +129,7 @@ def run_block(
         if privatizer is not None and pending is not None:
             due = last in public_rounds or rule.wants_sync(knowledge)
             if due and pending.released < privatizer.mechanism.releases:
-                pending, release = privatizer.release(pending, noise)
-                total = add_up(release)
+                pending, total = synchronise(privatizer, pending, noise, trust=plan.trust)
                 knowledge = rule.absorb(knowledge, total)
                 released_at.append(last)
 

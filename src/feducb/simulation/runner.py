@@ -16,6 +16,7 @@ from feducb.config import Budget, Mode, Problem, require_integer
 from feducb.environments.base import Environment
 from feducb.environments.synthetic import PaperEnvironment, bands_for_gap
 from feducb.errors import ConfigurationError
+from feducb.privacy.accounting import Trust
 from feducb.protocol.messages import message_size
 from feducb.protocol.schedules import Determinant, PublicSchedule, parse_schedule
 from feducb.simulation.plan import Baseline, Plan, make_plan
@@ -51,6 +52,7 @@ def simulate(
     exploration: float = 1.0,
     regularizer: float = 1.0,
     mechanism: str = "auto",
+    trust: Trust = "nobody",
     environment: Environment | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -78,7 +80,9 @@ def simulate(
         gap: distance between the bands of mean rewards of the best and the other arms.
         exploration: scales the bonus; 1 is the proven bound.
         regularizer: ρ.
-        mechanism: ``auto``, ``toeplitz`` or ``tree``; ``paper`` mode always takes the tree.
+        mechanism: ``auto`` (dense up to 256 releases, then blt) or one of `MECHANISMS` by name; ``paper``
+            mode always takes the tree.
+        trust: ``nobody``, every agent adds noise, or ``controller``, which sees raw sums and adds noise once.
         environment: a world of your own in place of the paper's.
         threads: worker threads; as many as there are processors if not given.
         progress: called with (agent-steps done, agent-steps in all), from any thread.
@@ -119,6 +123,7 @@ def simulate(
         regularizer=regularizer,
         schedule=schedule,
         mechanism=mechanism,
+        trust=trust,
     )
     config = {
         "agents": agents,
@@ -135,6 +140,7 @@ def simulate(
         "exploration": exploration,
         "proven_bound": exploration >= 1.0,
         "regularizer": regularizer,
+        "trust": trust,
         "environment": type(environment).__name__,
         "backend": "reference",
     }

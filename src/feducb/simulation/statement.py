@@ -46,14 +46,15 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
     if len(set(plan.budgets)) > 1:
         worst["budgets"] = [{"epsilon": b.epsilon, "delta": b.delta} for b in plan.budgets]
     if plan.mode == "calibrated":
-        return (
-            statement
-            | worst
-            | {
-                "mu": max(to_mu(budget) for budget in set(plan.budgets)),
-                "adversary": "interactive: reads every release and chooses later visitors by them",
-            }
-        )
+        mus = [to_mu(budget) for budget in set(plan.budgets)]
+        pooled = plan.trust == "controller"
+        readers = "all that the controller shows" if pooled else "every release"
+        found = {
+            "mu": min(mus) if pooled else max(mus),
+            "adversary": f"interactive: reads {readers} and chooses later visitors by it",
+            "trust": plan.trust,
+        }
+        return statement | worst | found
     tree = plan.privatizer.mechanism
     assert isinstance(tree, BinaryTree)
     quietest = min(constants.noise_scale for constants in plan.printed)

@@ -1,0 +1,288 @@
+"""The deployed door out of an agent: records in, grid integers out, noise from OpenDP.
+
+The same mechanism as `privatizer.Privatizer`, which serves simulations; here nothing can be seeded,
+everything is a whole number, and the state can be written to disk before anything leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.config import Budget, Problem, require_integer
+from feducb.errors import (
+    ConfigurationError,
+    RecordOutOfBoundsError,
+    ReleasesExhaustedError,
+    UnsealedReleaseError,
+)
+from feducb.privacy.accounting import Neighbours, Trust, require_trust
+from feducb.privacy.calibration import record_radius
+from feducb.privacy.encoders import make_encoder
+from feducb.privacy.grid import FINE_BITS, Certificate, GridNoise, certify, total
+from feducb.privacy.mechanisms import Mechanism, choose_mechanism
+from feducb.privacy.noise import coordinate_count
+from feducb.privacy.privatizer import Excess, within_bounds
+
+__all__ = ["DeployedPrivatizer", "GridRelease", "RawUpload", "Terms", "to_gram_and_moment"]
+
+Ints = NDArray[np.int64]
+Array = NDArray[np.float64]
+
+_SEAL = object()
+_GRID_SLACK = 1.0 + 2.0**-9  # on variances: what grid noise and rounding add to a Gaussian (docs/theory.md)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """What is promised about one stream of releases, an agent's or a trusted controller's. Public.
+
+    Attributes:
+        problem: the public bounds.
+        budget: (ε, δ) of a person.
+        releases: n.
+        mechanism: the mechanism's name; ``auto`` takes the best for n.
+        records_per_person: p, how many records of one person may enter.
+        trust: where the noise is added.
+        excess: what happens to a record beyond the bounds.
+    """
+
+    problem: Problem
+    budget: Budget
+    releases: int
+    mechanism: str = "auto"
+    records_per_person: int = 1
+    trust: Trust = "nobody"
+    excess: Excess = "refuse"
+
+    def __post_init__(self) -> None:
+        require_integer("releases", self.releases, at_least=1)
+        require_integer("records_per_person", self.records_per_person, at_least=1)
+        require_trust(self.trust)
+        if self.excess not in ("clip", "refuse"):
+            raise ConfigurationError("excess", self.excess, "clip or refuse")
+        choose_mechanism(self.mechanism, self.releases)
+
+    @property
+    def factors(self) -> Mechanism:
+        """The mechanism."""
+        return choose_mechanism(self.mechanism, self.releases)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Which two worlds must look alike."""
+        return Neighbours.ONE_RECORD if self.records_per_person == 1 else Neighbours.ONE_PERSON
+
+    def certificate(self) -> Certificate:
+        """The noise, and the proof that it suffices."""
+        return certify(
+            self.budget,
+            sensitivity=math.sqrt(2.0) * record_radius(self.problem),
+            coordinates=coordinate_count(self.problem.dim),
+            releases=self.releases,
+            records=self.records_per_person,
+        )
+
+    def to_json(self) -> str:
+        """As text, for the store."""
+        problem = {name: getattr(self.problem, name) for name in self.problem.__slots__}
+        plain = {
+            "problem": problem,
+            "epsilon": self.budget.epsilon,
+            "delta": self.budget.delta,
+            "releases": self.releases,
+            "mechanism": self.factors.name,
+            "records_per_person": self.records_per_person,
+            "trust": self.trust,
+            "excess": self.excess,
+        }
+        return json.dumps(plain, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Terms:
+        """Back from text."""
+        plain = json.loads(text)
+        return cls(
+            problem=Problem(**plain["problem"]),
+            budget=Budget(epsilon=plain["epsilon"], delta=plain["delta"]),
+            releases=plain["releases"],
+            mechanism=plain["mechanism"],
+            records_per_person=plain["records_per_person"],
+            trust=require_trust(plain["trust"]),
+            excess=plain["excess"],
+        )
+
+
+class GridRelease:
+    """What leaves: cumulative noisy sums as grid integers. Only a `DeployedPrivatizer` can build one.
+
+    Attributes:
+        number: k, counted from 1. Release k replaces release k − 1.
+        dim: d.
+        exponent: the grid is 2^exponent.
+        values: (q,), coordinates in grid steps: diagonal and √2 × off-diagonal of the Gram, then √2 × moment.
+        variance: of one off-diagonal entry of the Gram; public.
+    """
+
+    __slots__ = ("dim", "exponent", "number", "values", "variance")
+
+    def __init__(
+        self, *, number: int, dim: int, exponent: int, values: Ints, variance: float, seal: object
+    ) -> None:
+        if seal is not _SEAL:
+            raise UnsealedReleaseError(
+                "only a DeployedPrivatizer builds a GridRelease: raw sums must not leave"
+            )
+        self.number = number
+        self.dim = dim
+        self.exponent = exponent
+        self.values = values
+        self.variance = variance
+
+
+class RawUpload:
+    """Raw batch sums on their way to a trusted controller; only ``trust="controller"`` can build one.
+
+    Attributes:
+        dim: d.
+        values: (q,), batch sums, FINE_BITS finer than the grid.
+        exponent: the grid is 2^exponent.
+    """
+
+    __slots__ = ("dim", "exponent", "values")
+
+    def __init__(self, *, dim: int, exponent: int, values: Ints, seal: object) -> None:
+        if seal is not _SEAL:
+            raise UnsealedReleaseError("only an agent that trusts the controller builds a RawUpload")
+        self.dim = dim
+        self.exponent = exponent
+        self.values = values
+
+
+class DeployedPrivatizer:
+    """One stream of releases, from its first record to its last release.
+
+    Guarantees:
+        Everything `release` ever returns is, together, (ε, δ)-private for a person with at most
+        ``records_per_person`` records, against an adversary who chooses records by earlier releases, provided
+        that each returned release is stored before it is sent and never made again from an older state
+        (`store.AgentStore` sees to it). Bounds are enforced in here.
+
+    Attributes:
+        terms: what is promised.
+        certificate: the noise.
+        released: how many releases have been made.
+        pending: how many records wait for the next one. Private.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+        self.certificate = terms.certificate()
+        self.released = 0
+        self.pending = 0
+        self._coordinates = coordinate_count(terms.problem.dim)
+        self._mechanism = terms.factors
+        self._encoder = make_encoder(self._mechanism, self._coordinates)
+        self._noise = GridNoise(self.certificate)
+        self._batch = np.zeros(self._coordinates, dtype=np.int64)
+
+    def record(self, actions: Array, rewards: Array) -> None:
+        """Take records in: actions (n, d), rewards (n,)."""
+        actions = np.atleast_2d(np.asarray(actions, dtype=np.float64))
+        rewards = np.atleast_1d(np.asarray(rewards, dtype=np.float64))
+        if (
+            actions.ndim != 2
+            or actions.shape[1] != self.terms.problem.dim
+            or rewards.shape != actions.shape[:1]
+        ):
+            raise RecordOutOfBoundsError(
+                f"records have shapes {actions.shape} and {rewards.shape}, "
+                f"expected (n, {self.terms.problem.dim}) and (n,)"
+            )
+        actions, rewards = within_bounds(self.terms.problem, self.terms.excess, actions, rewards)
+        fine = np.rint(np.ldexp(_coordinates_of(actions, rewards), FINE_BITS - self.certificate.exponent))
+        self._add(fine.astype(np.int64).sum(axis=0), len(actions))
+
+    def receive(self, upload: RawUpload, records: int = 0) -> None:
+        """Take a trusting agent's batch in (the controller, under ``trust="controller"``)."""
+        if self.terms.trust != "controller" or not isinstance(upload, RawUpload):
+            raise UnsealedReleaseError("only a trusted controller receives raw uploads")
+        if (upload.dim, upload.exponent) != (self.terms.problem.dim, self.certificate.exponent):
+            raise ConfigurationError(
+                "upload", (upload.dim, upload.exponent), "the controller's dimension and grid"
+            )
+        self._add(upload.values, records)
+
+    def upload(self) -> RawUpload:
+        """Hand the pending batch over raw (an agent, under ``trust="controller"``), and forget it."""
+        if self.terms.trust != "controller":
+            raise UnsealedReleaseError("raw sums leave an agent only if its terms trust the controller")
+        batch, self._batch, self.pending = self._batch, np.zeros_like(self._batch), 0
+        return RawUpload(
+            dim=self.terms.problem.dim, exponent=self.certificate.exponent, values=batch, seal=_SEAL
+        )
+
+    def release(self) -> GridRelease:
+        """Publish everything recorded so far, under noise; raises `ReleasesExhaustedError` after the last."""
+        number = self.released + 1
+        if number > self.terms.releases:
+            raise ReleasesExhaustedError(
+                f"release {number} was asked for, but the budget covers {self.terms.releases}"
+            )
+        row = self._encoder.encode(self._batch)
+        told = self._encoder.decode(total((row, self._noise.draw(self._coordinates))))
+        self.released, self.pending, self._batch = number, 0, np.zeros_like(self._batch)
+        entry = self.certificate.scale / math.sqrt(2.0)  # an off-diagonal entry is its coordinate over √2
+        return GridRelease(
+            number=number,
+            dim=self.terms.problem.dim,
+            exponent=self.certificate.exponent,
+            values=np.rint(told).astype(np.int64),
+            variance=(entry * self._mechanism.error(number)) ** 2 * _GRID_SLACK,
+            seal=_SEAL,
+        )
+
+    def dump(self) -> bytes:
+        """The state, as bytes: to be on disk before a release is sent. Private."""
+        head = json.dumps({"released": self.released, "pending": self.pending}).encode()
+        parts = [head, self._batch.astype("<i8").tobytes(), self._encoder.dump()]
+        return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+    def load(self, data: bytes) -> None:
+        """Go on from a state."""
+        parts = []
+        while data:
+            size = int.from_bytes(data[:8], "little")
+            parts.append(data[8 : 8 + size])
+            data = data[8 + size :]
+        head = json.loads(parts[0])
+        self.released, self.pending = head["released"], head["pending"]
+        self._batch = np.frombuffer(parts[1], dtype="<i8").astype(np.int64)
+        self._encoder.load(parts[2])
+
+    def _add(self, values: Ints, records: int) -> None:
+        self._batch = total((self._batch, values))
+        self.pending += records
+
+
+def _coordinates_of(actions: Array, rewards: Array) -> Array:
+    """(n, q): diagonal and √2 × off-diagonal of x xᵀ, then √2 y x: Euclidean length is Frobenius length."""
+    rows, columns = np.triu_indices(actions.shape[1])
+    weights = np.where(rows == columns, 1.0, math.sqrt(2.0))
+    gram = actions[:, rows] * actions[:, columns] * weights
+    return np.hstack([gram, math.sqrt(2.0) * rewards[:, None] * actions])
+
+
+def to_gram_and_moment(values: Ints, *, dim: int, exponent: int) -> tuple[Array, Array]:
+    """Read grid integers: gram (d, d) and moment (d,)."""
+    real = np.ldexp(values.astype(np.float64), exponent)
+    rows, columns = np.triu_indices(dim)
+    entries = np.where(rows == columns, 1.0, 1.0 / math.sqrt(2.0)) * real[: len(rows)]
+    gram = np.zeros((dim, dim))
+    gram[rows, columns] = entries
+    gram[columns, rows] = entries
+    return gram, real[len(rows) :] / math.sqrt(2.0)

@@ -1,0 +1,157 @@
+"""Rows of E times integer batch sums, in whole numbers: the deployed side of a mechanism.
+
+Floating-point sums are not linear, so their rounding would enter the sensitivity through the size of all data
+together. Here E is fixed-point, every entry rounded towards zero, so that columns only get shorter; what is
+rounded after that is counted in `grid.ROUNDING_STEPS`. Decoding is post-processing and may use floats.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from feducb.errors import ConfigurationError, PrivacyError
+from feducb.privacy.grid import FINE_BITS, MAX_VALUE
+from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism, Memory
+from feducb.privacy.mechanisms.base import prefix_sums
+
+__all__ = ["Encoder", "make_encoder"]
+
+Ints = NDArray[np.int64]
+Array = NDArray[np.float64]
+
+_FIXED_BITS = 40  # of a matrix entry
+_EXTRA_BITS = 32  # of a buffer, beyond those of a batch sum
+_WEIGHT_BITS = 60
+_POLE_BITS = 50  # rates are multiples of 2^-50: decay is exact
+
+
+class Encoder(Protocol):
+    """Streams batches in and rows out, and reads rows back; its state can be written to disk."""
+
+    def encode(self, batch: Ints) -> Ints:
+        """The next row of E·b, in grid steps, from a batch sum kept FINE_BITS finer."""
+        ...
+
+    def decode(self, row: Ints) -> Array:
+        """The prefix sum (with its noise) that this and all earlier published rows tell, in grid steps."""
+        ...
+
+    def dump(self) -> bytes:
+        """The state, as bytes."""
+        ...
+
+    def load(self, data: bytes) -> None:
+        """Go on from a state."""
+        ...
+
+
+def make_encoder(mechanism: Mechanism, coordinates: int) -> Encoder:
+    """The encoder of a mechanism that publishes one row a release."""
+    if isinstance(mechanism, BufferedToeplitz):
+        return _BufferedEncoder(mechanism, coordinates)
+    if any(mechanism.rows(release) != 1 for release in range(1, min(mechanism.releases, 8) + 1)):
+        raise ConfigurationError(
+            "mechanism", mechanism.name, "one that publishes one row a release when deployed"
+        )
+    return _MatrixEncoder(mechanism, coordinates)
+
+
+class _MatrixEncoder:
+    """All batches and rows so far, and E as a matrix of whole numbers."""
+
+    def __init__(self, mechanism: Mechanism, coordinates: int) -> None:
+        self._fixed = np.floor(mechanism.encoder() * 2.0**_FIXED_BITS).astype(np.int64)
+        if self._fixed.min() < 0:
+            raise PrivacyError(
+                "an encoder with a negative entry: several records could cost more than their sum"
+            )
+        exact = self._fixed.astype(object)
+        if max(sum(int(entry) ** 2 for entry in column) for column in exact.T) > 1 << (2 * _FIXED_BITS):
+            raise PrivacyError(
+                "an encoder with a column longer than 1: a record would move more than its size"
+            )
+        encoder = self._fixed / 2.0**_FIXED_BITS
+        self._decoder = solve_triangular(encoder, prefix_sums(mechanism.releases).T, trans="T", lower=True).T
+        self._batches = np.empty((0, coordinates), dtype=np.int64)
+        self._rows = np.empty((0, coordinates), dtype=np.int64)
+
+    def encode(self, batch: Ints) -> Ints:
+        self._batches = np.vstack([self._batches, batch])
+        weights = self._fixed[len(self._batches) - 1, : len(self._batches)]
+        return _round(weights.astype(object) @ self._batches.astype(object), _FIXED_BITS + FINE_BITS)
+
+    def decode(self, row: Ints) -> Array:
+        self._rows = np.vstack([self._rows, row])
+        return np.asarray(
+            self._decoder[len(self._rows) - 1, : len(self._rows)] @ self._rows.astype(np.float64)
+        )
+
+    def dump(self) -> bytes:
+        return self._batches.astype("<i8").tobytes() + self._rows.astype("<i8").tobytes()
+
+    def load(self, data: bytes) -> None:
+        both = np.frombuffer(data, dtype="<i8").astype(np.int64).reshape(2, -1, self._batches.shape[1])
+        self._batches, self._rows = both[0], both[1]
+
+
+class _BufferedEncoder:
+    """One buffer of whole numbers a pole.
+
+    A buffer loses at most one unit of 2^-48 grid steps a release to rounding and forgets at its rate, at
+    least 5e-8: it is off by at most 2^25 units, a row by less than 2^-16 steps together with its weights.
+    """
+
+    def __init__(self, mechanism: BufferedToeplitz, coordinates: int) -> None:
+        rates = mechanism.rates
+        self._mechanism = mechanism
+        self._decay = [round((1.0 - rate) * 2**_POLE_BITS) for rate in rates.poles]
+        self._weights = [int(weight * 2.0**_WEIGHT_BITS) for weight in rates.weights]
+        self._buffers = [[0] * coordinates for _ in rates.poles]
+        self._done = 0
+        self._memory: Memory = ()
+
+    def encode(self, batch: Ints) -> Ints:
+        scale = float(self._mechanism.column_norms(self._done, self._done + 1)[0])
+        inverse = int(2.0**_WEIGHT_BITS / scale * (1.0 - 2.0**-50))
+        items = [(int(value) << _EXTRA_BITS) * inverse >> _WEIGHT_BITS for value in batch]
+        row = [
+            item
+            + (
+                sum(w * held[place] for w, held in zip(self._weights, self._buffers, strict=True))
+                >> _WEIGHT_BITS
+            )
+            for place, item in enumerate(items)
+        ]
+        self._buffers = [
+            [(value * decay >> _POLE_BITS) + item for value, item in zip(held, items, strict=True)]
+            for held, decay in zip(self._buffers, self._decay, strict=True)
+        ]
+        return _round(np.array(row, dtype=object), _EXTRA_BITS + FINE_BITS)
+
+    def decode(self, row: Ints) -> Array:
+        self._done += 1
+        self._memory, told = self._mechanism.correlate(self._memory, self._done, row.astype(np.float64)[None])
+        return told
+
+    def dump(self) -> bytes:
+        memory = [None if part is None else part.tolist() for part in self._memory]
+        return json.dumps({"done": self._done, "buffers": self._buffers, "memory": memory}).encode()
+
+    def load(self, data: bytes) -> None:
+        state = json.loads(data)
+        self._done, self._buffers = state["done"], state["buffers"]
+        self._memory = tuple(None if part is None else np.array(part) for part in state["memory"])
+
+
+def _round(exact: NDArray[np.object_], bits: int) -> Ints:
+    """Nearest whole numbers of exact / 2^bits; raises if one does not fit."""
+    half = 1 << (bits - 1)
+    rounded = [(int(value) + half) >> bits for value in exact]
+    if max(map(abs, rounded), default=0) > MAX_VALUE:
+        raise OverflowError("a sum does not fit the grid: too many records for one stream")
+    return np.array(rounded, dtype=np.int64)

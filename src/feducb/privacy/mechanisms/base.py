@@ -1,0 +1,97 @@
+"""What a mechanism for continual sums is.
+
+A factorisation P = F·E of the n×n prefix-sum matrix P. An agent that inserts batches b_1 … b_n publishes E·b
++ z with fresh Gaussian z; anyone decodes with F and reads the prefix sums plus correlated noise F·z. E has r
+≥ n rows, of which release k publishes the next ``rows(k)`` (one, but for trees that publish several nodes at
+once).
+
+Guarantees (matrix mechanism, Denisov et al. 2022; adaptive inputs: docs/theory.md):
+    If every column of E is at most 1 long, one record that enters one batch moves E·b by at most its own
+    size, whatever the earlier releases made the later batches be; so noise √v makes the whole stream
+    (R²/√v)-GDP, and release k carries variance v·‖row_k(F)‖². If also (EᵀE)_ij ≥ 0, a person with p records
+    moves it by at most p times that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SLACK", "Array", "Mechanism", "Memory"]
+
+Array = NDArray[np.float64]
+Memory = Sequence[Array | None]
+"""What a mechanism keeps of its fresh draws between releases."""
+
+SLACK = 1e-12  # encoders are shrunk by this, so that rounding never lifts a column norm above 1
+
+
+class Mechanism(Protocol):
+    """A factorisation for a fixed number of releases."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in settings and statements."""
+        ...
+
+    @property
+    def releases(self) -> int:
+        """n."""
+        ...
+
+    def rows(self, release: int) -> int:
+        """How many rows of E release k publishes."""
+        ...
+
+    def encoder(self) -> Array:
+        """E, (r, n). Takes n² memory: for small n."""
+        ...
+
+    def decoder(self) -> Array:
+        """F, (n, r). Takes n² memory: for small n."""
+        ...
+
+    def error(self, release: int) -> float:
+        """‖row_k(F)‖: the noise of release k (counted from 1), in units of the fresh noise."""
+        ...
+
+    def worst_error(self) -> float:
+        """The largest of them."""
+        ...
+
+    def correlate(self, memory: Memory, release: int, fresh: Array) -> tuple[Memory, Array]:
+        """Take release k's fresh draws; return what to remember and row k of F·z.
+
+        Args:
+            memory: what the last call returned; empty before release 1.
+            release: k, counted from 1.
+            fresh: (rows(k), ..., q), unit Gaussian.
+        """
+        ...
+
+
+def prefix_sums(releases: int) -> Array:
+    """P, the lower-triangular matrix of ones."""
+    return np.tri(releases)
+
+
+def lag_matrix(coefficients: Array) -> Array:
+    """The lower-triangular Toeplitz matrix with these coefficients in its first column."""
+    size = len(coefficients)
+    lags = np.subtract.outer(np.arange(size), np.arange(size))
+    return np.where(lags >= 0, coefficients[np.maximum(lags, 0)], 0.0)
+
+
+def square_root_coefficients(releases: int) -> Array:
+    """1, 1/2, 3/8, …: C(2j, j)/4^j, the power series of (1 − z)^(−1/2)."""
+    steps = np.arange(1, releases, dtype=np.float64)
+    return np.concatenate([[1.0], np.cumprod((2.0 * steps - 1.0) / (2.0 * steps))])
+
+
+def norm(values: Array) -> float:
+    """Euclidean length."""
+    return math.sqrt(float(np.dot(values, values)))

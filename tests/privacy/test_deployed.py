@@ -1,0 +1,227 @@
+"""The deployed door: right sums, right noise, whole numbers, and nothing that it should not let through."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from feducb.config import Budget, Problem
+from feducb.errors import (
+    ConfigurationError,
+    PrivacyError,
+    RecordOutOfBoundsError,
+    ReleasesExhaustedError,
+    UnsealedReleaseError,
+)
+from feducb.privacy import calibration, grid
+from feducb.privacy.deployed import DeployedPrivatizer, Terms, to_gram_and_moment
+from feducb.privacy.encoders import make_encoder
+from feducb.privacy.mechanisms import choose_mechanism
+
+DEPLOYABLE = [("dense", 6), ("tree", 6), ("toeplitz", 6), ("blt", 6), ("auto", 300)]
+
+
+def _terms(**changes: object) -> Terms:
+    settings: dict[str, object] = {
+        "problem": Problem(dim=2),
+        "budget": Budget(epsilon=1.0, delta=1e-6),
+        "releases": 6,
+    }
+    return Terms(**(settings | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("mechanism", "releases"), DEPLOYABLE)
+def test_without_noise_the_decoded_rows_are_the_prefix_sums(mechanism: str, releases: int) -> None:
+    encoder = make_encoder(choose_mechanism(mechanism, releases), 5)
+    rng = np.random.default_rng(1)
+    batches = rng.integers(-(2**40), 2**40, size=(releases, 5))
+    so_far = np.zeros(5)
+    for batch in batches:
+        so_far += batch / 2.0**grid.FINE_BITS
+        told = encoder.decode(encoder.encode(batch))
+        # each row is rounded by up to half a step, and decoding adds the rounding errors up
+        np.testing.assert_allclose(told, so_far, atol=0.5 * releases, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("mechanism", "releases"), DEPLOYABLE)
+def test_the_deployed_encoder_is_linear_with_columns_at_most_one(mechanism: str, releases: int) -> None:
+    chosen, size = choose_mechanism(mechanism, releases), 2**30 << grid.FINE_BITS
+    for place in {0, releases // 2, releases - 1}:
+        encoder = make_encoder(chosen, 1)
+        column = []
+        for release in range(releases):
+            row = encoder.encode(np.array([size if release == place else 0]))
+            column.append(int(row[0]))
+            encoder.decode(row)
+        assert sum(entry**2 for entry in column) <= (2**30 + 1) ** 2  # in whole numbers
+        np.testing.assert_allclose(np.array(column) / 2.0**30, chosen.encoder()[:, place], atol=1e-8)
+
+
+@pytest.mark.parametrize("mechanism", ["dense", "tree", "blt"])
+def test_noise_has_the_stated_variance(mechanism: str) -> None:
+    # 1,000 streams, the last of 4 releases, 5 coordinates: chi-square of 5,000 degrees at 1e-9 two-sided.
+    terms = _terms(releases=4, mechanism=mechanism)
+    privatizer = DeployedPrivatizer(terms)
+    fresh, values = privatizer.dump(), []
+    for _ in range(1000):
+        privatizer.load(fresh)
+        for _ in range(4):
+            release = privatizer.release()
+        values.append(release.values)
+    scaled = np.array(values) * 2.0**release.exponent / math.sqrt(2.0 * release.variance)
+    low, high = stats.chi2(5_000).ppf([5e-10, 1 - 5e-10])
+    assert low < float((scaled**2).sum()) < high
+
+
+def test_sums_are_right_to_within_their_noise() -> None:
+    # A tiny noise (ε = 10⁴) shows the sums themselves; 12 standard deviations never happen.
+    terms = _terms(budget=Budget(epsilon=1e4, delta=0.5), releases=3)
+    privatizer = DeployedPrivatizer(terms)
+    rng, gram, moment = np.random.default_rng(2), np.zeros((2, 2)), np.zeros(2)
+    for _ in range(3):
+        actions, rewards = rng.uniform(-0.7, 0.7, size=(50, 2)), rng.uniform(-1, 1, size=50)
+        privatizer.record(actions, rewards)
+        gram, moment = gram + actions.T @ actions, moment + actions.T @ rewards
+        release = privatizer.release()
+        told_gram, told_moment = to_gram_and_moment(release.values, dim=2, exponent=release.exponent)
+        allowed = 12 * math.sqrt(2 * release.variance)
+        np.testing.assert_allclose(told_gram, gram, atol=allowed)
+        np.testing.assert_allclose(told_moment, moment, atol=allowed)
+        assert allowed < 2.0
+
+
+@pytest.mark.parametrize(("mechanism", "releases"), DEPLOYABLE)
+def test_a_state_written_and_read_goes_on_where_it_was(mechanism: str, releases: int) -> None:
+    terms = _terms(mechanism=mechanism, releases=releases)
+    first, second = DeployedPrivatizer(terms), DeployedPrivatizer(terms)
+    for _ in range(3):
+        first.record(np.array([[0.6, 0.8]]), np.array([0.5]))
+        first.release()
+    first.record(np.array([[1.0, 0.0]]), np.array([0.5]))
+    second.load(first.dump())
+    assert second.dump() == first.dump()
+    assert (second.released, second.pending) == (3, 1)
+
+
+@pytest.mark.parametrize("budget", [(1.0, 1e-6), (8.0, 1e-6), (0.1, 1e-6), (1.0, 0.1), (0.5, 1e-9)])
+@pytest.mark.parametrize(("dim", "releases"), [(2, 4), (10, 64), (100, 256), (10, 1_000_000)])
+def test_the_certificate_keeps_the_claim_with_hardly_more_noise(
+    budget: tuple[float, float], dim: int, releases: int
+) -> None:
+    terms = _terms(
+        problem=Problem(dim=dim), budget=Budget(epsilon=budget[0], delta=budget[1]), releases=releases
+    )
+    certificate = terms.certificate()
+    assert calibration.to_epsilon(certificate.mu, budget[1]) <= budget[0]
+    continuous = math.sqrt(2) * calibration.noise_scale(terms.problem, calibration.to_mu(terms.budget))
+    assert 1.0 < certificate.scale / continuous < 1.0 + 2e-5
+
+
+def test_a_certificate_that_promises_too_much_is_refused() -> None:
+    good = _terms().certificate()
+    weak = grid.Certificate(
+        budget=good.budget,
+        sensitivity=good.sensitivity,
+        exponent=good.exponent,
+        sigma=round(good.sigma * 0.9999),
+        coordinates=good.coordinates,
+        releases=good.releases,
+    )
+    with pytest.raises(PrivacyError, match="does not reach the claim"):
+        weak.check()
+    with pytest.raises(PrivacyError, match="does not reach the claim"):
+        grid.GridNoise(weak)
+
+
+def test_the_lemma_against_the_exact_discrete_law() -> None:
+    """δ of the one-dimensional discrete Gaussian, summed exactly, never exceeds the claimed curve."""
+    for sigma, shift in [(3.0, 2), (5.0, 3), (8.4, 8), (20.0, 10)]:
+        support = np.arange(-400, 401)
+        weights = np.exp(-(support**2) / (2 * sigma**2))
+        law = weights / weights.sum()
+        moved = np.roll(law, shift)
+        for epsilon in (0.1, 0.5, 1.0, 2.0):
+            exact = float(np.maximum(law - math.exp(epsilon) * moved, 0.0).sum())
+            claimed = math.exp(grid.log_delta(epsilon, shift / math.sqrt(sigma**2 - grid.SMOOTHING**2)))
+            assert exact <= claimed
+
+
+def test_several_records_of_a_person_take_as_many_times_the_noise() -> None:
+    one, three = _terms().certificate(), _terms(records_per_person=3).certificate()
+    assert three.sigma / one.sigma == pytest.approx(3.0, rel=1e-4)
+
+
+def test_opendp_is_a_version_whose_sampler_is_sound() -> None:
+    # Version 0.14.1 drew a biased discrete Gaussian. Chi-square against the exact law at level 1e-7.
+    certificate = grid.Certificate(
+        budget=Budget(epsilon=8.0, delta=1e-6),
+        sensitivity=16.0,
+        exponent=0,
+        sigma=16,
+        coordinates=1,
+        releases=1,
+    )
+    draws = grid.GridNoise(certificate).draw(60_000)
+    support = np.arange(-40, 41)
+    law = np.exp(-(support**2) / (2 * 16.0**2))
+    law /= np.exp(-(np.arange(-400, 401) ** 2) / (2 * 16.0**2)).sum()
+    counts = np.array([(draws == value).sum() for value in support])
+    rest = len(draws) - counts.sum()
+    expected = np.append(law, 1 - law.sum()) * len(draws)
+    assert stats.chisquare(np.append(counts, rest), expected).pvalue > 1e-7
+
+
+def test_release_n_plus_one_is_refused() -> None:
+    privatizer = DeployedPrivatizer(_terms(releases=2))
+    privatizer.release()
+    privatizer.release()
+    with pytest.raises(ReleasesExhaustedError, match=r"release 3 .* covers 2"):
+        privatizer.release()
+
+
+def test_what_is_not_a_record_is_refused_and_leaves_no_trace() -> None:
+    privatizer = DeployedPrivatizer(_terms())
+    before = privatizer.dump()
+    for action, reward in (
+        ([2.0, 0.0], 0.5),
+        ([0.5, 0.5], 3.0),
+        ([math.nan, 0.0], 0.0),
+        ([0.1, 0.1, 0.1], 0.0),
+    ):
+        with pytest.raises(RecordOutOfBoundsError):
+            privatizer.record(np.array([action]), np.array([reward]))
+    assert privatizer.dump() == before
+
+
+def test_raw_sums_leave_only_for_a_trusted_controller() -> None:
+    agent = DeployedPrivatizer(_terms())
+    with pytest.raises(UnsealedReleaseError, match="trust the controller"):
+        agent.upload()
+    trusting = _terms(trust="controller")
+    agents, controller = [DeployedPrivatizer(trusting) for _ in range(3)], DeployedPrivatizer(trusting)
+    together = DeployedPrivatizer(trusting)
+    rng = np.random.default_rng(3)
+    for one in agents:
+        actions, rewards = rng.uniform(-0.7, 0.7, size=(20, 2)), rng.uniform(size=20)
+        one.record(actions, rewards)
+        together.record(actions, rewards)
+        upload = one.upload()
+        with pytest.raises(UnsealedReleaseError, match="only a trusted controller"):
+            DeployedPrivatizer(_terms()).receive(upload)
+        controller.receive(upload, records=20)
+    assert controller.dump() == together.dump()  # the very sums, whoever carried them
+
+
+def test_a_mechanism_that_cannot_be_deployed_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="optimal-tree"):
+        DeployedPrivatizer(_terms(mechanism="optimal-tree"))
+
+
+def test_terms_survive_writing() -> None:
+    terms = _terms(records_per_person=2, trust="controller", excess="clip")
+    again = Terms.from_json(terms.to_json())
+    assert again.to_json() == terms.to_json()
+    assert again.certificate() == terms.certificate()
