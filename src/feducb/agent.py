@@ -18,6 +18,7 @@ from feducb.core.confidence import (
     CalibratedBound,
     OwnDataBound,
     PaperBound,
+    ReleasedSetBound,
     upper_confidence_bounds,
 )
 from feducb.core.ridge import Ridge, factorise, update
@@ -136,11 +137,13 @@ class ReleasedPlay:
         Decisions are a function of releases, public coins and the visitor's own candidates: post-processing.
 
     Attributes:
-        bound: the two-width bound.
+        bound: what a released sum tells about θ*.
+        first: the first release worth reading; until then actions are drawn uniformly.
     """
 
     acts_on_own_data = False
-    bound: CalibratedBound
+    bound: CalibratedBound | ReleasedSetBound
+    first: int = 1
 
     def start(self, shape: tuple[int, ...]) -> Knowledge:
         """No release yet: no belief."""
@@ -156,6 +159,8 @@ class ReleasedPlay:
 
     def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
         """The new sum replaces the old; all agents share one belief, hence an axis of length 1."""
+        if total.number < self.first:
+            return knowledge
         belief = self.bound.belief(
             total.gram[..., None, :, :], total.moment[..., None, :], total.variance[..., None]
         )

@@ -6,8 +6,9 @@ Names are words here and symbols in the mathematics; docs/notation.md maps one t
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, SupportsFloat, SupportsIndex
 
 from feducb.errors import ConfigurationError
 
@@ -15,12 +16,23 @@ __all__ = ["Budget", "Mode", "Problem", "require_finite", "require_integer", "re
 
 Mode = Literal["calibrated", "paper"]
 
+_LARGEST_EPSILON = 1e9
+
+
+_LARGEST = 2**31 - 1  # nothing that is counted here is more; far below where 64 bits wrap
+
 
 def require_integer(setting: str, value: object, *, at_least: int) -> int:
-    """Return ``value`` if it is a whole number of at least ``at_least``, else raise."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise ConfigurationError(setting, value, f"a whole number of at least {at_least}")
-    return value
+    """Return ``value`` as an int if it is a whole number of at least ``at_least``, else raise."""
+    expected = f"a whole number of at least {at_least}"
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise ConfigurationError(setting, value, expected)
+    number = operator.index(value)
+    if number < at_least:
+        raise ConfigurationError(setting, value, expected)
+    if number > _LARGEST:
+        raise ConfigurationError(setting, value, f"{expected} and at most {_LARGEST}")
+    return number
 
 
 def require_finite(
@@ -32,10 +44,9 @@ def require_finite(
         expected += f" above {above:g}"
     if at_least is not None:
         expected += f" of at least {at_least:g}"
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ConfigurationError(setting, value, expected) from None
+    if isinstance(value, bool) or not isinstance(value, SupportsFloat):
+        raise ConfigurationError(setting, value, expected)
+    number = float(value)
     in_range = (above is None or number > above) and (at_least is None or number >= at_least)
     if not (math.isfinite(number) and in_range):
         raise ConfigurationError(setting, value, expected)
@@ -44,13 +55,9 @@ def require_finite(
 
 def require_probability(setting: str, value: float) -> float:
     """Return ``value`` as a float if it lies strictly between 0 and 1, else raise."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0.0 < number < 1.0:
+    if isinstance(value, bool) or not isinstance(value, SupportsFloat) or not 0.0 < float(value) < 1.0:
         raise ConfigurationError(setting, value, "a number strictly between 0 and 1")
-    return number
+    return float(value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,4 +100,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         require_finite("epsilon", self.epsilon, above=0)
+        if self.epsilon > _LARGEST_EPSILON:
+            raise ConfigurationError(
+                "epsilon", self.epsilon, f"at most {_LARGEST_EPSILON:g}: more is no privacy"
+            )
         require_probability("delta", self.delta)

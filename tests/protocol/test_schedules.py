@@ -70,7 +70,18 @@ def test_only_the_determinant_trigger_reads_private_data() -> None:
     ],
 )
 def test_text_forms(text: str, expected: object) -> None:
-    assert parse_schedule(text, releases=9, first_release=5) == expected
+    count = 9 if text in ("geometric", "periodic") else None
+    assert parse_schedule(text, releases=count, first_release=5) == expected
+
+
+@pytest.mark.parametrize("text", ["every-round", "explicit:3,9", "determinant", "periodic:4", "geometric:2"])
+def test_a_count_beside_a_schedule_that_has_its_own_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="releases is 9, expected nothing"):
+        parse_schedule(text, releases=9)
+
+
+def test_growth_close_to_one_ends() -> None:
+    assert Geometric(first=3, growth=1.000000001).rounds(9) == (3, 4, 5, 6, 7, 8, 9)
 
 
 @pytest.mark.parametrize(

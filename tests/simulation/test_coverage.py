@@ -9,6 +9,7 @@ import pytest
 
 import feducb
 from feducb.core.confidence import error_ratio
+from feducb.simulation.plan import Tuning
 from feducb.simulation.reference import Step
 
 ALPHA, RUNS = 0.1, 240
@@ -29,17 +30,23 @@ def _worst_ratios(**setting: Any) -> np.ndarray:
     return np.concatenate(blocks)
 
 
+EVERY_RELEASE = Tuning(patience=0.0)
+TWO_WIDTHS = Tuning(patience=0.0, direct=False)
+
+
 @pytest.mark.parametrize(
     "setting",
     [
-        {"agents": 4, "dim": 5, "arms": 10, "horizon": 200, "epsilon": 1.0, "seed": 1},
-        {"agents": 4, "dim": 5, "arms": 10, "horizon": 200, "epsilon": 100.0, "delta": 0.1, "seed": 2},
-        {"agents": 2, "dim": 1, "arms": 3, "horizon": 200, "epsilon": 5.0, "seed": 3},
+        {"agents": 4, "dim": 5, "arms": 10, "epsilon": 1.0, "seed": 1, "tuning": EVERY_RELEASE},
+        {"agents": 4, "dim": 5, "arms": 10, "epsilon": 100.0, "delta": 0.1, "seed": 2},
+        {"agents": 2, "dim": 1, "arms": 3, "epsilon": 5.0, "seed": 3, "tuning": EVERY_RELEASE},
+        {"agents": 9, "dim": 3, "arms": 6, "epsilon": 2.0, "seed": 5, "trust": "controller"},
+        {"agents": 4, "dim": 5, "arms": 10, "epsilon": 1.0, "seed": 1, "tuning": TWO_WIDTHS},
     ],
-    ids=["noise rules", "data rule", "one dimension"],
+    ids=["noise rules", "data rule", "one dimension", "controller", "two widths, closed form"],
 )
 def test_the_bound_covers_and_a_smaller_one_does_not(setting: dict[str, Any]) -> None:
-    ratios = _worst_ratios(**setting)
+    ratios = _worst_ratios(horizon=200, **setting)
     assert len(ratios) == RUNS
     # Seeded. Were the true chance of a violation α, a share under α would be even odds; it is far smaller.
     assert np.mean(ratios > 1.0) < ALPHA

@@ -33,11 +33,11 @@ def demo(
     delta: Annotated[float, typer.Option(help="δ of every agent.")] = 1e-6,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     threads: Annotated[
-        int | None, typer.Option(help="Worker threads. [default: all processors]", show_default=False)
+        int | None, typer.Option(help="Worker threads.", show_default="all processors")
     ] = None,
 ) -> None:
     """Compare a private federation with the paper's constants, each agent alone, and no privacy."""
-    require_writable("--out", out)
+    require_writable("--out", out, picture=True)
     console = Console()
     results: dict[str, SimulationResult] = {}
     for variant in _VARIANTS:

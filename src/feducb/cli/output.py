@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +19,16 @@ __all__ = ["errors_to", "regret_text", "require_writable", "result_table", "step
 errors_to = Console(stderr=True)
 
 
-def require_writable(setting: str, path: Path | None) -> None:
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+def require_writable(setting: str, path: Path | None, *, picture: bool = False) -> None:
     """Refuse a file that cannot be written before hours are spent on what goes into it."""
-    if path is None or str(path) == "-":
+    if path is None or (str(path) == "-" and not picture):
         return
-    if path.is_dir() or not path.parent.is_dir():
+    if picture and path.suffix.lower() not in _PICTURES:
+        raise ConfigurationError(setting, str(path), "a file name that ends in .png, .svg or .pdf")
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise ConfigurationError(setting, str(path), "a file in a folder that exists")
 
 
@@ -30,9 +36,17 @@ def require_writable(setting: str, path: Path | None) -> None:
 def steps_progress(label: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error that counts agent-steps."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors_to, transient=True) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    bar = Progress(*columns, console=errors_to, transient=True)
+    task = bar.add_task(label, total=None)
+
+    def tell(done: int, total: int) -> None:
+        bar.start()  # not before there is something to show: an error stays alone on its line
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
 
 
 def regret_text(result: SimulationResult) -> str:
@@ -68,11 +82,13 @@ def result_table(result: SimulationResult) -> Table:
         table.add_row("  against", privacy["adversary"])
         table.add_row("  trusting", privacy["trust"])
     if result.theory:
-        theory = result.theory
+        theory, syncs = result.theory, ""
+        if theory["sync_bound"] is not None:
+            syncs = f"at most {theory['sync_bound']:.1f} syncs (measured {theory['syncs']:g}), "
         table.add_row(
             "paper's theory",
-            f"at most {theory['sync_bound']:.1f} syncs (measured {theory['syncs']:g}), group regret at most "
-            f"{theory['regret_bound_theorem_1']:.3g} (measured {theory['group_regret']:.3g})",
+            f"{syncs}group regret at most {theory['regret_bound_theorem_1']:.3g} "
+            f"(measured {theory['group_regret']:.3g})",
         )
     table.add_row(
         "time", f"{result.seconds:.1f} s, {result.agent_steps_per_second:,.0f} agent-steps a second"

@@ -23,21 +23,15 @@ __all__ = ["read_budgets", "simulate"]
 def simulate(
     agents: Annotated[int, typer.Option(help="M, agents in the federation.")] = 10,
     dim: Annotated[int, typer.Option(help="d, length of an action vector.")] = 10,
-    arms: Annotated[
-        int | None, typer.Option(help="K, candidates a visitor. [default: d²]", show_default=False)
-    ] = None,
+    arms: Annotated[int | None, typer.Option(help="K, candidates a visitor.", show_default="d²")] = None,
     horizon: Annotated[int, typer.Option(help="T, rounds.")] = 10_000,
     runs: Annotated[int, typer.Option(help="Independent repetitions.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     mode: Annotated[
         str, typer.Option(help="calibrated (private, proven) or paper (printed constants, to compare).")
     ] = "calibrated",
-    epsilon: Annotated[
-        float | None, typer.Option(help="ε of every agent. [default: 1]", show_default=False)
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="δ of every agent. [default: 1e-6]", show_default=False)
-    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="ε of every agent.", show_default="1")] = None,
+    delta: Annotated[float | None, typer.Option(help="δ of every agent.", show_default="1e-6")] = None,
     budgets: Annotated[
         Path | None,
         typer.Option(help="Per-agent budgets: CSV with columns epsilon,delta or a JSON list of objects."),
@@ -47,15 +41,15 @@ def simulate(
         str | None,
         typer.Option(
             help="geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or "
-            "determinant[:D] (paper mode only). [default: geometric; determinant in paper mode]",
-            show_default=False,
+            "determinant[:D] (paper mode only).",
+            show_default="geometric; determinant in paper mode",
         ),
     ] = None,
     releases: Annotated[
         int | None,
         typer.Option(
-            help="Releases of a geometric or periodic schedule. [default: 64, or as many as fit]",
-            show_default=False,
+            help="Releases of a geometric or periodic schedule.",
+            show_default="64, or as many as fit",
         ),
     ] = None,
     first_release: Annotated[int, typer.Option(help="First round of a geometric schedule.")] = 8,
@@ -65,18 +59,14 @@ def simulate(
     exploration: Annotated[float, typer.Option(help="Scales the bonus; 1 is the proven bound.")] = 1.0,
     mechanism: Annotated[
         str,
-        typer.Option(
-            help="Spreads noise over releases: auto, dense, blt, toeplitz, optimal-tree or tree."
-        ),
+        typer.Option(help="Spreads noise over releases: auto, dense, blt, toeplitz, optimal-tree or tree."),
     ] = "auto",
     trust: Annotated[
         str,
-        typer.Option(
-            help="nobody: each agent adds noise; controller: it sees raw sums, adds noise once."
-        ),
+        typer.Option(help="nobody: each agent adds noise; controller: it sees raw sums, adds noise once."),
     ] = "nobody",
     threads: Annotated[
-        int | None, typer.Option(help="Worker threads. [default: all processors]", show_default=False)
+        int | None, typer.Option(help="Worker threads.", show_default="all processors")
     ] = None,
     no_privacy: Annotated[bool, typer.Option("--no-privacy", help="Baseline: raw sums are shared.")] = False,
     alone: Annotated[bool, typer.Option("--alone", help="Baseline: each agent learns by itself.")] = False,
@@ -90,9 +80,12 @@ def simulate(
 ) -> None:
     """Simulate a federation on one machine and report regret, communication and privacy."""
     require_writable("--json", json_file)
-    require_writable("--plot", plot_file)
+    require_writable("--plot", plot_file, picture=True)
     if budgets is not None and (epsilon is not None or delta is not None):
         raise ConfigurationError("--budgets", str(budgets), "no --epsilon or --delta beside it")
+    baseline = _baseline(no_privacy=no_privacy, alone=alone, uniform=uniform)
+    if baseline is not None and (budgets is not None or epsilon is not None or delta is not None):
+        raise ConfigurationError(f"--{baseline}", "given", "no --epsilon, --delta or --budgets beside it")
     settings: dict[str, Any] = {}
     if budgets is not None:
         settings["budgets"] = read_budgets(budgets)
@@ -105,7 +98,7 @@ def simulate(
             runs=runs,
             seed=seed,
             mode=cast(Mode, mode),
-            baseline=_baseline(no_privacy=no_privacy, alone=alone, uniform=uniform),
+            baseline=baseline,
             epsilon=1.0 if epsilon is None else epsilon,
             delta=1e-6 if delta is None else delta,
             alpha=alpha,
@@ -142,9 +135,13 @@ def _baseline(*, no_privacy: bool, alone: bool, uniform: bool) -> Baseline | Non
 
 def read_budgets(path: Path) -> list[Budget]:
     """Read one (epsilon, delta) an agent from CSV (with a header) or from a JSON list."""
-    text = path.read_text(encoding="utf-8")
     try:
-        rows = json.loads(text) if text.lstrip().startswith("[") else list(csv.DictReader(text.splitlines()))
+        text = path.read_text(encoding="utf-8-sig")
+        rows = (
+            json.loads(text)
+            if text.lstrip().startswith("[")
+            else list(csv.DictReader(text.splitlines(), skipinitialspace=True))
+        )
         return [Budget(epsilon=float(row["epsilon"]), delta=float(row["delta"])) for row in rows]
     except ConfigurationError:
         raise

@@ -23,11 +23,14 @@ __all__ = [
     "CalibratedBound",
     "OwnDataBound",
     "PaperBound",
+    "ReleasedSetBound",
     "error_ratio",
     "upper_confidence_bounds",
 ]
 
 Array = NDArray[np.float64]
+
+_TAUS: Array = np.geomspace(1e-4, 1e2, 61)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,9 @@ def upper_confidence_bounds(belief: Belief, actions: Array, *, exploration: floa
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibratedBound:
-    """The two-width bound, for an agent that acts on released sums only.
+    """The two-width bound, for an agent that acts on released sums only: closed form, with or without noise.
+
+    `ReleasedSetBound` says the same of noisy sums more sharply; this one is the readable reference.
 
     With probability 1 − α, for all releases k and all x at once,
     ``|xᵀ(θ̂ − θ*)| ≤ β ‖x‖_{V⁻¹} + b_k ‖V⁻¹x‖₂``. Proof: docs/theory.md.
@@ -129,6 +134,75 @@ class CalibratedBound:
             inverse=ridge.inverse,
             ellipsoid_width=self.ellipsoid_width(ridge.log_det),
             euclidean_width=self.euclidean_width(variance),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleasedSetBound:
+    """A confidence set read off the noisy normal equations: no shift, no bias. Proof: docs/theory.md.
+
+    θ* solves A θ* = a up to the noise: a − Aθ* = (h − Hθ*) + Xᵀη with A = G + H, a = u + h. With probability
+    1 − α, for all releases at once, ‖h − Hθ*‖ ≤ R_k = r√w_k, G ⪯ A + λ√w_k I and
+    ‖Xᵀη‖_{W⁻¹} ≤ β with W = A + (λ√w_k + ρ) I. A sum of a ball and an ellipsoid fits into the ellipsoid
+    D = (1+κ) R² I + (1+1/κ) β² W, and ‖θ*‖ ≤ S, so that for every κ, τ > 0, in A's eigenbasis,
+
+        Σ_{σ_i > 0} (a_i − σ_i θ*_i)²/D_i + τ ‖θ*‖²/S² ≤ 1 + τ,
+
+    an ellipsoid around θ̂_i = (a_i σ_i/D_i)/P_i with P_i = σ_i²/D_i + τ/S². τ is chosen at each release so
+    that the longest axis is shortest; the bound holds for all τ together.
+
+    Attributes:
+        problem: the public bounds.
+        reward_alpha: the share of α for the rewards' noise η.
+        residual_radius: r, at its own share of α.
+        gram_radius: λ, at its own share of α.
+        regularizer: ρ, fixed over releases; near R_k at the first release that counts.
+    """
+
+    problem: Problem
+    reward_alpha: float
+    residual_radius: float
+    gram_radius: float
+    regularizer: float
+
+    def belief(self, gram: Array, moment: Array, variance: Array) -> Belief:
+        """What a released sum tells.
+
+        Args:
+            gram: (..., d, d), G + H.
+            moment: (..., d), u + h.
+            variance: (...), w > 0, the variance of one off-diagonal entry of H.
+        """
+        values, vectors = np.linalg.eigh(gram)
+        moments = np.einsum("...dk,...d->...k", vectors, moment)
+        root = np.sqrt(variance)[..., None]
+        radius = self.residual_radius * root
+        # W ⪰ ρI but for the chance in `gram_radius`; then the floor changes nothing.
+        design = np.maximum(values + self.gram_radius * root, 0.0) + self.regularizer
+        information = np.log(design / self.regularizer).sum(axis=-1, keepdims=True)
+        beta = self.problem.noise_scale * np.sqrt(2.0 * math.log(1.0 / self.reward_alpha) + information)
+        typical = beta * np.exp(0.5 * np.log(design).mean(axis=-1, keepdims=True))
+        slack = (1.0 + typical / radius) * radius**2 + (1.0 + radius / typical) * beta**2 * design
+
+        # Axis −2: candidates for τ. Directions without signal keep only ‖θ*‖ ≤ S.
+        tau = _TAUS[:, None]
+        values, moments, slack = (part[..., None, :] for part in (np.maximum(values, 0.0), moments, slack))
+        moments = np.where(values > 0.0, moments, 0.0)
+        precision = values**2 / slack + tau / self.problem.parameter_bound**2
+        centre = moments * values / (slack * precision)
+        misfit = moments**2 / slack - precision * centre**2
+        squared = 1.0 + _TAUS - misfit.sum(axis=-1)
+        squared = np.where(squared > 0.0, squared, 1.0 + _TAUS)  # an empty set: the bound has failed
+        best = np.argmin(squared / precision.min(axis=-1), axis=-1)[..., None]
+        squared = np.take_along_axis(squared, best, axis=-1)[..., 0]
+        precision, centre = (
+            np.take_along_axis(part, best[..., None], axis=-2)[..., 0, :] for part in (precision, centre)
+        )
+        return Belief(
+            theta=np.einsum("...dk,...k->...d", vectors, centre),
+            inverse=(vectors / precision[..., None, :]) @ np.swapaxes(vectors, -1, -2),
+            ellipsoid_width=np.sqrt(squared),
+            euclidean_width=np.zeros_like(squared),
         )
 
 

@@ -52,10 +52,15 @@ def uniform_radius(
     rho_min: float,
     rho_max: float,
     kappa: float,
+    releases: int | None = None,
 ) -> float:
-    """β̄_T of Proposition 2's proof, which no β exceeds (printed log(2/α), no union over syncs)."""
+    """β̄_T of Proposition 2's proof, the largest that β can get by round T.
+
+    As printed, with log(2/α); with ``releases`` = n, the log(2Mn/α) that `PaperBound` plays with.
+    """
+    union = 1 if releases is None else agents * releases
     gain = information_gain(problem, horizon, rho_min=rho_min, rho_max=rho_max)
-    rewards = problem.noise_scale * math.sqrt(2.0 * math.log(2.0 / alpha) + problem.dim * gain)
+    rewards = problem.noise_scale * math.sqrt(2.0 * math.log(2.0 * union / alpha) + problem.dim * gain)
     return rewards + agents * (problem.parameter_bound * math.sqrt(rho_max) + kappa)
 
 

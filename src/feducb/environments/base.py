@@ -10,7 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.config import Problem
+from feducb.config import Problem, require_integer
+from feducb.errors import ConfigurationError
 from feducb.streams import Purpose, Streams
 
 __all__ = ["Chosen", "Contexts", "Environment", "OwnEnvironment", "Visits"]
@@ -124,6 +125,17 @@ class OwnEnvironment:
     draw: Draw
     pay: Pay
 
+    def __post_init__(self) -> None:
+        require_integer("arms", self.arms, at_least=1)
+        theta = np.asarray(self.theta, dtype=np.float64)
+        if theta.shape != (self.problem.dim,):
+            raise ConfigurationError("theta", f"of shape {theta.shape}", f"({self.problem.dim},)")
+        length = float(np.linalg.norm(theta))
+        if not length <= self.problem.parameter_bound * (1.0 + 1e-12):
+            raise ConfigurationError(
+                "theta", f"{length:g} long", f"at most S = {self.problem.parameter_bound:g}"
+            )
+
     def open(self, streams: Streams, runs: range, agents: int) -> Visits:
         """Start these runs."""
         return _OwnVisits(self, streams, runs, agents)
@@ -144,6 +156,9 @@ class _OwnVisits:
             ],
             dtype=np.float64,
         )
+        expected = (rounds, self._world.arms, self._world.problem.dim)
+        if actions.shape[2:] != expected:
+            raise ConfigurationError("actions drawn", f"of shape {actions.shape[2:]}", f"{expected}")
         return Contexts(actions, actions @ self._world.theta)
 
     def reward(self, chosen: Chosen) -> Array:

@@ -171,6 +171,11 @@ class FixedArms:
             raise ConfigurationError(
                 "actions", f"up to {longest:g} long", f"at most L = {self.problem.action_bound:g}"
             )
+        length = float(np.linalg.norm(theta))
+        if not length <= self.problem.parameter_bound * (1.0 + 1e-12):
+            raise ConfigurationError(
+                "theta", f"{length:g} long", f"at most S = {self.problem.parameter_bound:g}"
+            )
         means = actions @ theta
         if not np.all((means > 0.0) & (means < 1.0)):
             raise ConfigurationError("mean rewards", means.tolist(), "numbers strictly between 0 and 1")

@@ -73,13 +73,15 @@ class Privatizer:
     Guarantees:
         With ``noise_scale`` = R²/μ (`calibration.noise_scale`) and records that enter once each, everything
         it ever returns is μ-GDP together, also against whoever chooses the next action from earlier
-        releases. It holds whatever is recorded: bounds are enforced in here.
+        releases, if no state is released from twice. Bounds are enforced in here; with ``refuse``, do not
+        drop a refused batch for what one of its records was (clip where records cannot be trusted).
 
     Attributes:
         problem: the public bounds L and B.
         mechanism: how noise is spread over the releases.
         noise_scale: (...) or a number, √v of the fresh noise; 0 means no privacy (simulation only).
         shift: (...) or a number, added to the diagonal of each Gram (``paper``: 2Λ).
+        reward_weight: s; the moment s·u carries the Gram's noise, so u carries 1/s of it.
         excess: what to do with a record beyond the bounds: ``clip`` it, or ``refuse`` it with an error.
     """
 
@@ -87,11 +89,16 @@ class Privatizer:
     mechanism: Mechanism
     noise_scale: float | Array
     shift: float | Array = 0.0
+    reward_weight: float = 1.0
     excess: Excess = "refuse"
 
     def __post_init__(self) -> None:
         if self.excess not in ("clip", "refuse"):
             raise ConfigurationError("excess", self.excess, "clip or refuse")
+        scales = np.asarray(self.noise_scale, dtype=np.float64)
+        positive = scales > 0.0
+        if not np.all(np.isfinite(scales)) or np.any(scales < 0.0) or positive.any() != positive.all():
+            raise ConfigurationError("noise_scale", scales.tolist(), "finite numbers, all positive or all 0")
 
     def start(self, shape: tuple[int, ...] = ()) -> PrivatizerState:
         """Nothing recorded, nothing released."""
@@ -116,7 +123,7 @@ class Privatizer:
             fresh = source.draw(self.mechanism.rows(number), coordinate_count(dim))
             memory, correlated = self.mechanism.correlate(memory, number, fresh)
             gram_noise, moment_noise = to_matrices(correlated * scale[..., None], dim)
-            gram, moment = gram + gram_noise, moment + moment_noise
+            gram, moment = gram + gram_noise, moment + moment_noise / self.reward_weight
         shift = np.asarray(self.shift, dtype=np.float64)
         release = Release(
             number=number,

@@ -7,6 +7,7 @@ schedule says which it is, and whoever deploys an agent refuses one that reads p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -96,14 +97,13 @@ class Geometric:
         """From ``first`` to exactly the horizon, or by ``growth`` as far as it reaches."""
         _require_room(self.releases or 1, self.first, horizon)
         if self.growth is not None:
-            rounds, exact = [], float(self.first)
-            while round(exact) <= horizon:
-                rounds.append(round(exact))
-                exact *= self.growth
-            return tuple(sorted(set(rounds)))
+            rounds = [self.first]
+            while (later := max(rounds[-1] + 1, math.ceil(rounds[-1] * self.growth))) <= horizon:
+                rounds.append(later)
+            return tuple(rounds)
         steps = (self.releases or min(DEFAULT_RELEASES, horizon - self.first + 1)) - 1
         if steps == 0:
-            return (horizon,)
+            return (self.first,)
         ratio = horizon / self.first
         return tuple(sorted({round(self.first * ratio ** (k / steps)) for k in range(steps + 1)}))
 
@@ -196,6 +196,11 @@ def parse_schedule(
         first_release: first round of a geometric schedule.
     """
     name, _, argument = text.partition(":")
+    takes_count = name in ("geometric", "periodic") and not argument
+    if releases is not None and not takes_count:
+        raise ConfigurationError(
+            "releases", releases, f"nothing: the schedule {text!r} fixes its own releases"
+        )
     try:
         if name == "geometric":
             growth = float(argument) if argument else None

@@ -17,20 +17,63 @@ from feducb.config import (
     require_integer,
     require_probability,
 )
-from feducb.core.confidence import CalibratedBound, OwnDataBound, PaperBound
+from feducb.core.confidence import CalibratedBound, OwnDataBound, PaperBound, ReleasedSetBound
 from feducb.core.theory import default_threshold
 from feducb.environments.base import Environment
 from feducb.errors import ConfigurationError
 from feducb.privacy.accounting import Trust, require_trust
-from feducb.privacy.calibration import noise_scale, to_mu
-from feducb.privacy.mechanisms import BinaryTree, choose_mechanism
+from feducb.privacy.calibration import noise_scale, reward_weight, to_mu
+from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mechanism
+from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius
 from feducb.privacy.printed import PrintedConstants, printed_constants
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.schedules import Determinant, PublicSchedule, require_public
 
-__all__ = ["Baseline", "Plan", "make_plan"]
+__all__ = ["EVERYTHING", "Baseline", "Plan", "Tuning", "first_useful", "make_plan"]
 
 Baseline = Literal["no-privacy", "alone", "uniform"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """Which improvements are on, to measure each (the defaults are all).
+
+    Attributes:
+        direct: the confidence set of `ReleasedSetBound`; else the two-width closed form.
+        simulated: radii from the simulated joint law; else the closed form.
+        weighted: noise split by `reward_weight`; else equal.
+        patience: read no release before the noise of the estimate in one direction would be below
+            S/patience under an even design; 0 reads all.
+        quiet: give the releases that nobody reads next to no budget (`Dense.quiet`).
+        shares: of α for residual, Gram and rewards.
+    """
+
+    direct: bool = True
+    simulated: bool = True
+    weighted: bool = True
+    patience: float = 12.0
+    quiet: bool = True
+    shares: tuple[float, float, float] = (0.5, 0.05, 0.45)
+
+
+EVERYTHING = Tuning()
+
+
+def first_useful(
+    problem: Problem, rounds: Sequence[int], *, agents: int, scale: float, weight: float, patience: float
+) -> int:
+    """The number of the first release worth reading, from public quantities only; n + 1 if there is none.
+
+    M t records of length L, spread evenly over d directions, give G = (M t L²/d) I. One entry of h − Hθ* has
+    standard deviation √v_total √(1/s² + S²) even at the least noise a mechanism can have. Their quotient must
+    not exceed S/patience.
+    """
+    bound = problem.parameter_bound
+    noise = scale * np.sqrt(1.0 / weight**2 + bound**2)
+    for number, last in enumerate(rounds, start=1):
+        if agents * last * problem.action_bound**2 * bound >= patience * noise * problem.dim:
+            return number
+    return len(rounds) + 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +143,7 @@ def make_plan(
     schedule: PublicSchedule | Determinant,
     mechanism: str,
     trust: Trust = "nobody",
+    tuning: Tuning = EVERYTHING,
 ) -> Plan:
     """Check the settings against each other and derive noise, bounds and release rounds."""
     require_integer("agents", agents, at_least=1)
@@ -152,23 +196,16 @@ def make_plan(
         )
     else:
         rounds = require_public(schedule).rounds(horizon)
-        private = baseline is None
-        calibrated = CalibratedBound(
-            problem=problem,
+        rule, privatizer = _calibrated(
+            problem,
+            rounds,
+            budgets=budgets if baseline is None else None,
+            agents=agents,
             alpha=alpha,
-            releases=len(rounds),
             regularizer=regularizer,
-            private=private,
-        )
-        rule = ReleasedPlay(calibrated)
-        mus = {budget: to_mu(budget) for budget in set(budgets)} if private else {}
-        scales = [noise_scale(problem, mus[budget]) if private else 0.0 for budget in budgets]
-        if trust == "controller":  # one mechanism for all, at the least of the budgets
-            scales = [max(scales)]
-        privatizer = Privatizer(
-            problem=problem,
-            mechanism=choose_mechanism(mechanism, len(rounds)),
-            noise_scale=np.array(scales),
+            mechanism=mechanism,
+            trust=trust,
+            tuning=tuning,
         )
     return Plan(
         environment=environment,
@@ -187,6 +224,78 @@ def make_plan(
         trust=trust if baseline is None else "nobody",
         printed=printed,
         threshold=threshold,
+    )
+
+
+def _calibrated(
+    problem: Problem,
+    rounds: tuple[int, ...],
+    *,
+    budgets: Sequence[Budget] | None,
+    agents: int,
+    alpha: float,
+    regularizer: float,
+    mechanism: str,
+    trust: Trust,
+    tuning: Tuning,
+) -> tuple[ReleasedPlay, Privatizer]:
+    """Noise for the budgets (none: no privacy), and the bound that goes with it."""
+    if budgets is None:
+        plain = CalibratedBound(
+            problem=problem, alpha=alpha, releases=len(rounds), regularizer=regularizer, private=False
+        )
+        chosen = choose_mechanism(mechanism, len(rounds))
+        return ReleasedPlay(plain), Privatizer(
+            problem=problem, mechanism=chosen, noise_scale=np.zeros(agents)
+        )
+    mus = {budget: to_mu(budget) for budget in set(budgets)}
+    weight = reward_weight(problem) if tuning.direct and tuning.weighted else 1.0
+    scales = np.array([noise_scale(problem, mus[budget], weight) for budget in budgets])
+    if trust == "controller":  # one mechanism for all, at the least of the budgets
+        scales = scales.max(keepdims=True)
+    total = float(np.sqrt((scales**2).sum()))
+    first = 1
+    if tuning.patience:
+        first = first_useful(
+            problem, rounds, agents=agents, scale=total, weight=weight, patience=tuning.patience
+        )
+    chosen = choose_mechanism(mechanism, len(rounds))
+    if tuning.quiet and isinstance(chosen, Dense):
+        chosen = Dense(len(rounds), min(first, len(rounds)) - 1)
+    bound: CalibratedBound | ReleasedSetBound
+    if tuning.direct:
+        bound = _set_bound(problem, chosen, alpha, regularizer, tuning, total, weight, first)
+    else:
+        bound = CalibratedBound(problem=problem, alpha=alpha, releases=len(rounds), regularizer=regularizer)
+    privatizer = Privatizer(problem=problem, mechanism=chosen, noise_scale=scales, reward_weight=weight)
+    return ReleasedPlay(bound, first), privatizer
+
+
+def _set_bound(
+    problem: Problem,
+    mechanism: Mechanism,
+    alpha: float,
+    regularizer: float,
+    tuning: Tuning,
+    scale: float,
+    weight: float,
+    first: int,
+) -> ReleasedSetBound:
+    """Radii over the releases that are read, and ρ at the size of the residual of the first of them."""
+    first = min(first, mechanism.releases)
+    active = mechanism.releases - first + 1
+    residual, gram, rewards = (share * alpha for share in tuning.shares)
+    bound = problem.parameter_bound
+    if tuning.simulated:
+        radius = residual_radius(mechanism, problem.dim, residual, first=first, bound=bound, weight=weight)
+    else:
+        radius = closed_residual_radius(problem.dim, active, residual, bound=bound, weight=weight)
+    return ReleasedSetBound(
+        problem=problem,
+        reward_alpha=rewards,
+        residual_radius=radius,
+        gram_radius=gram_radius(problem.dim, active, gram),
+        regularizer=max(regularizer, radius * scale * mechanism.error(first)),
     )
 
 

@@ -110,7 +110,7 @@ class SimulationResult:
         return text
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """The regret curve with its error band, beside uniform play; written to ``path`` if given."""
+        """The regret curve with its error band; written to ``path`` if given."""
         from feducb.simulation.plots import plot_curves
 
         return plot_curves({self.label: self}, path=path)

@@ -17,9 +17,10 @@ from feducb.environments.base import Environment
 from feducb.environments.synthetic import PaperEnvironment, bands_for_gap
 from feducb.errors import ConfigurationError
 from feducb.privacy.accounting import Trust
+from feducb.privacy.mechanisms import MECHANISMS
 from feducb.protocol.messages import message_size
 from feducb.protocol.schedules import Determinant, PublicSchedule, parse_schedule
-from feducb.simulation.plan import Baseline, Plan, make_plan
+from feducb.simulation.plan import EVERYTHING, Baseline, Plan, Tuning, make_plan
 from feducb.simulation.reference import BlockResult, Observer, checkpoints, run_block
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.statement import describe_privacy, describe_theory
@@ -53,6 +54,7 @@ def simulate(
     regularizer: float = 1.0,
     mechanism: str = "auto",
     trust: Trust = "nobody",
+    tuning: Tuning = EVERYTHING,
     environment: Environment | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -83,6 +85,7 @@ def simulate(
         mechanism: ``auto`` (dense up to 256 releases, then blt) or one of `MECHANISMS` by name; ``paper``
             mode always takes the tree.
         trust: ``nobody``, every agent adds noise, or ``controller``, which sees raw sums and adds noise once.
+        tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
         environment: a world of your own in place of the paper's.
         threads: worker threads; as many as there are processors if not given.
         progress: called with (agent-steps done, agent-steps in all), from any thread.
@@ -107,6 +110,12 @@ def simulate(
     require_integer("agents", agents, at_least=1)
     if budgets is None:
         budgets = [Budget(epsilon=epsilon, delta=delta)] * agents
+    if mode == "paper" and baseline is not None:
+        raise ConfigurationError("mode", mode, f"calibrated, since the baseline {baseline} has no paper mode")
+    if mode == "paper" and mechanism not in ("auto", "tree"):
+        raise ConfigurationError("mechanism", mechanism, "tree (or auto) in paper mode")
+    if mechanism != "auto" and mechanism not in MECHANISMS:
+        raise ConfigurationError("mechanism", mechanism, f"one of auto, {', '.join(sorted(MECHANISMS))}")
     if releases is not None and releases > horizon:
         raise ConfigurationError("releases", releases, f"at most the horizon, {horizon}")
     plan = make_plan(
@@ -124,6 +133,7 @@ def simulate(
         schedule=schedule,
         mechanism=mechanism,
         trust=trust,
+        tuning=tuning,
     )
     config = {
         "agents": agents,
@@ -138,9 +148,14 @@ def simulate(
         "schedule": schedule_text,
         "gap": gap if isinstance(environment, PaperEnvironment) else None,
         "exploration": exploration,
-        "proven_bound": exploration >= 1.0,
+        "proven_bound": exploration >= 1.0 and not (mode == "paper" and baseline is None),
         "regularizer": regularizer,
         "trust": trust,
+        "epsilon": [budget.epsilon for budget in budgets] if len(set(budgets)) > 1 else budgets[0].epsilon,
+        "delta": [budget.delta for budget in budgets] if len(set(budgets)) > 1 else budgets[0].delta,
+        "releases": releases,
+        "first_release": first_release,
+        "mechanism": mechanism,
         "environment": type(environment).__name__,
         "backend": "reference",
     }

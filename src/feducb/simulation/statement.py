@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from feducb.core import theory
-from feducb.privacy.calibration import record_radius, to_mu
+from feducb.privacy.calibration import record_radius
 from feducb.privacy.mechanisms import BinaryTree
 from feducb.simulation.plan import Plan
 
@@ -46,11 +46,12 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
     if len(set(plan.budgets)) > 1:
         worst["budgets"] = [{"epsilon": b.epsilon, "delta": b.delta} for b in plan.budgets]
     if plan.mode == "calibrated":
-        mus = [to_mu(budget) for budget in set(plan.budgets)]
         pooled = plan.trust == "controller"
         readers = "all that the controller shows" if pooled else "every release"
+        quietest = float(np.min(plan.privatizer.noise_scale))
         found = {
-            "mu": min(mus) if pooled else max(mus),
+            # from the noise that is really added, not from the budget that asked for it
+            "mu": record_radius(plan.problem, plan.privatizer.reward_weight) / quietest,
             "adversary": f"interactive: reads {readers} and chooses later visitors by it",
             "trust": plan.trust,
         }
@@ -82,7 +83,13 @@ def describe_theory(plan: Plan, *, releases: Sequence[int], per_agent_regret: fl
     kappa = float(np.mean([one.kappa for one in plan.printed]))
     spread = {"rho_min": rho_min, "rho_max": rho_max}
     radius = theory.uniform_radius(
-        problem, horizon, alpha=plan.alpha, agents=plan.agents, kappa=kappa, **spread
+        problem,
+        horizon,
+        alpha=plan.alpha,
+        agents=plan.agents,
+        kappa=kappa,
+        releases=plan.privatizer.mechanism.releases if plan.privatizer else None,
+        **spread,
     )
     return {
         "depth": plan.printed[0].depth,
@@ -91,7 +98,10 @@ def describe_theory(plan: Plan, *, releases: Sequence[int], per_agent_regret: fl
         **spread,
         "kappa": kappa,
         "threshold": plan.threshold,
-        "sync_bound": theory.sync_bound(problem, horizon, threshold=plan.threshold, **spread),
+        # Proposition 1 is about the trigger; a public schedule synchronises when it says.
+        "sync_bound": theory.sync_bound(problem, horizon, threshold=plan.threshold, **spread)
+        if plan.determinant
+        else None,
         "syncs": float(np.mean(releases)),
         "radius": radius,
         "regret_bound_theorem_1": theory.regret_bound_centralised(

@@ -43,6 +43,10 @@ class Mechanism(Protocol):
         """n."""
         ...
 
+    def __hash__(self) -> int:
+        """Mechanisms are values: what is derived from one is kept with it."""
+        ...
+
     def rows(self, release: int) -> int:
         """How many rows of E release k publishes."""
         ...

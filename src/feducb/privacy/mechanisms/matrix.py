@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -24,6 +25,7 @@ from feducb.privacy.mechanisms.base import (
 __all__ = ["DENSE_LIMIT", "Dense", "SquareRootToeplitz"]
 
 DENSE_LIMIT = 256  # the optimum takes O(n³): half a second at 256
+_WHISPER = 0.05  # what the column of an early batch gives away to its own, unread, release
 
 
 class Factors(NamedTuple):
@@ -83,10 +85,17 @@ class SquareRootToeplitz(_Matrix):
 
 @dataclass(frozen=True, slots=True)
 class Dense(_Matrix):
-    """The factorisation with the least worst error there is (the γ₂ norm of P), for n ≤ 256."""
+    """The factorisation with the least worst error there is (the γ₂ norm of P), for n ≤ 256.
+
+    Attributes:
+        releases: n.
+        quiet: how many releases at the start nobody will read. They carry 20 times the noise or more; in
+            return those after them have the noise of a stream that is so many releases shorter.
+    """
 
     name: ClassVar[str] = "dense"
     releases: int
+    quiet: int = 0
 
     def __post_init__(self) -> None:
         require_integer("releases", self.releases, at_least=1)
@@ -94,14 +103,21 @@ class Dense(_Matrix):
             raise ConfigurationError(
                 "releases", self.releases, f"at most {DENSE_LIMIT} for a dense mechanism"
             )
+        require_integer("quiet", self.quiet, at_least=0)
+        if self.quiet >= self.releases:
+            raise ConfigurationError("quiet", self.quiet, f"below the {self.releases} releases")
 
     def encoder(self) -> Array:
         """E, lower triangular."""
-        return optimal_factors(self.releases).encoder
+        return _quiet_factors(self.releases, self.quiet).encoder
 
     def decoder(self) -> Array:
         """F = P E⁻¹, lower triangular."""
-        return optimal_factors(self.releases).decoder
+        return _quiet_factors(self.releases, self.quiet).decoder
+
+    def worst_error(self) -> float:
+        """The largest row norm of F among the releases that are read."""
+        return float(np.linalg.norm(self.decoder()[self.quiet :], axis=1).max())
 
 
 @lru_cache(maxsize=8)
@@ -131,12 +147,26 @@ def optimal_factors(releases: int, sweeps: int = 64) -> Factors:
     gram = (basis * singular) @ basis.T / np.sqrt(np.outer(v, v))  # EᵀE, whatever the rotation of E
     encoder = cholesky(gram[::-1, ::-1], lower=False)[::-1, ::-1]  # flipped twice: lower triangular
     encoder = np.tril(encoder / np.linalg.norm(encoder, axis=0)) * (1.0 - SLACK)
-    if np.min(encoder.T @ encoder) < 0.0:  # measured positive for every n up to 256, not proved: so checked
-        raise ArithmeticError(
-            "columns of the encoder point apart: several records would cost more than their sum"
-        )
     decoder = solve_triangular(encoder, target.T, trans="T", lower=True).T
     return _frozen(Factors(encoder, np.tril(decoder), float(singular.sum())))
+
+
+@lru_cache(maxsize=8)
+def _quiet_factors(releases: int, quiet: int) -> Factors:
+    """The optimum for the releases after the first ``quiet``; what came before enters with the first of them.
+
+    The column of an early batch gives a whisper to its own, unread, release, so that E can be inverted, and
+    the rest to the first column of the optimum: length 1, no entry negative.
+    """
+    loud = optimal_factors(releases - quiet)
+    if not quiet:
+        return loud
+    encoder = np.zeros((releases, releases))
+    encoder[quiet:, quiet:] = loud.encoder
+    encoder[quiet:, :quiet] = math.sqrt(1.0 - _WHISPER**2) * loud.encoder[:, :1]
+    encoder[np.arange(quiet), np.arange(quiet)] = _WHISPER * (1.0 - SLACK)
+    decoder = solve_triangular(encoder, prefix_sums(releases).T, trans="T", lower=True).T
+    return _frozen(Factors(encoder, np.tril(decoder), loud.lower_bound))
 
 
 def _right_vectors(target: Array, u: Array, v: Array) -> tuple[Array, Array, Array]:
@@ -153,7 +183,10 @@ def _level(weights: Array) -> Array:
 
 
 def _frozen(factors: Factors) -> Factors:
-    """Shared by all who ask: nobody may write into it."""
+    """Check what privacy rests on; shared by all who ask, so nobody may write into it."""
+    lengths = np.linalg.norm(factors.encoder, axis=0)
+    if lengths.max() > 1.0 or np.min(factors.encoder.T @ factors.encoder) < 0.0:
+        raise ArithmeticError("an encoder with columns that are longer than 1 or point apart: no privacy")
     factors.encoder.flags.writeable = False
     factors.decoder.flags.writeable = False
     return factors

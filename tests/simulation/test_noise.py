@@ -1,0 +1,99 @@
+"""The noise that a simulation adds is the noise that its budget asks for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feducb
+from feducb.privacy.calibration import noise_scale, reward_weight, to_mu
+from feducb.privacy.mechanisms import Dense
+from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius
+from feducb.simulation.plan import Tuning
+from feducb.simulation.reference import Step
+
+
+def _totals(**setting: Any) -> tuple[feducb.SimulationResult, list[Step]]:
+    steps: list[Step] = []
+
+    def look(step: Step) -> None:
+        if step.total is not None:
+            steps.append(step)
+
+    result = feducb.simulate(horizon=30, runs=1, schedule="explicit:5,10,20,30", observer=look, **setting)
+    return result, steps
+
+
+@pytest.mark.parametrize("trust", ["nobody", "controller"])
+def test_the_variance_of_a_sum_follows_from_the_budget(trust: Any) -> None:
+    agents, problem = 7, feducb.Problem(dim=3)
+    budget = feducb.Budget(epsilon=0.7, delta=1e-5)
+    result, steps = _totals(
+        agents=agents, dim=3, epsilon=0.7, delta=1e-5, trust=trust, tuning=Tuning(patience=0.0)
+    )
+    mu = to_mu(budget)
+    assert result.privacy["mu"] == pytest.approx(mu)
+    scale = noise_scale(problem, mu, reward_weight(problem))
+    noises = agents if trust == "nobody" else 1
+    for number, step in enumerate(steps, start=1):
+        assert step.total is not None
+        expected = noises * (scale * Dense(4).error(number)) ** 2
+        np.testing.assert_allclose(step.total.variance, expected)
+
+
+def test_the_noise_is_really_there_and_has_that_variance() -> None:
+    # 400 agents, 4 releases, d = 6: the released sums minus the true ones, in units of their deviation. The
+    # last release alone: 15 off-diagonal entries, so chi-square of 15 at 1e-9 on either side.
+    records: list[np.ndarray] = []
+    sums: list[np.ndarray] = []
+
+    def look(step: Step) -> None:
+        records.append(step.chosen.actions[0].reshape(-1, 6))
+        if step.total is not None:
+            sums.append((step.total.gram[0], float(step.total.variance[0])))  # type: ignore[arg-type]
+
+    feducb.simulate(
+        agents=400, dim=6, arms=5, horizon=12, runs=1, schedule="explicit:3,6,9,12", observer=look, seed=5
+    )
+    gram, variance = sums[-1]
+    actions = np.concatenate(records)
+    noise = (gram - actions.T @ actions)[np.triu_indices(6, 1)] / math.sqrt(float(variance))
+    assert 0.3 < float((noise**2).sum()) < 85.0
+
+
+def test_paper_mode_tells_the_mu_of_its_own_noise() -> None:
+    result = feducb.simulate(agents=2, dim=2, horizon=16, runs=1, mode="paper", epsilon=2.0, delta=0.1)
+    # m = 5 levels are charged, bit_length(16) = 5 nodes are touched: μ = 2 √5/(4 √5 · 2 · ln 20/2)
+    assert result.privacy["mu"] == pytest.approx(2.0 / (4.0 * math.log(20.0)))
+
+
+@pytest.mark.parametrize(("dim", "quiet"), [(1, 0), (4, 0), (10, 5)])
+def test_the_simulated_radius_is_safe_and_smaller_than_the_closed_form(dim: int, quiet: int) -> None:
+    """Against fresh noise, built from the decoder itself: at most α of 4,000 streams exceed it (6 s.e.)."""
+    mechanism, alpha, weight = Dense(12, quiet), 0.05, math.sqrt(0.5)
+    radius = residual_radius(mechanism, dim, alpha, first=quiet + 1, weight=weight)
+    assert radius < closed_residual_radius(dim, 12 - quiet, alpha, bound=1.0, weight=weight)
+    generator = np.random.default_rng(99)
+    rows = mechanism.decoder()[quiet:]
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    exceeded, streams = 0, 4000
+    theta = np.eye(dim)[0]
+    for _ in range(streams):
+        plain = generator.standard_normal((12, dim, dim))
+        noise = (plain + np.swapaxes(plain, 1, 2)) / math.sqrt(2.0)
+        moment = generator.standard_normal((12, dim)) / weight
+        residual = np.tensordot(rows, moment - noise @ theta, axes=1)
+        exceeded += bool(np.linalg.norm(residual, axis=1).max() > radius)
+    assert exceeded / streams <= alpha + 6 * math.sqrt(alpha / streams)
+    assert exceeded > 0  # not absurdly wide
+
+
+def test_the_gram_radius_holds() -> None:
+    generator, dim = np.random.default_rng(7), 5
+    radius = gram_radius(dim, 1, 0.01)
+    plain = generator.standard_normal((20_000, dim, dim))
+    lowest = np.linalg.eigvalsh((plain + np.swapaxes(plain, 1, 2)) / math.sqrt(2.0))[:, 0]
+    assert np.mean(-lowest > radius) <= 0.01
