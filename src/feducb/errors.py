@@ -4,6 +4,8 @@ FeducbError
 ├── ConfigurationError (ValueError)          a setting that cannot be: its name, value, what was expected
 │   └── PrivateScheduleError                 a schedule that reads private data, where none may
 ├── MissingExtraError                        a library that an extra of feducb brings is not installed
+├── StoreError                               an agent's file cannot do what was asked
+│   └── StoreInUseError                      somebody else has it open
 └── PrivacyError
     ├── ReleasesExhaustedError               release n + 1 of a budget for n
     ├── RecordOutOfBoundsError (ValueError)  an action or reward beyond what the noise was made for
@@ -20,6 +22,8 @@ __all__ = [
     "PrivateScheduleError",
     "RecordOutOfBoundsError",
     "ReleasesExhaustedError",
+    "StoreError",
+    "StoreInUseError",
     "UnsealedReleaseError",
 ]
 
@@ -53,6 +57,14 @@ class PrivateScheduleError(ConfigurationError):
 
 class MissingExtraError(FeducbError):
     """What was asked for needs a library that is not installed; the message names its extra."""
+
+
+class StoreError(FeducbError):
+    """An agent's file cannot do what was asked."""
+
+
+class StoreInUseError(StoreError):
+    """Another process, or another part of this one, has the file open."""
 
 
 class PrivacyError(FeducbError):

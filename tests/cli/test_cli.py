@@ -103,3 +103,92 @@ def test_demo_compares_four_ways_and_writes_a_picture(tmp_path: Path) -> None:
     for label in ("feducb (calibrated)", "the paper's constants", "each agent alone", "no privacy"):
         assert label in done.stdout
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_privacy_plan_tells_noise_regret_and_a_verdict() -> None:
+    done = _feducb(
+        "privacy",
+        "plan",
+        "--releases",
+        "16",
+        "--dim",
+        "3",
+        "--agents",
+        "5",
+        "--horizon",
+        "200",
+        "--json",
+        "-",
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["worst_error"] <= 1.75
+    assert 0.999 <= found["epsilon_reaccounted"] <= 1.001
+    assert found["grid"]["epsilon_certified"] <= 1.0
+    assert found["grid"]["noise_over_gaussian"] <= 1.08
+    assert set(found) >= {"mu", "sigma", "mechanism"}
+    assert found["regret"]["alone"] > 0
+    assert found["verdict"].startswith(("Federating pays", "Stay alone"))
+    assert found["verdict"] in " ".join(done.stderr.split())
+
+
+def test_privacy_plan_goes_to_a_million_releases() -> None:
+    done = _feducb("privacy", "plan", "--releases", "1000000", "--json", "-")
+    found = json.loads(done.stdout)
+    assert found["mechanism"] == "blt"
+    assert found["worst_error"] < 6.0
+    assert found["state_bytes"] < 1_000_000
+    assert found["regret"] is None
+
+
+def test_per_person_and_trust_scale_the_noise() -> None:
+    common = ("privacy", "plan", "--dim", "2", "--releases", "8", "--horizon", "50", "--json", "-")
+    one = json.loads(_feducb(*common).stdout)
+    three = json.loads(_feducb(*common, "--per-person", "3").stdout)
+    pooled = json.loads(_feducb(*common, "--trust", "controller").stdout)
+    assert three["sigma"] == pytest.approx(3 * one["sigma"])
+    assert three["epsilon_reaccounted"] == pytest.approx(1.0, abs=1e-3)
+    assert pooled["regret"]["federated"] <= one["regret"]["federated"]
+
+
+def test_privacy_statement_writes_a_page_and_data(tmp_path: Path) -> None:
+    done = _feducb(
+        "privacy", "statement", "--epsilon", "2", "--per-person", "2", "--out", "page", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    page, data = (tmp_path / "page.md").read_text(), json.loads((tmp_path / "page.json").read_text())
+    assert "(ε, δ) = (2, 1e-06)" in page
+    assert "Signed:" in page
+    assert set(data) >= {
+        "unit", "neighbours", "adversary", "trust", "epsilon", "delta", "releases", "mechanism", "versions",
+        "retention",
+    }  # fmt: skip
+    assert data["unit"] == "one person, with up to 2 interactions"
+    assert data["versions"]["opendp"][0].isdigit()
+
+
+def test_privacy_audit_ends_with_0_on_the_shipped_code() -> None:
+    # Unseeded, on purpose; false alarm at most 1e-6. Fewer trials than by default: weaker, not less rigorous.
+    done = _feducb("privacy", "audit", "--trials", "300", "--no-self-test", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found) >= {"epsilon_claimed", "epsilon_lower_bound_gaussian", "epsilon_lower_bound", "checks"}
+    assert found["epsilon_lower_bound_gaussian"] <= found["epsilon_claimed"]
+    assert all(check["passed"] for check in found["checks"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["plan", "--epsilon", "-1"], "epsilon is -1.0, expected"),
+        (["plan", "--trust", "everyone"], "trust is 'everyone', expected nobody or controller"),
+        (["audit", "--trials", "3"], "trials is 3, expected"),
+        (["statement", "--store", "missing.db"], "missing.db"),
+        (["statement", "--per-person", "0"], "records_per_person is 0, expected"),
+    ],
+)
+def test_bad_privacy_input_ends_with_status_2_and_one_sentence(arguments: list[str], named: str) -> None:
+    done = _feducb("privacy", *arguments)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

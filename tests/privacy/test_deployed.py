@@ -86,8 +86,10 @@ def test_sums_are_right_to_within_their_noise() -> None:
         privatizer.record(actions, rewards)
         gram, moment = gram + actions.T @ actions, moment + actions.T @ rewards
         release = privatizer.release()
-        told_gram, told_moment = to_gram_and_moment(release.values, dim=2, exponent=release.exponent)
-        allowed = 12 * math.sqrt(2 * release.variance)
+        told_gram, told_moment = to_gram_and_moment(
+            release.values, dim=2, exponent=release.exponent, weight=release.weight
+        )
+        allowed = 12 * math.sqrt(2 * release.variance) / release.weight
         np.testing.assert_allclose(told_gram, gram, atol=allowed)
         np.testing.assert_allclose(told_moment, moment, atol=allowed)
         assert allowed < 2.0
@@ -116,7 +118,8 @@ def test_the_certificate_keeps_the_claim_with_hardly_more_noise(
     )
     certificate = terms.certificate()
     assert calibration.to_epsilon(certificate.mu, budget[1]) <= budget[0]
-    continuous = math.sqrt(2) * calibration.noise_scale(terms.problem, calibration.to_mu(terms.budget))
+    mu = calibration.to_mu(terms.budget)
+    continuous = math.sqrt(2) * calibration.noise_scale(terms.problem, mu, terms.weight)
     assert 1.0 < certificate.scale / continuous < 1.0 + 2e-5
 
 
@@ -220,8 +223,25 @@ def test_a_mechanism_that_cannot_be_deployed_is_named() -> None:
         DeployedPrivatizer(_terms(mechanism="optimal-tree"))
 
 
+def test_a_batch_too_large_for_64_bits_is_refused_not_wrapped() -> None:
+    privatizer = DeployedPrivatizer(_terms(problem=Problem(dim=1), releases=1_000_000))
+    before = privatizer.dump()
+    with pytest.raises(OverflowError, match="too many records"):
+        privatizer.record(np.ones((2**22 + 2, 1)), np.ones(2**22 + 2))
+    assert privatizer.dump() == before
+
+
+def test_quiet_releases_are_loud_and_the_others_quieter() -> None:
+    plain, quiet = _terms(releases=16), _terms(releases=16, quiet=6)
+    assert quiet.factors.worst_error() < plain.factors.worst_error()
+    assert quiet.factors.error(3) > 10 * plain.factors.error(3)
+    assert quiet.certificate() == plain.certificate()
+    with pytest.raises(ConfigurationError, match="quiet is 2, expected 0"):
+        _terms(mechanism="tree", quiet=2)
+
+
 def test_terms_survive_writing() -> None:
-    terms = _terms(records_per_person=2, trust="controller", excess="clip")
+    terms = _terms(records_per_person=2, trust="controller", excess="clip", quiet=2)
     again = Terms.from_json(terms.to_json())
     assert again.to_json() == terms.to_json()
     assert again.certificate() == terms.certificate()

@@ -27,7 +27,7 @@ def _release(epsilon: float = 1.0) -> GridRelease:
 def test_a_release_reads_back_bit_for_bit() -> None:
     release = _release()
     data = messages.encode(release, season=7)
-    assert len(data) == messages.message_size(3) == 32 + 8 * 9
+    assert len(data) == messages.message_size(3) == 40 + 8 * 9
     back = messages.decode(data)
     np.testing.assert_array_equal(back.values, release.values)
     assert (back.season, back.number, back.agents) == (7, 1, 1)
@@ -61,7 +61,28 @@ def test_releases_of_different_numbers_do_not_add_up() -> None:
 
 def test_nobody_else_can_build_what_travels() -> None:
     with pytest.raises(UnsealedReleaseError):
-        GridRelease(number=1, dim=1, exponent=0, values=np.zeros(2, np.int64), variance=1.0, seal=object())
+        GridRelease(
+            number=1,
+            dim=1,
+            exponent=0,
+            weight=1.0,
+            values=np.zeros(2, np.int64),
+            variance=1.0,
+            seal=object(),
+        )
+    with pytest.raises(UnsealedReleaseError, match="raw sums do not travel"):
+        messages.GridSum(
+            season=0,
+            number=1,
+            dim=1,
+            exponent=0,
+            weight=1.0,
+            values=np.zeros(2, np.int64),
+            variance=1.0,
+            agents=1,
+        )
+    with pytest.raises(UnsealedReleaseError, match="expected a release or a sum"):
+        messages.encode({"values": "raw"})  # type: ignore[arg-type]
     with pytest.raises(UnsealedReleaseError):
         RawUpload(dim=1, exponent=0, values=np.zeros(2, np.int64), seal=object())
 
@@ -73,7 +94,7 @@ def test_nobody_else_can_build_what_travels() -> None:
         lambda data: data[:-8],
         lambda data: b"\x09" + data[1:],
         lambda data: data[:4] + b"\xff\xff\xff\x7f" + data[8:],
-        lambda data: data[:24] + b"\x00" * 7 + b"\xfc" + data[32:],
+        lambda data: data[:32] + b"\x00" * 7 + b"\xfc" + data[40:],
     ],
     ids=["too short", "cut", "format", "dimension", "variance"],
 )

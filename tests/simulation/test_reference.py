@@ -99,7 +99,7 @@ def test_budgets_of_their_own_add_their_variances() -> None:
 def test_messages_and_bytes_are_counted() -> None:
     result = feducb.simulate(agents=4, dim=3, horizon=100, runs=1, schedule="explicit:10,20,90")
     assert (result.releases, result.messages) == (3, 2 * 4 * 3)
-    assert result.bytes == 24 * (32 + 8 * 9)
+    assert result.bytes == 24 * (40 + 8 * 9)
     assert result.release_rounds == ((10, 20, 90),)
     assert feducb.simulate(agents=4, dim=3, horizon=100, runs=1, baseline="alone").messages == 0
 

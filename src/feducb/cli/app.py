@@ -11,6 +11,7 @@ import typer
 
 from feducb import __version__
 from feducb.cli.demo import demo
+from feducb.cli.privacy import app as privacy
 from feducb.cli.simulate import simulate
 from feducb.errors import FeducbError
 
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(simulate)
 app.command()(demo)
+app.add_typer(privacy, name="privacy")
 
 
 def _show_version(wanted: bool) -> None:

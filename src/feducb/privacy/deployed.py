@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,19 +22,29 @@ from feducb.errors import (
     UnsealedReleaseError,
 )
 from feducb.privacy.accounting import Neighbours, Trust, require_trust
-from feducb.privacy.calibration import record_radius
+from feducb.privacy.calibration import record_radius, reward_weight
 from feducb.privacy.encoders import make_encoder
 from feducb.privacy.grid import FINE_BITS, Certificate, GridNoise, certify, total
-from feducb.privacy.mechanisms import Mechanism, choose_mechanism
+from feducb.privacy.mechanisms import Dense, Mechanism, choose_mechanism
 from feducb.privacy.noise import coordinate_count
 from feducb.privacy.privatizer import Excess, within_bounds
 
-__all__ = ["DeployedPrivatizer", "GridRelease", "RawUpload", "Terms", "to_gram_and_moment"]
+__all__ = [
+    "DeployedPrivatizer",
+    "GridRelease",
+    "RawUpload",
+    "Terms",
+    "decode_upload",
+    "encode_upload",
+    "to_gram_and_moment",
+]
 
 Ints = NDArray[np.int64]
 Array = NDArray[np.float64]
 
 _SEAL = object()
+_RAW = struct.Struct("<4sIIIi")  # mark, dimension, season, number, exponent; then int64 batch sums
+_RAW_MARK = b"RAW1"
 _GRID_SLACK = 1.0 + 2.0**-9  # on variances: what grid noise and rounding add to a Gaussian (docs/theory.md)
 
 
@@ -46,6 +57,7 @@ class Terms:
         budget: (ε, δ) of a person.
         releases: n.
         mechanism: the mechanism's name; ``auto`` takes the best for n.
+        quiet: how many releases at the start nobody will read (`Dense.quiet`).
         records_per_person: p, how many records of one person may enter.
         trust: where the noise is added.
         excess: what happens to a record beyond the bounds.
@@ -55,6 +67,7 @@ class Terms:
     budget: Budget
     releases: int
     mechanism: str = "auto"
+    quiet: int = 0
     records_per_person: int = 1
     trust: Trust = "nobody"
     excess: Excess = "refuse"
@@ -65,12 +78,20 @@ class Terms:
         require_trust(self.trust)
         if self.excess not in ("clip", "refuse"):
             raise ConfigurationError("excess", self.excess, "clip or refuse")
-        choose_mechanism(self.mechanism, self.releases)
+        require_integer("quiet", self.quiet, at_least=0)
+        if self.quiet and not isinstance(self.factors, Dense):
+            raise ConfigurationError("quiet", self.quiet, f"0 with the mechanism {self.factors.name}")
 
     @property
     def factors(self) -> Mechanism:
         """The mechanism."""
-        return choose_mechanism(self.mechanism, self.releases)
+        chosen = choose_mechanism(self.mechanism, self.releases)
+        return Dense(self.releases, self.quiet) if self.quiet and isinstance(chosen, Dense) else chosen
+
+    @property
+    def weight(self) -> float:
+        """s, by which rewards are multiplied before noise: it follows from the public bounds."""
+        return reward_weight(self.problem)
 
     @property
     def neighbours(self) -> Neighbours:
@@ -81,7 +102,7 @@ class Terms:
         """The noise, and the proof that it suffices."""
         return certify(
             self.budget,
-            sensitivity=math.sqrt(2.0) * record_radius(self.problem),
+            sensitivity=math.sqrt(2.0) * record_radius(self.problem, self.weight),
             coordinates=coordinate_count(self.problem.dim),
             releases=self.releases,
             records=self.records_per_person,
@@ -96,6 +117,7 @@ class Terms:
             "delta": self.budget.delta,
             "releases": self.releases,
             "mechanism": self.factors.name,
+            "quiet": self.quiet,
             "records_per_person": self.records_per_person,
             "trust": self.trust,
             "excess": self.excess,
@@ -111,6 +133,7 @@ class Terms:
             budget=Budget(epsilon=plain["epsilon"], delta=plain["delta"]),
             releases=plain["releases"],
             mechanism=plain["mechanism"],
+            quiet=plain["quiet"],
             records_per_person=plain["records_per_person"],
             trust=require_trust(plain["trust"]),
             excess=plain["excess"],
@@ -124,14 +147,23 @@ class GridRelease:
         number: k, counted from 1. Release k replaces release k − 1.
         dim: d.
         exponent: the grid is 2^exponent.
-        values: (q,), coordinates in grid steps: diagonal and √2 × off-diagonal of the Gram, then √2 × moment.
+        weight: s, of rewards.
+        values: (q,), coordinates in grid steps: diagonal and √2 × off-diagonal of the Gram, √2 s × moment.
         variance: of one off-diagonal entry of the Gram; public.
     """
 
-    __slots__ = ("dim", "exponent", "number", "values", "variance")
+    __slots__ = ("dim", "exponent", "number", "values", "variance", "weight")
 
     def __init__(
-        self, *, number: int, dim: int, exponent: int, values: Ints, variance: float, seal: object
+        self,
+        *,
+        number: int,
+        dim: int,
+        exponent: int,
+        weight: float,
+        values: Ints,
+        variance: float,
+        seal: object,
     ) -> None:
         if seal is not _SEAL:
             raise UnsealedReleaseError(
@@ -140,6 +172,7 @@ class GridRelease:
         self.number = number
         self.dim = dim
         self.exponent = exponent
+        self.weight = weight
         self.values = values
         self.variance = variance
 
@@ -204,11 +237,16 @@ class DeployedPrivatizer:
                 f"expected (n, {self.terms.problem.dim}) and (n,)"
             )
         actions, rewards = within_bounds(self.terms.problem, self.terms.excess, actions, rewards)
-        fine = np.rint(np.ldexp(_coordinates_of(actions, rewards), FINE_BITS - self.certificate.exponent))
-        self._add(fine.astype(np.int64).sum(axis=0), len(actions))
+        real = _coordinates_of(actions, self.terms.weight * rewards)
+        fine = np.rint(np.ldexp(real, FINE_BITS - self.certificate.exponent)).astype(np.int64)
+        # Without wrapping, and all or nothing: a sum that does not fit is refused before anything changes.
+        self._add(_exact_sum(fine), len(actions))
 
     def receive(self, upload: RawUpload, records: int = 0) -> None:
-        """Take a trusting agent's batch in (the controller, under ``trust="controller"``)."""
+        """Take a trusting agent's batch in (the controller, under ``trust="controller"``).
+
+        An upload has no name: who may get one twice keeps count (`store.ControllerStore` does).
+        """
         if self.terms.trust != "controller" or not isinstance(upload, RawUpload):
             raise UnsealedReleaseError("only a trusted controller receives raw uploads")
         if (upload.dim, upload.exponent) != (self.terms.problem.dim, self.certificate.exponent):
@@ -233,14 +271,16 @@ class DeployedPrivatizer:
             raise ReleasesExhaustedError(
                 f"release {number} was asked for, but the budget covers {self.terms.releases}"
             )
+        fresh = self._noise.draw(self._coordinates)
         row = self._encoder.encode(self._batch)
-        told = self._encoder.decode(total((row, self._noise.draw(self._coordinates))))
+        told = self._encoder.decode(total((row, fresh)))
         self.released, self.pending, self._batch = number, 0, np.zeros_like(self._batch)
         entry = self.certificate.scale / math.sqrt(2.0)  # an off-diagonal entry is its coordinate over √2
         return GridRelease(
             number=number,
             dim=self.terms.problem.dim,
             exponent=self.certificate.exponent,
+            weight=self.terms.weight,
             values=np.rint(told).astype(np.int64),
             variance=(entry * self._mechanism.error(number)) ** 2 * _GRID_SLACK,
             seal=_SEAL,
@@ -270,14 +310,45 @@ class DeployedPrivatizer:
 
 
 def _coordinates_of(actions: Array, rewards: Array) -> Array:
-    """(n, q): diagonal and √2 × off-diagonal of x xᵀ, then √2 y x: Euclidean length is Frobenius length."""
+    """(n, q): diagonal and √2 × off-diagonal of x xᵀ, then √2 y x: Euclidean length is Frobenius length.
+
+    ``rewards`` come scaled by s already.
+    """
     rows, columns = np.triu_indices(actions.shape[1])
     weights = np.where(rows == columns, 1.0, math.sqrt(2.0))
     gram = actions[:, rows] * actions[:, columns] * weights
     return np.hstack([gram, math.sqrt(2.0) * rewards[:, None] * actions])
 
 
-def to_gram_and_moment(values: Ints, *, dim: int, exponent: int) -> tuple[Array, Array]:
+def _exact_sum(values: Ints) -> Ints:
+    """Column sums that refuse to wrap: high and low halves are added apart."""
+    high, low = values >> 32, values & 0xFFFFFFFF
+    halves = zip(high.sum(axis=0), low.sum(axis=0), strict=True)
+    wide = [(int(upper) << 32) + int(lower) for upper, lower in halves]
+    if max(map(abs, wide), default=0) >= 2**62:
+        raise OverflowError("a batch does not fit the grid: too many records for one release")
+    return np.array(wide, dtype=np.int64)
+
+
+def encode_upload(upload: RawUpload, *, season: int, number: int) -> bytes:
+    """A raw upload as bytes, for the controller alone; `messages.decode` refuses them."""
+    head = _RAW.pack(_RAW_MARK, upload.dim, season, number, upload.exponent)
+    return head + upload.values.astype("<i8").tobytes()
+
+
+def decode_upload(payload: bytes, terms: Terms) -> tuple[int, int, RawUpload]:
+    """Season, number and content of an upload, for a controller with these terms."""
+    if terms.trust != "controller":
+        raise UnsealedReleaseError("only a trusted controller reads raw uploads")
+    size = _RAW.size + 8 * coordinate_count(terms.problem.dim)
+    if len(payload) != size or not payload.startswith(_RAW_MARK):
+        raise ConfigurationError("upload", f"{len(payload)} bytes", f"RAW1 and {size} bytes in all")
+    _, dim, season, number, exponent = _RAW.unpack_from(payload)
+    values = np.frombuffer(payload, dtype="<i8", offset=_RAW.size).astype(np.int64)
+    return season, number, RawUpload(dim=dim, exponent=exponent, values=values, seal=_SEAL)
+
+
+def to_gram_and_moment(values: Ints, *, dim: int, exponent: int, weight: float) -> tuple[Array, Array]:
     """Read grid integers: gram (d, d) and moment (d,)."""
     real = np.ldexp(values.astype(np.float64), exponent)
     rows, columns = np.triu_indices(dim)
@@ -285,4 +356,4 @@ def to_gram_and_moment(values: Ints, *, dim: int, exponent: int) -> tuple[Array,
     gram = np.zeros((dim, dim))
     gram[rows, columns] = entries
     gram[columns, rows] = entries
-    return gram, real[len(rows) :] / math.sqrt(2.0)
+    return gram, real[len(rows) :] / (math.sqrt(2.0) * weight)

@@ -65,7 +65,8 @@ class _MatrixEncoder:
     """All batches and rows so far, and E as a matrix of whole numbers."""
 
     def __init__(self, mechanism: Mechanism, coordinates: int) -> None:
-        self._fixed = np.floor(mechanism.encoder() * 2.0**_FIXED_BITS).astype(np.int64)
+        # Shrunk by 2^-32: computed again elsewhere, E may differ by 1e-12, and a stream may see rows of both.
+        self._fixed = np.floor(mechanism.encoder() * (2.0**_FIXED_BITS - 2.0**8)).astype(np.int64)
         if self._fixed.min() < 0:
             raise PrivacyError(
                 "an encoder with a negative entry: several records could cost more than their sum"
@@ -81,9 +82,11 @@ class _MatrixEncoder:
         self._rows = np.empty((0, coordinates), dtype=np.int64)
 
     def encode(self, batch: Ints) -> Ints:
-        self._batches = np.vstack([self._batches, batch])
-        weights = self._fixed[len(self._batches) - 1, : len(self._batches)]
-        return _round(weights.astype(object) @ self._batches.astype(object), _FIXED_BITS + FINE_BITS)
+        batches = np.vstack([self._batches, batch])
+        weights = self._fixed[len(batches) - 1, : len(batches)]
+        row = _round(weights.astype(object) @ batches.astype(object), _FIXED_BITS + FINE_BITS)
+        self._batches = batches  # last: a row that does not fit leaves no trace
+        return row
 
     def decode(self, row: Ints) -> Array:
         self._rows = np.vstack([self._rows, row])
@@ -102,8 +105,8 @@ class _MatrixEncoder:
 class _BufferedEncoder:
     """One buffer of whole numbers a pole.
 
-    A buffer loses at most one unit of 2^-48 grid steps a release to rounding and forgets at its rate, at
-    least 5e-8: it is off by at most 2^25 units, a row by less than 2^-16 steps together with its weights.
+    A buffer loses at most two units of 2^-48 grid steps a release to rounding and forgets at its rate, at
+    least 5e-8: it is off by at most 2^26 units, a row by less than 2^-16 steps together with its weights.
     """
 
     def __init__(self, mechanism: BufferedToeplitz, coordinates: int) -> None:
@@ -127,11 +130,12 @@ class _BufferedEncoder:
             )
             for place, item in enumerate(items)
         ]
+        rounded = _round(np.array(row, dtype=object), _EXTRA_BITS + FINE_BITS)
         self._buffers = [
             [(value * decay >> _POLE_BITS) + item for value, item in zip(held, items, strict=True)]
             for held, decay in zip(self._buffers, self._decay, strict=True)
         ]
-        return _round(np.array(row, dtype=object), _EXTRA_BITS + FINE_BITS)
+        return rounded
 
     def decode(self, row: Ints) -> Array:
         self._done += 1

@@ -1,8 +1,8 @@
 """What travels: releases up to the controller, their sum back down, as whole numbers.
 
-Both are one 32-byte header (format, agents in it, dimension, season, number, grid, variance) and d(d+3)/2
-little-endian int64: the coordinates of `GridRelease`. Whole numbers add exactly, so a sum does not depend on
-the order of its parts.
+Both are one 40-byte header (format, agents in it, dimension, season, number, grid, weight, variance) and
+d(d+3)/2 little-endian int64: the coordinates of `GridRelease`. Whole numbers add exactly, so a sum does not
+depend on the order of its parts.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from feducb.errors import UnsealedReleaseError
 from feducb.privacy.deployed import GridRelease, to_gram_and_moment
 from feducb.privacy.grid import total
 from feducb.privacy.noise import coordinate_count
@@ -24,7 +25,7 @@ __all__ = ["GridSum", "ReleasedSum", "combine", "decode", "encode", "message_siz
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_HEADER = struct.Struct("<HHIIQid")  # format, agents in it, dimension, season, number, exponent, variance
+_HEADER = struct.Struct("<HHIIQidd")  # format, agents, dimension, season, number, exponent, weight, variance
 _FORMAT = 2
 _MAX_DIM = 10_000
 
@@ -48,15 +49,21 @@ class ReleasedSum:
     agents: int
 
 
+_SEAL = object()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridSum:
     """A sum of releases as it travels; a single release reads as the sum over one agent.
+
+    Only `decode` and `combine` build one, from messages that were releases.
 
     Attributes:
         season: which season the releases belong to.
         number: k.
         dim: d.
         exponent: the grid is 2^exponent.
+        weight: s, of rewards.
         values: (q,), grid steps.
         variance: w.
         agents: how many are in it.
@@ -66,13 +73,21 @@ class GridSum:
     number: int
     dim: int
     exponent: int
+    weight: float
     values: Ints
     variance: float
     agents: int
+    seal: InitVar[object] = None
+
+    def __post_init__(self, seal: object) -> None:
+        if seal is not _SEAL:
+            raise UnsealedReleaseError("only releases add up to a GridSum: raw sums do not travel")
 
     def read(self) -> ReleasedSum:
         """As real numbers."""
-        gram, moment = to_gram_and_moment(self.values, dim=self.dim, exponent=self.exponent)
+        gram, moment = to_gram_and_moment(
+            self.values, dim=self.dim, exponent=self.exponent, weight=self.weight
+        )
         return ReleasedSum(self.number, gram, moment, np.asarray(self.variance), self.agents)
 
 
@@ -83,11 +98,21 @@ def message_size(dim: int) -> int:
 
 def encode(message: GridRelease | GridSum, *, season: int = 0) -> bytes:
     """Write a release (of this season) or a sum as bytes; nothing else can be written."""
-    agents = 1
     if isinstance(message, GridSum):
         agents, season = message.agents, message.season
+    elif isinstance(message, GridRelease):
+        agents = 1
+    else:
+        raise UnsealedReleaseError(f"a {type(message).__name__} is no message, expected a release or a sum")
     header = _HEADER.pack(
-        _FORMAT, agents, message.dim, season, message.number, message.exponent, message.variance
+        _FORMAT,
+        agents,
+        message.dim,
+        season,
+        message.number,
+        message.exponent,
+        message.weight,
+        message.variance,
     )
     return header + message.values.astype("<i8").tobytes()
 
@@ -96,38 +121,44 @@ def decode(data: bytes) -> GridSum:
     """Read a message; raises ``ValueError`` on anything but one."""
     if len(data) < _HEADER.size:
         raise ValueError(f"message has {len(data)} bytes, expected at least {_HEADER.size}")
-    kind, agents, dim, season, number, exponent, variance = _HEADER.unpack_from(data)
+    kind, agents, dim, season, number, exponent, weight, variance = _HEADER.unpack_from(data)
     if kind != _FORMAT:
         raise ValueError(f"message has format {kind}, expected {_FORMAT}")
     if not 1 <= dim <= _MAX_DIM or len(data) != message_size(dim):
         raise ValueError(f"message has {len(data)} bytes, which does not fit its dimension {dim}")
-    if not (math.isfinite(variance) and variance > 0.0):
-        raise ValueError(f"message has variance {variance}, expected a positive number")
+    for name, value in (("variance", variance), ("weight", weight)):
+        if not (math.isfinite(value) and value > 0.0):
+            raise ValueError(f"message has {name} {value}, expected a positive number")
     return GridSum(
         season=season,
         number=number,
         dim=dim,
         exponent=exponent,
+        weight=weight,
         values=np.frombuffer(data, dtype="<i8", offset=_HEADER.size).astype(np.int64),
         variance=variance,
         agents=agents,
+        seal=_SEAL,
     )
 
 
 def combine(parts: Sequence[GridSum]) -> GridSum:
     """Add releases of the same season, number, dimension and grid: exactly, in any order."""
-    kinds = {(part.season, part.number, part.dim, part.exponent) for part in parts}
+    kinds = {(part.season, part.number, part.dim, part.exponent, part.weight) for part in parts}
     if len(kinds) != 1:
         raise ValueError(
-            f"releases differ in (season, number, dimension, grid): {sorted(kinds)}, expected one kind"
+            f"releases differ in (season, number, dimension, grid, weight): {sorted(kinds)}, "
+            "expected one kind"
         )
-    season, number, dim, exponent = kinds.pop()
+    season, number, dim, exponent, weight = kinds.pop()
     return GridSum(
         season=season,
         number=number,
         dim=dim,
         exponent=exponent,
+        weight=weight,
         values=total(part.values for part in parts),
         variance=math.fsum(part.variance for part in parts),
         agents=sum(part.agents for part in parts),
+        seal=_SEAL,
     )

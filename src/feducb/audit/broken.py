@@ -1,0 +1,203 @@
+"""DELIBERATELY BROKEN. Nothing in here is private; the audit must catch every piece of it.
+
+Only the audit's self-test imports this module. Each class makes one mistake that has been made in practice or
+in print, and nothing else wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
+from feducb.privacy.encoders import Encoder
+from feducb.privacy.grid import FINE_BITS, GridNoise
+from feducb.privacy.privatizer import within_bounds
+from feducb.protocol import messages
+
+__all__ = ["POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_RESTARTS = 3
+
+
+class _Stretched:
+    """An encoder whose columns are too long by a factor."""
+
+    def __init__(self, inner: Encoder, factor: float) -> None:
+        self._inner, self._factor = inner, factor
+
+    def encode(self, batch: Ints) -> Ints:
+        return self._inner.encode(np.rint(batch * self._factor).astype(np.int64))
+
+    def decode(self, row: Ints) -> Array:
+        return np.asarray(self._inner.decode(row) / self._factor)
+
+    def dump(self) -> bytes:
+        return self._inner.dump()
+
+    def load(self, data: bytes) -> None:
+        self._inner.load(data)
+
+
+class BrokenUnscaledTree(DeployedPrivatizer):
+    """Noise without √m: nodes of the tree are published as they are, with the noise of a single node."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._encoder = _Stretched(self._encoder, math.sqrt(terms.releases.bit_length()))
+
+
+class _HalvedDraws(GridNoise):
+    def draw(self, count: int) -> Ints:
+        return np.rint(super().draw(count) / math.sqrt(2.0)).astype(np.int64)
+
+
+class BrokenSymmetrisation(DeployedPrivatizer):
+    """(N + Nᵀ)/2 in place of (N + Nᵀ)/√2: noise smaller by √2."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._noise = _HalvedDraws(self.certificate)
+
+
+class BrokenRewardBound(DeployedPrivatizer):
+    """Actions are clipped, rewards are not."""
+
+    def record(self, actions: Array, rewards: Array) -> None:
+        if not np.isfinite(rewards).all():
+            super().record(actions, rewards)
+            return
+        problem = self.terms.problem
+        kept = np.clip(rewards, -problem.reward_bound, problem.reward_bound)
+        super().record(actions, kept)
+        short, _ = within_bounds(problem, "clip", actions, kept)
+        missing = math.sqrt(2.0) * self.terms.weight * (rewards - kept) @ short
+        self._batch[-problem.dim :] += np.rint(
+            np.ldexp(missing, FINE_BITS - self.certificate.exponent)
+        ).astype(np.int64)
+
+
+class BrokenRestart(DeployedPrivatizer):
+    """Noise redrawn on restart: what an adversary holds who averages a release over three restarts."""
+
+    def release(self) -> GridRelease:
+        state, seen = self.dump(), []
+        for _ in range(_RESTARTS + 1):
+            self.load(state)
+            made = super().release()
+            seen.append(made.values)
+        made.values = np.rint(np.mean(seen, axis=0)).astype(np.int64)
+        return made
+
+
+class _CoarseDraws(GridNoise):
+    def draw(self, count: int) -> Ints:
+        return super().draw(count) // 16 * 16
+
+
+class BrokenGrid(DeployedPrivatizer):
+    """Noise on a coarser grid than the data: the low bits of a release are the data's."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._noise = _CoarseDraws(self.certificate)
+
+
+class _SameDraws(GridNoise):
+    kept: Ints | None = None
+
+    def draw(self, count: int) -> Ints:
+        self.kept = super().draw(count) if self.kept is None else self.kept
+        return self.kept
+
+
+class BrokenFreshness(DeployedPrivatizer):
+    """One noise for all releases: differences are bare."""
+
+    def release(self) -> GridRelease:
+        if self.released == 0:
+            self._noise = _SameDraws(self.certificate)
+        return super().release()
+
+
+class BrokenHorizon(DeployedPrivatizer):
+    """After the last release it begins again, on a budget that is spent."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._fresh = self.dump()
+
+    def release(self) -> GridRelease:
+        if self.released == self.terms.releases:
+            self.load(self._fresh)
+        return super().release()
+
+
+class BrokenHeader(DeployedPrivatizer):
+    """A header that tells: its variance is fitted to the data."""
+
+    def release(self) -> GridRelease:
+        hint = 1e-12 * float(np.abs(self._batch[-1] - self._batch[0]))
+        made = super().release()
+        made.variance += hint
+        return made
+
+
+class ForgetfulStore:
+    """A store that writes its state when a release is sent, not when it is made."""
+
+    def __init__(self, path: Path, terms: Terms) -> None:
+        self._path, self._made = path, b""
+        self._door = DeployedPrivatizer(terms)
+        if path.exists():
+            self._door.load(path.read_bytes())
+
+    def record(self, actions: Array, rewards: Array) -> None:
+        """Take records in."""
+        self._door.record(actions, rewards)
+        self._path.write_bytes(self._door.dump())
+
+    def release(self) -> bytes:
+        """Make a release, and keep it in memory only."""
+        self._made = messages.encode(self._door.release())
+        return self._made
+
+    def outbox(self) -> list[tuple[int, int, bytes]]:
+        """What is to be sent, made again if a restart lost it."""
+        data = self._made or self.release()
+        return [(0, messages.decode(data).number, data)]
+
+    def mark_sent(self, season: int, number: int) -> None:
+        """Now it is written."""
+        self._path.write_bytes(self._door.dump())
+        self._made = b""
+
+    def close(self) -> None:
+        """Everything in memory is lost."""
+
+
+PRIVATIZERS: dict[str, type[DeployedPrivatizer]] = {
+    "noise without √m": BrokenUnscaledTree,
+    "(N + Nᵀ)/2": BrokenSymmetrisation,
+    "unclipped reward": BrokenRewardBound,
+    "noise redrawn on restart": BrokenRestart,
+    "noise coarser than the data": BrokenGrid,
+    "one noise for all releases": BrokenFreshness,
+    "no end of releases": BrokenHorizon,
+    "telling header": BrokenHeader,
+}
+
+STORES: dict[str, type[ForgetfulStore]] = {"noise redrawn on restart": ForgetfulStore}
+
+# The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is in the structure.
+POLICIES: dict[str, dict[str, Any]] = {
+    "determinant trigger": {"mode": "paper", "schedule": "determinant:30", "epsilon": 1e6},
+    "acting on raw data": {"mode": "paper", "schedule": "explicit:40,60", "epsilon": 1e6},
+}

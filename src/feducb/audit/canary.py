@@ -1,0 +1,157 @@
+"""Two worlds that differ in one record, and the scores that tell them apart best.
+
+The record is the extreme pair of the sensitivity proof (docs/theory.md, 1): (x, B) against (x′, −B) at the
+angle with cos = min(1, (sB/L)²), s the weight of rewards. Everything an auditor may know is used: the
+mechanism, the noise, all other records. Decoded rows carry white noise, so ⟨rows − E b, column ⊗ Δ⟩ is the
+likelihood ratio (Neyman–Pearson).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from feducb.config import Problem
+from feducb.privacy.deployed import Terms
+
+__all__ = [
+    "SCORES",
+    "Batch",
+    "Projection",
+    "background",
+    "canary_pair",
+    "coordinates_of",
+    "placements",
+    "score_weights",
+    "worlds",
+]
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SCORES = ("all releases", "first release", "last release", "difference")
+_HOSTILE = 16.0  # under ``clip``, the canary comes so many times too long and too large
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The records of one batch: actions (n, d), rewards (n,)."""
+
+    actions: Array
+    rewards: Array
+
+
+def canary_pair(terms: Terms) -> tuple[Batch, Batch]:
+    """The two records that are furthest apart: (x, B) and (x′, −B)."""
+    problem = terms.problem
+    length, reward = problem.action_bound, problem.reward_bound
+    cosine = 1.0 if problem.dim == 1 else min(1.0, (terms.weight * reward / length) ** 2)
+    one, other = np.zeros((1, problem.dim)), np.zeros((1, problem.dim))
+    one[0, 0], other[0, 0] = length, length * cosine
+    if problem.dim > 1:
+        other[0, 1] = length * math.sqrt(1.0 - cosine**2)
+    return Batch(one, np.array([reward])), Batch(other, np.array([-reward]))
+
+
+def coordinates_of(terms: Terms, batch: Batch) -> Array:
+    """(q,), what the batch adds to a release; written out anew, so as not to trust what is audited."""
+    gram = batch.actions.T @ batch.actions
+    moment = terms.weight * (batch.actions.T @ batch.rewards)
+    dim = terms.problem.dim
+    entries = [gram[i, j] * (1.0 if i == j else math.sqrt(2.0)) for i in range(dim) for j in range(i, dim)]
+    return np.array([*entries, *(math.sqrt(2.0) * moment)])
+
+
+def placements(releases: int) -> tuple[int, ...]:
+    """The batches (counted from 0) that the canary is put into: first, middle, last."""
+    return tuple(sorted({0, releases // 2, releases - 1}))
+
+
+def background(problem: Problem, releases: int) -> list[Batch]:
+    """Everybody else: one record a batch, the same in both worlds, well inside the bounds."""
+    angles = np.arange(releases) + 0.3
+    actions = np.zeros((releases, 1, problem.dim))
+    actions[:, 0, 0] = 0.8 * problem.action_bound * np.cos(angles)
+    actions[:, 0, -1] += 0.5 * problem.action_bound * np.sin(angles)
+    rewards = 0.7 * problem.reward_bound * np.sin(3.0 * angles)
+    return [Batch(action, np.array([reward])) for action, reward in zip(actions, rewards, strict=True)]
+
+
+def worlds(terms: Terms, placement: int, world: int) -> list[Batch]:
+    """All batches of one world, as they are handed to the privatizer.
+
+    Under ``clip`` the canary arrives far beyond the bounds: it must not count for more than the extreme pair.
+    """
+    stream = background(terms.problem, terms.releases)
+    canary = canary_pair(terms)[world]
+    factor = _HOSTILE if terms.excess == "clip" else 1.0
+    other = stream[placement]
+    stream[placement] = Batch(
+        np.vstack([other.actions, factor * canary.actions]),
+        np.concatenate([other.rewards, factor * canary.rewards]),
+    )
+    return stream
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Releases read along the canary's direction, less what world 0 would say, in units of the noise.
+
+    Attributes:
+        direction: (q,), Δ/‖Δ‖.
+        expected: (n, q), prefix sums of world 0, in real units.
+        step: real units a grid step.
+        scale: deviation of the certified noise, in real units.
+        distance: ‖Δ‖/scale: μ of a record whose column has length 1.
+    """
+
+    direction: Array
+    expected: Array
+    step: float
+    scale: float
+    distance: float
+
+    @classmethod
+    def of(cls, terms: Terms, placement: int) -> Projection:
+        """For a canary in this batch."""
+        certificate = terms.certificate()
+        sums = [coordinates_of(terms, batch) for batch in background(terms.problem, terms.releases)]
+        first, second = (coordinates_of(terms, batch) for batch in canary_pair(terms))
+        sums[placement] = sums[placement] + first
+        move = second - first
+        length = float(np.linalg.norm(move))
+        return cls(
+            direction=move / length,
+            expected=np.cumsum(sums, axis=0),
+            step=math.ldexp(1.0, certificate.exponent),
+            scale=certificate.scale,
+            distance=length / certificate.scale,
+        )
+
+    def residuals(self, values: Ints) -> Array:
+        """(trials, n, q): releases less what world 0 would say, in units of the noise."""
+        return np.asarray((values * self.step - self.expected) / self.scale)
+
+    def read(self, values: Ints) -> Array:
+        """(trials, n): residuals along the canary."""
+        return np.asarray(self.residuals(values) @ self.direction)
+
+
+def score_weights(terms: Terms, placement: int) -> dict[str, Array]:
+    """For each score, (n,) weights on the projected releases under which noise has variance 1."""
+    encoder, decoder = terms.factors.encoder(), terms.factors.decoder()
+    identity = np.eye(terms.releases)
+    column = encoder[:, placement]
+    before = identity[placement - 1] if placement else np.zeros(terms.releases)
+    raw = {
+        # rows = F⁻¹ releases, so ⟨rows, column⟩ = ⟨releases, F⁻ᵀ column⟩
+        "all releases": solve_triangular(decoder, column, trans="T", lower=True),
+        "first release": identity[placement],
+        "last release": identity[-1],
+        "difference": identity[placement] - before,
+    }
+    return {name: weights / float(np.linalg.norm(decoder.T @ weights)) for name, weights in raw.items()}

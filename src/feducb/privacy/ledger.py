@@ -1,0 +1,168 @@
+"""What left an agent, when, at what cost, and what is left: plain data, read from the store.
+
+Records of different seasons are disjoint, so a record costs its own season alone; a person who comes back in
+another season pays there too, and her costs add up as lengths of vectors do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from feducb.privacy.deployed import Terms
+
+__all__ = ["Account", "Ledger", "LedgerEntry", "admit"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LedgerEntry:
+    """One message that left, or may have left: it was on disk before anyone could send it.
+
+    Attributes:
+        kind: a ``release`` (noisy), or an ``upload`` (raw, to a trusted controller).
+        season: which season it belongs to.
+        number: k, counted from 1 in each season.
+        made_at: when, ISO 8601 in UTC.
+        size: bytes.
+        sha256: of those bytes, in hexadecimal.
+        sent_at: when it was reported to have arrived; ``None`` while it waits in the outbox.
+    """
+
+    kind: Literal["release", "upload"]
+    season: int
+    number: int
+    made_at: str
+    size: int
+    sha256: str
+    sent_at: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Account:
+    """One season: its terms, what left under them, and what that costs.
+
+    Guarantees:
+        ``mu`` is promised for the whole stream when the season opens: it is what a person pays once something
+        left, however many of the n releases are made. Nothing left, nothing paid.
+
+    Attributes:
+        season: counted from 1.
+        opened_at: when, ISO 8601 in UTC.
+        terms: what was promised.
+        entries: what left, in order.
+        pending: how many records wait for the next release. Private.
+        excluded: how many records were beyond ``records_per_person`` and did not enter. Private.
+        dropped: how many records were pending when the next season opened; they never left. Private.
+    """
+
+    season: int
+    opened_at: str
+    terms: Terms
+    entries: tuple[LedgerEntry, ...]
+    pending: int = 0
+    excluded: int = 0
+    dropped: int = 0
+
+    @property
+    def releases_made(self) -> int:
+        """How many releases exist; each of them may have left."""
+        return sum(entry.kind == "release" for entry in self.entries)
+
+    @property
+    def releases_left(self) -> int:
+        """How many more the budget covers."""
+        return self.terms.releases - self.releases_made
+
+    @property
+    def mu(self) -> float:
+        """What the whole season costs a person with ``records_per_person`` records in it."""
+        return self.terms.certificate().mu
+
+    @property
+    def mu_of_a_record(self) -> float:
+        """What the whole season costs one record in it."""
+        return self.mu / self.terms.records_per_person
+
+    @property
+    def mu_spent(self) -> float:
+        """What a person has paid by now: all, or nothing."""
+        return self.mu if self.entries else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "season": self.season,
+            "opened_at": self.opened_at,
+            "trust": self.terms.trust,
+            "neighbours": self.terms.neighbours.value,
+            "mechanism": self.terms.factors.name,
+            "records_per_person": self.terms.records_per_person,
+            "epsilon": self.terms.budget.epsilon,
+            "delta": self.terms.budget.delta,
+            "mu": self.mu,
+            "mu_of_a_record": self.mu_of_a_record,
+            "mu_spent": self.mu_spent,
+            "releases": self.terms.releases,
+            "releases_made": self.releases_made,
+            "releases_left": self.releases_left,
+            "pending": self.pending,
+            "excluded": self.excluded,
+            "dropped": self.dropped,
+            "entries": [asdict(entry) for entry in self.entries],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All seasons of one store.
+
+    Attributes:
+        accounts: one a season, in order.
+    """
+
+    accounts: tuple[Account, ...]
+
+    @property
+    def current(self) -> Account:
+        """The season that is open."""
+        return self.accounts[-1]
+
+    @property
+    def mu_of_a_regular(self) -> float:
+        """μ of a person who was there in every season so far, ``records_per_person`` times in each."""
+        return math.hypot(*(account.mu_spent for account in self.accounts))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "mu_of_a_regular": self.mu_of_a_regular,
+            "seasons": [account.as_dict() for account in self.accounts],
+        }
+
+
+def admit(
+    people: Sequence[bytes | None], counts: Mapping[bytes, int], limit: int
+) -> tuple[list[bool], dict[bytes, int]]:
+    """Which records may enter: the first ``limit`` of each person, in the order they come.
+
+    Args:
+        people: whose record it is, one a record; ``None`` is somebody who never comes again.
+        counts: how many records of a person entered before; absent is none.
+        limit: p, how many may enter.
+
+    Returns:
+        Whether each record enters, and the new counts of those people whose count moved.
+    """
+    entered: list[bool] = []
+    moved: dict[bytes, int] = {}
+    for person in people:
+        if person is None:
+            entered.append(True)
+            continue
+        before = moved.get(person, counts.get(person, 0))
+        entered.append(before < limit)
+        if before < limit:
+            moved[person] = before + 1
+    return entered, moved

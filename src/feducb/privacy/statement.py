@@ -1,0 +1,145 @@
+"""The page that a privacy officer signs: what is promised, to whom, against whom, and by what."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Any
+
+from feducb.privacy.deployed import Terms
+
+__all__ = ["LIBRARIES", "statement", "to_markdown"]
+
+LIBRARIES = ("feducb", "opendp", "dp-accounting", "numpy", "scipy")
+
+_ADVERSARY = {
+    "nobody": (
+        "Anyone but the agent itself, the controller included, who reads every release of every agent, "
+        "chooses later visitors by them, and makes the agent restart at any moment."
+    ),
+    "controller": (
+        "Anyone but the agent itself and the controller, who reads everything the controller shows, chooses "
+        "later visitors by it, and makes agents or controller restart at any moment."
+    ),
+}
+_TRUST = {
+    "nobody": "Nobody. Every agent adds its own noise before anything leaves it.",
+    "controller": (
+        "The controller: agents send it raw sums over an encrypted, authenticated link; it adds noise once "
+        "to their total and shows nothing else."
+    ),
+}
+_RETENTION = (
+    "Raw records stay on the agent and are deleted with the release that contains them; what is kept is the "
+    "mechanism's sums, the releases themselves (for ever, to resend them unchanged) and, where persons are "
+    "bounded, keyed hashes of their ids for the season. A release cannot be taken back."
+)
+_NOT_COVERED = (
+    "What an agent's own decisions show to the visitor they are made for; how long a release takes; a copy "
+    "of the agent's file put back after it released (noise would be drawn again); records of one person "
+    "under several ids."
+)
+
+
+def statement(terms: Terms, *, ledger: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The statement as plain data.
+
+    Args:
+        terms: what is promised.
+        ledger: what has left so far, if an agent's file was read.
+    """
+    certificate, mechanism = terms.certificate(), terms.factors
+    return {
+        "epsilon": terms.budget.epsilon,
+        "delta": terms.budget.delta,
+        "mu": certificate.mu,
+        "unit": "one interaction (an action and its reward)"
+        if terms.records_per_person == 1
+        else f"one person, with up to {terms.records_per_person} interactions",
+        "neighbours": terms.neighbours.value,
+        "adversary": _ADVERSARY[terms.trust],
+        "trust": terms.trust,
+        "trusted": _TRUST[terms.trust],
+        "releases": terms.releases,
+        "mechanism": mechanism.name,
+        "worst_error": mechanism.worst_error(),
+        "noise": {
+            "law": "discrete Gaussian on a grid, drawn by OpenDP, no seed",
+            "deviation": certificate.scale,
+            "grid": 2.0**certificate.exponent,
+            "certificate": "exact Gaussian curve; docs/theory.md, Noise on a grid",
+        },
+        "bounds": {
+            "action": terms.problem.action_bound,
+            "reward": terms.problem.reward_bound,
+            "beyond": terms.excess,
+        },
+        "retention": _RETENTION,
+        "not_covered": _NOT_COVERED,
+        "versions": _versions(),
+        "ledger": ledger,
+    }
+
+
+def to_markdown(plain: dict[str, Any]) -> str:
+    """The statement as a page to sign."""
+    noise, bounds = plain["noise"], plain["bounds"]
+    rows = [
+        (
+            "Promise",
+            f"(ε, δ) = ({plain['epsilon']:g}, {plain['delta']:g}); as one number μ = {plain['mu']:.6g}",
+        ),
+        ("Protects", plain["unit"]),
+        ("Neighbours", plain["neighbours"]),
+        ("Against", plain["adversary"]),
+        ("Trusted", plain["trusted"]),
+        ("Releases", f"{plain['releases']} at most, at rounds fixed in advance; the next one is refused"),
+        ("Mechanism", f"{plain['mechanism']}; worst release {plain['worst_error']:.4g} × R²/μ"),
+        (
+            "Noise",
+            f"{noise['law']}; deviation {noise['deviation']:.6g} a coordinate, grid {noise['grid']:.3g}",
+        ),
+        ("Why it suffices", noise["certificate"]),
+        (
+            "Records",
+            f"actions at most {bounds['action']:g} long, rewards at most {bounds['reward']:g}; "
+            f"beyond that: {bounds['beyond']}",
+        ),
+        ("Kept", plain["retention"]),
+        ("Not covered", plain["not_covered"]),
+        ("Software", ", ".join(f"{name} {version}" for name, version in plain["versions"].items())),
+    ]
+    lines = ["# Privacy statement", "", "| | |", "|---|---|"]
+    lines += [f"| **{name}** | {text} |" for name, text in rows]
+    if plain["ledger"] is not None:
+        lines += [
+            "",
+            "## What has left so far",
+            "",
+            "| season | made | left | first | last |",
+            "|---|---|---|---|---|",
+        ]
+        for account in plain["ledger"]["seasons"]:
+            made = [entry["made_at"] for entry in account["entries"]]
+            counts = f"{account['releases_made']} | {account['releases_left']}"
+            span = f"{made[0]} | {made[-1]}" if made else "– | –"
+            lines.append(f"| {account['season']} | {counts} | {span} |")
+    lines += [
+        "",
+        f"A δ of {plain['delta']:g} means that, for one record in {1 / plain['delta']:,.0f}, the promise may "
+        "fail altogether. Check the code behind this page with `feducb privacy audit`.",
+        "",
+        "Signed: ______________________    Date: ______________",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions

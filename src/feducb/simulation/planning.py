@@ -1,0 +1,156 @@
+"""Before anyone deploys: what a budget costs in noise and in regret, and whether federating pays at all."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from feducb.config import Budget, Problem
+from feducb.privacy.accounting import Contribution, Trust, spend
+from feducb.privacy.calibration import noise_scale, record_radius, reward_weight, to_epsilon, to_mu
+from feducb.privacy.deployed import Terms
+from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism
+from feducb.privacy.noise import coordinate_count
+from feducb.simulation.runner import Progress, simulate
+
+__all__ = ["plan_privacy", "verdict"]
+
+_CHECKED = (
+    2048  # columns of E are measured up to here; beyond, the buffered mechanism's are 1 by construction
+)
+
+
+def plan_privacy(
+    *,
+    epsilon: float,
+    delta: float,
+    releases: int,
+    dim: int,
+    agents: int,
+    trust: Trust = "nobody",
+    per_person: int = 1,
+    arms: int | None = None,
+    horizon: int = 2000,
+    runs: int = 2,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Noise, mechanism, re-accounted ε and expected regret, as plain data.
+
+    Args:
+        epsilon: ε of a person.
+        delta: δ.
+        releases: n.
+        dim: d.
+        agents: M.
+        trust: who adds the noise.
+        per_person: how many records one person may have at an agent.
+        arms: K of the simulation, d² if not given.
+        horizon: T of the simulation.
+        runs: of the simulation.
+        seed: of the simulation.
+        progress: as for `simulate`.
+    """
+    problem, budget = Problem(dim=dim), Budget(epsilon=epsilon, delta=delta)
+    terms = Terms(
+        problem=problem, budget=budget, releases=releases, records_per_person=per_person, trust=trust
+    )
+    mechanism, certificate = terms.factors, terms.certificate()
+    mu, weight = to_mu(budget), reward_weight(problem)
+    record_mu = mu / per_person
+    sigma = noise_scale(problem, record_mu, weight)
+    # Back from the noise to ε, by what a record really moves and a person really has.
+    moved = record_radius(problem, weight) * _longest_column(mechanism) / sigma
+    person_mu = spend([moved], Contribution((per_person,)), trust)
+    entry = certificate.scale / math.sqrt(2.0)
+    found: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "releases": releases,
+        "dim": dim,
+        "agents": agents,
+        "trust": trust,
+        "per_person": per_person,
+        "mu": mu,
+        "sigma": sigma,
+        "mechanism": mechanism.name,
+        "worst_error": mechanism.worst_error(),
+        "epsilon_reaccounted": to_epsilon(person_mu, delta),
+        "state_bytes": _state_bytes(mechanism, coordinate_count(dim)),
+        "grid": {
+            "step": 2.0**certificate.exponent,
+            "sigma": entry,
+            "noise_over_gaussian": entry / sigma,
+            "epsilon_certified": to_epsilon(certificate.mu, delta),
+            "epsilon_by_opendp_map": _opendp_epsilon(certificate.sensitivity / certificate.scale, delta),
+        },
+        "regret": None,
+    }
+    if releases > horizon - 7:
+        found["verdict"] = f"no simulation: {releases} releases do not fit into {horizon} rounds (--horizon)"
+        return found
+    setting: dict[str, Any] = {
+        "agents": agents,
+        "dim": dim,
+        "arms": arms,
+        "horizon": horizon,
+        "runs": runs,
+        "seed": seed,
+        "releases": releases,
+        "progress": progress,
+    }
+    # A person with k records has ε; one of her records then has the μ of ε divided by k.
+    one = to_epsilon(record_mu, delta)
+    private = simulate(**setting, epsilon=one, delta=delta, trust=trust)
+    alone = simulate(**setting, baseline="alone")
+    found["regret"] = {
+        "horizon": horizon,
+        "arms": private.config["arms"],
+        "runs": runs,
+        "federated": private.mean,
+        "alone": alone.mean,
+        "uniform": float(alone.config["horizon"]) * 0.2 * (1 - 1 / private.config["arms"]),
+    }
+    found["verdict"] = verdict(found)
+    return found
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """A plain sentence on whether federating pays at these numbers."""
+    regret = found["regret"]
+    federated, alone = regret["federated"], regret["alone"]
+    pays = federated < alone
+    head = "Federating pays" if pays else "Stay alone"
+    return (
+        f"{head}: over {regret['horizon']} rounds with {found['agents']} agents at ε = {found['epsilon']:g} "
+        f"the average agent loses {federated:,.1f} in a federation and {alone:,.1f} by itself."
+    )
+
+
+def _longest_column(mechanism: Mechanism) -> float:
+    if mechanism.releases > _CHECKED:
+        return 1.0
+    return float(np.linalg.norm(mechanism.encoder(), axis=0).max())
+
+
+def _state_bytes(mechanism: Mechanism, coordinates: int) -> int:
+    """What a deployed agent keeps between releases: sums and rows, or buffers of both directions."""
+    if isinstance(mechanism, BufferedToeplitz):
+        return (2 * len(mechanism.rates.poles) + 2) * coordinates * 16
+    return 2 * mechanism.releases * coordinates * 8
+
+
+def _opendp_epsilon(ratio: float, delta: float) -> float | None:
+    """What OpenDP's own map from zero-concentrated privacy says of the same noise; None without OpenDP."""
+    try:
+        import opendp.prelude as dp
+    except ImportError:
+        return None
+    dp.enable_features("contrib")
+    measure = dp.m.make_gaussian(
+        dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale=1.0 / ratio
+    )
+    curve: Any = dp.c.make_zCDP_to_approxDP(measure)
+    return float(curve.map(1.0).epsilon(delta))

@@ -1,0 +1,15 @@
+"""The agent's file: whatever leaves is in here, on disk, before it leaves, and stays the same for ever.
+
+One SQLite file (write-ahead log, fsync at every commit) and one process at a time. The file is private: it
+holds the records that wait, the mechanism's state and the key of the person hashes (deleted content is
+overwritten, in the log once it is reused or the store is closed). Never put an old copy of it back: that
+would draw new noise for release numbers that are already out. Open a new season under another path instead.
+"""
+
+from __future__ import annotations
+
+from feducb.errors import StoreError, StoreInUseError
+from feducb.store.agent import AgentStore
+from feducb.store.controller import ControllerStore
+
+__all__ = ["AgentStore", "ControllerStore", "StoreError", "StoreInUseError"]

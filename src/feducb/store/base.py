@@ -1,0 +1,327 @@
+"""What agents' and controllers' files share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.errors import (
+    ConfigurationError,
+    RecordOutOfBoundsError,
+    ReleasesExhaustedError,
+    StoreError,
+)
+from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.ledger import Account, Ledger, LedgerEntry
+from feducb.protocol import messages
+from feducb.store import file
+
+__all__ = ["Store"]
+
+Array = NDArray[np.float64]
+
+
+class Store(ABC):
+    """What agents' and controllers' files share; made by `open`, used by one thread.
+
+    Guarantees:
+        A call returns after its transaction is on disk (fsync), or raises and leaves no trace. So whatever
+        left was stored before, and a crash at any instruction draws no second noise for it.
+
+    Attributes:
+        path: of the file; ``<path>.lock`` beside it is locked while the store is open.
+        season: the open season, counted from 1.
+        terms: what that season promises.
+    """
+
+    kind: ClassVar[str]
+    season: int
+    terms: Terms
+    _privatizer: DeployedPrivatizer
+    _person_key: bytes
+
+    def __init__(self, path: Path, terms: Terms | None) -> None:
+        self.path = path
+        self._owner = (os.getpid(), threading.get_ident())
+        self._lock: int | None = file.take_lock(path)
+        self._connection: sqlite3.Connection | None = None
+        try:
+            self._connection = file.connect(path)
+            file.migrate(self._connection, path)
+            if terms is not None and self._connection.execute("SELECT 1 FROM stream").fetchone() is None:
+                with self._transaction() as db:
+                    db.execute("INSERT INTO store VALUES (1, ?)", (self.kind,))
+                    self._begin(db, 1, terms)
+            self._load()
+            if terms is not None:
+                _require_same(terms, self.terms)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(cls, path: str | Path, terms: Terms | None = None) -> Self:
+        """Open a store, or make one.
+
+        Args:
+            path: of the file.
+            terms: needed to make one. For one that exists they must be those of its open season.
+        """
+        path = Path(path).resolve()
+        if terms is None and not path.exists():
+            raise ConfigurationError("terms", None, f"terms, to make the store {path}")
+        return cls(path, terms)
+
+    @property
+    def releases_left(self) -> int:
+        """How many more releases this season's budget covers."""
+        return self.terms.releases - self._privatizer.released
+
+    def release(self) -> bytes:
+        """Make the next release of everything recorded in this season.
+
+        Guarantees:
+            The bytes, the mechanism's new state and the end of the batch are one transaction, on disk before
+            this returns. `outbox` and `replay` give the same bytes ever after.
+        """
+        self._require_releases_left()
+        with self._transaction() as db:
+            made = self._privatizer.release()
+            payload = messages.encode(made, season=self.season)
+            self._put_out(db, "release", made.number, payload)
+            db.execute("UPDATE stream SET state = ?", (self._privatizer.dump(),))
+            self._end_batch(db)
+        return payload
+
+    def outbox(self) -> list[tuple[int, int, bytes]]:
+        """Releases not yet reported sent, oldest first: season, number, bytes."""
+        return self._unsent("release")
+
+    def mark_sent(self, season: int, number: int) -> None:
+        """Take a release off the outbox; it stays in the ledger. Doing so twice is no error."""
+        self._sent("release", season, number)
+
+    def replay(self, season: int, number: int) -> bytes:
+        """The bytes of a release, for ever the same."""
+        row = (
+            self._database()
+            .execute(
+                "SELECT payload FROM outgoing WHERE kind = 'release' AND season = ? AND number = ?",
+                (season, number),
+            )
+            .fetchone()
+        )
+        if row is None:
+            raise StoreError(f"release {number} of season {season} was never made")
+        return bytes(row[0])
+
+    def new_season(self, terms: Terms | None = None, *, drop_pending: bool = False) -> int:
+        """Close this season and open the next, over new records only; returns its number.
+
+        Guarantees:
+            No record of an earlier season enters: what was pending is deleted. Person counts start again,
+            under a new key, so a person in two seasons pays in both (`Ledger.mu_of_a_regular`).
+
+        Args:
+            terms: of the new season; those of the old if left out.
+            drop_pending: agree that records which wait are lost. Without it they are a reason to refuse.
+        """
+        self._database()
+        if self._waiting() and not drop_pending:
+            raise StoreError(
+                f"season {self.season} has records that did not leave yet; release them first, or give "
+                "drop_pending=True to lose them"
+            )
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE seasons SET dropped = ? WHERE season = ?", (self._privatizer.pending, self.season)
+            )
+            self._end_batch(db)
+            db.execute("UPDATE outgoing SET payload = NULL WHERE kind = 'upload' AND payload IS NOT NULL")
+            self._begin(db, self.season + 1, terms or self.terms)
+            self._load()  # in the transaction: memory and file move on together, or neither does
+        return self.season
+
+    def ledger(self) -> Ledger:
+        """What left, when, at what cost, and what is left."""
+        db, accounts = self._database(), []
+        rows = db.execute("SELECT season, opened_at, terms, excluded, dropped FROM seasons")
+        for season, opened_at, terms, excluded, dropped in sorted(rows):
+            entries = db.execute(
+                "SELECT kind, season, number, made_at, size, sha256, sent_at FROM outgoing"
+                " WHERE season = ? ORDER BY number",
+                (season,),
+            )
+            names = [column[0] for column in entries.description]
+            accounts.append(
+                Account(
+                    season=season,
+                    opened_at=opened_at,
+                    terms=Terms.from_json(terms),
+                    entries=tuple(LedgerEntry(**dict(zip(names, row, strict=True))) for row in entries),
+                    pending=self._privatizer.pending if season == self.season else 0,
+                    excluded=excluded,
+                    dropped=dropped,
+                )
+            )
+        return Ledger(tuple(accounts))
+
+    def close(self) -> None:
+        """Give the file back; a second time does nothing."""
+        if self._lock is None or os.getpid() != self._owner[0]:
+            return  # after a fork the file and its lock are the parent's
+        if self._connection is not None:
+            self._connection.close()
+        os.close(self._lock)
+        self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def _feed(self, db: sqlite3.Connection) -> None:
+        """Take what waits on disk into the privatizer, after its state."""
+
+    @abstractmethod
+    def _end_batch(self, db: sqlite3.Connection) -> None:
+        """What waited has been used: it enters nothing else."""
+
+    @abstractmethod
+    def _waiting(self) -> bool:
+        """Whether anything would be lost if the season ended now."""
+
+    def _database(self) -> sqlite3.Connection:
+        if self._lock is None or self._connection is None:
+            raise StoreError(f"the store {self.path} is closed")
+        if self._owner != (os.getpid(), threading.get_ident()):
+            raise StoreError(f"the store {self.path} was opened by another process or thread; use it there")
+        return self._connection
+
+    def _require_releases_left(self) -> None:
+        self._database()
+        if self.releases_left <= 0:
+            raise ReleasesExhaustedError(
+                f"all {self.terms.releases} releases of season {self.season} have been made; new_season() "
+                "goes on, over new records only"
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing, in the file and in memory; on disk when it ends."""
+        db = self._database()
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+            db.execute("COMMIT")
+        except RecordOutOfBoundsError:  # raised before anything changed in memory
+            db.execute("ROLLBACK")
+            raise
+        except BaseException:
+            self._recover()
+            raise
+
+    def _recover(self) -> None:
+        """Forget what is in memory and go on from the file; if that fails too, close."""
+        try:
+            with suppress(sqlite3.Error):
+                self._database().close()
+            self._connection = file.connect(self.path)
+            self._load()
+        except BaseException:
+            self.close()
+
+    def _load(self) -> None:
+        db = self._database()
+        row = db.execute(
+            "SELECT kind, season, terms, person_key, state FROM stream JOIN seasons USING (season), store"
+        ).fetchone()
+        if row is None:
+            raise ConfigurationError("terms", None, f"terms: {self.path} holds no season yet")
+        kind, self.season, terms, self._person_key, state = row
+        if kind != self.kind:
+            raise StoreError(f"{self.path} is a store of kind {kind}, expected {self.kind}")
+        self.terms = Terms.from_json(terms)
+        self._privatizer = DeployedPrivatizer(self.terms)
+        self._privatizer.load(state)
+        (last,) = db.execute(
+            "SELECT coalesce(max(number), 0) FROM outgoing WHERE kind = 'release' AND season = ?",
+            (self.season,),
+        ).fetchone()
+        if last != self._privatizer.released:
+            raise StoreError(
+                f"{self.path} is damaged: its state is after release {self._privatizer.released}, its last "
+                f"release is {last}"
+            )
+        self._feed(db)
+
+    def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
+        state = DeployedPrivatizer(terms).dump()
+        db.execute(
+            "INSERT INTO seasons (season, opened_at, terms) VALUES (?, ?, ?)",
+            (season, now(), terms.to_json()),
+        )
+        db.execute("DELETE FROM people")
+        db.execute("REPLACE INTO stream VALUES (1, ?, ?, ?)", (season, secrets.token_bytes(32), state))
+
+    def _put_out(self, db: sqlite3.Connection, kind: str, number: int, payload: bytes) -> None:
+        db.execute(
+            "INSERT INTO outgoing (kind, season, number, made_at, size, sha256, payload)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (kind, self.season, number, now(), len(payload), hashlib.sha256(payload).hexdigest(), payload),
+        )
+
+    def _unsent(self, kind: str) -> list[tuple[int, int, bytes]]:
+        return (
+            self._database()
+            .execute(
+                "SELECT season, number, payload FROM outgoing"
+                " WHERE kind = ? AND sent_at IS NULL AND payload IS NOT NULL ORDER BY season, number",
+                (kind,),
+            )
+            .fetchall()
+        )
+
+    def _sent(self, kind: str, season: int, number: int) -> None:
+        with self._transaction() as db:
+            found = db.execute(
+                "UPDATE outgoing SET sent_at = coalesce(sent_at, ?),"
+                " payload = iif(kind = 'upload', NULL, payload)"  # raw sums are not kept longer than needed
+                " WHERE kind = ? AND season = ? AND number = ?",
+                (now(), kind, season, number),
+            )
+            if found.rowcount != 1:
+                raise StoreError(f"{kind} {number} of season {season} was never made")
+
+
+def _require_same(given: Terms, stored: Terms) -> None:
+    wanted, kept = _flat(given), _flat(stored)
+    for name, value in wanted.items():
+        if value != kept[name]:
+            raise ConfigurationError(
+                f"terms.{name}", value, f"{kept[name]!r} as stored; new_season() takes new terms"
+            )
+
+
+def _flat(terms: Terms) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(terms.to_json())
+    return plain | {f"problem.{name}": value for name, value in plain.pop("problem").items()}
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat()

@@ -1,0 +1,81 @@
+"""A trusted controller's file."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.errors import (
+    ConfigurationError,
+    PrivacyError,
+    StoreError,
+)
+from feducb.privacy.deployed import Terms, decode_upload
+from feducb.store.base import Store, now
+
+__all__ = ["ControllerStore"]
+
+Array = NDArray[np.float64]
+
+
+class ControllerStore(Store):
+    """A trusted controller's file: agents' raw uploads in, releases of their sum out.
+
+    Guarantees:
+        An upload enters once, however often it arrives. Agents hold ``records_per_person`` each for itself,
+        so that of the controller's terms must be what a person can have at all agents together.
+    """
+
+    kind = "controller"
+
+    def receive(self, payload: bytes, *, from_agent: str) -> bool:
+        """Take an agent's upload in; returns whether it is new. Acknowledge it either way.
+
+        Args:
+            payload: what the agent's `AgentStore.upload` returned.
+            from_agent: who sent it, as the link authenticated it.
+        """
+        self._require_releases_left()
+        season, number, upload = decode_upload(payload, self.terms)
+        if season != self.season:
+            raise StoreError(f"upload {number} of {from_agent} is of season {season}, expected {self.season}")
+        digest = hashlib.sha256(payload).hexdigest()
+        known = (
+            self._database()
+            .execute(
+                "SELECT sha256 FROM received WHERE season = ? AND agent = ? AND number = ?",
+                (season, from_agent, number),
+            )
+            .fetchone()
+        )
+        if known is not None:
+            if known[0] != digest:
+                raise PrivacyError(f"upload {number} of {from_agent} arrived twice with different content")
+            return False
+        with self._transaction() as db:
+            self._privatizer.receive(upload)
+            db.execute(
+                "INSERT INTO received VALUES (?, ?, ?, ?, ?, ?)",
+                (season, from_agent, number, now(), digest, payload),
+            )
+        return True
+
+    def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
+        if terms.trust != "controller":
+            raise ConfigurationError("trust", terms.trust, "controller, for the store of a controller")
+        super()._begin(db, season, terms)
+
+    def _feed(self, db: sqlite3.Connection) -> None:
+        waiting = "SELECT payload FROM received WHERE payload IS NOT NULL ORDER BY agent, number"
+        for (payload,) in db.execute(waiting):
+            self._privatizer.receive(decode_upload(payload, self.terms)[2])
+
+    def _end_batch(self, db: sqlite3.Connection) -> None:
+        db.execute("UPDATE received SET payload = NULL WHERE payload IS NOT NULL")
+
+    def _waiting(self) -> bool:
+        waiting = self._database().execute("SELECT 1 FROM received WHERE payload IS NOT NULL LIMIT 1")
+        return waiting.fetchone() is not None

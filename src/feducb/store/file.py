@@ -1,0 +1,89 @@
+"""The SQLite file itself: its schema, its lock, and how it is opened."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from pathlib import Path
+
+from feducb.errors import (
+    StoreError,
+    StoreInUseError,
+)
+
+__all__ = ["connect", "migrate", "take_lock"]
+
+# Migration k takes a file from user_version k − 1 to k. Append; never change one that was published.
+_MIGRATIONS = (
+    """
+    CREATE TABLE store (id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL);
+    CREATE TABLE seasons (
+        season INTEGER PRIMARY KEY, opened_at TEXT NOT NULL, terms TEXT NOT NULL,
+        excluded INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0);
+    CREATE TABLE stream (
+        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons,
+        person_key BLOB NOT NULL, state BLOB NOT NULL);
+    CREATE TABLE pending (id INTEGER PRIMARY KEY, actions BLOB NOT NULL, rewards BLOB NOT NULL);
+    CREATE TABLE people (hash BLOB PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE outgoing (
+        kind TEXT NOT NULL, season INTEGER NOT NULL REFERENCES seasons, number INTEGER NOT NULL,
+        made_at TEXT NOT NULL, size INTEGER NOT NULL, sha256 TEXT NOT NULL, payload BLOB, sent_at TEXT,
+        PRIMARY KEY (kind, season, number));
+    CREATE INDEX unsent ON outgoing (kind, season, number) WHERE sent_at IS NULL;
+    CREATE TABLE received (
+        season INTEGER NOT NULL REFERENCES seasons, agent TEXT NOT NULL, number INTEGER NOT NULL,
+        received_at TEXT NOT NULL, sha256 TEXT NOT NULL, payload BLOB,
+        PRIMARY KEY (season, agent, number));
+    CREATE TRIGGER a_release_stays BEFORE DELETE ON outgoing
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never deleted'); END;
+    CREATE TRIGGER its_name_is_final BEFORE UPDATE OF kind, season, number, made_at, size, sha256 ON outgoing
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
+    CREATE TRIGGER its_content_is_final BEFORE UPDATE OF payload ON outgoing
+        WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
+    """,
+)
+_BUSY_SECONDS = 5.0
+
+
+def take_lock(path: Path) -> int:
+    """Lock ``<path>.lock``; the system gives it back when the process ends, however it ends."""
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise StoreInUseError(f"the store {path} is open elsewhere; one opener at a time") from error
+    return lock
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the file so that a commit is on disk when it returns."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite would let others read
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    try:
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise StoreError(f"{path} is on a disk with journal mode {mode}, expected wal: use a local disk")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA secure_delete = ON")
+        # After a failed fsync the log may be in the page cache but not on disk: written anew, it is.
+        if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+            raise StoreInUseError(f"{path} is being read by another program, expected none")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the schema up to date; refuse a file from a newer version."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > len(_MIGRATIONS):
+        raise StoreError(
+            f"{path} has schema {version}, this feducb knows up to {len(_MIGRATIONS)}: update it"
+        )
+    for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
+        connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")

@@ -1,0 +1,129 @@
+"""The agent that `test_crash` kills: it records, releases and sends as fast as it can.
+
+    python crash_agent.py lives STORE FD PHASE [careless]    # one life for each line on stdin
+    python crash_agent.py send STORE PORT RELEASES           # so many releases over TCP, then the end
+
+A life is a fork of a process that has imported everything, so that killing hundreds of them is quick. What
+leaves is a frame: season, number, size, payload, in one write.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import struct
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from feducb.config import Budget, Problem
+from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.protocol import messages
+from feducb.store import AgentStore
+
+FRAME = struct.Struct("<IIH")
+TERMS = Terms(problem=Problem(dim=10), budget=Budget(epsilon=1.0, delta=1e-6), releases=24)
+PHASES = ("start", "resend", "record", "release", "send", "mark", "season")
+MANY = replace(TERMS, releases=4096)
+UNANSWERED = 2  # so many releases are on their way before the first is reported to have arrived
+ACTIONS, REWARDS = np.full((4, 10), 0.3), np.full(4, 0.5)
+
+Send = Callable[[int, int, bytes], None]
+Enter = Callable[[str], None]
+
+
+def frame(season: int, number: int, payload: bytes) -> bytes:
+    return FRAME.pack(season, number, len(payload)) + payload
+
+
+def live(store: AgentStore, send: Send, enter: Enter, releases: int | None = None) -> None:
+    """Send what the last life may not have sent, then go on; for ever, unless told how many releases."""
+    enter("resend")
+    for season, number, payload in store.outbox():
+        send(season, number, payload)
+        store.mark_sent(season, number)
+    made, underway = 0, deque[tuple[int, int]]()
+    while releases is None or made < releases:
+        if store.releases_left == 0:
+            enter("season")
+            store.new_season()
+        enter("record")
+        store.record(ACTIONS, REWARDS)
+        enter("release")
+        payload = store.release()
+        enter("send")
+        told = messages.decode(payload)
+        send(told.season, told.number, payload)
+        underway.append((told.season, told.number))
+        if len(underway) > UNANSWERED:
+            enter("mark")
+            store.mark_sent(*underway.popleft())
+        made += 1
+
+
+def live_carelessly(path: Path, send: Send, enter: Enter) -> None:
+    """How not to do it: the state is stored after the release is sent."""
+    privatizer = DeployedPrivatizer(MANY)
+    if path.exists():
+        privatizer.load(path.read_bytes())
+    while True:
+        enter("release")
+        made = privatizer.release()
+        send(1, made.number, messages.encode(made, season=1))
+        enter("mark")
+        fresh = path.with_suffix(".new")
+        with fresh.open("wb") as file:
+            file.write(privatizer.dump())
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(path)
+
+
+def serve_lives(path: Path, channel: int, phases: Path, *, careless: bool) -> None:
+    """Fork a life for each line on stdin; say its process id on stdout, then how it ended."""
+    with phases.open("r+b") as file:
+        phase = mmap.mmap(file.fileno(), 1)
+    for terms in (TERMS, MANY):
+        DeployedPrivatizer(terms).release()  # loads libraries and caches the mechanism
+
+    def enter(name: str) -> None:
+        phase[0] = PHASES.index(name)
+
+    def send(season: int, number: int, payload: bytes) -> None:
+        os.write(channel, frame(season, number, payload))  # less than PIPE_BUF: whole, or not at all
+
+    for _ in sys.stdin:
+        enter("start")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # idle BLAS threads do not survive a fork
+            child = os.fork()
+        if child == 0:
+            try:
+                if careless:
+                    live_carelessly(path, send, enter)
+                else:
+                    with AgentStore.open(path, TERMS) as store:
+                        live(store, send, enter)
+            finally:
+                os._exit(1)  # nobody is meant to get here: a life ends by SIGKILL
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def send_over_tcp(path: Path, port: int, releases: int) -> None:
+    """A whole life, over a socket."""
+    with socket.create_connection(("127.0.0.1", port)) as link, AgentStore.open(path, TERMS) as store:
+        live(store, lambda *parts: link.sendall(frame(*parts)), lambda _: None, releases)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "lives":
+        serve_lives(Path(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), careless=len(sys.argv) > 5)
+    else:
+        send_over_tcp(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,488 @@
+"""The agent's file: what it keeps, what it refuses, and that what leaves stays the same for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from feducb.config import Budget, Problem
+from feducb.errors import (
+    ConfigurationError,
+    PrivacyError,
+    RecordOutOfBoundsError,
+    ReleasesExhaustedError,
+    UnsealedReleaseError,
+)
+from feducb.privacy.deployed import Terms
+from feducb.protocol import messages
+from feducb.store import AgentStore, ControllerStore, StoreError, StoreInUseError
+
+TERMS = Terms(problem=Problem(dim=3), budget=Budget(epsilon=1.0, delta=1e-6), releases=8)
+TRUSTING = replace(TERMS, trust="controller")
+# Deployed noise cannot be seeded: |noise| beyond 8 deviations has probability 1.2e-15, and all tests here
+# together look at fewer than 2,000 entries: false-alarm rate below 3e-12.
+DEVIATIONS = 8.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[AgentStore]:
+    with AgentStore.open(path, TERMS) as opened:
+        yield opened
+
+
+def _records(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    actions = rng.standard_normal((count, 3))
+    return actions / np.linalg.norm(actions, axis=1, keepdims=True), rng.uniform(-1.0, 1.0, count)
+
+
+def _rows(path: Path, query: str) -> list[Any]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def _contents(path: Path) -> list[str]:
+    """Everything in the file, as SQL."""
+    connection = sqlite3.connect(path)
+    try:
+        return list(connection.iterdump())
+    finally:
+        connection.close()
+
+
+def _assert_near(payload: bytes, gram: np.ndarray, moment: np.ndarray) -> None:
+    told = messages.decode(payload).read()
+    reach = DEVIATIONS * float(np.sqrt(told.variance))
+    assert np.abs(told.gram - gram).max() < reach * np.sqrt(2.0)  # the diagonal has twice the variance
+    assert np.abs(told.moment - moment).max() < reach
+
+
+@pytest.mark.parametrize("mechanism", ["dense", "toeplitz", "blt", "tree"])
+def test_a_store_opened_anew_before_every_step_goes_on_with_the_same_stream(
+    path: Path, rng: np.random.Generator, mechanism: str
+) -> None:
+    # At a budget this large the noise is about 1e-3 of the data: a lost or doubled batch cannot hide in it.
+    terms = replace(TERMS, mechanism=mechanism, budget=Budget(epsilon=2e4, delta=1e-6))
+    gram, moment, sent = np.zeros((3, 3)), np.zeros(3), []
+    for number in range(1, 9):
+        for _ in range(2):
+            actions, rewards = _records(rng, 20)
+            with AgentStore.open(path, terms) as store:
+                assert store.record(actions, rewards) == 20
+            gram, moment = gram + actions.T @ actions, moment + actions.T @ rewards
+        with AgentStore.open(path) as store:
+            payload = store.release()
+        told = messages.decode(payload)
+        assert (told.season, told.number, told.agents) == (1, number, 1)
+        assert float(told.variance) < 0.05**2
+        _assert_near(payload, gram, moment)
+        sent.append(payload)
+    with AgentStore.open(path) as store:
+        assert [store.replay(1, number) for number in range(1, 9)] == sent
+        assert store.outbox() == [(1, number, payload) for number, payload in enumerate(sent, start=1)]
+
+
+def test_the_outbox_keeps_what_was_not_reported_sent(store: AgentStore, path: Path) -> None:
+    first, second, third = (store.release() for _ in range(3))
+    store.mark_sent(1, 2)
+    store.mark_sent(1, 2)
+    assert store.outbox() == [(1, 1, first), (1, 3, third)]
+    store.close()
+    with AgentStore.open(path) as again:
+        assert again.outbox() == [(1, 1, first), (1, 3, third)]
+        assert again.replay(1, 2) == second
+        with pytest.raises(StoreError, match="release 4 of season 1 was never made"):
+            again.mark_sent(1, 4)
+        with pytest.raises(StoreError, match="release 1 of season 2 was never made"):
+            again.replay(2, 1)
+        assert again.outbox() == [(1, 1, first), (1, 3, third)]
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        "UPDATE outgoing SET payload = x'00'",
+        "UPDATE outgoing SET payload = NULL",
+        "UPDATE outgoing SET number = 7",
+        "DELETE FROM outgoing",
+        "INSERT INTO outgoing SELECT * FROM outgoing",
+    ],
+)
+def test_the_file_itself_refuses_to_change_a_release(store: AgentStore, path: Path, tamper: str) -> None:
+    payload = store.release()
+    store.close()
+    with pytest.raises(sqlite3.IntegrityError, match=r"never|UNIQUE"):
+        _rows(path, tamper)
+    with AgentStore.open(path) as again:
+        assert again.replay(1, 1) == payload
+
+
+def test_a_second_opener_is_refused(store: AgentStore, path: Path) -> None:
+    with pytest.raises(StoreInUseError, match="one opener at a time"):
+        AgentStore.open(path, TERMS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork beside BLAS threads; the child uses none
+        child = os.fork()
+    if child == 0:  # another process: its own attempt, and that to use the parent's store
+        try:
+            refused = 0
+            for attempt in (lambda: AgentStore.open(path), store.release):
+                try:
+                    attempt()
+                except StoreError:
+                    refused += 1
+            os._exit(refused)
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert len(store.release()) == messages.message_size(3)
+    store.close()
+    AgentStore.open(path, TERMS).close()
+
+
+def test_another_thread_and_a_closed_store_are_refused(store: AgentStore) -> None:
+    caught: list[Exception] = []
+
+    def use() -> None:
+        try:
+            store.release()
+        except StoreError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert len(caught) == 1
+    assert messages.decode(store.release()).number == 1
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="is closed"):
+        store.release()
+
+
+def test_a_store_is_made_with_terms_and_private(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="terms is None"):
+        AgentStore.open(tmp_path / "none.db")
+    assert list(tmp_path.iterdir()) == []
+    with AgentStore.open(tmp_path / "one.db", TERMS) as store:
+        store.record(np.eye(3), np.zeros(3))
+        for file in tmp_path.iterdir():
+            assert file.stat().st_mode & 0o077 == 0, file
+
+
+@pytest.mark.parametrize(
+    ("other", "complaint"),
+    [
+        (replace(TERMS, releases=9), "terms.releases is 9, expected 8 as stored"),
+        (replace(TERMS, budget=Budget(epsilon=2.0, delta=1e-6)), "terms.epsilon is 2.0, expected 1.0"),
+        (replace(TERMS, problem=Problem(dim=4)), "terms.problem.dim is 4, expected 3"),
+        (replace(TERMS, records_per_person=2), "terms.records_per_person is 2, expected 1"),
+        (replace(TERMS, mechanism="blt"), "terms.mechanism is 'blt', expected 'dense'"),
+    ],
+)
+def test_other_terms_are_refused(store: AgentStore, path: Path, other: Terms, complaint: str) -> None:
+    store.close()
+    with pytest.raises(ConfigurationError, match=complaint):
+        AgentStore.open(path, other)
+    AgentStore.open(path, TERMS).close()
+
+
+def test_a_file_from_the_future_is_refused(store: AgentStore, path: Path) -> None:
+    store.close()
+    _rows(path, "PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match="schema 99"):
+        AgentStore.open(path)
+
+
+def test_a_state_that_does_not_fit_the_releases_is_refused(store: AgentStore, path: Path) -> None:
+    (before,) = _rows(path, "SELECT hex(state) FROM stream")[0]
+    store.release()
+    store.close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE stream SET state = ?", (bytes.fromhex(before),))
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreError, match=r"damaged: .* after release 0, its last release is 1"):
+        AgentStore.open(path)
+
+
+def test_after_the_last_release_a_new_season_goes_on_over_new_records(path: Path) -> None:
+    terms = replace(TERMS, budget=Budget(epsilon=2e4, delta=1e-6), releases=2)
+    x = np.array([[1.0, 0.0, 0.0]])
+    with AgentStore.open(path, terms) as store:
+        store.record(np.repeat(x, 50, axis=0), np.ones(50))
+        old = [store.release(), store.release()]
+        with pytest.raises(ReleasesExhaustedError, match=r"all 2 releases of season 1 .* new_season\(\)"):
+            store.release()
+        with pytest.raises(ReleasesExhaustedError):
+            store.record(x, np.ones(1))
+        assert store.new_season() == 2
+        store.record(-x, np.ones(1))
+        new = store.release()
+        assert messages.decode(new).season == 2
+        _assert_near(new, x.T @ x, -x[0])  # nothing of the fifty
+        assert [store.replay(1, 1), store.replay(1, 2), store.replay(2, 1)] == [*old, new]
+        assert [entry[:2] for entry in store.outbox()] == [(1, 1), (1, 2), (2, 1)]
+
+
+def test_pending_records_never_cross_into_the_next_season(path: Path) -> None:
+    terms = replace(TERMS, budget=Budget(epsilon=2e4, delta=1e-6))
+    with AgentStore.open(path, terms) as store:
+        store.record(np.repeat(np.eye(3), 20, axis=0), np.ones(60))
+        with pytest.raises(StoreError, match="drop_pending=True"):
+            store.new_season()
+        assert store.season == 1
+        fewer = replace(terms, releases=3)
+        assert store.new_season(fewer, drop_pending=True) == 2
+        assert store.terms.releases == 3
+    with AgentStore.open(path, fewer) as store:
+        _assert_near(store.release(), np.zeros((3, 3)), np.zeros(3))
+        first, second = store.ledger().accounts
+        assert (first.dropped, first.pending, second.pending) == (60, 0, 0)
+
+
+def test_a_person_counts_at_most_as_often_as_the_terms_say(path: Path) -> None:
+    terms = replace(TERMS, budget=Budget(epsilon=2e4, delta=1e-6), records_per_person=2)
+    with AgentStore.open(path, terms) as store:
+        with pytest.raises(ConfigurationError, match="person is None, expected an id, to hold 2 records"):
+            store.record(np.eye(3), np.ones(3))
+        assert store.record(np.eye(3), np.ones(3), ["ann", "bob", "ann"]) == 3
+    with AgentStore.open(path) as store:
+        assert store.record(np.eye(3), np.ones(3), ["ann", "bob", "bob"]) == 1
+        store.release()  # counts are the season's, not the batch's
+        assert store.record(np.eye(3), np.ones(3), ["ann", "bob", "cyd"]) == 1
+        _assert_near(store.release(), np.diag([1.0, 2.0, 2.0]), np.array([1.0, 2.0, 2.0]))
+        assert store.ledger().current.excluded == 4
+        assert store.new_season() == 2
+        assert store.record(np.eye(3), np.ones(3), ["ann", "bob", "ann"]) == 3
+        assert store.ledger().current.excluded == 0
+
+
+def test_without_an_id_every_record_is_a_person_of_its_own(store: AgentStore) -> None:
+    assert store.record(np.eye(3), np.zeros(3)) == 3
+    assert store.record(np.eye(3), np.zeros(3), [None, "ann", None]) == 3
+    assert store.record(np.eye(3), np.zeros(3), ["ann", "ann", None]) == 1
+    assert store.record(np.eye(3)[:1], np.zeros(1), ["ann"]) == 0
+
+
+def test_an_id_that_is_not_text_is_refused_without_being_told(store: AgentStore) -> None:
+    with pytest.raises(ConfigurationError, match="person is 'int', expected text, or None") as caught:
+        store.record(np.eye(3)[:1], np.zeros(1), [8_675_309])  # type: ignore[list-item]
+    assert "8675309" not in str(caught.value)
+
+
+def test_ids_are_nowhere_in_the_files_and_their_hashes_change_with_the_season(path: Path) -> None:
+    name = "Ann-Sophie-of-the-7th-floor"
+    hashes = []
+    with AgentStore.open(path, TERMS) as store:
+        for _ in range(2):
+            store.record(np.eye(3)[:1], np.zeros(1), [name])
+            hashes += [row[0] for row in _rows(path, "SELECT hash FROM people")]
+            for file in path.parent.iterdir():
+                assert name.encode() not in file.read_bytes(), file
+            store.release()
+            store.new_season()
+        assert _rows(path, "SELECT * FROM people") == []
+    assert [len(one) for one in hashes] == [32, 32]
+    assert len(set(hashes)) == 2
+
+
+@pytest.mark.parametrize(
+    ("actions", "rewards", "persons", "complaint"),
+    [
+        ([[0.1, 0.2, 0.3], [2.0, 0.0, 0.0]], [0.0, 0.0], ["ann", "bob"], "length 2"),
+        ([[0.1, 0.2, 0.3]], [3.0], ["ann"], "size 3"),
+        ([[0.1, 0.2]], [0.0], ["ann"], "shapes"),
+        ([[0.1, 0.2, 0.3]], [0.0, 0.0], ["ann"], "shapes"),
+        ([[0.1, 0.2, 0.3]], [0.0], ["ann", "bob"], "for 2 persons"),
+        ([[0.1, 0.2, float("nan")]], [0.0], ["ann"], "finite"),
+    ],
+)
+def test_a_refused_batch_leaves_no_trace(
+    store: AgentStore, path: Path, actions: Any, rewards: Any, persons: list[str], complaint: str
+) -> None:
+    store.record(np.eye(3), np.zeros(3), ["dan", "eve", "fay"])
+    before, ledger = _contents(path), store.ledger()
+    with pytest.raises(RecordOutOfBoundsError, match=complaint):
+        store.record(actions, rewards, persons)
+    assert (_contents(path), store.ledger()) == (before, ledger)
+    assert store.record(np.eye(3)[:1], np.zeros(1), ["ann"]) == 1
+
+
+class _Failing:
+    """A connection on which one statement fails, before or after it was done."""
+
+    def __init__(self, inner: sqlite3.Connection, statement: str, *, done: bool) -> None:
+        self._inner, self._statement, self._done = inner, statement, done
+
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+        if not sql.startswith(self._statement):
+            return self._inner.execute(sql, *arguments)
+        if self._done:
+            self._inner.execute(sql, *arguments)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def _break(store: AgentStore, statement: str, *, done: bool = False) -> None:
+    store._connection = _Failing(store._connection, statement, done=done)  # type: ignore[assignment, arg-type]
+
+
+_STEPS: dict[str, Callable[[AgentStore], object]] = {
+    "record": lambda store: store.record(np.eye(3), np.ones(3), ["dan", "eve", "fay"]),
+    "release": lambda store: store.release(),
+    "new_season": lambda store: store.new_season(drop_pending=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("step", "statement"),
+    [(step, statement) for step in _STEPS for statement in ("BEGIN", "INSERT", "COMMIT")]
+    + [("release", "UPDATE"), ("new_season", "DELETE"), ("new_season", "REPLACE")],
+)
+def test_a_transaction_that_fails_leaves_everything_as_it_was(
+    store: AgentStore, path: Path, step: str, statement: str
+) -> None:
+    store.record(np.eye(3), np.ones(3), ["ann", "bob", "cyd"])
+    store.release()
+    store.record(np.eye(3)[:1], np.ones(1), ["gil"])
+    before, state, season = _contents(path), store._privatizer.dump(), store.season
+    _break(store, statement)
+    with pytest.raises(sqlite3.OperationalError, match="disk I/O"):
+        _STEPS[step](store)
+    assert (_contents(path), store._privatizer.dump(), store.season) == (before, state, season)
+    _STEPS[step](store)  # and it goes on
+    assert messages.decode(store.release()).number == {"record": 2, "release": 3, "new_season": 1}[step]
+
+
+def test_a_commit_that_was_done_before_it_failed_is_not_done_again(store: AgentStore) -> None:
+    store.record(np.eye(3), np.ones(3))
+    _break(store, "COMMIT", done=True)
+    with pytest.raises(sqlite3.OperationalError):
+        store.release()
+    ((_, number, payload),) = store.outbox()
+    assert number == 1
+    assert store.ledger().current.pending == 0
+    assert messages.decode(store.release()).number == 2
+    assert store.replay(1, 1) == payload
+
+
+def test_a_store_that_cannot_recover_closes(
+    store: AgentStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: Path) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("disk gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("feducb.store.file.connect", gone)
+        _break(store, "COMMIT")
+        with pytest.raises(sqlite3.OperationalError, match="disk I/O"):
+            store.release()
+        with pytest.raises(StoreError, match="is closed"):
+            store.release()
+    with AgentStore.open(path, TERMS) as again:
+        assert messages.decode(again.release()).number == 1
+
+
+def test_the_ledger_says_what_left_when_and_at_what_cost(store: AgentStore) -> None:
+    assert store.ledger().current.mu_spent == 0.0
+    store.record(np.eye(3), np.ones(3))
+    payload = store.release()
+    store.release()
+    store.mark_sent(1, 1)
+    store.new_season(replace(TERMS, budget=Budget(epsilon=2.0, delta=1e-6), records_per_person=2))
+    store.release()
+    first, second = store.ledger().accounts
+    assert (first.releases_made, first.releases_left, second.releases_left) == (2, 6, 7)
+    assert first.mu == first.mu_of_a_record == pytest.approx(1 / 4.224679, rel=1e-4)  # (1, 1e-6), exactly
+    assert second.mu_of_a_record == second.mu / 2
+    assert store.ledger().mu_of_a_regular == pytest.approx(np.hypot(first.mu, second.mu))
+    entry, unsent = first.entries
+    assert (entry.size, entry.season, entry.number, entry.kind) == (len(payload), 1, 1, "release")
+    assert entry.sent_at is not None
+    assert entry.made_at <= entry.sent_at
+    assert entry.made_at.endswith("+00:00")
+    assert unsent.sent_at is None
+    plain = json.loads(json.dumps(store.ledger().as_dict()))
+    assert plain["seasons"][0]["entries"][0]["sha256"] == entry.sha256
+    assert (plain["seasons"][1]["epsilon"], plain["seasons"][1]["releases_left"]) == (2.0, 7)
+
+
+def test_every_commit_is_synchronous(store: AgentStore) -> None:
+    connection = store._database()
+    asked = ["journal_mode", "synchronous", "foreign_keys", "secure_delete"]
+    assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked] == ["wal", 2, 1, 1]
+
+
+def test_raw_uploads_are_for_those_who_trust_the_controller(store: AgentStore, tmp_path: Path) -> None:
+    with pytest.raises(UnsealedReleaseError, match="trust the controller"):
+        store.upload()
+    with pytest.raises(ConfigurationError, match="trust is 'nobody', expected controller"):
+        ControllerStore.open(tmp_path / "controller.db", TERMS)
+    with AgentStore.open(tmp_path / "trusting.db", TRUSTING) as agent:
+        with pytest.raises(PrivacyError, match="the controller releases"):
+            agent.release()
+        payload = agent.upload()
+        with pytest.raises(ValueError, match="message has"):
+            messages.decode(payload)
+    with pytest.raises(StoreError, match="kind agent, expected controller"):
+        ControllerStore.open(tmp_path / "trusting.db")
+
+
+def test_uploads_are_resent_unchanged_until_acknowledged_and_enter_once(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    terms = replace(TRUSTING, budget=Budget(epsilon=2e4, delta=1e-6))
+    gram, moment = np.zeros((3, 3)), np.zeros(3)
+    with ControllerStore.open(tmp_path / "controller.db", terms) as controller:
+        for name in ("north", "south"):
+            actions, rewards = _records(rng, 30)
+            with AgentStore.open(tmp_path / f"{name}.db", terms) as agent:
+                agent.record(actions, rewards)
+                payload = agent.upload()
+            gram, moment = gram + actions.T @ actions, moment + actions.T @ rewards
+            with AgentStore.open(tmp_path / f"{name}.db") as agent:
+                assert agent.uploads() == [(1, 1, payload)]
+                with pytest.raises(StoreError, match="did not leave yet"):
+                    agent.new_season()
+                assert controller.receive(payload, from_agent=name)
+                assert not controller.receive(payload, from_agent=name)
+                agent.acknowledge(1, 1)
+                assert agent.uploads() == []
+                assert [entry.kind for entry in agent.ledger().current.entries] == ["upload"]
+                assert _rows(agent.path, "SELECT payload FROM outgoing") == [(None,)]
+        with pytest.raises(PrivacyError, match="twice with different content"):
+            controller.receive(payload[:-1] + bytes([payload[-1] ^ 1]), from_agent="south")
+        with pytest.raises(ConfigurationError, match="expected RAW1"):
+            controller.receive(payload[:-8], from_agent="south")
+        with pytest.raises(StoreError, match="did not leave yet"):
+            controller.new_season()
+    with ControllerStore.open(tmp_path / "controller.db", terms) as controller:
+        release = controller.release()
+        _assert_near(release, gram, moment)
+        assert _rows(controller.path, "SELECT count(*) FROM received WHERE payload IS NOT NULL") == [(0,)]
+        assert not controller.receive(payload, from_agent="south")
+        _assert_near(controller.release(), gram, moment)
+        controller.new_season()
+        with pytest.raises(StoreError, match="is of season 1, expected 2"):
+            controller.receive(payload, from_agent="south")
+        assert controller.replay(1, 1) == release
