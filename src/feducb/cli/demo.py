@@ -27,9 +27,9 @@ _VARIANTS: tuple[dict[str, Any], ...] = (
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("demo.png"),
-    agents: Annotated[int, typer.Option(help="M, agents in the federation.")] = 300,
-    horizon: Annotated[int, typer.Option(help="T, rounds.")] = 2000,
-    epsilon: Annotated[float, typer.Option(help="ε of every agent.")] = 3.0,
+    agents: Annotated[int, typer.Option(help="M, agents in the federation.")] = 200,
+    horizon: Annotated[int, typer.Option(help="T, rounds.")] = 1500,
+    epsilon: Annotated[float, typer.Option(help="ε of every agent.")] = 1.0,
     delta: Annotated[float, typer.Option(help="δ of every agent.")] = 1e-6,
     seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
     threads: Annotated[

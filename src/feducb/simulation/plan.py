@@ -51,7 +51,7 @@ class Tuning:
     direct: bool = True
     simulated: bool = True
     weighted: bool = True
-    patience: float = 12.0
+    patience: float = 9.0
     quiet: bool = True
     shares: tuple[float, float, float] = (0.5, 0.05, 0.45)
 
