@@ -42,14 +42,23 @@ class Contexts:
     Attributes:
         actions: (runs, agents, R, K, d).
         means: (runs, agents, R, K), ⟨x, θ*⟩; for regret only, no agent sees it.
+        best: (runs, agents, R), the largest of the means; worked out if not given.
     """
 
     actions: Array
     means: Array
+    best: Array | None = None
+
+    def __post_init__(self) -> None:
+        if self.best is None:
+            object.__setattr__(self, "best", self.means.max(axis=-1))
 
     def part(self, first: int, last: int) -> Contexts:
         """Visitors ``first`` up to ``last``, the last left out."""
-        return Contexts(self.actions[:, :, first:last], self.means[:, :, first:last])
+        assert self.best is not None
+        return Contexts(
+            self.actions[:, :, first:last], self.means[:, :, first:last], self.best[:, :, first:last]
+        )
 
     def chosen(self, index: Indices) -> Chosen:
         """The candidates at ``index``, (runs, agents, R)."""

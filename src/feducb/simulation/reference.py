@@ -26,6 +26,7 @@ Array = NDArray[np.float64]
 
 _ARRIVAL_BYTES = 2**21  # visitors held at once: few enough to stay in cache
 _CURVE_POINTS = 200
+_RECORDS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ def run_block(
     pending = privatizer.start(shape) if privatizer else None
     points = checkpoints(plan.horizon).tolist()
     point, regret = 0, np.zeros((len(runs), len(points)))
+    records: list[tuple[Array, Array]] = []
     public_rounds, released_at = frozenset(plan.release_rounds), list[int]()
 
     for first, contexts in _steps(plan, visits.arrive, shape):
@@ -113,14 +115,15 @@ def run_block(
         index = decide(knowledge, contexts.actions, exploration=plan.exploration, coins=coins)
         chosen = contexts.chosen(index)
         rewards = visits.reward(chosen)
-        lost = (contexts.means.max(axis=-1) - chosen.means).sum(axis=1) / plan.agents
+        assert contexts.best is not None
+        lost = (contexts.best - chosen.means).sum(axis=1) / plan.agents
         for offset in range(rounds):
             point += points[point] < first + offset
             regret[:, point] += lost[:, offset]
 
         # Every agent takes its record in (l. 10–11) …
-        if privatizer is not None and pending is not None:
-            pending = privatizer.record(pending, chosen.actions, rewards)
+        if privatizer is not None:
+            records.append((chosen.actions, rewards))
         if rule.acts_on_own_data:
             knowledge = rule.observe(knowledge, chosen.actions[:, :, 0], rewards[:, :, 0])
 
@@ -128,6 +131,10 @@ def run_block(
         total = None
         if privatizer is not None and pending is not None:
             due = last in public_rounds or rule.wants_sync(knowledge)
+            if due or rounds > 1 or len(records) >= _RECORDS_AT_ONCE:  # one by one would be slow
+                actions, paid = (np.concatenate(part, axis=2) for part in zip(*records, strict=True))
+                pending = privatizer.record(pending, actions, paid)
+                records.clear()
             if due and pending.released < privatizer.mechanism.releases:
                 pending, total = synchronise(privatizer, pending, noise, trust=plan.trust)
                 knowledge = rule.absorb(knowledge, total)
