@@ -13,6 +13,7 @@ from feducb import __version__
 from feducb.cli.demo import demo
 from feducb.cli.privacy import app as privacy
 from feducb.cli.simulate import simulate
+from feducb.cli.topology import topology
 from feducb.errors import FeducbError
 
 __all__ = ["app", "main"]
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command()(simulate)
 app.command()(demo)
+app.command()(topology)
 app.add_typer(privacy, name="privacy")
 
 

@@ -1,0 +1,112 @@
+"""`feducb topology`: a graph, its cliques and what they promise, as a table and a picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from feducb.cli.output import errors_to, require_writable
+
+if TYPE_CHECKING:
+    from feducb.protocol.graphs import Topology
+
+__all__ = ["draw_topology", "topology", "topology_table"]
+
+_LISTED = 5  # sizes of cliques at most that are listed one by one
+_NUMBERED = 100  # agents at most whose numbers are drawn
+_GOLDEN = 0.618034  # steps of it around the colour circle keep neighbouring cliques apart
+
+
+def topology(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="complete:8, ring:16, line:16, star:9, grid:4x4, tree:2:4, erdos:64:0.1, "
+            "smallworld:64:4:0.1, or an edge-list file."
+        ),
+    ],
+    ttl: Annotated[int, typer.Option(help="γ, hops that a message lives; at most the diameter.")] = 1,
+    plot: Annotated[Path | None, typer.Option(help="Draw the graph and its cliques into this file.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of a random graph.")] = 0,
+) -> None:
+    """Show a graph of agents and the cliques that work together on it."""
+    from feducb.protocol.graphs import parse_topology
+
+    require_writable("--plot", plot, picture=True)
+    found = parse_topology(name, ttl=ttl, seed=seed)
+    Console().print(topology_table(found))
+    if plot is not None:
+        draw_topology(found, plot)
+        errors_to.print(f"wrote {plot}", highlight=False)
+
+
+def topology_table(found: Topology) -> Table:
+    """Agents, diameter, cliques, and γ/|C|: below 1 an agent learns from more than it gives up."""
+    sizes = Counter(len(clique) for clique in found.cliques)
+    floods = found.flood_sizes()
+    table = Table(title=f"{found.name}, ttl {found.ttl}", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("agents", f"{found.agents:,}")
+    table.add_row("diameter", f"{found.diameter}")
+    table.add_row("time-to-live γ", f"{found.ttl}")
+    table.add_row("cliques", f"{len(found.cliques):,}")
+    mean = found.agents / len(found.cliques)
+    order = sorted(sizes, reverse=True)
+    if len(order) <= _LISTED:
+        table.add_row("  of agents |C|", ", ".join(f"{sizes[size]} × {size}" for size in order))
+        table.add_row("γ/|C|", ", ".join(f"{found.ttl / size:.3g}" for size in order))
+    else:
+        table.add_row("  of agents |C|", f"{order[-1]} to {order[0]}, {mean:.3g} on average")
+        table.add_row("γ/|C|", f"{found.ttl / order[0]:.3g} to {found.ttl / order[-1]:.3g}")
+    table.add_row("  over all, γ·cliques/agents", f"{found.ttl / mean:.3g}")
+    table.add_row("messages a release", f"{sum(floods) / found.agents:,.1f} on average, one a hop")
+    return table
+
+
+def draw_topology(found: Topology, path: Path) -> None:
+    """Draw the graph, one colour a clique; links inside a clique carry it too.
+
+    Args:
+        found: what to draw.
+        path: where to; the ending says the format.
+    """
+    import networkx as nx  # type: ignore[import-untyped]
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import hsv_to_rgb
+    from matplotlib.figure import Figure
+
+    graph = nx.Graph([(one, other) for one, near in enumerate(found.neighbours) for other in near])
+    graph.add_nodes_from(range(found.agents))
+    small = found.agents <= _NUMBERED
+    place = nx.kamada_kawai_layout(graph) if small else nx.spring_layout(graph, seed=0)
+    shades = [tuple(hsv_to_rgb((_GOLDEN * i % 1.0, 0.55, 0.85))) for i in range(len(found.cliques))]
+    colours = [shades[index] for index in found.clique_of]
+    inside = {edge: found.clique_of[edge[0]] == found.clique_of[edge[1]] for edge in graph.edges}
+
+    figure = Figure(figsize=(8.0, 8.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.set_axis_off()
+    axes.set_aspect("equal")
+    lines = LineCollection(
+        [[place[one], place[other]] for one, other in inside],
+        colors=[colours[edge[0]] if same else (0.8, 0.8, 0.8) for edge, same in inside.items()],
+        linewidths=[(4.0 if small else 1.2) if same else 0.8 for same in inside.values()],
+        zorder=1,
+    )
+    axes.add_collection(lines)
+    across, up = zip(*(place[agent] for agent in range(found.agents)), strict=True)
+    axes.scatter(across, up, s=260 if small else 18, c=colours, edgecolors="white", linewidths=1.0, zorder=2)
+    if small:
+        for agent, label in enumerate(found.labels):
+            axes.annotate(label, place[agent], ha="center", va="center", fontsize=8)
+    count = len(found.cliques)
+    axes.set_title(f"{found.name}, γ = {found.ttl}: {count} clique{'s' if count > 1 else ''}", loc="left")
+    figure.savefig(path, dpi=120)

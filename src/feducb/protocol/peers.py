@@ -1,0 +1,314 @@
+"""Releases between peers on a graph: a state machine for one agent, without sockets and clocks.
+
+How a message travels on the line 0 ─ 1 ─ 2 ─ 3 with ttl = 2; agent 0 publishes at round t, after acting:
+
+    round      agent 0          agent 1          agent 2          agent 3
+    t          publish ──life 2──▶
+    t + 1                       absorb ──life 1──▶
+                                act
+    t + 2      enters own view                   absorb           (out of reach)
+                                                 act on all that was published at t
+
+One hop a round; a message of life L goes on with life L - 1 until that is 0. Whoever hears it forwards it, in
+the clique or not, to every neighbour but the one who said it, and again only if a copy comes with more life
+than any it forwarded before: where links are uneven, a long way round may be faster than the short one.
+
+In each round a driver (a simulation, or a network) calls, in this order:
+
+    receive          for every message that has arrived             forwards go out
+    complete_view    or newest_view, for the group of this round    the agent acts
+    publish          if a release is due (`owes_release`, or a public schedule)
+    ask              if the agent wants its clique to synchronise   (``paper`` only)
+
+Guarantees: nothing here makes a release; it only passes on what `publish` was given. However many requests
+arrive, true or forged, `owes_release` says yes at most once for a (group, round asked), so at most once every
+``groups`` rounds for a group; under a public schedule requests are not looked at. Forwarding is
+post-processing. That a message is from its origin is for the driver to know: the network must authenticate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeAlias, TypeVar
+
+from feducb.config import require_integer
+from feducb.errors import ConfigurationError
+from feducb.protocol.graphs import Topology
+
+__all__ = [
+    "WINDOW",
+    "Announcement",
+    "Message",
+    "Outgoing",
+    "PeerState",
+    "Request",
+    "ask",
+    "complete_view",
+    "newest_view",
+    "owes_release",
+    "publish",
+    "receive",
+    "start",
+]
+
+Payload = TypeVar("Payload")
+
+WINDOW = 8  # numbers remembered for an (origin, group); what is older than that is too late to matter
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The wish to synchronise group g, uttered after acting in round t′ (Synchronize(i, g, t)).
+
+    Attributes:
+        origin: who asks.
+        group: g.
+        round: t′.
+        life: hops left, the one it is on included.
+    """
+
+    origin: int
+    group: int
+    round: int
+    life: int
+
+    @property
+    def number(self) -> int:
+        """What tells two requests of one origin and group apart."""
+        return self.round
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement(Generic[Payload]):
+    """A numbered, cumulative release on its way, or (life 0) kept.
+
+    Attributes:
+        origin: whose release.
+        group: g.
+        number: k, rising in each (origin, group).
+        round: t_k, after which it was published.
+        life: hops left, the one it is on included.
+        payload: the release; not looked into.
+    """
+
+    origin: int
+    group: int
+    number: int
+    round: int
+    life: int
+    payload: Payload
+
+
+Message: TypeAlias = Request | Announcement[Payload]
+_Flow = tuple[type, int, int]  # kind of message, origin, group
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing(Generic[Payload]):
+    """One message over one link; it arrives at the start of a later round."""
+
+    to: int
+    message: Message[Payload]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PeerState(Generic[Payload]):
+    """What one agent knows of the protocol.
+
+    Attributes:
+        agent: its number.
+        neighbours: who hears it.
+        members: its clique, itself included.
+        ttl: γ.
+        groups: estimators an agent, γ or 1; round t belongs to group t mod groups.
+        kept: by (member, group), releases by rising number: the newest, and those back to the last complete
+            version, without which a lost message would leave members no number in common.
+        forwarded: by kind, origin and group: the most life forwarded of each number.
+        owed: (group, t′) of requests not yet answered.
+    """
+
+    agent: int
+    neighbours: tuple[int, ...]
+    members: tuple[int, ...]
+    ttl: int
+    groups: int
+    kept: Mapping[tuple[int, int], tuple[Announcement[Payload], ...]] = field(default_factory=dict)
+    forwarded: Mapping[_Flow, Mapping[int, int]] = field(default_factory=dict)
+    owed: frozenset[tuple[int, int]] = frozenset()
+
+
+_Step: TypeAlias = tuple[PeerState[Payload], tuple[Outgoing[Payload], ...]]
+
+
+def start(topology: Topology, agent: int, *, groups: int | None = None) -> PeerState[Payload]:
+    """The state of an agent that has heard nothing.
+
+    Args:
+        topology: the graph and its cliques.
+        agent: which one.
+        groups: estimators an agent; γ as in the paper if not given, or 1.
+    """
+    if not 0 <= agent < topology.agents:
+        raise ConfigurationError("agent", agent, f"0 to {topology.agents - 1}")
+    if groups not in (None, 1, topology.ttl):
+        raise ConfigurationError("groups", groups, f"1 or the time-to-live, {topology.ttl}")
+    return PeerState(
+        agent=agent,
+        neighbours=topology.neighbours[agent],
+        members=topology.members(agent),
+        ttl=topology.ttl,
+        groups=groups or topology.ttl,
+    )
+
+
+def publish(
+    state: PeerState[Payload], *, group: int, number: int, payload: Payload, now: int
+) -> _Step[Payload]:
+    """Announce the own release k of a group, after acting in round ``now``."""
+    _require_group(state, group, now)
+    own = state.kept.get((state.agent, group), ())
+    if own and now <= own[-1].round:
+        raise ConfigurationError("round", now, f"a round after {own[-1].round}, that of the last release")
+    require_integer("number", number, at_least=own[-1].number + 1 if own else 1)
+    announcement = Announcement(state.agent, group, number, now, state.ttl, payload)
+    owed = frozenset((g, asked) for g, asked in state.owed if g != group or asked + state.ttl > now)
+    state = _keep(replace(state, owed=owed), announcement, now)
+    return state, tuple(Outgoing(to, announcement) for to in state.neighbours)
+
+
+def ask(state: PeerState[Payload], *, group: int, now: int) -> _Step[Payload]:
+    """Ask the clique to synchronise a group, after acting in round ``now``; the one who asks answers too."""
+    _require_group(state, group, now)
+    request = Request(state.agent, group, now, state.ttl)
+    state = _owe(state, group, now, now)
+    return state, tuple(Outgoing(to, request) for to in state.neighbours)
+
+
+def owes_release(state: PeerState[Payload], *, now: int) -> bool:
+    """Whether a request for the group of this round is to be answered now, after acting.
+
+    All members answer a request of round t′ at t′ + ttl, when it has reached them all and its group is used
+    again; their answers are everywhere at t′ + 2 ttl.
+    """
+    return (now % state.groups, now - state.ttl) in state.owed
+
+
+def receive(state: PeerState[Payload], message: Message[Payload], *, sender: int, now: int) -> _Step[Payload]:
+    """Take in one message at the start of round ``now``, before acting.
+
+    Messages that no agent of this protocol sends, own ones that come back, requests older than ttl and
+    numbers far below the newest are dropped.
+
+    Args:
+        state: of the agent who hears it.
+        message: as it was sent.
+        sender: the neighbour who sent it; not told again.
+        now: this round.
+    """
+    possible = (
+        message.origin != state.agent
+        and sender in state.neighbours
+        and 1 <= message.life <= state.ttl
+        and 0 <= message.group < state.groups
+        and message.group == message.round % state.groups
+        and message.round < now
+        and message.number >= 0
+    )
+    too_late = isinstance(message, Request) and message.round + state.ttl < now
+    if not possible or too_late:
+        return state, ()
+    if message.origin in state.members:
+        state = _absorb(state, message, now)
+    return _forward(state, message, sender)
+
+
+def complete_view(state: PeerState[Payload], *, group: int, now: int) -> tuple[Announcement[Payload], ...]:
+    """The newest number that every member's release is here of, from ttl rounds after it was published.
+
+    Until then the version before it is used, even if all has arrived: so all members switch at once. Empty
+    before the first. (``calibrated``: public rounds, hence common numbers.)
+
+    Returns:
+        One kept announcement a member, in the order of ``members``.
+    """
+    number = _complete_number(state, group, now)
+    return tuple(
+        kept
+        for member in state.members
+        for kept in state.kept.get((member, group), ())
+        if kept.number == number
+    )
+
+
+def newest_view(state: PeerState[Payload], *, group: int, now: int) -> tuple[Announcement[Payload], ...]:
+    """The newest release of every member that has one here, whatever its age, in the order of ``members``.
+
+    For ``paper``, where numbers differ between members, and for one estimator an agent. With γ groups it is
+    asked for in the group's own rounds, so an own release enters, like the peers', γ after it was made.
+    """
+    before = (
+        [kept for kept in state.kept.get((member, group), ()) if kept.round < now] for member in state.members
+    )
+    return tuple(kept[-1] for kept in before if kept)
+
+
+def _require_group(state: PeerState[Payload], group: int, now: int) -> None:
+    require_integer("round", now, at_least=0)
+    if group != now % state.groups:
+        raise ConfigurationError("group", group, f"{now % state.groups}, the group of round {now}")
+
+
+def _complete_number(state: PeerState[Payload], group: int, now: int) -> int:
+    """0 where no version is complete."""
+    common: set[int] = set()
+    for index, member in enumerate(state.members):
+        kept = state.kept.get((member, group), ())
+        numbers = {one.number for one in kept if one.round + state.ttl <= now}
+        common = common & numbers if index else numbers
+        if not common:
+            return 0
+    return max(common)
+
+
+def _absorb(state: PeerState[Payload], message: Message[Payload], now: int) -> PeerState[Payload]:
+    if isinstance(message, Request):
+        return _owe(state, message.group, message.round, now)
+    return _keep(state, message, now)
+
+
+def _keep(state: PeerState[Payload], message: Announcement[Payload], now: int) -> PeerState[Payload]:
+    """Keep a release of a member; the first of a number stays, and older ones never displace newer ones."""
+    key = message.origin, message.group
+    held = {one.number: one for one in state.kept.get(key, ())}
+    if message.number in held:
+        return state
+    complete = _complete_number(state, message.group, now)
+    if message.number < max(complete, 1):
+        return state
+    held[message.number] = replace(message, life=0)
+    later = sorted(number for number in held if number > complete)[-WINDOW:]
+    wanted = ([complete] if complete in held else []) + later
+    return replace(state, kept={**state.kept, key: tuple(held[number] for number in wanted)})
+
+
+def _owe(state: PeerState[Payload], group: int, asked: int, now: int) -> PeerState[Payload]:
+    """Owe an answer, once for each (g, t′) whoever asks."""
+    own = state.kept.get((state.agent, group), ())
+    if own and own[-1].round >= asked + state.ttl:  # answered
+        return state
+    waiting = {(g, earlier) for g, earlier in state.owed if earlier + state.ttl >= now}
+    return replace(state, owed=frozenset(waiting | {(group, asked)}))
+
+
+def _forward(state: PeerState[Payload], message: Message[Payload], sender: int) -> _Step[Payload]:
+    life = message.life - 1
+    flow = (type(message), message.origin, message.group)
+    lives = state.forwarded.get(flow, {})
+    newest = sorted({*lives, message.number})[-WINDOW:]
+    if life <= lives.get(message.number, 0) or message.number not in newest:
+        return state, ()
+    lives = {number: life if number == message.number else lives[number] for number in newest}
+    state = replace(state, forwarded={**state.forwarded, flow: lives})
+    passed_on = replace(message, life=life)
+    return state, tuple(Outgoing(to, passed_on) for to in state.neighbours if to != sender)
