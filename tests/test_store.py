@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,7 +30,7 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
 from feducb.store import AgentStore, ControllerStore, StoreError, StoreInUseError
 
-TERMS = Terms(problem=Problem(dim=3), budget=Budget(epsilon=1.0, delta=1e-6), releases=8)
+TERMS = Terms(problem=Problem(dim=3), budget=Budget(epsilon=1.0, delta=1e-6), releases=8, excess="refuse")
 TRUSTING = replace(TERMS, trust="controller")
 # Deployed noise cannot be seeded: |noise| beyond 8 deviations has probability 1.2e-15, and all tests here
 # together look at fewer than 2,000 entries: false-alarm rate below 3e-12.
@@ -483,6 +486,46 @@ def test_uploads_are_resent_unchanged_until_acknowledged_and_enter_once(
         assert not controller.receive(payload, from_agent="south")
         _assert_near(controller.release(), gram, moment)
         controller.new_season()
+        assert not controller.receive(payload, from_agent="south")  # known: acknowledged again, not counted
         with pytest.raises(StoreError, match="is of season 1, expected 2"):
-            controller.receive(payload, from_agent="south")
+            controller.receive(payload, from_agent="west")
         assert controller.replay(1, 1) == release
+
+
+def _left_open(path: Path) -> None:
+    """A process that releases once and is killed."""
+    code = (
+        "import os, signal, sys; import numpy as np; from feducb.store import AgentStore; "
+        "from feducb.privacy.deployed import Terms; "
+        "store = AgentStore.open(sys.argv[1], Terms.from_json(sys.argv[2])); "
+        "store.record(np.eye(3), np.ones(3)); store.release(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path), TERMS.to_json()], check=False)
+    assert Path(f"{path}-wal").stat().st_size > 0
+
+
+def test_a_file_that_came_without_its_log_is_refused(tmp_path: Path) -> None:
+    first, moved = tmp_path / "a.db", tmp_path / "b.db"
+    _left_open(first)
+    shutil.copy(first, moved)
+    with pytest.raises(StoreError, match=r"came here without its log .*a\.db-wal"):
+        AgentStore.open(moved, TERMS)
+    shutil.copy(f"{first}-wal", f"{moved}-wal")  # with its log it is whole
+    with AgentStore.open(moved, TERMS) as whole, AgentStore.open(first, TERMS) as original:
+        assert whole.replay(1, 1) == original.replay(1, 1)
+    os.link(first, tmp_path / "c.db")
+    with pytest.raises(StoreError, match="2 names"):
+        AgentStore.open(tmp_path / "c.db", TERMS)
+
+
+def test_what_is_no_store_is_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "letter.txt"
+    other.write_text("dear all, this is not a database")
+    with pytest.raises(StoreError, match="is not a store"):
+        AgentStore.open(other, TERMS)
+    assert [one.name for one in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_new_store_can_start_at_a_later_season(tmp_path: Path) -> None:
+    with AgentStore.open(tmp_path / "again.db", TERMS, first_season=7) as store:
+        assert messages.decode(store.release()).season == 7

@@ -80,10 +80,10 @@ class Problem:
 
     def __post_init__(self) -> None:
         require_integer("dim", self.dim, at_least=1)
-        require_finite("action_bound", self.action_bound, above=0)
-        require_finite("reward_bound", self.reward_bound, above=0)
-        require_finite("parameter_bound", self.parameter_bound, above=0)
-        require_finite("noise_scale", self.noise_scale, above=0)
+        for name in ("action_bound", "reward_bound", "parameter_bound", "noise_scale"):
+            value = require_finite(name, getattr(self, name), above=0)
+            if not 1e-6 <= value <= 1e6:
+                raise ConfigurationError(name, value, "a number from 1e-6 to 1e6: rescale the problem")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

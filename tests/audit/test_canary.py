@@ -38,7 +38,7 @@ def test_the_canaries_are_as_far_apart_as_the_proof_allows(dim: int, length: flo
 
 
 def test_the_auditors_coordinates_are_the_privatizers() -> None:
-    terms = _terms(problem=Problem(dim=5))
+    terms = _terms(problem=Problem(dim=5), excess="refuse")
     door = DeployedPrivatizer(terms)
     for batch in worlds(terms, 1, 1):
         before = door._batch

@@ -99,3 +99,36 @@ def test_error_ratio_is_the_supremum_over_directions(rng: np.random.Generator) -
     tried = np.abs(x @ (belief.theta - truth)) / width
     assert tried.max() <= exact * (1 + 1e-12)  # never exceeded …
     assert tried.max() >= 0.999 * exact  # … and nearly reached
+
+
+def test_the_released_set_holds_the_worst_that_its_events_allow_and_hardly_more() -> None:
+    """Noise and rewards' noise both as large as the events allow, in one direction, and ‖θ*‖ = S: the edge.
+
+    With A = 40 I, w = 4, r = 3, λ = 5, ρ = 2: R = 6, W = (40 + 5·2 + 2) I = 52 I and
+    β = ½ √(2 ln(1/0.04) + 2 ln(52/2)). All directions are alike, so that the best κ is exact.
+    """
+    bound = confidence.ReleasedSetBound(
+        problem=PROBLEM, reward_alpha=0.04, residual_radius=3.0, gram_radius=5.0, regularizer=2.0
+    )
+    theta = np.array([0.6, 0.8])
+    beta = 0.5 * math.sqrt(2 * math.log(25.0) + 2 * math.log(26.0))
+    reach = 6.0 + beta * math.sqrt(52.0)
+    for direction in (np.array([0.6, 0.8]), np.array([0.8, -0.6]), np.array([1.0, 0.0])):
+        moment = 40.0 * theta + reach * direction
+        ratio = float(confidence.error_ratio(bound.belief(40.0 * np.eye(2), moment, np.array(4.0)), theta))
+        assert 0.97 < ratio <= 1.0 + 1e-9
+        beyond = 40.0 * theta + 1.05 * reach * direction
+        outside = bound.belief(40.0 * np.eye(2), beyond, np.array(4.0))
+        assert float(confidence.error_ratio(outside, theta)) > 1.0
+
+
+def test_the_released_set_ignores_directions_that_are_noise_alone() -> None:
+    bound = confidence.ReleasedSetBound(
+        problem=PROBLEM, reward_alpha=0.04, residual_radius=3.0, gram_radius=5.0, regularizer=2.0
+    )
+    belief = bound.belief(np.diag([400.0, -7.0]), np.array([200.0, 90.0]), np.array(4.0))
+    assert belief.theta[1] == 0.0  # nothing is read off a negative eigenvalue
+    assert 0.2 < belief.theta[0] < 0.5  # the other is read, and drawn towards zero by ‖θ*‖ ≤ S
+    unit = np.array([[0.0, 1.0]])
+    width = confidence.upper_confidence_bounds(belief, unit)[0] - unit @ belief.theta
+    assert float(width[0]) >= 1.0  # ‖θ*‖ ≤ S is all that is known there

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -17,7 +19,13 @@ from feducb.errors import (
     UnsealedReleaseError,
 )
 from feducb.privacy import calibration, grid
-from feducb.privacy.deployed import DeployedPrivatizer, Terms, to_gram_and_moment
+from feducb.privacy.deployed import (
+    DeployedPrivatizer,
+    Terms,
+    decode_upload,
+    encode_upload,
+    to_gram_and_moment,
+)
 from feducb.privacy.encoders import make_encoder
 from feducb.privacy.mechanisms import choose_mechanism
 
@@ -186,7 +194,7 @@ def test_release_n_plus_one_is_refused() -> None:
 
 
 def test_what_is_not_a_record_is_refused_and_leaves_no_trace() -> None:
-    privatizer = DeployedPrivatizer(_terms())
+    privatizer = DeployedPrivatizer(_terms(excess="refuse"))
     before = privatizer.dump()
     for action, reward in (
         ([2.0, 0.0], 0.5),
@@ -215,7 +223,7 @@ def test_raw_sums_leave_only_for_a_trusted_controller() -> None:
         with pytest.raises(UnsealedReleaseError, match="only a trusted controller"):
             DeployedPrivatizer(_terms()).receive(upload)
         controller.receive(upload, records=20)
-    assert controller.dump() == together.dump()  # the very sums, whoever carried them
+    assert (controller._batch == together._batch).all()  # the very sums, whoever carried them
 
 
 def test_a_mechanism_that_cannot_be_deployed_is_named() -> None:
@@ -223,12 +231,63 @@ def test_a_mechanism_that_cannot_be_deployed_is_named() -> None:
         DeployedPrivatizer(_terms(mechanism="optimal-tree"))
 
 
-def test_a_batch_too_large_for_64_bits_is_refused_not_wrapped() -> None:
+def test_clipping_decides_each_record_by_itself() -> None:
+    privatizer = DeployedPrivatizer(_terms())
+    good, wild = np.array([[0.6, 0.8]]), [[1e200, 0.0], [math.nan, 0.0], [0.0, -1e308], [3.0, 4.0]]
+    privatizer.record(np.vstack([good, wild]), np.array([0.5, 1e300, 0.0, math.inf, -7.0]))
+    expected = DeployedPrivatizer(_terms())
+    expected.record(good, np.array([0.5]))
+    expected.record(np.array([[1.0, 0.0], [0.6, 0.8]]), np.array([1.0, -1.0]))  # shortened
+    expected.record(np.zeros((2, 2)), np.zeros(2))  # what is not finite is nothing
+    told, wanted = (np.array(one._batch, dtype=np.float64) for one in (privatizer, expected))
+    np.testing.assert_allclose(told, wanted, rtol=1e-9)
+
+
+def test_a_batch_beyond_64_bits_does_not_wrap() -> None:
     privatizer = DeployedPrivatizer(_terms(problem=Problem(dim=1), releases=1_000_000))
-    before = privatizer.dump()
-    with pytest.raises(OverflowError, match="too many records"):
-        privatizer.record(np.ones((2**22 + 2, 1)), np.ones(2**22 + 2))
-    assert privatizer.dump() == before
+    half = DeployedPrivatizer(_terms(problem=Problem(dim=1), releases=1_000_000))
+    half.record(np.ones((2**21, 1)), np.ones(2**21))
+    privatizer.record(np.ones((2**22 + 2**21, 1)), np.ones(2**22 + 2**21))
+    assert [int(value) for value in privatizer._batch] == [3 * int(value) for value in half._batch]
+    assert int(privatizer._batch[0]) > 2**63
+
+
+def test_an_upload_is_never_refused_for_what_others_sent() -> None:
+    """A dishonest agent fills the sum up: the honest one's upload is taken whatever is in it."""
+    terms = _terms(trust="controller")
+    for reward in (0.9, 1.0):
+        controller, honest = DeployedPrivatizer(terms), DeployedPrivatizer(terms)
+        honest.record(np.array([[1.0, 0.0]]), np.array([reward]))
+        upload = honest.upload()
+        for _ in range(9):  # far beyond 2^63 together
+            forged = np.full(5, 2**60, dtype=np.int64)
+            payload = encode_upload(upload, season=1, number=1)
+            payload = payload[: -8 * 5] + forged.astype("<i8").tobytes()
+            controller.receive(decode_upload(payload, terms)[2])
+        controller.receive(upload)
+        controller.release()
+    too_large = payload[: -8 * 5] + np.full(5, 2**60 + 1, dtype="<i8").tobytes()
+    with pytest.raises(ConfigurationError, match=r"at most 2\^60"):
+        controller.receive(decode_upload(too_large, terms)[2])
+
+
+def test_a_privatizer_is_not_copied() -> None:
+    privatizer = DeployedPrivatizer(_terms())
+    for clone in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(PrivacyError, match="not copied"):
+            clone(privatizer)
+
+
+def test_the_price_of_the_grid_is_in_mu() -> None:
+    rough = grid.Certificate(
+        budget=Budget(epsilon=8.0, delta=1e-6),
+        sensitivity=8.0,
+        exponent=0,
+        sigma=16,
+        coordinates=1,
+        releases=1,
+    )
+    assert rough.mu == pytest.approx(8.0 / math.sqrt(16.0**2 - 4.0))
 
 
 def test_quiet_releases_are_loud_and_the_others_quieter() -> None:

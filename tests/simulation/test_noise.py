@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 import feducb
 from feducb.privacy.calibration import noise_scale, reward_weight, to_mu
 from feducb.privacy.mechanisms import Dense
-from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius
-from feducb.simulation.plan import Tuning
+from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius, safe_rank
+from feducb.simulation.plan import Tuning, first_useful
 from feducb.simulation.reference import Step
 
 
@@ -97,3 +98,24 @@ def test_the_gram_radius_holds() -> None:
     plain = generator.standard_normal((20_000, dim, dim))
     lowest = np.linalg.eigvalsh((plain + np.swapaxes(plain, 1, 2)) / math.sqrt(2.0))[:, 0]
     assert np.mean(-lowest > radius) <= 0.01
+
+
+@pytest.mark.parametrize(("draws", "alpha"), [(8192, 0.05), (1024, 0.3), (100, 0.5)])
+def test_the_rank_leaves_a_chance_of_one_in_a_billion(draws: int, alpha: float) -> None:
+    rank, below = safe_rank(draws, alpha), 1.0 - (alpha - 1e-9)
+    assert binom.sf(rank - 1, draws, below) <= 1e-9 < binom.sf(rank - 2, draws, below)
+    assert safe_rank(10, 0.01) > 10  # too few draws for so small a chance: the closed form is taken
+
+
+def test_under_a_trusted_controller_the_least_budget_rules() -> None:
+    tight, loose = feducb.Budget(epsilon=0.5, delta=1e-6), feducb.Budget(epsilon=5.0, delta=1e-6)
+    tuning = Tuning(patience=0.0)
+    mixed, _ = _totals(agents=2, dim=2, budgets=[tight, loose], trust="controller", tuning=tuning)
+    assert mixed.privacy["mu"] == pytest.approx(to_mu(tight))
+
+
+def test_agents_start_to_read_when_the_estimate_is_worth_it() -> None:
+    # M t L² S/d ≥ 9 √v √(1/s² + S²): 4 t/2 ≥ 9 · 5 · √3 = 77.94, so t ≥ 38.97
+    problem = feducb.Problem(dim=2)
+    first = first_useful(problem, [10, 38, 39, 80], agents=4, scale=5.0, weight=math.sqrt(0.5), patience=9.0)
+    assert first == 3

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
-from feducb.privacy.encoders import Encoder
+from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
 from feducb.privacy.privatizer import within_bounds
 from feducb.protocol import messages
@@ -33,8 +33,8 @@ class _Stretched:
     def __init__(self, inner: Encoder, factor: float) -> None:
         self._inner, self._factor = inner, factor
 
-    def encode(self, batch: Ints) -> Ints:
-        return self._inner.encode(np.rint(batch * self._factor).astype(np.int64))
+    def encode(self, batch: Ints | Wide) -> Ints:
+        return self._inner.encode(np.rint(batch.astype(np.float64) * self._factor).astype(np.int64))
 
     def decode(self, row: Ints) -> Array:
         return np.asarray(self._inner.decode(row) / self._factor)

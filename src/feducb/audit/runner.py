@@ -64,6 +64,8 @@ def run_audit(
     if trials is not None:
         require_integer("trials", trials, at_least=_LEAST_TRIALS)
     all_terms = [_terms(epsilon, delta) for epsilon in dict.fromkeys(epsilons)]
+    for terms in all_terms:
+        terms.certificate()  # raises here, not in a worker, if there is no such noise
     largest = max(all_terms, key=lambda terms: terms.budget.epsilon)
     counts = [trials or (_TRIALS if terms is largest else _OTHER_TRIALS) for terms in all_terms]
     # Two ways in: hostile records that are clipped, and honest ones through agents that trust the controller.

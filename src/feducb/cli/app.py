@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -61,10 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = _complain(error.format_message())
     except FeducbError as error:
         status = _complain(str(error))
+    except sqlite3.Error as error:
+        status = _complain(f"a store could not be read: {error}")
     except OSError as error:
         status = _complain(f"{error.filename or 'a file'}: {error.strerror or error}")
     except (click.Abort, KeyboardInterrupt):
         status = _complain("stopped", status=130)
+    except Exception:
+        traceback.print_exc()
+        status = _complain("this is a defect of feducb; please report it", status=70)  # never 1: see audit
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -28,7 +28,12 @@ Delta = Annotated[float, typer.Option(help="δ.")]
 Releases = Annotated[int, typer.Option(help="How many releases the budget must cover.")]
 Dim = Annotated[int, typer.Option(help="d, length of an action vector.")]
 TrustName = Annotated[str, typer.Option(help="nobody or controller: who adds the noise.")]
-PerPerson = Annotated[int, typer.Option(help="Records that one person may have at an agent.")]
+PerPerson = Annotated[
+    int,
+    typer.Option(
+        help="Records that one person may have: at each agent, or under --trust controller in all of them."
+    ),
+]
 Json = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON; - for standard output.")]
 
 
@@ -130,7 +135,8 @@ def write_statement(
     trust: TrustName = "nobody",
     per_person: PerPerson = 1,
     store: Annotated[
-        Path | None, typer.Option(help="Take the terms, and what has left, from an agent's file.")
+        Path | None,
+        typer.Option(help="Take all terms, and what has left, from an agent's or a controller's file."),
     ] = None,
     out: Annotated[
         Path,
@@ -140,12 +146,7 @@ def write_statement(
     """Write a page to sign, in Markdown and JSON: who is protected, against whom, how much, by what."""
     ledger: dict[str, Any] | None = None
     if store is not None:
-        from feducb.store import AgentStore
-
-        if not store.is_file():
-            raise FileNotFoundError(2, "no such file", str(store))
-        with AgentStore.open(store) as opened:
-            terms, ledger = opened.terms, opened.ledger().as_dict()
+        terms, ledger = _read_store(store)
     else:
         terms = Terms(
             problem=Problem(dim=dim),
@@ -163,6 +164,22 @@ def write_statement(
     out.with_name(out.name + ".md").write_text(page, encoding="utf-8")
     out.with_name(out.name + ".json").write_text(_as_json(plain), encoding="utf-8")
     typer.echo(f"wrote {out}.md and {out}.json")
+
+
+def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
+    """Terms and ledger of an agent's file, or of a controller's."""
+    from feducb.store import AgentStore, ControllerStore, StoreError
+
+    if not path.is_file():
+        raise FileNotFoundError(2, "no such file", str(path))
+    try:
+        with AgentStore.open(path) as agent:
+            return agent.terms, agent.ledger().as_dict()
+    except StoreError as error:
+        if "of kind controller" not in str(error):
+            raise
+    with ControllerStore.open(path) as controller:
+        return controller.terms, controller.ledger().as_dict()
 
 
 def _on_standard_output(json_file: Path | None) -> bool:

@@ -38,8 +38,8 @@ def reward_weight(problem: Problem) -> float:
     (R²/μ)² (1/s² + S²), least where 2B²S²s⁴ + B²s² = L². For L = B = S = 1: s² = ½, and 0.92 times the noise.
     """
     length, reward, bound = problem.action_bound**2, problem.reward_bound**2, problem.parameter_bound**2
-    squared = (math.sqrt(reward**2 + 8.0 * reward * bound * length) - reward) / (4.0 * reward * bound)
-    return math.sqrt(squared)
+    root = math.sqrt(reward**2 + 8.0 * reward * bound * length)
+    return math.sqrt(2.0 * length / (reward + root))  # the positive root, free of cancellation
 
 
 def record_radius(problem: Problem, weight: float = 1.0) -> float:

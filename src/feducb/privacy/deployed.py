@@ -10,6 +10,7 @@ import json
 import math
 import struct
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import (
     ConfigurationError,
+    PrivacyError,
     RecordOutOfBoundsError,
     ReleasesExhaustedError,
     UnsealedReleaseError,
@@ -40,11 +42,14 @@ __all__ = [
 ]
 
 Ints = NDArray[np.int64]
+Wide = NDArray[np.object_]
 Array = NDArray[np.float64]
 
 _SEAL = object()
 _RAW = struct.Struct("<4sIIIi")  # mark, dimension, season, number, exponent; then int64 batch sums
 _RAW_MARK = b"RAW1"
+_LARGEST_UPLOAD = 2**60  # a coordinate; with so many uploads a sum is below 2^77, and fits the grid (2^78)
+_MOST_UPLOADS = 2**17
 _GRID_SLACK = 1.0 + 2.0**-9  # on variances: what grid noise and rounding add to a Gaussian (docs/theory.md)
 
 
@@ -60,7 +65,9 @@ class Terms:
         quiet: how many releases at the start nobody will read (`Dense.quiet`).
         records_per_person: p, how many records of one person may enter.
         trust: where the noise is added.
-        excess: what happens to a record beyond the bounds.
+        excess: what happens to a record beyond the bounds. ``clip`` (default) shortens it, and takes what is
+            not finite for nothing; ``refuse`` raises and takes in none of the records that came with it, so
+            use it only where the caller sends records one by one.
     """
 
     problem: Problem
@@ -70,7 +77,7 @@ class Terms:
     quiet: int = 0
     records_per_person: int = 1
     trust: Trust = "nobody"
-    excess: Excess = "refuse"
+    excess: Excess = "clip"
 
     def __post_init__(self) -> None:
         require_integer("releases", self.releases, at_least=1)
@@ -115,10 +122,10 @@ class Terms:
             "problem": problem,
             "epsilon": self.budget.epsilon,
             "delta": self.budget.delta,
-            "releases": self.releases,
+            "releases": int(self.releases),
             "mechanism": self.factors.name,
             "quiet": self.quiet,
-            "records_per_person": self.records_per_person,
+            "records_per_person": int(self.records_per_person),
             "trust": self.trust,
             "excess": self.excess,
         }
@@ -221,7 +228,8 @@ class DeployedPrivatizer:
         self._mechanism = terms.factors
         self._encoder = make_encoder(self._mechanism, self._coordinates)
         self._noise = GridNoise(self.certificate)
-        self._batch = np.zeros(self._coordinates, dtype=np.int64)
+        self._batch: Wide = np.zeros(self._coordinates, dtype=object)
+        self._uploads = 0
 
     def record(self, actions: Array, rewards: Array) -> None:
         """Take records in: actions (n, d), rewards (n,)."""
@@ -239,8 +247,8 @@ class DeployedPrivatizer:
         actions, rewards = within_bounds(self.terms.problem, self.terms.excess, actions, rewards)
         real = _coordinates_of(actions, self.terms.weight * rewards)
         fine = np.rint(np.ldexp(real, FINE_BITS - self.certificate.exponent)).astype(np.int64)
-        # Without wrapping, and all or nothing: a sum that does not fit is refused before anything changes.
-        self._add(_exact_sum(fine), len(actions))
+        self._batch = self._batch + _exact_sum(fine)
+        self.pending += len(actions)
 
     def receive(self, upload: RawUpload, records: int = 0) -> None:
         """Take a trusting agent's batch in (the controller, under ``trust="controller"``).
@@ -253,15 +261,23 @@ class DeployedPrivatizer:
             raise ConfigurationError(
                 "upload", (upload.dim, upload.exponent), "the controller's dimension and grid"
             )
-        self._add(upload.values, records)
+        # Refused for what it is and for how many came before, never for what others sent: that would tell.
+        _require_admissible(upload.values)
+        if self._uploads >= _MOST_UPLOADS:
+            raise ConfigurationError("uploads", self._uploads + 1, f"at most {_MOST_UPLOADS} in one season")
+        self._batch = self._batch + upload.values.astype(object)
+        self._uploads += 1
+        self.pending += records
 
     def upload(self) -> RawUpload:
         """Hand the pending batch over raw (an agent, under ``trust="controller"``), and forget it."""
         if self.terms.trust != "controller":
             raise UnsealedReleaseError("raw sums leave an agent only if its terms trust the controller")
-        batch, self._batch, self.pending = self._batch, np.zeros_like(self._batch), 0
+        _require_admissible(self._batch)
+        values = self._batch.astype(np.int64)
+        self._batch, self.pending = np.zeros_like(self._batch), 0
         return RawUpload(
-            dim=self.terms.problem.dim, exponent=self.certificate.exponent, values=batch, seal=_SEAL
+            dim=self.terms.problem.dim, exponent=self.certificate.exponent, values=values, seal=_SEAL
         )
 
     def release(self) -> GridRelease:
@@ -288,8 +304,9 @@ class DeployedPrivatizer:
 
     def dump(self) -> bytes:
         """The state, as bytes: to be on disk before a release is sent. Private."""
-        head = json.dumps({"released": self.released, "pending": self.pending}).encode()
-        parts = [head, self._batch.astype("<i8").tobytes(), self._encoder.dump()]
+        batch = [int(value) for value in self._batch]
+        plain = {"released": self.released, "pending": self.pending, "uploads": self._uploads, "batch": batch}
+        parts = [json.dumps(plain).encode(), self._encoder.dump()]
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
     def load(self, data: bytes) -> None:
@@ -301,12 +318,14 @@ class DeployedPrivatizer:
             data = data[8 + size :]
         head = json.loads(parts[0])
         self.released, self.pending = head["released"], head["pending"]
-        self._batch = np.frombuffer(parts[1], dtype="<i8").astype(np.int64)
-        self._encoder.load(parts[2])
+        self._uploads, self._batch = head["uploads"], np.array(head["batch"], dtype=object)
+        self._encoder.load(parts[1])
 
-    def _add(self, values: Ints, records: int) -> None:
-        self._batch = total((self._batch, values))
-        self.pending += records
+    def __copy__(self) -> NoReturn:
+        raise PrivacyError("a privatizer is not copied: two of them would draw two noises for one release")
+
+    def __reduce__(self) -> NoReturn:
+        raise PrivacyError("a privatizer is not copied: two of them would draw two noises for one release")
 
 
 def _coordinates_of(actions: Array, rewards: Array) -> Array:
@@ -320,14 +339,18 @@ def _coordinates_of(actions: Array, rewards: Array) -> Array:
     return np.hstack([gram, math.sqrt(2.0) * rewards[:, None] * actions])
 
 
-def _exact_sum(values: Ints) -> Ints:
-    """Column sums that refuse to wrap: high and low halves are added apart."""
+def _exact_sum(values: Ints) -> Wide:
+    """Column sums that cannot wrap: high and low halves are added apart."""
     high, low = values >> 32, values & 0xFFFFFFFF
     halves = zip(high.sum(axis=0), low.sum(axis=0), strict=True)
-    wide = [(int(upper) << 32) + int(lower) for upper, lower in halves]
-    if max(map(abs, wide), default=0) >= 2**62:
-        raise OverflowError("a batch does not fit the grid: too many records for one release")
-    return np.array(wide, dtype=np.int64)
+    return np.array([(int(upper) << 32) + int(lower) for upper, lower in halves], dtype=object)
+
+
+def _require_admissible(values: Ints | Wide) -> None:
+    """Small enough that no number of admitted uploads can overflow a sum."""
+    largest = max((abs(int(value)) for value in values), default=0)
+    if largest > _LARGEST_UPLOAD:
+        raise ConfigurationError("upload", f"up to 2^{largest.bit_length()}", "at most 2^60 a coordinate")
 
 
 def encode_upload(upload: RawUpload, *, season: int, number: int) -> bytes:

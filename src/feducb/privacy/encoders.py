@@ -19,9 +19,11 @@ from feducb.privacy.grid import FINE_BITS, MAX_VALUE
 from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism, Memory
 from feducb.privacy.mechanisms.base import prefix_sums
 
-__all__ = ["Encoder", "make_encoder"]
+__all__ = ["Encoder", "Wide", "make_encoder"]
 
 Ints = NDArray[np.int64]
+Wide = NDArray[np.object_]
+"""Whole numbers of any size."""
 Array = NDArray[np.float64]
 
 _FIXED_BITS = 40  # of a matrix entry
@@ -33,7 +35,7 @@ _POLE_BITS = 50  # rates are multiples of 2^-50: decay is exact
 class Encoder(Protocol):
     """Streams batches in and rows out, and reads rows back; its state can be written to disk."""
 
-    def encode(self, batch: Ints) -> Ints:
+    def encode(self, batch: Ints | Wide) -> Ints:
         """The next row of E·b, in grid steps, from a batch sum kept FINE_BITS finer."""
         ...
 
@@ -78,13 +80,13 @@ class _MatrixEncoder:
             )
         encoder = self._fixed / 2.0**_FIXED_BITS
         self._decoder = solve_triangular(encoder, prefix_sums(mechanism.releases).T, trans="T", lower=True).T
-        self._batches = np.empty((0, coordinates), dtype=np.int64)
+        self._batches = np.empty((0, coordinates), dtype=object)  # of any size: sums must not wrap
         self._rows = np.empty((0, coordinates), dtype=np.int64)
 
-    def encode(self, batch: Ints) -> Ints:
-        batches = np.vstack([self._batches, batch])
+    def encode(self, batch: Ints | Wide) -> Ints:
+        batches = np.vstack([self._batches, np.asarray(batch).astype(object)])
         weights = self._fixed[len(batches) - 1, : len(batches)]
-        row = _round(weights.astype(object) @ batches.astype(object), _FIXED_BITS + FINE_BITS)
+        row = _round(weights.astype(object) @ batches, _FIXED_BITS + FINE_BITS)
         self._batches = batches  # last: a row that does not fit leaves no trace
         return row
 
@@ -95,11 +97,21 @@ class _MatrixEncoder:
         )
 
     def dump(self) -> bytes:
-        return self._batches.astype("<i8").tobytes() + self._rows.astype("<i8").tobytes()
+        wide = max((abs(int(value)) for value in self._batches.flat), default=0) >= 2**62
+        size = 16 if wide else 8
+        if wide:
+            batches = b"".join(int(value).to_bytes(16, "little", signed=True) for value in self._batches.flat)
+        else:
+            batches = self._batches.astype("<i8").tobytes()
+        return bytes([size]) + batches + self._rows.astype("<i8").tobytes()
 
     def load(self, data: bytes) -> None:
-        both = np.frombuffer(data, dtype="<i8").astype(np.int64).reshape(2, -1, self._batches.shape[1])
-        self._batches, self._rows = both[0], both[1]
+        size, body, coordinates = data[0], data[1:], self._batches.shape[1]
+        cut = len(body) * size // (size + 8)
+        places = range(0, cut, size)
+        values = [int.from_bytes(body[place : place + size], "little", signed=True) for place in places]
+        self._batches = np.array(values, dtype=object).reshape(-1, coordinates)
+        self._rows = np.frombuffer(body[cut:], dtype="<i8").astype(np.int64).reshape(-1, coordinates)
 
 
 class _BufferedEncoder:
@@ -118,7 +130,7 @@ class _BufferedEncoder:
         self._done = 0
         self._memory: Memory = ()
 
-    def encode(self, batch: Ints) -> Ints:
+    def encode(self, batch: Ints | Wide) -> Ints:
         scale = float(self._mechanism.column_norms(self._done, self._done + 1)[0])
         inverse = int(2.0**_WEIGHT_BITS / scale * (1.0 - 2.0**-50))
         items = [(int(value) << _EXTRA_BITS) * inverse >> _WEIGHT_BITS for value in batch]
@@ -152,7 +164,7 @@ class _BufferedEncoder:
         self._memory = tuple(None if part is None else np.array(part) for part in state["memory"])
 
 
-def _round(exact: NDArray[np.object_], bits: int) -> Ints:
+def _round(exact: Wide, bits: int) -> Ints:
     """Nearest whole numbers of exact / 2^bits; raises if one does not fit."""
     half = 1 << (bits - 1)
     rounded = [(int(value) + half) >> bits for value in exact]

@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from feducb.privacy.mechanisms import Mechanism
 
-__all__ = ["closed_residual_radius", "gram_radius", "residual_radius"]
+__all__ = ["closed_residual_radius", "gram_radius", "residual_radius", "safe_rank"]
 
 _SEED = 20_201_206
 _MISTRUST = 1e-9  # chance, counted into α, that the simulated quantile lies below the true one
@@ -38,6 +38,17 @@ def gram_radius(dim: int, releases: int, alpha: float) -> float:
     return 2.0 * math.sqrt(dim) + 2.0 * math.sqrt(math.log(releases / alpha))
 
 
+def safe_rank(draws: int, alpha: float) -> int:
+    """Which of ``draws`` sorted draws is above the (1 − α)-quantile, but for a chance counted into α.
+
+    The least j such that at least j of the draws lie below the true quantile with chance at most 1e-9; above
+    ``draws`` if there is none.
+    """
+    if alpha <= _MISTRUST:
+        return draws + 1
+    return int(binom.isf(_MISTRUST, draws, 1.0 - (alpha - _MISTRUST))) + 1
+
+
 @lru_cache(maxsize=64)
 def residual_radius(
     mechanism: Mechanism, dim: int, alpha: float, *, first: int = 1, bound: float = 1.0, weight: float = 1.0
@@ -56,8 +67,7 @@ def residual_radius(
     """
     active = mechanism.releases - first + 1
     draws = min(_MOST_DRAWS, int(_WORK / (active**2 * dim)))
-    # That at least `rank` of the draws lie below the true quantile has a chance of at most _MISTRUST.
-    rank = int(binom.isf(_MISTRUST, draws, 1.0 - (alpha - _MISTRUST))) + 1 if alpha > _MISTRUST else draws + 1
+    rank = safe_rank(draws, alpha)
     if draws < _FEWEST_DRAWS or mechanism.releases > _MOST_RELEASES or rank > draws:
         return closed_residual_radius(dim, active, alpha, bound=bound, weight=weight)
     rows = mechanism.decoder()[first - 1 :]

@@ -136,26 +136,43 @@ class Privatizer:
 
 
 def within_bounds(problem: Problem, excess: Excess, actions: Array, rewards: Array) -> tuple[Array, Array]:
-    """Clip records to the bounds, or refuse those beyond them; actions (..., n, d), rewards (..., n)."""
+    """Clip records to the bounds, each by itself, or refuse them all if one is beyond.
+
+    Args:
+        problem: the public bounds.
+        excess: ``clip`` or ``refuse``.
+        actions: (..., n, d).
+        rewards: (..., n).
+    """
     action_bound, reward_bound = problem.action_bound, problem.reward_bound
     squared = np.einsum("...d,...d->...", actions, actions)
-    largest = np.abs(rewards).max(initial=0.0)
-    if squared.max(initial=0.0) <= action_bound**2 and largest <= reward_bound:
+    if squared.max(initial=0.0) <= action_bound**2 and np.abs(rewards).max(initial=0.0) <= reward_bound:
         return actions, rewards  # nothing to do; a number that is not finite does not get here
-    length = np.sqrt(squared)
-    longest = length.max()
-    if not (np.isfinite(longest) and np.isfinite(largest)):
-        raise RecordOutOfBoundsError("a record has an action or reward that is not finite, expected numbers")
+    finite = np.isfinite(actions).all(axis=-1) & np.isfinite(rewards)
     if excess == "refuse":
-        if longest > action_bound * (1.0 + _ROUNDING):
-            raise RecordOutOfBoundsError(
-                f"an action has length {longest:.6g}, expected at most {action_bound:g}"
-            )
-        if largest > reward_bound * (1.0 + _ROUNDING):
-            raise RecordOutOfBoundsError(
-                f"a reward has size {largest:.6g}, expected at most {reward_bound:g}"
-            )
+        _refuse(problem, actions, rewards, finite)
+    # What is not finite counts as nothing; huge entries are scaled down before they are squared.
+    actions = np.where(finite[..., None], actions, 0.0)
+    rewards = np.where(finite, rewards, 0.0)
+    largest = np.maximum(np.abs(actions).max(axis=-1, initial=0.0), np.finfo(np.float64).tiny)
+    length = largest * np.linalg.norm(actions / largest[..., None], axis=-1)
     # Shrunk a little further than to the bound: rounding must not leave anything beyond it.
-    shrink = action_bound * (1.0 - 1e-15) / np.maximum(length, action_bound)
-    clipped = np.where((length > action_bound)[..., None], actions * shrink[..., None], actions)
-    return clipped, np.clip(rewards, -reward_bound, reward_bound)
+    scale = np.where(
+        length > action_bound, action_bound * (1.0 - 1e-15) / np.maximum(length, action_bound), 1.0
+    )
+    return actions * scale[..., None], np.clip(rewards, -reward_bound, reward_bound)
+
+
+def _refuse(problem: Problem, actions: Array, rewards: Array, finite: NDArray[np.bool_]) -> None:
+    if not finite.all():
+        raise RecordOutOfBoundsError("a record has an action or reward that is not finite, expected numbers")
+    longest = float(np.hypot.reduce(actions, axis=-1).max(initial=0.0))
+    largest = float(np.abs(rewards).max(initial=0.0))
+    if longest > problem.action_bound * (1.0 + _ROUNDING):
+        raise RecordOutOfBoundsError(
+            f"an action has length {longest:.6g}, expected at most {problem.action_bound:g}"
+        )
+    if largest > problem.reward_bound * (1.0 + _ROUNDING):
+        raise RecordOutOfBoundsError(
+            f"a reward has size {largest:.6g}, expected at most {problem.reward_bound:g}"
+        )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
+from feducb.privacy.calibration import to_epsilon
 from feducb.privacy.deployed import Terms
 
 __all__ = ["LIBRARIES", "statement", "to_markdown"]
@@ -30,9 +32,15 @@ _TRUST = {
     ),
 }
 _RETENTION = (
-    "Raw records stay on the agent and are deleted with the release that contains them; what is kept is the "
-    "mechanism's sums, the releases themselves (for ever, to resend them unchanged) and, where persons are "
-    "bounded, keyed hashes of their ids for the season. A release cannot be taken back."
+    "Raw records stay on the agent and are deleted with the release that contains them. Kept on the agent: "
+    "the exact sums of every batch (for the season; a batch of one record shows that record to whoever holds "
+    "the file), the releases themselves (for ever, to resend them unchanged) and, where persons are bounded, "
+    "keyed hashes of their ids. A release cannot be taken back."
+)
+_PROVIDED = (
+    "Release times are fixed in advance or follow from releases; decisions are made from releases only; a "
+    "reward is what is known a fixed time after its decision; a person keeps one id, and comes no more often "
+    "than stated (at each agent by itself if nobody is trusted, over all agents if the controller is)."
 )
 _NOT_COVERED = (
     "What an agent's own decisions show to the visitor they are made for; how long a release takes; a copy "
@@ -74,6 +82,11 @@ def statement(terms: Terms, *, ledger: dict[str, Any] | None = None) -> dict[str
             "reward": terms.problem.reward_bound,
             "beyond": terms.excess,
         },
+        "dim": terms.problem.dim,
+        "parameter_bound": terms.problem.parameter_bound,
+        "reward_weight": terms.weight,
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "provided_that": _PROVIDED,
         "retention": _RETENTION,
         "not_covered": _NOT_COVERED,
         "versions": _versions(),
@@ -89,7 +102,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
             "Promise",
             f"(ε, δ) = ({plain['epsilon']:g}, {plain['delta']:g}); as one number μ = {plain['mu']:.6g}",
         ),
-        ("Protects", plain["unit"]),
+        ("Protects", plain["unit"] + ", in one season; whoever comes back in another pays again"),
         ("Neighbours", plain["neighbours"]),
         ("Against", plain["adversary"]),
         ("Trusted", plain["trusted"]),
@@ -102,11 +115,13 @@ def to_markdown(plain: dict[str, Any]) -> str:
         ("Why it suffices", noise["certificate"]),
         (
             "Records",
-            f"actions at most {bounds['action']:g} long, rewards at most {bounds['reward']:g}; "
-            f"beyond that: {bounds['beyond']}",
+            f"d = {plain['dim']}, actions at most {bounds['action']:g} long, rewards at most "
+            f"{bounds['reward']:g}, weighted by {plain['reward_weight']:.6g}; beyond: {bounds['beyond']}",
         ),
+        ("Holds provided that", plain["provided_that"]),
         ("Kept", plain["retention"]),
         ("Not covered", plain["not_covered"]),
+        ("Written", plain["written"]),
         ("Software", ", ".join(f"{name} {version}" for name, version in plain["versions"].items())),
     ]
     lines = ["# Privacy statement", "", "| | |", "|---|---|"]
@@ -124,6 +139,13 @@ def to_markdown(plain: dict[str, Any]) -> str:
             counts = f"{account['releases_made']} | {account['releases_left']}"
             span = f"{made[0]} | {made[-1]}" if made else "– | –"
             lines.append(f"| {account['season']} | {counts} | {span} |")
+        regular = plain["ledger"]["mu_of_a_regular"]
+        if regular > 0.0:
+            lines += [
+                "",
+                f"A person who was there in every season so far has μ = {regular:.6g}, which is "
+                f"ε = {to_epsilon(regular, plain['delta']):.4g} at the same δ.",
+            ]
     lines += [
         "",
         f"A δ of {plain['delta']:g} means that, for one record in {1 / plain['delta']:,.0f}, the promise may "

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from feducb.config import Budget, Problem
+from feducb.config import Budget, Problem, require_integer
 from feducb.privacy.accounting import Contribution, Trust, spend
 from feducb.privacy.calibration import noise_scale, record_radius, reward_weight, to_epsilon, to_mu
 from feducb.privacy.deployed import Terms
@@ -53,6 +53,8 @@ def plan_privacy(
         seed: of the simulation.
         progress: as for `simulate`.
     """
+    require_integer("agents", agents, at_least=1)
+    require_integer("horizon", horizon, at_least=1)
     problem, budget = Problem(dim=dim), Budget(epsilon=epsilon, delta=delta)
     terms = Terms(
         problem=problem, budget=budget, releases=releases, records_per_person=per_person, trust=trust
@@ -89,7 +91,9 @@ def plan_privacy(
         "regret": None,
     }
     if releases > horizon - 7:
-        found["verdict"] = f"no simulation: {releases} releases do not fit into {horizon} rounds (--horizon)"
+        found["verdict"] = (
+            f"No simulation: {releases} releases do not fit between round 8 and round {horizon} (--horizon)."
+        )
         return found
     setting: dict[str, Any] = {
         "agents": agents,
@@ -102,7 +106,7 @@ def plan_privacy(
         "progress": progress,
     }
     # A person with k records has ε; one of her records then has the μ of ε divided by k.
-    one = to_epsilon(record_mu, delta)
+    one = max(to_epsilon(record_mu, delta), 1e-9)
     private = simulate(**setting, epsilon=one, delta=delta, trust=trust)
     alone = simulate(**setting, baseline="alone")
     found["regret"] = {

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from feducb.config import require_integer
 from feducb.errors import (
     ConfigurationError,
     RecordOutOfBoundsError,
@@ -53,9 +54,10 @@ class Store(ABC):
     _privatizer: DeployedPrivatizer
     _person_key: bytes
 
-    def __init__(self, path: Path, terms: Terms | None) -> None:
+    def __init__(self, path: Path, terms: Terms | None, first_season: int) -> None:
         self.path = path
         self._owner = (os.getpid(), threading.get_ident())
+        file.require_whole(path)
         self._lock: int | None = file.take_lock(path)
         self._connection: sqlite3.Connection | None = None
         try:
@@ -63,27 +65,31 @@ class Store(ABC):
             file.migrate(self._connection, path)
             if terms is not None and self._connection.execute("SELECT 1 FROM stream").fetchone() is None:
                 with self._transaction() as db:
-                    db.execute("INSERT INTO store VALUES (1, ?)", (self.kind,))
-                    self._begin(db, 1, terms)
+                    db.execute("INSERT INTO store (id, kind) VALUES (1, ?)", (self.kind,))
+                    self._begin(db, first_season, terms)
             self._load()
             if terms is not None:
                 _require_same(terms, self.terms)
+            file.mark_open(self._connection, path)
         except BaseException:
             self.close()
             raise
 
     @classmethod
-    def open(cls, path: str | Path, terms: Terms | None = None) -> Self:
+    def open(cls, path: str | Path, terms: Terms | None = None, *, first_season: int = 1) -> Self:
         """Open a store, or make one.
 
         Args:
             path: of the file.
             terms: needed to make one. For one that exists they must be those of its open season.
+            first_season: the number of a new store's first season; in place of one that was lost take one
+                that was never used, so that no release number leaves twice.
         """
+        require_integer("first_season", first_season, at_least=1)
         path = Path(path).resolve()
         if terms is None and not path.exists():
             raise ConfigurationError("terms", None, f"terms, to make the store {path}")
-        return cls(path, terms)
+        return cls(path, terms, first_season)
 
     @property
     def releases_left(self) -> int:
@@ -184,6 +190,8 @@ class Store(ABC):
         if self._lock is None or os.getpid() != self._owner[0]:
             return  # after a fork the file and its lock are the parent's
         if self._connection is not None:
+            with suppress(sqlite3.Error):  # left marked as open, it is only more careful next time
+                file.mark_open(self._connection, None)
             self._connection.close()
         os.close(self._lock)
         self._lock = None

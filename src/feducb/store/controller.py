@@ -38,10 +38,7 @@ class ControllerStore(Store):
             payload: what the agent's `AgentStore.upload` returned.
             from_agent: who sent it, as the link authenticated it.
         """
-        self._require_releases_left()
         season, number, upload = decode_upload(payload, self.terms)
-        if season != self.season:
-            raise StoreError(f"upload {number} of {from_agent} is of season {season}, expected {self.season}")
         digest = hashlib.sha256(payload).hexdigest()
         known = (
             self._database()
@@ -55,6 +52,9 @@ class ControllerStore(Store):
             if known[0] != digest:
                 raise PrivacyError(f"upload {number} of {from_agent} arrived twice with different content")
             return False
+        if season != self.season:
+            raise StoreError(f"upload {number} of {from_agent} is of season {season}, expected {self.season}")
+        self._require_releases_left()
         with self._transaction() as db:
             self._privatizer.receive(upload)
             db.execute(

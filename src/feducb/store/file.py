@@ -17,7 +17,8 @@ __all__ = ["connect", "migrate", "take_lock"]
 # Migration k takes a file from user_version k − 1 to k. Append; never change one that was published.
 _MIGRATIONS = (
     """
-    CREATE TABLE store (id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL);
+    CREATE TABLE store (
+        id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL, open_at TEXT);
     CREATE TABLE seasons (
         season INTEGER PRIMARY KEY, opened_at TEXT NOT NULL, terms TEXT NOT NULL,
         excluded INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0);
@@ -56,6 +57,41 @@ def take_lock(path: Path) -> int:
         os.close(lock)
         raise StoreInUseError(f"the store {path} is open elsewhere; one opener at a time") from error
     return lock
+
+
+def require_whole(path: Path) -> None:
+    """Refuse a file that was moved or linked away from its log: what is in there would be drawn again.
+
+    While a store is open, and after a crash, the newest releases are in ``<path>-wal`` alone. The file itself
+    says under which path it was left open.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    if path.stat().st_nlink > 1:
+        raise StoreError(
+            f"{path} has {path.stat().st_nlink} names, expected one: its log goes with one of them"
+        )
+    with path.open("rb") as opened:
+        if opened.read(16) != b"SQLite format 3\0":
+            raise StoreError(f"{path} is not a store")
+    bare = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)  # the file without its log
+    try:
+        row = bare.execute("SELECT open_at FROM store").fetchone()
+    except sqlite3.DatabaseError:
+        row = None  # no table yet: it was never used
+    finally:
+        bare.close()
+    if row and row[0] not in (None, str(path)) and not Path(f"{path}-wal").exists():
+        raise StoreError(
+            f"{path} was left open as {row[0]} and came here without its log {row[0]}-wal: releases may be "
+            "missing in it, so it is not opened"
+        )
+
+
+def mark_open(connection: sqlite3.Connection, path: Path | None) -> None:
+    """Write into the file itself under which path it is open; None when it is closed."""
+    connection.execute("UPDATE store SET open_at = ?", (None if path is None else str(path),))
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def connect(path: Path) -> sqlite3.Connection:
