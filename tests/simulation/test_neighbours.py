@@ -2,62 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 import feducb
-from feducb.environments.base import Chosen, Contexts, Environment, Visits
+from feducb.audit.invariance import ReplacedRecord
+from feducb.environments.base import Environment
 from feducb.simulation.reference import Step
-from feducb.streams import Streams
-
-
-@dataclass(frozen=True)
-class Replaced:
-    """Another environment in which one record, of one agent in one round, is replaced."""
-
-    inner: Environment
-    agent: int
-    round: int
-    action: np.ndarray
-    reward: float
-
-    @property
-    def problem(self) -> feducb.Problem:
-        return self.inner.problem
-
-    @property
-    def arms(self) -> int:
-        return self.inner.arms
-
-    def open(self, streams: Streams, runs: range, agents: int) -> Visits:
-        return _ReplacedVisits(self, self.inner.open(streams, runs, agents))
-
-
-class _ReplacedVisits:
-    def __init__(self, change: Replaced, inner: Visits) -> None:
-        self._change, self._inner = change, inner
-        self._arrived = self._paid = 0
-        self.theta = inner.theta
-
-    def arrive(self, rounds: int) -> Contexts:
-        contexts = self._inner.arrive(rounds)
-        actions = np.array(contexts.actions)
-        place = self._change.round - 1 - self._arrived
-        if 0 <= place < rounds:
-            actions[:, self._change.agent, place] = self._change.action
-        self._arrived += rounds
-        return Contexts(actions, contexts.means)
-
-    def reward(self, chosen: Chosen) -> np.ndarray:
-        rewards = self._inner.reward(chosen)
-        place = self._change.round - 1 - self._paid
-        if 0 <= place < rewards.shape[2]:
-            rewards[:, self._change.agent, place] = self._change.reward
-        self._paid += rewards.shape[2]
-        return rewards
 
 
 def _trace(environment: Environment, **setting: Any) -> tuple[np.ndarray, dict[int, np.ndarray]]:
@@ -83,7 +36,7 @@ def test_calibrated_a_record_moves_no_release_and_no_decision_before_the_next_re
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=3), arms=9)
     setting: dict[str, Any] = {"agents": 3, "horizon": 120, "epsilon": 20.0, "releases": 12}
     before, sums = _trace(world, **setting)
-    other = Replaced(world, agent, at, action=np.array([0.0, 0.0, -1.0]), reward=-1.0)
+    other = ReplacedRecord(world, agent, at, action=np.array([0.0, 0.0, -1.0]), reward=-1.0)
     after, other_sums = _trace(other, **setting)
     assert tuple(sums) == tuple(other_sums)
     next_release = next(release for release in sums if release >= at)
@@ -117,7 +70,7 @@ def test_paper_own_data_play_lets_a_record_change_decisions_before_any_release()
         "epsilon": 1e6,
     }
     before, _ = _trace(world, **setting)
-    after, _ = _trace(Replaced(world, 0, 3, np.array([0.8, 0.6]), reward=-1.0), **setting)
+    after, _ = _trace(ReplacedRecord(world, 0, 3, np.array([0.8, 0.6]), reward=-1.0), **setting)
     assert (before[0, 3:39] != after[0, 3:39]).any()
     np.testing.assert_array_equal(before[1], after[1])
 
@@ -132,5 +85,5 @@ def test_paper_determinant_trigger_lets_a_record_move_the_release_round() -> Non
         "epsilon": 1e6,
     }
     _, sums = _trace(world, **setting)
-    _, other_sums = _trace(Replaced(world, 0, 3, np.array([-0.6, 0.8]), reward=0.5), **setting)
+    _, other_sums = _trace(ReplacedRecord(world, 0, 3, np.array([-0.6, 0.8]), reward=0.5), **setting)
     assert min(sums) != min(other_sums)  # with certainty, whatever the noise: ε = ∞
