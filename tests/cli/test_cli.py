@@ -80,7 +80,7 @@ def test_bad_input_ends_with_status_2_and_one_sentence(arguments: list[str], nam
     done = _feducb(*arguments)
     assert done.returncode == 2
     assert named in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.count("\n") == 1
     assert done.stdout == ""
 
 
@@ -151,6 +151,15 @@ def test_per_person_and_trust_scale_the_noise() -> None:
     assert pooled["regret"]["federated"] <= one["regret"]["federated"]
 
 
+def test_a_plan_that_cannot_be_simulated_at_its_own_noise_says_so() -> None:
+    done = _feducb(
+        "privacy", "plan", "--dim", "2", "--releases", "8", "--per-person", "100000", "--json", "-"
+    )
+    found = json.loads(done.stdout)
+    assert found["regret"] is None
+    assert found["verdict"].startswith("Stay alone: one record may have μ = 2.37e-06")
+
+
 def test_privacy_statement_writes_a_page_and_data(tmp_path: Path) -> None:
     done = _feducb(
         "privacy", "statement", "--epsilon", "2", "--per-person", "2", "--out", "page", cwd=tmp_path
@@ -183,6 +192,8 @@ def test_privacy_audit_ends_with_0_on_the_shipped_code() -> None:
         (["plan", "--epsilon", "-1"], "epsilon is -1.0, expected"),
         (["plan", "--trust", "everyone"], "trust is 'everyone', expected nobody or controller"),
         (["audit", "--trials", "3"], "trials is 3, expected"),
+        (["audit", "--epsilon", "1e-9"], "epsilon is 1e-09, expected"),
+        (["plan", "--horizon", "0"], "horizon is 0, expected"),
         (["statement", "--store", "missing.db"], "missing.db"),
         (["statement", "--per-person", "0"], "records_per_person is 0, expected"),
     ],
@@ -191,4 +202,4 @@ def test_bad_privacy_input_ends_with_status_2_and_one_sentence(arguments: list[s
     done = _feducb("privacy", *arguments)
     assert done.returncode == 2
     assert named in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.count("\n") == 1

@@ -39,14 +39,20 @@ def steps_progress(label: str) -> Iterator[Callable[[int, int], None]]:
     bar = Progress(*columns, console=errors_to, transient=True)
     task = bar.add_task(label, total=None)
 
+    started = False
+
     def tell(done: int, total: int) -> None:
-        bar.start()  # not before there is something to show: an error stays alone on its line
+        nonlocal started
+        if not started:  # not before there is something to show: an error stays alone on its line
+            started = True
+            bar.start()
         bar.update(task, completed=done, total=total)
 
     try:
         yield tell
     finally:
-        bar.stop()
+        if started:
+            bar.stop()
 
 
 def regret_text(result: SimulationResult) -> str:

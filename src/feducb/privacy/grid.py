@@ -93,7 +93,12 @@ class Certificate:
             raise ConfigurationError(
                 "epsilon", self.budget.epsilon, "a budget whose noise is between 16 and 2^50 grid steps"
             )
-        claimed = log_delta(self.budget.epsilon - MARGIN, self.mu * (1.0 + MARGIN)) + MARGIN
+        try:
+            claimed = log_delta(self.budget.epsilon - MARGIN, self.mu * (1.0 + MARGIN)) + MARGIN
+        except PrivacyError:
+            raise ConfigurationError(
+                "epsilon", self.budget.epsilon, "a budget large enough to certify to nine digits"
+            ) from None
         if not claimed <= math.log(self.budget.delta):
             raise PrivacyError(f"noise of {self.sigma} grid steps does not reach the claim {self.budget}")
 

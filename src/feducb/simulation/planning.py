@@ -106,7 +106,13 @@ def plan_privacy(
         "progress": progress,
     }
     # A person with k records has ε; one of her records then has the μ of ε divided by k.
-    one = max(to_epsilon(record_mu, delta), 1e-9)
+    one = to_epsilon(record_mu, delta)
+    if not (one > 0.0 and math.isclose(to_mu(Budget(epsilon=one, delta=delta)), record_mu, rel_tol=1e-3)):
+        found["verdict"] = (
+            f"Stay alone: one record may have μ = {record_mu:.3g}, noise far beyond what can be learnt from, "
+            "so nothing was simulated."
+        )
+        return found
     private = simulate(**setting, epsilon=one, delta=delta, trust=trust)
     alone = simulate(**setting, baseline="alone")
     found["regret"] = {
