@@ -35,7 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def draw_alone(agents: int, dim: int, arms: int, rounds: int, at_once: int) -> float:
     """Seconds that the same generators need for the same numbers, in calls of the same size."""
     streams = Streams(0)
-    grids = [streams.grid(range(1), agents, purpose)[0] for purpose in Purpose]
+    grids = [streams.grid(range(1), range(agents), purpose)[0] for purpose in Purpose]
     normal, uniform = np.empty((at_once, arms, dim)), np.empty((at_once, arms))
     started = time.perf_counter()
     for _ in range(rounds // at_once):

@@ -36,6 +36,9 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+_NOBODY: Flags = np.zeros((), dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +100,8 @@ class Rule(Protocol):
         """After a round: own action (..., d) and reward (...)."""
         ...
 
-    def wants_sync(self, knowledge: Knowledge) -> bool:
-        """Whether any agent asks for a synchronisation now."""
+    def wants_sync(self, knowledge: Knowledge) -> Flags:
+        """Which agents ask for a synchronisation now: (...), or one False for all."""
         ...
 
     def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
@@ -120,9 +123,9 @@ class UniformPlay:
         """Nothing."""
         return knowledge
 
-    def wants_sync(self, knowledge: Knowledge) -> bool:
+    def wants_sync(self, knowledge: Knowledge) -> Flags:
         """Never."""
-        return False
+        return _NOBODY
 
     def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
         """Nothing."""
@@ -153,9 +156,9 @@ class ReleasedPlay:
         """Looks away: own records wait for their release."""
         return knowledge
 
-    def wants_sync(self, knowledge: Knowledge) -> bool:
+    def wants_sync(self, knowledge: Knowledge) -> Flags:
         """Never: the schedule is public."""
-        return False
+        return _NOBODY
 
     def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
         """The new sum replaces the old; all agents share one belief, hence an axis of length 1."""
@@ -212,12 +215,12 @@ class OwnDataPlay:
         guard = knowledge.guard and update(knowledge.guard, action, reward)
         return Knowledge(self.bound.belief(own), own, guard, knowledge.anchor, knowledge.waited + 1)
 
-    def wants_sync(self, knowledge: Knowledge) -> bool:
+    def wants_sync(self, knowledge: Knowledge) -> Flags:
         """Alg. 1, l. 12, with D/(Δt + 1): ``waited`` has counted this round already."""
         if self.trigger is None or knowledge.guard is None or knowledge.anchor is None:
-            return False
+            return _NOBODY
         growth = knowledge.guard.log_det - knowledge.anchor
-        return bool(growth.max() >= self.trigger.threshold / knowledge.waited)
+        return np.asarray(growth >= self.trigger.threshold / knowledge.waited)
 
     def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
         """S is replaced, U ← 0 (Alg. 1, l. 20; differs from the paper: not ρ_min I)."""

@@ -6,6 +6,7 @@ at once, nor on the other agents, nor on which thread works on it. Never used fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -59,6 +60,6 @@ class Streams:
         """The stream that all agents of one run have in common."""
         return self.agent(run, _SHARED, purpose)
 
-    def grid(self, runs: range, agents: int, purpose: Purpose) -> list[list[np.random.Generator]]:
-        """The streams of ``agents`` agents in ``runs``, indexed [run][agent]."""
-        return [[self.agent(run, agent, purpose) for agent in range(agents)] for run in runs]
+    def grid(self, runs: range, agents: Sequence[int], purpose: Purpose) -> list[list[np.random.Generator]]:
+        """The streams of these agents in these runs, in their order."""
+        return [[self.agent(run, agent, purpose) for agent in agents] for run in runs]

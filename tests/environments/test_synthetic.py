@@ -18,7 +18,7 @@ from feducb.streams import Streams
 @pytest.mark.parametrize("norm", [0.8, 1.0])
 def test_actions_keep_their_bands_and_bounds(dim: int, arms: int, norm: float) -> None:
     world = PaperEnvironment(problem=Problem(dim=dim), arms=arms, parameter_norm=norm)
-    visits = world.open(Streams(3), range(2), 3)
+    visits = world.open(Streams(3), range(2), range(3))
     contexts = visits.arrive(200)
     assert contexts.actions.shape == (2, 3, 200, arms, dim)
     np.testing.assert_allclose(np.linalg.norm(visits.theta, axis=-1), norm)
@@ -36,7 +36,7 @@ def test_actions_keep_their_bands_and_bounds(dim: int, arms: int, norm: float) -
 def test_the_orthogonal_part_is_uniform_in_its_ball() -> None:
     # Kolmogorov–Smirnov at level 1e-6: radius^(d−1) and one direction's angle are uniform.
     dim = 4
-    visits = PaperEnvironment(problem=Problem(dim=dim), arms=2).open(Streams(11), range(1), 1)
+    visits = PaperEnvironment(problem=Problem(dim=dim), arms=2).open(Streams(11), range(1), range(1))
     contexts = visits.arrive(10_000)
     unit = visits.theta[0]
     means = contexts.means[0, 0, :, 1]
@@ -52,7 +52,7 @@ def test_the_orthogonal_part_is_uniform_in_its_ball() -> None:
 def test_rewards_are_beta_with_the_right_mean() -> None:
     # Level 1e-6, against the law itself.
     world = FixedArms(problem=Problem(dim=1), actions=np.array([[0.7]]), theta=np.array([1.0]))
-    visits = world.open(Streams(2), range(1), 1)
+    visits = world.open(Streams(2), range(1), range(1))
     contexts = visits.arrive(20_000)
     rewards = visits.reward(contexts.chosen(np.zeros((1, 1, 20_000), dtype=np.int64)))
     assert stats.kstest(rewards.ravel(), stats.beta(0.7, 0.3).cdf).pvalue > 1e-6
@@ -60,8 +60,8 @@ def test_rewards_are_beta_with_the_right_mean() -> None:
 
 def test_what_an_agent_meets_does_not_depend_on_how_it_is_drawn() -> None:
     world = PaperEnvironment(problem=Problem(dim=3), arms=4)
-    together = world.open(Streams(5), range(3), 4)
-    apart = world.open(Streams(5), range(1, 2), 4)
+    together = world.open(Streams(5), range(3), range(4))
+    apart = world.open(Streams(5), range(1, 2), range(4))
     whole = together.arrive(10)
     index = np.ones((3, 4, 10), dtype=np.int64)
     rewards = together.reward(whole.chosen(index))
@@ -105,7 +105,7 @@ def test_an_own_environment_needs_two_functions() -> None:
         return (generator.random(len(means)) < means).astype(float)
 
     world = OwnEnvironment(problem=Problem(dim=2), arms=5, theta=theta, draw=draw, pay=pay)
-    visits = world.open(Streams(1), range(2), 3)
+    visits = world.open(Streams(1), range(2), range(3))
     contexts = visits.arrive(4)
     assert contexts.means.shape == (2, 3, 4, 5)
     rewards = visits.reward(contexts.chosen(np.zeros((2, 3, 4), dtype=np.int64)))

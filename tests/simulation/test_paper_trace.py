@@ -16,7 +16,7 @@ from feducb.agent import Knowledge, OwnDataPlay
 from feducb.core.confidence import PaperBound
 from feducb.protocol.controller import add_up
 from feducb.protocol.schedules import Determinant
-from feducb.simulation.plan import Plan, make_plan
+from feducb.simulation.plan import Estimator, make_plan
 
 ROUNDS, AGENTS = 64, 2
 
@@ -26,11 +26,11 @@ class Zeros:
         return np.zeros((rows, AGENTS, count))
 
 
-def _plan(threshold: float | None) -> Plan:
+def _plan(threshold: float | None) -> Estimator:
     world = feducb.FixedArms(
         problem=feducb.Problem(dim=2), actions=np.array([[1.0, 0.0]]), theta=np.array([0.5, 0.5])
     )
-    return make_plan(
+    plan = make_plan(
         world,
         agents=AGENTS,
         horizon=ROUNDS,
@@ -45,9 +45,10 @@ def _plan(threshold: float | None) -> Plan:
         schedule=Determinant(threshold),
         mechanism="auto",
     )
+    return plan.teams[0].estimators[0]
 
 
-def _play(plan: Plan) -> tuple[list[int], list[float], Knowledge]:
+def _play(plan: Estimator) -> tuple[list[int], list[float], Knowledge]:
     """Sync rounds, the radius β before each round, and what is known at the end."""
     assert plan.privatizer is not None
     syncs, radii = [], []
@@ -58,7 +59,7 @@ def _play(plan: Plan) -> tuple[list[int], list[float], Knowledge]:
         radii.append(float(knowledge.belief.ellipsoid_width[0]))
         pending = plan.privatizer.record(pending, action[:, None], reward[:, None])
         knowledge = plan.rule.observe(knowledge, action, reward)
-        if plan.rule.wants_sync(knowledge):
+        if plan.rule.wants_sync(knowledge).any():
             pending, release = plan.privatizer.release(pending, Zeros())
             knowledge = plan.rule.absorb(knowledge, add_up(release))
             syncs.append(at)

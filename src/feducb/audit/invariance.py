@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +11,23 @@ from numpy.typing import NDArray
 
 from feducb.audit.results import Check
 from feducb.config import Problem
-from feducb.environments.base import Chosen, Contexts, Environment, Visits
+from feducb.environments.base import Chosen, Contexts, Environment, OwnEnvironment, Visits
 from feducb.environments.synthetic import PaperEnvironment
 from feducb.errors import PrivateScheduleError
+from feducb.protocol.graphs import Topology
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import simulate
 from feducb.streams import Streams
 
-__all__ = ["CALIBRATED", "ReplacedRecord", "check_decisions", "check_private_schedule", "check_release_times"]
+__all__ = [
+    "CALIBRATED",
+    "GRAPH",
+    "ReplacedRecord",
+    "check_decisions",
+    "check_graph",
+    "check_private_schedule",
+    "check_release_times",
+]
 
 Array = NDArray[np.float64]
 Trace = tuple[NDArray[np.int64], tuple[int, ...]]
@@ -25,6 +35,9 @@ Trace = tuple[NDArray[np.int64], tuple[int, ...]]
 _AGENTS, _HORIZON = 2, 60
 CALIBRATED: dict[str, Any] = {"mode": "calibrated", "epsilon": 20.0, "releases": 8, "first_release": 4}
 """What is shipped; a large ε, so that a record does show after its release, and the check is not idle."""
+
+GRAPH: dict[str, Any] = CALIBRATED | {"topology": "line:5", "ttl": 2}
+"""The same agents without a controller: two cliques, two estimators each."""
 
 _PLACES = [(agent, at) for agent in range(_AGENTS) for at in (1, 3, 4, 5, 20, 41, 60)]
 
@@ -57,14 +70,15 @@ class ReplacedRecord:
         """As many."""
         return self.inner.arms
 
-    def open(self, streams: Streams, runs: range, agents: int) -> Visits:
+    def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
         """Start these runs."""
-        return _ReplacedVisits(self, self.inner.open(streams, runs, agents))
+        inner = self.inner.open(streams, runs, agents)
+        return _ReplacedVisits(self, inner, agents.index(self.agent)) if self.agent in agents else inner
 
 
 class _ReplacedVisits:
-    def __init__(self, change: ReplacedRecord, inner: Visits) -> None:
-        self._change, self._inner = change, inner
+    def __init__(self, change: ReplacedRecord, inner: Visits, position: int) -> None:
+        self._change, self._inner, self._position = change, inner, position
         self._arrived = self._paid = 0
         self.theta = inner.theta
 
@@ -73,7 +87,7 @@ class _ReplacedVisits:
         actions = np.array(contexts.actions)
         place = self._change.round - 1 - self._arrived
         if 0 <= place < rounds:
-            actions[:, self._change.agent, place] = self._change.action
+            actions[:, self._position, place] = self._change.action
         self._arrived += rounds
         return Contexts(actions, contexts.means)
 
@@ -81,7 +95,7 @@ class _ReplacedVisits:
         rewards = self._inner.reward(chosen)
         place = self._change.round - 1 - self._paid
         if 0 <= place < rewards.shape[2]:
-            rewards[:, self._change.agent, place] = self._change.reward
+            rewards[:, self._position, place] = self._change.reward
         self._paid += rewards.shape[2]
         return rewards
 
@@ -153,4 +167,81 @@ def check_decisions(setting: dict[str, Any]) -> Check:
         not moved and counted > 0,
         f"{len(moved)} of {len(changed)} replaced records changed a decision before their release; "
         f"{counted} changed one after it, as they may",
+    )
+
+
+def _steady_world() -> OwnEnvironment:
+    """A world in which a visitor uses up as many random numbers whatever was chosen for another."""
+
+    def draw(generator: np.random.Generator, agent: int, rounds: int) -> Array:
+        directions = generator.standard_normal((rounds, 6, 2))
+        return np.asarray(directions / np.linalg.norm(directions, axis=-1, keepdims=True))
+
+    return OwnEnvironment(
+        problem=Problem(dim=2),
+        arms=6,
+        theta=np.array([0.5, 0.3]),
+        draw=draw,
+        pay=lambda generator, actions, means: means + 0.2 * (generator.random(len(means)) - 0.5),
+    )
+
+
+def _graph_trace(
+    environment: Environment, setting: dict[str, Any]
+) -> tuple[dict[int, NDArray[np.int64]], dict[tuple[int, int], bytes], Topology]:
+    """Decisions by agent, and by agent and round what left it."""
+    decisions: dict[int, list[NDArray[np.int64]]] = {}
+    left: dict[tuple[int, int], bytes] = {}
+
+    def look(step: Step) -> None:
+        last = step.first_round + step.rewards.shape[2] - 1
+        for position, agent in enumerate(step.team.agents):
+            decisions.setdefault(agent, []).append(step.chosen.index[0, position])
+            if step.release is not None:
+                parts = step.release.gram[0, position], step.release.moment[0, position]
+                left[agent, last] = b"".join(part.tobytes() for part in parts)
+
+    result = simulate(environment=environment, horizon=_HORIZON, runs=1, observer=look, **setting)
+    assert result.topology is not None
+    return {agent: np.concatenate(parts) for agent, parts in decisions.items()}, left, result.topology
+
+
+def check_graph(setting: dict[str, Any]) -> Check:
+    """Replace one record at a time on a graph: where, and from when on, anything may change.
+
+    A record of round t belongs to estimator g = t mod γ of its agent. It may show in that agent's next
+    release for g, γ rounds later in decisions of its clique in rounds of g, and nowhere else: not at another
+    agent's door before that, not in another clique or estimator, and never in when anything leaves.
+    """
+    world = _steady_world()
+    decided, left, graph = _graph_trace(world, setting)
+    moved, counted = [], 0
+    for agent in range(graph.agents):
+        for at in (1, 5, 6, 20, 41):
+            change = ReplacedRecord(world, agent, at, np.array([0.0, -1.0]), -1.0)
+            other_decided, other_left, _ = _graph_trace(change, setting)
+            group, members = at % graph.ttl, graph.members(agent)
+            first = min(
+                (t for who, t in left if who == agent and t >= at and t % graph.ttl == group), default=None
+            )
+            seen = _HORIZON + 1 if first is None else first + graph.ttl
+            strange = set(left) ^ set(other_left)
+            for who, when in set(left) & set(other_left):
+                own = who == agent and when >= at
+                may = when % graph.ttl == group and (own or (who in members and when >= seen))
+                if left[who, when] != other_left[who, when]:
+                    counted += 1
+                    if not may:
+                        strange.add((who, when))
+            for who, before in decided.items():
+                for when in (np.nonzero(before != other_decided[who])[0] + 1).tolist():
+                    may = when % graph.ttl == group and who in members and when >= seen
+                    if not may and (who, when) != (agent, at):
+                        strange.add((who, when))
+            moved += [(agent, at)] if strange else []
+    return Check(
+        "on a graph",
+        not moved and counted > 0,
+        f"{len(moved)} of {5 * graph.agents} replaced records showed where they must not; "
+        f"{counted} releases changed where they may",
     )

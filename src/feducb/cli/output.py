@@ -73,9 +73,13 @@ def result_table(result: SimulationResult) -> Table:
         f"{config['agents']} agents, d = {config['dim']}, K = {config['arms']}, "
         f"T = {config['horizon']:,}, {config['runs']} runs, seed {config['seed']}",
     )
+    if result.topology is not None:
+        _add_topology(table, result)
+    hops = "" if result.topology is None else ", one a hop"
     table.add_row(
         "communication",
-        f"{result.releases:g} releases, {result.messages:,.0f} messages, {result.bytes:,.0f} bytes a run",
+        f"{result.releases:g} releases an agent, {result.messages:,.0f} messages{hops}, "
+        f"{result.bytes:,.0f} bytes a run",
     )
     if privacy["epsilon"] is None:
         table.add_row("privacy", "none")
@@ -91,15 +95,38 @@ def result_table(result: SimulationResult) -> Table:
         theory, syncs = result.theory, ""
         if theory["sync_bound"] is not None:
             syncs = f"at most {theory['sync_bound']:.1f} syncs (measured {theory['syncs']:g}), "
+        promised = theory.get("regret_bound_theorem_1", theory.get("regret_bound_theorem_2"))
         table.add_row(
             "paper's theory",
-            f"{syncs}group regret at most {theory['regret_bound_theorem_1']:.3g} "
-            f"(measured {theory['group_regret']:.3g})",
+            f"{syncs}group regret at most {promised:.3g} (measured {theory['group_regret']:.3g})",
         )
     table.add_row(
         "time", f"{result.seconds:.1f} s, {result.agent_steps_per_second:,.0f} agent-steps a second"
     )
     return table
+
+
+def _add_topology(table: Table, result: SimulationResult) -> None:
+    """Graph, γ/|C| and the regret of the cliques of each size."""
+    graph = result.topology
+    assert graph is not None
+    sizes = sorted({len(clique) for clique in graph.cliques}, reverse=True)
+    table.add_row(
+        "topology",
+        f"{graph.name}, diameter {graph.diameter}, γ = {graph.ttl}, {len(graph.cliques):,} cliques of "
+        + (f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[-1]} to {sizes[0]}"),
+    )
+    if result.clique_regret is None:
+        return
+    used = 1 if result.config["estimators"] == "one" else graph.ttl
+    table.add_row(
+        "  estimators",
+        f"{used} an agent; γ/|C| {used * len(graph.cliques) / graph.agents:.3g} over all agents",
+    )
+    for size in (*sizes[:2], *sizes[2:][-1:]):
+        alike = [one for one, clique in enumerate(graph.cliques) if len(clique) == size]
+        regret = result.clique_regret[alike].mean()
+        table.add_row(f"  |C| = {size}", f"γ/|C| {used / size:.3g}, per-agent regret {regret:,.2f}")
 
 
 def warnings_for(result: SimulationResult) -> list[str]:

@@ -15,13 +15,16 @@ from feducb.config import Budget, Mode
 from feducb.errors import ConfigurationError
 from feducb.privacy.accounting import require_trust
 from feducb.simulation import runner
-from feducb.simulation.plan import Baseline
+from feducb.simulation.plan import Baseline, Estimators
 
 __all__ = ["read_budgets", "simulate"]
 
 
 def simulate(
-    agents: Annotated[int, typer.Option(help="M, agents in the federation.")] = 10,
+    agents: Annotated[
+        int | None,
+        typer.Option(help="M, agents in the federation.", show_default="10, or the topology's"),
+    ] = None,
     dim: Annotated[int, typer.Option(help="d, length of an action vector.")] = 10,
     arms: Annotated[int | None, typer.Option(help="K, candidates a visitor.", show_default="d²")] = None,
     horizon: Annotated[int, typer.Option(help="T, rounds.")] = 10_000,
@@ -49,7 +52,7 @@ def simulate(
         int | None,
         typer.Option(
             help="Releases of a geometric or periodic schedule.",
-            show_default="64, or as many as fit",
+            show_default="64, without privacy 256, or as many as fit",
         ),
     ] = None,
     first_release: Annotated[int, typer.Option(help="First round of a geometric schedule.")] = 8,
@@ -65,6 +68,22 @@ def simulate(
         str,
         typer.Option(help="nobody: each agent adds noise; controller: it sees raw sums, adds noise once."),
     ] = "nobody",
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            help="A graph of agents in place of a controller: complete:8, ring:16, line:16, star:9, "
+            "grid:4x4, tree:2:4, erdos:64:0.1, smallworld:64:4:0.1, or an edge-list file.",
+            show_default="none: a controller adds up",
+        ),
+    ] = None,
+    ttl: Annotated[
+        int | None,
+        typer.Option(help="γ, hops that a message lives; at most the diameter.", show_default="1"),
+    ] = None,
+    estimators: Annotated[
+        str,
+        typer.Option(help="On a topology: paper (γ an agent, used in turn) or one (beyond the paper)."),
+    ] = "paper",
     threads: Annotated[
         int | None, typer.Option(help="Worker threads.", show_default="all processors")
     ] = None,
@@ -109,6 +128,9 @@ def simulate(
             exploration=exploration,
             mechanism=mechanism,
             trust=require_trust(trust),
+            topology=topology,
+            ttl=ttl,
+            estimators=cast(Estimators, estimators),
             threads=threads,
             progress=progress,
             **settings,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -53,12 +53,11 @@ class Contexts:
         if self.best is None:
             object.__setattr__(self, "best", self.means.max(axis=-1))
 
-    def part(self, first: int, last: int) -> Contexts:
-        """Visitors ``first`` up to ``last``, the last left out."""
+    def part(self, first: int, last: int, step: int = 1) -> Contexts:
+        """Visitors ``first`` up to ``last``, the last left out; with ``step``, only every so many."""
         assert self.best is not None
-        return Contexts(
-            self.actions[:, :, first:last], self.means[:, :, first:last], self.best[:, :, first:last]
-        )
+        some = slice(first, last, step)
+        return Contexts(self.actions[:, :, some], self.means[:, :, some], self.best[:, :, some])
 
     def chosen(self, index: Indices) -> Chosen:
         """The candidates at ``index``, (runs, agents, R)."""
@@ -106,8 +105,11 @@ class Environment(Protocol):
         """K, candidates a visitor."""
         ...
 
-    def open(self, streams: Streams, runs: range, agents: int) -> Visits:
-        """Start these runs; the same (run, agent) must meet the same visitors whatever ``runs`` holds."""
+    def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
+        """Start these runs for these agents, by number.
+
+        The same (run, agent) must meet the same visitors, whatever runs and agents are beside it.
+        """
         ...
 
 
@@ -145,14 +147,15 @@ class OwnEnvironment:
                 "theta", f"{length:g} long", f"at most S = {self.problem.parameter_bound:g}"
             )
 
-    def open(self, streams: Streams, runs: range, agents: int) -> Visits:
+    def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
         """Start these runs."""
         return _OwnVisits(self, streams, runs, agents)
 
 
 class _OwnVisits:
-    def __init__(self, world: OwnEnvironment, streams: Streams, runs: range, agents: int) -> None:
+    def __init__(self, world: OwnEnvironment, streams: Streams, runs: range, agents: Sequence[int]) -> None:
         self._world = world
+        self._agents = tuple(agents)
         self._visitors = streams.grid(runs, agents, Purpose.DIRECTION)
         self._rewards = streams.grid(runs, agents, Purpose.REWARD)
         self.theta = np.tile(np.asarray(world.theta, dtype=np.float64), (len(runs), 1))
@@ -160,7 +163,10 @@ class _OwnVisits:
     def arrive(self, rounds: int) -> Contexts:
         actions = np.array(
             [
-                [self._world.draw(generator, agent, rounds) for agent, generator in enumerate(row)]
+                [
+                    self._world.draw(generator, agent, rounds)
+                    for agent, generator in zip(self._agents, row, strict=True)
+                ]
                 for row in self._visitors
             ],
             dtype=np.float64,

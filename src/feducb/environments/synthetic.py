@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,7 +71,7 @@ class PaperEnvironment:
             )
         _require_beta_rewards(self.problem)
 
-    def open(self, streams: Streams, runs: range, agents: int) -> Visits:
+    def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
         """Start these runs, each with a θ* of its own."""
         return _FreshArms(self, streams, runs, agents)
 
@@ -78,7 +79,7 @@ class PaperEnvironment:
 class _BetaRewards:
     """Beta(p, 1 − p) rewards, each agent's from its own stream."""
 
-    def __init__(self, streams: Streams, runs: range, agents: int) -> None:
+    def __init__(self, streams: Streams, runs: range, agents: Sequence[int]) -> None:
         self._rewards = streams.grid(runs, agents, Purpose.REWARD)
 
     def reward(self, chosen: Chosen) -> Array:
@@ -95,13 +96,13 @@ class _BetaRewards:
 
 
 class _FreshArms(_BetaRewards):
-    def __init__(self, world: PaperEnvironment, streams: Streams, runs: range, agents: int) -> None:
+    def __init__(self, world: PaperEnvironment, streams: Streams, runs: range, agents: Sequence[int]) -> None:
         super().__init__(streams, runs, agents)
         self._world = world
         self._directions = streams.grid(runs, agents, Purpose.DIRECTION)
         self._radii = streams.grid(runs, agents, Purpose.RADIUS)
         self._bands = streams.grid(runs, agents, Purpose.BAND)
-        self._shape = (len(runs), agents)
+        self._shape = (len(runs), len(agents))
         dim = world.problem.dim
         draws = [streams.shared(run, Purpose.PARAMETER).standard_normal(dim) for run in runs]
         self._unit = np.array([draw / np.linalg.norm(draw) for draw in draws])
@@ -184,16 +185,16 @@ class FixedArms:
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "arms", len(actions))
 
-    def open(self, streams: Streams, runs: range, agents: int) -> Visits:
+    def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
         """Start these runs."""
         return _SameArms(self, streams, runs, agents)
 
 
 class _SameArms(_BetaRewards):
-    def __init__(self, world: FixedArms, streams: Streams, runs: range, agents: int) -> None:
+    def __init__(self, world: FixedArms, streams: Streams, runs: range, agents: Sequence[int]) -> None:
         super().__init__(streams, runs, agents)
         self._world = world
-        self._shape = (len(runs), agents)
+        self._shape = (len(runs), len(agents))
         self.theta = np.tile(world.theta, (len(runs), 1))
 
     def arrive(self, rounds: int) -> Contexts:

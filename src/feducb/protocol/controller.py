@@ -29,8 +29,8 @@ def add_up(release: Release) -> ReleasedSum:
 
 def synchronise(
     privatizer: Privatizer, state: PrivatizerState, source: NoiseSource, *, trust: Trust
-) -> tuple[PrivatizerState, ReleasedSum]:
-    """One synchronisation: what all agents have recorded goes in, what all of them are shown comes out.
+) -> tuple[PrivatizerState, Release]:
+    """One synchronisation: what all agents have recorded goes in, what leaves comes out, to be added up.
 
     Args:
         privatizer: each agent's, or under ``trust="controller"`` the controller's.
@@ -39,8 +39,7 @@ def synchronise(
         trust: who adds the noise.
     """
     if trust == "nobody":
-        state, release = privatizer.release(state, source)
-        return state, add_up(release)
+        return privatizer.release(state, source)
     pooled = PrivatizerState(pool(state.total), state.released, state.memory)
     after, release = privatizer.release(pooled, source)
-    return PrivatizerState(state.total, after.released, after.memory), add_up(release)
+    return PrivatizerState(state.total, after.released, after.memory), release

@@ -45,6 +45,7 @@ __all__ = [
     "Request",
     "ask",
     "complete_view",
+    "envelope_size",
     "newest_view",
     "owes_release",
     "publish",
@@ -312,3 +313,8 @@ def _forward(state: PeerState[Payload], message: Message[Payload], sender: int) 
     state = replace(state, forwarded={**state.forwarded, flow: lives})
     passed_on = replace(message, life=life)
     return state, tuple(Outgoing(to, passed_on) for to in state.neighbours if to != sender)
+
+
+def envelope_size() -> int:
+    """Bytes of a flood beside its payload."""
+    return 28

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from feducb.agent import OwnDataPlay, ReleasedPlay, Rule, Trigger, UniformPlay
 from feducb.config import (
@@ -27,11 +28,24 @@ from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mecha
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius
 from feducb.privacy.printed import PrintedConstants, printed_constants
 from feducb.privacy.privatizer import Privatizer
+from feducb.protocol.graphs import Topology
 from feducb.protocol.schedules import Determinant, PublicSchedule, require_public
 
-__all__ = ["EVERYTHING", "Baseline", "Plan", "Tuning", "first_useful", "make_plan"]
+__all__ = [
+    "EVERYTHING",
+    "Baseline",
+    "Estimator",
+    "Estimators",
+    "Plan",
+    "Team",
+    "Tuning",
+    "first_useful",
+    "make_plan",
+    "rounds_of_group",
+]
 
 Baseline = Literal["no-privacy", "alone", "uniform"]
+Estimators = Literal["paper", "one"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +91,38 @@ def first_useful(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Estimator:
+    """One estimator of a team: how its agents play in its rounds, what leaves them, and when.
+
+    Attributes:
+        rule: how agents play.
+        privatizer: the way out; None where nothing leaves an agent.
+        release_rounds: the public rounds; empty under the determinant trigger and where nothing leaves.
+        printed: the paper's constants, one an agent of the team (``paper`` only).
+        threshold: D (``paper`` only).
+    """
+
+    rule: Rule
+    privatizer: Privatizer | None = None
+    release_rounds: tuple[int, ...] = ()
+    printed: tuple[PrintedConstants, ...] = ()
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """Agents that add up their releases: all there are, or a clique.
+
+    Attributes:
+        agents: by number, rising.
+        estimators: round t is for estimator t mod their number.
+    """
+
+    agents: tuple[int, ...]
+    estimators: tuple[Estimator, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """One simulation, resolved.
 
@@ -91,12 +137,9 @@ class Plan:
         alpha: α.
         exploration: scales the bonus.
         budgets: one an agent; empty where nothing private leaves.
-        rule: how agents play.
-        privatizer: the way out; None where nothing leaves an agent.
-        release_rounds: the public rounds; empty under the determinant trigger and where nothing leaves.
+        teams: who works together, a partition of the agents; no team can touch another.
+        topology: the graph; None with a controller.
         trust: who adds the noise.
-        printed: the paper's constants, one an agent (``paper`` only).
-        threshold: D (``paper`` only).
     """
 
     environment: Environment
@@ -109,22 +152,36 @@ class Plan:
     alpha: float
     exploration: float
     budgets: tuple[Budget, ...]
-    rule: Rule
-    privatizer: Privatizer | None
-    release_rounds: tuple[int, ...]
+    teams: tuple[Team, ...]
+    topology: Topology | None = None
     trust: Trust = "nobody"
-    printed: tuple[PrintedConstants, ...] = ()
-    threshold: float | None = None
 
     @property
     def determinant(self) -> bool:
         """Whether private data decide when to synchronise."""
-        return isinstance(self.rule, OwnDataPlay) and self.rule.trigger is not None
+        rule = self.teams[0].estimators[0].rule
+        return isinstance(rule, OwnDataPlay) and rule.trigger is not None
 
     @property
     def problem(self) -> Problem:
         """The public bounds."""
         return self.environment.problem
+
+    @property
+    def lag(self) -> int:
+        """Rounds from a release to the first decision that may use it: γ, or 1 with a controller."""
+        return 1 if self.topology is None else self.topology.ttl
+
+    @property
+    def estimators(self) -> tuple[Estimator, ...]:
+        """All of all teams."""
+        return tuple(one for team in self.teams for one in team.estimators)
+
+
+def rounds_of_group(rounds: Sequence[int], group: int, groups: int, horizon: int) -> tuple[int, ...]:
+    """The public rounds of one of several estimators: each round moves on to the next one that is its own."""
+    own = {at + (group - at) % groups for at in rounds}
+    return tuple(sorted(at for at in own if at <= horizon))
 
 
 def make_plan(
@@ -143,6 +200,8 @@ def make_plan(
     schedule: PublicSchedule | Determinant,
     mechanism: str,
     trust: Trust = "nobody",
+    topology: Topology | None = None,
+    estimators: Estimators = "paper",
     tuning: Tuning = EVERYTHING,
 ) -> Plan:
     """Check the settings against each other and derive noise, bounds and release rounds."""
@@ -161,52 +220,23 @@ def make_plan(
         raise ConfigurationError("budgets", f"{len(budgets)} budgets", f"one for each of {agents} agents")
     if require_trust(trust) == "controller" and mode == "paper":
         raise ConfigurationError("trust", trust, "nobody in paper mode: there every agent privatises")
-    problem = environment.problem
-    rounds: tuple[int, ...] = ()
-    privatizer: Privatizer | None = None
-    printed: tuple[PrintedConstants, ...] = ()
-    threshold: float | None = None
-    rule: Rule
-
-    if baseline == "uniform":
-        rule = UniformPlay()
-    elif baseline == "alone":
-        own = OwnDataBound(problem=problem, alpha=alpha, regularizer=regularizer)
-        rule = OwnDataPlay(bound=own, prior=regularizer)
-    elif baseline is None and mode == "paper":
-        if isinstance(schedule, Determinant):
-            releases = horizon  # §4.3, "Strategyproof Analysis": any round may ask for a synchronisation
-        else:
-            rounds = schedule.rounds(horizon)
-            releases = len(rounds)
-        printed = tuple(
-            printed_constants(problem, budget, agents=agents, releases=releases, alpha=alpha)
-            for budget in budgets
-        )
-        rule, threshold = _paper_rule(
-            problem, horizon, schedule, printed, agents=agents, releases=releases, alpha=alpha
-        )
-        tree = BinaryTree(releases)
-        privatizer = Privatizer(
-            problem=problem,
-            mechanism=tree,
-            # σ_N at every node: the tree's own scaling is taken out again
-            noise_scale=np.array([one.noise_scale for one in printed]) / np.sqrt(tree.touched),
-            shift=np.array([one.shift for one in printed]),
-        )
-    else:
-        rounds = require_public(schedule).rounds(horizon)
-        rule, privatizer = _calibrated(
-            problem,
-            rounds,
-            budgets=budgets if baseline is None else None,
-            agents=agents,
-            alpha=alpha,
-            regularizer=regularizer,
-            mechanism=mechanism,
-            trust=trust,
-            tuning=tuning,
-        )
+    _require_graph_settings(topology, estimators, agents=agents, mode=mode, trust=trust)
+    plan_teams = _plan_teams(
+        environment.problem,
+        horizon,
+        agents=agents,
+        mode=mode,
+        baseline=baseline,
+        budgets=budgets,
+        alpha=alpha,
+        regularizer=regularizer,
+        schedule=schedule,
+        mechanism=mechanism,
+        trust=trust,
+        topology=topology,
+        estimators=estimators,
+        tuning=tuning,
+    )
     return Plan(
         environment=environment,
         agents=agents,
@@ -218,12 +248,99 @@ def make_plan(
         alpha=alpha,
         exploration=exploration,
         budgets=tuple(budgets) if baseline is None else (),
-        rule=rule,
-        privatizer=privatizer,
-        release_rounds=rounds,
+        teams=plan_teams,
+        topology=topology,
         trust=trust if baseline is None else "nobody",
-        printed=printed,
-        threshold=threshold,
+    )
+
+
+def _require_graph_settings(
+    topology: Topology | None, estimators: Estimators, *, agents: int, mode: Mode, trust: Trust
+) -> None:
+    if estimators not in get_args(Estimators):
+        raise ConfigurationError("estimators", estimators, "paper or one")
+    if topology is None:
+        if estimators == "one":
+            raise ConfigurationError("estimators", estimators, "a topology beside it")
+        return
+    if topology.agents != agents:
+        raise ConfigurationError(
+            "agents", agents, f"nothing, or {topology.agents} as in the topology {topology.name}"
+        )
+    if trust == "controller":
+        raise ConfigurationError("trust", trust, "nobody on a topology: there is no controller")
+    if estimators == "one" and mode == "paper":
+        raise ConfigurationError("estimators", estimators, "paper in paper mode: one is for calibrated mode")
+
+
+def _plan_teams(
+    problem: Problem,
+    horizon: int,
+    *,
+    agents: int,
+    mode: Mode,
+    baseline: Baseline | None,
+    budgets: Sequence[Budget],
+    alpha: float,
+    regularizer: float,
+    schedule: PublicSchedule | Determinant,
+    mechanism: str,
+    trust: Trust,
+    topology: Topology | None,
+    estimators: Estimators,
+    tuning: Tuning,
+) -> tuple[Team, ...]:
+    """Everybody in one team, or a team a clique with γ estimators (or one), each at its share of α."""
+    everybody = tuple(range(agents))
+    if baseline == "uniform":
+        return (Team(everybody, (Estimator(rule=UniformPlay()),)),)
+    if baseline == "alone":
+        own = OwnDataBound(problem=problem, alpha=alpha, regularizer=regularizer)
+        return (Team(everybody, (Estimator(rule=OwnDataPlay(bound=own, prior=regularizer)),)),)
+    cliques = (everybody,) if topology is None else topology.cliques
+    groups = 1 if topology is None or estimators == "one" else topology.ttl
+    paper = mode == "paper" and baseline is None
+    rounds: tuple[int, ...] = ()
+    if not (paper and isinstance(schedule, Determinant)):
+        rounds = (schedule if paper else require_public(schedule)).rounds(horizon)  # type: ignore[union-attr]
+    made: dict[tuple[object, ...], Estimator] = {}  # cliques that are alike share theirs
+
+    def estimator(clique: tuple[int, ...], group: int) -> Estimator:
+        own_rounds = rounds_of_group(rounds, group, groups, horizon)
+        uses = len(range(group or groups, horizon + 1, groups))
+        if uses == 0 or (rounds and not own_rounds):
+            expected = f"at least one release in rounds of each of {groups} estimators, up to round {horizon}"
+            raise ConfigurationError("schedule", f"{len(rounds)} rounds up to {horizon}", expected)
+        own_budgets = None if baseline else tuple(budgets[agent] for agent in clique)
+        key = (len(clique), own_budgets, uses, own_rounds)
+        if key not in made and paper:
+            assert own_budgets is not None
+            made[key] = _paper_estimator(
+                problem,
+                uses,
+                schedule,
+                own_rounds,
+                budgets=own_budgets,
+                alpha=alpha / groups,  # §4.3, "Decentralized Protocol": a further log γ
+                decentralised=topology is not None,
+            )
+        elif key not in made:
+            made[key] = _calibrated(
+                problem,
+                own_rounds,
+                budgets=own_budgets,
+                everybody=budgets,
+                agents=len(clique),
+                alpha=alpha / (groups * len(cliques)),
+                regularizer=regularizer,
+                mechanism=mechanism,
+                trust=trust,
+                tuning=tuning,
+            )
+        return made[key]
+
+    return tuple(
+        Team(clique, tuple(estimator(clique, group) for group in range(groups))) for clique in cliques
     )
 
 
@@ -232,43 +349,54 @@ def _calibrated(
     rounds: tuple[int, ...],
     *,
     budgets: Sequence[Budget] | None,
+    everybody: Sequence[Budget],
     agents: int,
     alpha: float,
     regularizer: float,
     mechanism: str,
     trust: Trust,
     tuning: Tuning,
-) -> tuple[ReleasedPlay, Privatizer]:
-    """Noise for the budgets (none: no privacy), and the bound that goes with it."""
+) -> Estimator:
+    """Noise for the budgets (none: no privacy), and the bound that goes with it.
+
+    Guarantees:
+        The mechanism follows from the rounds and ``everybody``'s budgets, never from who is in the team: an
+        agent's releases do not depend on the graph around it.
+    """
     if budgets is None:
         plain = CalibratedBound(
             problem=problem, alpha=alpha, releases=len(rounds), regularizer=regularizer, private=False
         )
-        chosen = choose_mechanism(mechanism, len(rounds))
-        return ReleasedPlay(plain), Privatizer(
-            problem=problem, mechanism=chosen, noise_scale=np.zeros(agents)
-        )
-    mus = {budget: to_mu(budget) for budget in set(budgets)}
+        any_mechanism = BinaryTree(len(rounds))  # it spreads no noise
+        raw = Privatizer(problem=problem, mechanism=any_mechanism, noise_scale=np.zeros(agents))
+        return Estimator(rule=ReleasedPlay(plain), privatizer=raw, release_rounds=rounds)
+    mus = {budget: to_mu(budget) for budget in {*budgets, *everybody}}
     weight = reward_weight(problem) if tuning.direct and tuning.weighted else 1.0
-    scales = np.array([noise_scale(problem, mus[budget], weight) for budget in budgets])
-    if trust == "controller":  # one mechanism for all, at the least of the budgets
-        scales = scales.max(keepdims=True)
-    total = float(np.sqrt((scales**2).sum()))
-    first = 1
-    if tuning.patience:
-        first = first_useful(
-            problem, rounds, agents=agents, scale=total, weight=weight, patience=tuning.patience
+
+    def first_read(some: Sequence[Budget]) -> tuple[NDArray[np.float64], int]:
+        scales = np.array([noise_scale(problem, mus[budget], weight) for budget in some])
+        if trust == "controller":  # one mechanism for all, at the least of the budgets
+            scales = scales.max(keepdims=True)
+        if not tuning.patience:
+            return scales, 1
+        length = float(np.linalg.norm(scales))
+        return scales, first_useful(
+            problem, rounds, agents=len(some), scale=length, weight=weight, patience=tuning.patience
         )
+
+    scales, first = first_read(budgets)
     chosen = choose_mechanism(mechanism, len(rounds))
     if tuning.quiet and isinstance(chosen, Dense):
-        chosen = Dense(len(rounds), min(first, len(rounds)) - 1)
+        quiet = min(first_read(everybody)[1], len(rounds)) - 1
+        chosen, first = Dense(len(rounds), quiet), max(first, quiet + 1)
     bound: CalibratedBound | ReleasedSetBound
     if tuning.direct:
-        bound = _set_bound(problem, chosen, alpha, regularizer, tuning, total, weight, first)
+        length = float(np.linalg.norm(scales))
+        bound = _set_bound(problem, chosen, alpha, regularizer, tuning, length, weight, first)
     else:
         bound = CalibratedBound(problem=problem, alpha=alpha, releases=len(rounds), regularizer=regularizer)
     privatizer = Privatizer(problem=problem, mechanism=chosen, noise_scale=scales, reward_weight=weight)
-    return ReleasedPlay(bound, first), privatizer
+    return Estimator(rule=ReleasedPlay(bound, first), privatizer=privatizer, release_rounds=rounds)
 
 
 def _set_bound(
@@ -299,17 +427,34 @@ def _set_bound(
     )
 
 
-def _paper_rule(
+def _paper_estimator(
     problem: Problem,
     horizon: int,
     schedule: PublicSchedule | Determinant,
-    printed: Sequence[PrintedConstants],
+    rounds: tuple[int, ...],
     *,
-    agents: int,
-    releases: int,
+    budgets: Sequence[Budget],
     alpha: float,
-) -> tuple[OwnDataPlay, float]:
-    """The printed radius, prior Mρ_min and, if the schedule is the printed one, the trigger."""
+    decentralised: bool,
+) -> Estimator:
+    """Printed noise and radius, prior Mρ_min and, if the schedule is the printed one, the trigger.
+
+    Args:
+        problem: the public bounds.
+        horizon: how many rounds the estimator has: T, or T/γ.
+        schedule: as asked for.
+        rounds: its public rounds, if it is public.
+        budgets: one an agent of the team; their number is M, or |C|.
+        alpha: α of this estimator.
+        decentralised: the trigger asks at D/((Δt + 1)(1 + L²)) (Alg. 3, l. 6).
+    """
+    agents = len(budgets)
+    # §4.3, "Strategyproof Analysis": under the trigger any round may ask for a synchronisation
+    releases = horizon if isinstance(schedule, Determinant) else len(rounds)
+    printed = tuple(
+        printed_constants(problem, budget, agents=agents, releases=releases, alpha=alpha)
+        for budget in budgets
+    )
     rho_min = np.array([one.rho_min for one in printed])
     rho_max = np.array([one.rho_max for one in printed])
     bound = PaperBound(
@@ -327,5 +472,19 @@ def _paper_rule(
     trigger = None
     if isinstance(schedule, Determinant):
         threshold = schedule.threshold or threshold
-        trigger = Trigger(threshold=threshold, offset=float((rho_max - rho_min).sum()))
-    return OwnDataPlay(bound=bound, prior=float(rho_min.sum()), trigger=trigger), threshold
+        scaled = threshold / (1.0 + problem.action_bound**2) if decentralised else threshold
+        trigger = Trigger(threshold=scaled, offset=float((rho_max - rho_min).sum()))
+    tree = BinaryTree(releases)
+    return Estimator(
+        rule=OwnDataPlay(bound=bound, prior=float(rho_min.sum()), trigger=trigger),
+        privatizer=Privatizer(
+            problem=problem,
+            mechanism=tree,
+            # σ_N at every node: the tree's own scaling is taken out again
+            noise_scale=np.array([one.noise_scale for one in printed]) / np.sqrt(tree.touched),
+            shift=np.array([one.shift for one in printed]),
+        ),
+        release_rounds=rounds,
+        printed=printed,
+        threshold=threshold,
+    )

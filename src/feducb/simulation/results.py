@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from feducb.protocol.graphs import Topology
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -27,18 +29,23 @@ class SimulationResult:
         rounds: (points,), the rounds at which the curve is read.
         regret: (runs, points), cumulative pseudo-regret of the average agent.
         release_rounds: the rounds at which releases took place, one tuple a run.
-        messages: point-to-point messages of a run, uploads and downloads (mean over runs).
+        releases: how many releases an agent made in a run (mean over runs).
+        messages: point-to-point messages of a run (mean over runs): uploads and downloads, or hops of floods.
         bytes: their size.
         seconds: wall time.
         agent_steps_per_second: decisions simulated in a second.
         config: the settings, as plain data.
         privacy: the privacy statement, as plain data.
         theory: the paper's bounds beside what was measured (``paper`` mode), else None.
+        topology: the graph, if there is one.
+        clique_regret: (cliques, runs), regret of the average agent of each clique at the horizon; None
+            where cliques play no part.
     """
 
     rounds: NDArray[np.int64]
     regret: Array
     release_rounds: tuple[tuple[int, ...], ...]
+    releases: float
     messages: float
     bytes: float
     seconds: float
@@ -46,6 +53,8 @@ class SimulationResult:
     config: dict[str, Any]
     privacy: dict[str, Any]
     theory: dict[str, Any] | None
+    topology: Topology | None = None
+    clique_regret: Array | None = None
 
     @property
     def mean(self) -> float:
@@ -69,11 +78,6 @@ class SimulationResult:
         runs = len(self.regret)
         return None if runs < 2 else np.asarray(self.regret.std(axis=0, ddof=1) / math.sqrt(runs))
 
-    @property
-    def releases(self) -> float:
-        """How many release rounds took place (mean over runs; whole but for the determinant trigger)."""
-        return _whole(sum(len(rounds) for rounds in self.release_rounds) / len(self.release_rounds))
-
     def as_dict(self) -> dict[str, Any]:
         """Everything, as plain data."""
         errors = self.stderr_curve
@@ -86,10 +90,11 @@ class SimulationResult:
             for point, (at, value) in enumerate(zip(self.rounds, self.mean_curve, strict=True))
         ]
         same = len(set(self.release_rounds)) == 1
+        graph = {} if self.topology is None else {"topology": self.topology.as_dict() | self._by_clique()}
         return {
             "per_agent_regret": {"mean": self.mean, "stderr": self.stderr},
             "curve": curve,
-            "releases": self.releases,
+            "releases": _whole(self.releases),
             "release_rounds": list(self.release_rounds[0])
             if same
             else [list(rounds) for rounds in self.release_rounds],
@@ -100,6 +105,20 @@ class SimulationResult:
             "config": self.config,
             "privacy": self.privacy,
             "theory": self.theory,
+            **graph,
+        }
+
+    def _by_clique(self) -> dict[str, Any]:
+        if self.clique_regret is None:
+            return {}
+        runs = self.clique_regret.shape[1]
+        errors = self.clique_regret.std(axis=1, ddof=1) / math.sqrt(runs) if runs > 1 else None
+        means = self.clique_regret.mean(axis=1)
+        return {
+            "clique_regret": [
+                {"mean": float(mean), "stderr": None if errors is None else float(errors[clique])}
+                for clique, mean in enumerate(means)
+            ]
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -123,7 +142,8 @@ class SimulationResult:
             return {"no-privacy": "no privacy", "alone": "each agent alone", "uniform": "uniform play"}[
                 baseline
             ]
-        return "the paper's constants" if self.config.get("mode") == "paper" else "feducb (calibrated)"
+        name = "the paper's constants" if self.config.get("mode") == "paper" else "feducb (calibrated)"
+        return name if self.topology is None else f"{name}, {self.topology.name}, γ = {self.topology.ttl}"
 
 
 def _whole(value: float) -> float:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from feducb.config import Budget, Mode, Problem, require_integer
 from feducb.environments.base import Environment
@@ -18,23 +19,27 @@ from feducb.environments.synthetic import PaperEnvironment, bands_for_gap
 from feducb.errors import ConfigurationError
 from feducb.privacy.accounting import Trust
 from feducb.privacy.mechanisms import MECHANISMS
+from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.messages import message_size
+from feducb.protocol.peers import envelope_size
 from feducb.protocol.schedules import Determinant, PublicSchedule, parse_schedule
-from feducb.simulation.plan import EVERYTHING, Baseline, Plan, Tuning, make_plan
+from feducb.simulation.plan import EVERYTHING, Baseline, Estimators, Plan, Team, Tuning, make_plan
 from feducb.simulation.reference import BlockResult, Observer, checkpoints, run_block
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.statement import describe_privacy, describe_theory
 
-__all__ = ["run_plan", "simulate"]
+__all__ = ["run_plan", "simulate", "summarise"]
 
 _AGENTS_AT_ONCE = 32  # enough agents in one numpy call to hide its overhead; never a matter of threads
+
+_RAW_RELEASES = 256  # without privacy more releases cost messages alone; with it, noise
 
 Progress = Callable[[int, int], None]
 
 
 def simulate(
     *,
-    agents: int = 10,
+    agents: int | None = None,
     dim: int = 10,
     arms: int | None = None,
     horizon: int = 10_000,
@@ -54,6 +59,9 @@ def simulate(
     regularizer: float = 1.0,
     mechanism: str = "auto",
     trust: Trust = "nobody",
+    topology: str | Topology | None = None,
+    ttl: int | None = None,
+    estimators: Estimators = "paper",
     tuning: Tuning = EVERYTHING,
     environment: Environment | None = None,
     threads: int | None = None,
@@ -63,7 +71,7 @@ def simulate(
     """Simulate a federation, or something to compare it with.
 
     Args:
-        agents: M.
+        agents: M; 10, or as many as the topology has.
         dim: d, length of an action vector (taken from ``environment`` if that is given).
         arms: K, candidates a visitor; d² if not given.
         horizon: T, rounds.
@@ -77,7 +85,8 @@ def simulate(
         alpha: α, the chance that the confidence bound fails anywhere.
         schedule: when to release, as an object or as text (`parse_schedule`). Default: geometric, or the
             determinant trigger in ``paper`` mode.
-        releases: how many releases a geometric or periodic schedule spreads (64, or as many as fit).
+        releases: how many releases a geometric or periodic schedule spreads (64, without privacy 256, or as
+            many as fit).
         first_release: first round of a geometric schedule.
         gap: distance between the bands of mean rewards of the best and the other arms.
         exploration: scales the bonus; 1 is the proven bound.
@@ -85,6 +94,9 @@ def simulate(
         mechanism: ``auto`` (dense up to 256 releases, then blt) or one of `MECHANISMS` by name; ``paper``
             mode always takes the tree.
         trust: ``nobody``, every agent adds noise, or ``controller``, which sees raw sums and adds noise once.
+        topology: a graph of agents in place of a controller, as an object or as text (`parse_topology`).
+        ttl: γ, hops that a message lives (1); at most the graph's diameter.
+        estimators: on a graph: ``paper``, γ an agent, used in turn, or ``one``.
         tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
         environment: a world of your own in place of the paper's.
         threads: worker threads; as many as there are processors if not given.
@@ -102,11 +114,16 @@ def simulate(
         )
     if schedule is None:
         schedule = "determinant" if mode == "paper" and baseline is None else "geometric"
+        if baseline == "no-privacy" and releases is None:
+            releases = max(1, min(_RAW_RELEASES, horizon - first_release + 1))
     if isinstance(schedule, str):
         schedule_text = schedule
         schedule = parse_schedule(schedule, releases=releases, first_release=first_release)
     else:
         schedule_text = repr(schedule)
+    graph = _graph(topology, ttl, seed)
+    if agents is None:
+        agents = 10 if graph is None else graph.agents
     require_integer("agents", agents, at_least=1)
     if budgets is None:
         budgets = [Budget(epsilon=epsilon, delta=delta)] * agents
@@ -133,6 +150,8 @@ def simulate(
         schedule=schedule,
         mechanism=mechanism,
         trust=trust,
+        topology=graph,
+        estimators=estimators,
         tuning=tuning,
     )
     config = {
@@ -151,6 +170,9 @@ def simulate(
         "proven_bound": exploration >= 1.0 and not (mode == "paper" and baseline is None),
         "regularizer": regularizer,
         "trust": trust,
+        "topology": None if graph is None else graph.name,
+        "ttl": None if graph is None else graph.ttl,
+        "estimators": None if graph is None else estimators,
         "epsilon": [budget.epsilon for budget in budgets] if len(set(budgets)) > 1 else budgets[0].epsilon,
         "delta": [budget.delta for budget in budgets] if len(set(budgets)) > 1 else budgets[0].delta,
         "releases": releases,
@@ -170,12 +192,11 @@ def run_plan(
     progress: Progress | None = None,
     observer: Observer | None = None,
 ) -> SimulationResult:
-    """Run a plan on the reference backend, blocks of runs spread over threads."""
+    """Run a plan on the reference backend, blocks of runs of each team spread over threads."""
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     require_integer("threads", threads, at_least=1)
-    size = 1 if plan.determinant else max(1, _AGENTS_AT_ONCE // plan.agents)
-    blocks = [range(first, min(first + size, plan.runs)) for first in range(0, plan.runs, size)]
+    blocks = [(team, block) for team in plan.teams for block in _blocks(plan, team)]
     all_steps, done, lock = plan.runs * plan.agents * plan.horizon, 0, threading.Lock()
 
     def tell(steps: int) -> None:
@@ -185,8 +206,8 @@ def run_plan(
                 done += steps
                 progress(done, all_steps)
 
-    def work(block: range) -> BlockResult:
-        return run_block(plan, block, progress=tell, observer=observer)
+    def work(block: tuple[Team, range]) -> BlockResult:
+        return run_block(plan, block[1], team=block[0], progress=tell, observer=observer)
 
     started = time.perf_counter()
     with _single_threaded_blas():
@@ -196,23 +217,89 @@ def run_plan(
             with ThreadPoolExecutor(min(threads, len(blocks))) as pool:
                 results = list(pool.map(work, blocks))
     seconds = time.perf_counter() - started
+    in_order = iter(results)
+    joined = [_join([next(in_order) for _ in _blocks(plan, team)]) for team in plan.teams]
+    return summarise(plan, config, joined, seconds)
 
-    regret = np.cumsum(np.concatenate([result.regret for result in results]), axis=1)
-    release_rounds = tuple(rounds for result in results for rounds in result.release_rounds)
-    counts = [len(rounds) for rounds in release_rounds]
-    messages = 2 * plan.agents * sum(counts) / plan.runs
+
+def _blocks(plan: Plan, team: Team) -> list[range]:
+    size = 1 if plan.determinant else max(1, _AGENTS_AT_ONCE // len(team.agents))
+    return [range(first, min(first + size, plan.runs)) for first in range(0, plan.runs, size)]
+
+
+def _join(blocks: list[BlockResult]) -> BlockResult:
+    """All runs of a team."""
+    return BlockResult(
+        np.concatenate([block.regret for block in blocks]),
+        tuple(rounds for block in blocks for rounds in block.release_rounds),
+        tuple(asker for block in blocks for asker in block.requests),
+    )
+
+
+def summarise(
+    plan: Plan, config: dict[str, Any], teams: Sequence[BlockResult], seconds: float
+) -> SimulationResult:
+    """The result of all runs, from what they came to for each team.
+
+    Args:
+        plan: what was run.
+        config: the settings.
+        teams: all runs of each team, in the plan's order.
+        seconds: how long it took.
+    """
+    sizes = np.array([len(team.agents) for team in plan.teams])
+    by_team = np.cumsum([team.regret for team in teams], axis=2)  # (teams, runs, points)
+    regret = np.einsum("t,trp->rp", sizes / plan.agents, by_team)
+    counts = np.array([[len(rounds) for rounds in team.release_rounds] for team in teams])  # (teams, runs)
+    per_agent = (sizes @ counts) / plan.agents
+    messages, sent = _traffic(plan, teams, counts.sum(axis=1))
     return SimulationResult(
         rounds=checkpoints(plan.horizon),
         regret=regret,
-        release_rounds=release_rounds,
-        messages=messages,
-        bytes=messages * message_size(plan.problem.dim),
+        clique_regret=by_team[:, :, -1] if plan.topology and plan.estimators[0].privatizer else None,
+        release_rounds=tuple(
+            tuple(sorted(set().union(*(team.release_rounds[run] for team in teams))))
+            for run in range(plan.runs)
+        ),
+        releases=float(per_agent.mean()),
+        messages=messages / plan.runs,
+        bytes=sent / plan.runs,
         seconds=seconds,
-        agent_steps_per_second=all_steps / seconds,
+        agent_steps_per_second=plan.runs * plan.agents * plan.horizon / seconds,
         config=config,
         privacy=describe_privacy(plan),
-        theory=describe_theory(plan, releases=counts, per_agent_regret=float(regret[:, -1].mean())),
+        theory=describe_theory(
+            plan, releases=per_agent.tolist(), per_agent_regret=float(regret[:, -1].mean())
+        ),
+        topology=plan.topology,
     )
+
+
+def _traffic(plan: Plan, teams: Sequence[BlockResult], releases: NDArray[np.int64]) -> tuple[int, int]:
+    """Messages and bytes of all runs; on a graph each hop of a flood counts."""
+    release_size = message_size(plan.problem.dim)
+    if plan.topology is None:
+        messages = 2 * plan.agents * int(releases.sum())
+        return messages, messages * release_size
+    floods = plan.topology.flood_sizes()
+    announced = sum(
+        int(count) * sum(floods[agent] for agent in team.agents)
+        for count, team in zip(releases, plan.teams, strict=True)
+    )
+    asked = sum(floods[agent] for team in teams for agent in team.requests)
+    return announced + asked, announced * (envelope_size() + release_size) + asked * envelope_size()
+
+
+def _graph(topology: str | Topology | None, ttl: int | None, seed: int) -> Topology | None:
+    if topology is None:
+        if ttl is not None:
+            raise ConfigurationError("ttl", ttl, "a topology beside it")
+        return None
+    if isinstance(topology, str):
+        return parse_topology(topology, ttl=1 if ttl is None else ttl, seed=seed)
+    if ttl is not None and ttl != topology.ttl:
+        raise ConfigurationError("ttl", ttl, f"{topology.ttl}, as the topology has it, or nothing")
+    return topology
 
 
 def _single_threaded_blas() -> Any:

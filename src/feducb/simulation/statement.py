@@ -10,7 +10,7 @@ import numpy as np
 from feducb.core import theory
 from feducb.privacy.calibration import record_radius
 from feducb.privacy.mechanisms import BinaryTree
-from feducb.simulation.plan import Plan
+from feducb.simulation.plan import Plan, Team
 
 __all__ = ["describe_privacy", "describe_theory"]
 
@@ -30,7 +30,8 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         "trust": "nobody",
         "holds": True,
     }
-    if plan.privatizer is None:
+    way_out = plan.estimators[0].privatizer
+    if way_out is None:
         return statement | {"epsilon": 0.0, "delta": 0.0, "mu": 0.0}
     if plan.baseline == "no-privacy":
         return statement | {
@@ -41,24 +42,32 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
     worst = {
         "epsilon": max(budget.epsilon for budget in plan.budgets),
         "delta": max(budget.delta for budget in plan.budgets),
-        "mechanism": plan.privatizer.mechanism.name,
+        "mechanism": way_out.mechanism.name,
     }
+    if plan.topology is not None:
+        worst["estimators"] = len(plan.teams[0].estimators)  # over disjoint records: they cost nothing
     if len(set(plan.budgets)) > 1:
         worst["budgets"] = [{"epsilon": b.epsilon, "delta": b.delta} for b in plan.budgets]
     if plan.mode == "calibrated":
         pooled = plan.trust == "controller"
         readers = "all that the controller shows" if pooled else "every release"
-        quietest = float(np.min(plan.privatizer.noise_scale))
         found = {
             # from the noise that is really added, not from the budget that asked for it
-            "mu": record_radius(plan.problem, plan.privatizer.reward_weight) / quietest,
+            "mu": max(
+                record_radius(plan.problem, one.privatizer.reward_weight) / np.min(one.privatizer.noise_scale)
+                for one in plan.estimators
+                if one.privatizer is not None
+            ),
             "adversary": f"interactive: reads {readers} and chooses later visitors by it",
             "trust": plan.trust,
         }
         return statement | worst | found
-    tree = plan.privatizer.mechanism
-    assert isinstance(tree, BinaryTree)
-    quietest = min(constants.noise_scale for constants in plan.printed)
+    mus = []
+    for estimator in plan.estimators:
+        assert estimator.privatizer is not None
+        assert isinstance(estimator.privatizer.mechanism, BinaryTree)
+        quietest = min(constants.noise_scale for constants in estimator.printed)
+        mus.append(record_radius(plan.problem) * estimator.privatizer.mechanism.touched**0.5 / quietest)
     leak = "own-data play lets one reward change later actions and so the releases"
     if plan.determinant:
         leak = "release rounds read raw data, so that no epsilon holds; " + leak
@@ -66,57 +75,85 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         statement
         | worst
         | {
-            "mu": record_radius(plan.problem) * tree.touched**0.5 / quietest,
+            "mu": max(mus),
             "adversary": f"a fixed stream only, NOT private against an interactive adversary: {leak}",
             "holds": False,
         }
     )
 
 
-def describe_theory(plan: Plan, *, releases: Sequence[int], per_agent_regret: float) -> dict[str, Any] | None:
-    """The paper's constants and bounds beside what was measured; None outside ``paper`` mode."""
-    if not plan.printed or plan.threshold is None:
+def describe_theory(
+    plan: Plan, *, releases: Sequence[float], per_agent_regret: float
+) -> dict[str, Any] | None:
+    """The paper's constants and bounds beside what was measured; None outside ``paper`` mode.
+
+    On a graph the constants are those of the first estimator of the largest clique.
+    """
+    largest = max(plan.teams, key=lambda team: len(team.agents))
+    first = largest.estimators[0]
+    if not first.printed or first.threshold is None:
         return None
-    problem, horizon = plan.problem, plan.horizon
-    rho_min = float(np.mean([one.rho_min for one in plan.printed]))
-    rho_max = float(np.mean([one.rho_max for one in plan.printed]))
-    kappa = float(np.mean([one.kappa for one in plan.printed]))
-    spread = {"rho_min": rho_min, "rho_max": rho_max}
-    radius = theory.uniform_radius(
-        problem,
-        horizon,
-        alpha=plan.alpha,
-        agents=plan.agents,
-        kappa=kappa,
-        releases=plan.privatizer.mechanism.releases if plan.privatizer else None,
-        **spread,
-    )
-    return {
-        "depth": plan.printed[0].depth,
-        "noise_scale": float(np.mean([one.noise_scale for one in plan.printed])),
-        "operator_bound": float(np.mean([one.operator_bound for one in plan.printed])),
+    turns = plan.horizon // len(largest.estimators)
+    spread, kappa, radius = _printed_spread(plan, largest, turns)
+    told = {
+        "depth": first.printed[0].depth,
+        "noise_scale": float(np.mean([one.noise_scale for one in first.printed])),
+        "operator_bound": float(np.mean([one.operator_bound for one in first.printed])),
         **spread,
         "kappa": kappa,
-        "threshold": plan.threshold,
-        # Proposition 1 is about the trigger; a public schedule synchronises when it says.
-        "sync_bound": theory.sync_bound(problem, horizon, threshold=plan.threshold, **spread)
-        if plan.determinant
-        else None,
+        "threshold": first.threshold,
         "syncs": float(np.mean(releases)),
         "radius": radius,
+        "group_regret": per_agent_regret * plan.agents,
+    }
+    if plan.topology is not None:
+        bounds = []
+        for team in plan.teams:
+            its_spread, _, its_radius = _printed_spread(plan, team, turns)
+            ttl, size = len(team.estimators), len(team.agents)
+            bounds.append(
+                theory.regret_bound_decentralised(
+                    plan.problem, plan.horizon, cliques=[size], ttl=ttl, radius=its_radius, **its_spread
+                )
+            )
+        return told | {"sync_bound": None, "regret_bound_theorem_2": sum(bounds)}
+    return told | {
+        # Proposition 1 is about the trigger; a public schedule synchronises when it says.
+        "sync_bound": theory.sync_bound(plan.problem, plan.horizon, threshold=first.threshold, **spread)
+        if plan.determinant
+        else None,
         "regret_bound_theorem_1": theory.regret_bound_centralised(
-            problem,
-            horizon,
+            plan.problem,
+            plan.horizon,
             agents=plan.agents,
-            threshold=plan.threshold,
+            threshold=first.threshold,
             radius=radius,
             **spread,
         ),
         "regret_bound_theorem_1_printed": theory.regret_bound_centralised_printed(
-            problem, horizon, agents=plan.agents, radius=radius, **spread
+            plan.problem, plan.horizon, agents=plan.agents, radius=radius, **spread
         ),
         "regret_bound_theorem_2_complete_graph": theory.regret_bound_decentralised(
-            problem, horizon, cliques=[plan.agents], ttl=1, radius=radius, **spread
+            plan.problem, plan.horizon, cliques=[plan.agents], ttl=1, radius=radius, **spread
         ),
-        "group_regret": per_agent_regret * plan.agents,
     }
+
+
+def _printed_spread(plan: Plan, team: Team, turns: int) -> tuple[dict[str, float], float, float]:
+    """ρ_min and ρ_max, κ and the radius β̄ that a team plays with."""
+    first = team.estimators[0]
+    spread = {
+        "rho_min": float(np.mean([one.rho_min for one in first.printed])),
+        "rho_max": float(np.mean([one.rho_max for one in first.printed])),
+    }
+    kappa = float(np.mean([one.kappa for one in first.printed]))
+    radius = theory.uniform_radius(
+        plan.problem,
+        turns,
+        alpha=plan.alpha / len(team.estimators),
+        agents=len(team.agents),
+        kappa=kappa,
+        releases=first.privatizer.mechanism.releases if first.privatizer else None,
+        **spread,
+    )
+    return spread, kappa, radius

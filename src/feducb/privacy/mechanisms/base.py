@@ -83,6 +83,11 @@ def prefix_sums(releases: int) -> Array:
     return np.tri(releases)
 
 
+def mix(weights: Array, parts: Array) -> Array:
+    """Σ_i weights_i parts_i, entry by entry: to the last bit the same whatever stands beside an entry."""
+    return np.asarray((weights.reshape(-1, *(1,) * (parts.ndim - 1)) * parts).sum(axis=0))
+
+
 def lag_matrix(coefficients: Array) -> Array:
     """The lower-triangular Toeplitz matrix with these coefficients in its first column."""
     size = len(coefficients)

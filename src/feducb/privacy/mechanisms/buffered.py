@@ -27,7 +27,7 @@ from scipy.signal import lfilter
 
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
-from feducb.privacy.mechanisms.base import SLACK, Array, Memory, norm, square_root_coefficients
+from feducb.privacy.mechanisms.base import SLACK, Array, Memory, mix, norm, square_root_coefficients
 
 __all__ = ["BufferedToeplitz", "Rates", "build_table"]
 
@@ -88,7 +88,7 @@ class BufferedToeplitz:
     def correlate(self, memory: Memory, release: int, fresh: Array) -> tuple[Memory, Array]:
         """The next row of F: take off what earlier rows left in the buffers, add to the running sum."""
         buffers, total = self._unpack(memory, fresh[0])
-        item = fresh[0] - np.tensordot(self.rates.weights, buffers, 1)
+        item = fresh[0] - mix(self.rates.weights, buffers)
         total = total + self.column_norms(release - 1, release)[0] * item
         return (self._advance(buffers, item), total), total
 
@@ -96,7 +96,7 @@ class BufferedToeplitz:
         """The next row of E·b."""
         buffers, total = self._unpack(memory, batch[0])
         item = batch[0] / self.column_norms(release - 1, release)[0]
-        row = item + np.tensordot(self.rates.weights, buffers, 1)
+        row = item + mix(self.rates.weights, buffers)
         return (self._advance(buffers, item), total), np.asarray(row)
 
     def _unpack(self, memory: Memory, like: Array) -> tuple[Array, Array]:

@@ -17,6 +17,7 @@ from feducb.privacy.mechanisms.base import (
     Array,
     Memory,
     lag_matrix,
+    mix,
     norm,
     prefix_sums,
     square_root_coefficients,
@@ -61,7 +62,7 @@ class _Matrix:
         """Row k of F times all draws so far."""
         draws = (*memory, fresh[0])
         kept = np.stack([draw for draw in draws if draw is not None])
-        return draws, np.tensordot(self.decoder()[release - 1, :release], kept, axes=1)
+        return draws, mix(self.decoder()[release - 1, :release], kept)
 
 
 @dataclass(frozen=True, slots=True)

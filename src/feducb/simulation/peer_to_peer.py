@@ -1,0 +1,176 @@
+"""A decentralised run in which every message is sent, agent by agent: the slow oracle for `reference`.
+
+Each agent has a state of `protocol.peers` and a privatizer of its own, hears what its neighbours send, and
+looks at nothing else. Links may lose, repeat and delay messages.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.agent import Knowledge, OwnDataPlay, decide
+from feducb.privacy.noise import SeededNoise
+from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
+from feducb.protocol import peers
+from feducb.protocol.messages import ReleasedSum
+from feducb.simulation.plan import Estimator, Plan
+from feducb.streams import Purpose, Streams
+
+__all__ = ["Link", "Played", "on_time", "play"]
+
+Array = NDArray[np.float64]
+Link = Callable[[int, int, int], tuple[int, ...]]
+"""(round, sender, receiver) → after how many rounds each copy of a message arrives; empty if it is lost."""
+
+
+def on_time(now: int, sender: int, receiver: int) -> tuple[int, ...]:
+    """Every message takes one round."""
+    return (1,)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a run came to.
+
+    Attributes:
+        index: (agents, T), all decisions.
+        versions: (agents, T), the number of the release that each decision looked at, 0 for none; the largest
+            among the members' in ``paper`` mode.
+        messages: hops, requests and releases.
+        requests: hops of requests among them.
+        releases: by agent, what it published: (round, release).
+    """
+
+    index: NDArray[np.int64]
+    versions: NDArray[np.int64]
+    messages: int
+    requests: int
+    releases: dict[int, list[tuple[int, Release]]]
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What an agent keeps for one estimator, beside what it heard."""
+
+    estimator: Estimator
+    knowledge: Knowledge
+    privatizer: Privatizer
+    pending: PrivatizerState
+    seen: tuple[int, ...] = ()  # numbers of the releases in what it knows
+
+
+def play(plan: Plan, run: int = 0, *, link: Link = on_time) -> Played:
+    """One run on a graph, message by message.
+
+    Args:
+        plan: with a topology, in ``calibrated`` or ``paper`` mode or without privacy.
+        run: which.
+        link: what becomes of a message.
+    """
+    assert plan.topology is not None
+    streams, everybody = Streams(plan.seed), range(plan.agents)
+    visits = plan.environment.open(streams, range(run, run + 1), everybody)
+    noise = [SeededNoise(streams.grid(range(run, run + 1), [agent], Purpose.NOISE)) for agent in everybody]
+    coins = [streams.agent(run, agent, Purpose.PLAY) for agent in everybody]
+    team_of = {agent: team for team in plan.teams for agent in team.agents}
+    groups = len(plan.teams[0].estimators)
+    memories = [
+        [_remember(estimator, team_of[agent].agents.index(agent)) for estimator in team_of[agent].estimators]
+        for agent in everybody
+    ]
+    states: list[peers.PeerState[Release]] = [
+        peers.start(plan.topology, agent, groups=groups) for agent in everybody
+    ]
+    on_the_way: dict[int, list[tuple[int, int, peers.Message[Release]]]] = defaultdict(list)
+    index = np.zeros((plan.agents, plan.horizon), dtype=np.int64)
+    versions = np.zeros_like(index)
+    published: dict[int, list[tuple[int, Release]]] = defaultdict(list)
+    messages = requests = 0
+
+    def send(now: int, sender: int, outgoing: tuple[peers.Outgoing[Release], ...]) -> None:
+        nonlocal messages, requests
+        for one in outgoing:
+            messages += 1
+            requests += isinstance(one.message, peers.Request)
+            for delay in link(now, sender, one.to):
+                on_the_way[now + delay].append((sender, one.to, one.message))
+
+    for now in range(1, plan.horizon + 1):
+        group = now % groups
+        for sender, to, message in on_the_way.pop(now, ()):
+            states[to], outgoing = peers.receive(states[to], message, sender=sender, now=now)
+            send(now, to, outgoing)
+        contexts = visits.arrive(1)
+        for agent in everybody:
+            memory = memories[agent][group]
+            _look(plan, memory, states[agent], group, now)
+            versions[agent, now - 1] = max(memory.seen, default=0)
+            blind = any(one.knowledge.belief is None for one in memories[agent])
+            coin = coins[agent].random(1).reshape(1, 1, 1) if blind else None
+            offered = contexts.actions[:, agent : agent + 1]
+            index[agent, now - 1] = decide(
+                memory.knowledge, offered, exploration=plan.exploration, coins=coin
+            )[0, 0, 0]
+        chosen = contexts.chosen(index[None, :, now - 1 : now])
+        rewards = visits.reward(chosen)
+        for agent in everybody:
+            memory, own = memories[agent][group], slice(agent, agent + 1)
+            records = chosen.actions[:, own], rewards[:, own]
+            memory.pending = memory.privatizer.record(memory.pending, *records)
+            rule = memory.estimator.rule
+            memory.knowledge = rule.observe(memory.knowledge, records[0][:, :, 0], records[1][:, :, 0])
+            asks = bool(rule.wants_sync(memory.knowledge).any())
+            due = now in memory.estimator.release_rounds or peers.owes_release(states[agent], now=now)
+            if due and memory.pending.released < memory.privatizer.mechanism.releases:
+                memory.pending, release = memory.privatizer.release(memory.pending, noise[agent])
+                published[agent].append((now, release))
+                states[agent], outgoing = peers.publish(
+                    states[agent], group=group, number=release.number, payload=release, now=now
+                )
+                send(now, agent, outgoing)
+            elif asks:
+                states[agent], outgoing = peers.ask(states[agent], group=group, now=now)
+                send(now, agent, outgoing)
+    return Played(index, versions, messages, requests, dict(published))
+
+
+def _remember(estimator: Estimator, position: int) -> _Memory:
+    """What an agent starts with: its share of what is planned for the team."""
+    assert estimator.privatizer is not None
+    scale, shift = (
+        np.asarray(part, dtype=np.float64)
+        for part in (estimator.privatizer.noise_scale, estimator.privatizer.shift)
+    )
+    own = replace(
+        estimator.privatizer,
+        noise_scale=scale[position : position + 1],
+        shift=shift[position : position + 1] if shift.ndim else shift,
+    )
+    return _Memory(estimator, estimator.rule.start((1, 1)), own, own.start((1, 1)))
+
+
+def _look(plan: Plan, memory: _Memory, state: peers.PeerState[Release], group: int, now: int) -> None:
+    """Absorb what the agent may use now, if that is new: a whole version, or in ``paper`` what is newest."""
+    paper = isinstance(memory.estimator.rule, OwnDataPlay)
+    view = (peers.newest_view if paper else peers.complete_view)(state, group=group, now=now)
+    if paper:
+        # An own release enters with those of its clique, γ after it was made.
+        view = tuple(one for one in view if one.round + plan.lag <= now)
+    numbers = tuple(one.number for one in view)
+    if not view or numbers == memory.seen:
+        return
+    memory.seen = numbers
+    releases = [one.payload for one in view]
+    total = ReleasedSum(
+        number=max(numbers),
+        gram=np.concatenate([one.gram for one in releases], axis=1).sum(axis=1),
+        moment=np.concatenate([one.moment for one in releases], axis=1).sum(axis=1),
+        variance=np.concatenate([one.variance for one in releases], axis=1).sum(axis=1),
+        agents=len(releases),
+    )
+    memory.knowledge = memory.estimator.rule.absorb(memory.knowledge, total)
