@@ -4,7 +4,7 @@
     python crash_agent.py send STORE PORT RELEASES           # so many releases over TCP, then the end
 
 A life is a fork of a process that has imported everything, so that killing hundreds of them is quick. What
-leaves is a frame: season, number, size, payload, in one write.
+leaves is a frame: season, group, number, size, payload, in one write.
 """
 
 from __future__ import annotations
@@ -27,43 +27,45 @@ from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
 from feducb.store import AgentStore
 
-FRAME = struct.Struct("<IIH")
-TERMS = Terms(problem=Problem(dim=10), budget=Budget(epsilon=1.0, delta=1e-6), releases=24)
+FRAME = struct.Struct("<IIIH")
+TERMS = Terms(problem=Problem(dim=10), budget=Budget(epsilon=1.0, delta=1e-6), releases=8, groups=3)
 PHASES = ("start", "resend", "record", "release", "send", "mark", "season")
-MANY = replace(TERMS, releases=4096)
+MANY = replace(TERMS, releases=4096, groups=1)
 UNANSWERED = 2  # so many releases are on their way before the first is reported to have arrived
 ACTIONS, REWARDS = np.full((4, 10), 0.3), np.full(4, 0.5)
 
-Send = Callable[[int, int, bytes], None]
+Send = Callable[[int, int, int, bytes], None]
 Enter = Callable[[str], None]
 
 
-def frame(season: int, number: int, payload: bytes) -> bytes:
-    return FRAME.pack(season, number, len(payload)) + payload
+def frame(season: int, group: int, number: int, payload: bytes) -> bytes:
+    return FRAME.pack(season, group, number, len(payload)) + payload
 
 
 def live(store: AgentStore, send: Send, enter: Enter, releases: int | None = None) -> None:
     """Send what the last life may not have sent, then go on; for ever, unless told how many releases."""
     enter("resend")
-    for season, number, payload in store.outbox():
-        send(season, number, payload)
-        store.mark_sent(season, number)
-    made, underway = 0, deque[tuple[int, int]]()
+    for one in store.outbox():
+        send(*one)
+        store.mark_sent(one.season, one.number, group=one.group)
+    made, underway = 0, deque[messages.GridSum]()
     while releases is None or made < releases:
         if store.releases_left == 0:
             enter("season")
             store.new_season()
+        group = max(range(store.terms.groups), key=store.releases_left_in)  # in turn
         enter("record")
-        store.record(ACTIONS, REWARDS)
+        store.record(ACTIONS, REWARDS, group=group)
         enter("release")
-        payload = store.release()
+        payload = store.release(group)
         enter("send")
         told = messages.decode(payload)
-        send(told.season, told.number, payload)
-        underway.append((told.season, told.number))
+        send(told.season, told.group, told.number, payload)
+        underway.append(told)
         if len(underway) > UNANSWERED:
             enter("mark")
-            store.mark_sent(*underway.popleft())
+            oldest = underway.popleft()
+            store.mark_sent(oldest.season, oldest.number, group=oldest.group)
         made += 1
 
 
@@ -75,7 +77,7 @@ def live_carelessly(path: Path, send: Send, enter: Enter) -> None:
     while True:
         enter("release")
         made = privatizer.release()
-        send(1, made.number, messages.encode(made, season=1))
+        send(1, 0, made.number, messages.encode(made, season=1))
         enter("mark")
         fresh = path.with_suffix(".new")
         with fresh.open("wb") as file:
@@ -95,8 +97,8 @@ def serve_lives(path: Path, channel: int, phases: Path, *, careless: bool) -> No
     def enter(name: str) -> None:
         phase[0] = PHASES.index(name)
 
-    def send(season: int, number: int, payload: bytes) -> None:
-        os.write(channel, frame(season, number, payload))  # less than PIPE_BUF: whole, or not at all
+    def send(season: int, group: int, number: int, payload: bytes) -> None:
+        os.write(channel, frame(season, group, number, payload))  # less than PIPE_BUF: whole, or not at all
 
     for _ in sys.stdin:
         enter("start")

@@ -35,10 +35,10 @@ LONGEST = 0.08  # seconds; a life begins with about 10 ms of opening, and a rele
 class Seen:
     """What an observer on the wire has seen, and where the agent was when it was killed."""
 
-    frames: dict[tuple[int, int], list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    frames: dict[tuple[int, int, int], list[bytes]] = field(default_factory=lambda: defaultdict(list))
     phases: Counter[str] = field(default_factory=Counter)
 
-    def changed(self) -> list[tuple[int, int]]:
+    def changed(self) -> list[tuple[int, int, int]]:
         """Releases that left with two different byte strings."""
         return [name for name, payloads in list(self.frames.items()) if len(set(payloads)) > 1]
 
@@ -51,10 +51,10 @@ def _listen(channel: int, seen: Seen) -> None:
     """Read frames until every writer is gone; a frame cut short would be an error."""
     with os.fdopen(channel, "rb") as stream:
         while head := stream.read(FRAME.size):
-            season, number, size = FRAME.unpack(head)
+            season, group, number, size = FRAME.unpack(head)
             payload = stream.read(size)
             assert len(payload) == size
-            seen.frames[season, number].append(payload)
+            seen.frames[season, group, number].append(payload)
 
 
 def _kill_often(store: Path, enough: Callable[[Seen], bool], *options: str) -> Seen:
@@ -97,17 +97,19 @@ def test_killed_at_any_point_no_release_leaves_with_two_byte_strings(tmp_path: P
     assert enough(seen), "the kills did not meet what they were meant for"
     with AgentStore.open(tmp_path / "agent.db", TERMS) as store:
         entries = [entry for account in store.ledger().accounts for entry in account.entries]
-        made = {(entry.season, entry.number): entry.sha256 for entry in entries}
-        for name, payloads in seen.frames.items():
-            assert sha256(payloads[0]).hexdigest() == made[name]
-            assert store.replay(*name) == payloads[0]
+        made = {(entry.season, entry.group, entry.number): entry.sha256 for entry in entries}
+        for (season, group, number), payloads in seen.frames.items():
+            assert sha256(payloads[0]).hexdigest() == made[season, group, number]
+            assert store.replay(season, number, group=group) == payloads[0]
         unseen = made.keys() - seen.frames.keys()
-        assert unseen <= {(season, number) for season, number, _ in store.outbox()}
+        assert unseen <= {one[:3] for one in store.outbox()}
         assert len(unseen) <= 1  # made, killed before the write; every life sends that first
         assert len(made) == sum(account.releases_made for account in store.ledger().accounts)
         for account in store.ledger().accounts:  # numbers without gaps, and never more than the budget covers
-            assert [entry.number for entry in account.entries] == list(range(1, account.releases_made + 1))
-            assert account.releases_left >= 0
+            for group in range(TERMS.groups):
+                numbers = [entry.number for entry in account.entries if entry.group == group]
+                assert numbers == list(range(1, len(numbers) + 1))
+                assert account.releases_left_in(group) == TERMS.releases - len(numbers) >= 0
 
 
 def test_the_same_kills_catch_an_agent_that_stores_after_it_sends(tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_the_log_is_synced_before_every_send(tmp_path: Path) -> None:
     probe = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, text=True, check=False)
     if probe.returncode != 0:
         pytest.skip(f"strace cannot trace here (ptrace is not allowed): {probe.stderr.strip()}")
-    releases = TERMS.releases + 6  # one season and a bit of the next
+    releases = TERMS.groups * TERMS.releases + 6  # one season and a bit of the next
     arrived = _traced(tmp_path / "agent.db", releases, tmp_path / "trace")
     size = messages.message_size(TERMS.problem.dim)
     assert arrived == releases * (FRAME.size + size)

@@ -28,10 +28,11 @@ from feducb.errors import (
 )
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
-from feducb.store import AgentStore, ControllerStore, StoreError, StoreInUseError
+from feducb.store import AgentStore, ControllerStore, StoreError, StoreInUseError, file
 
 TERMS = Terms(problem=Problem(dim=3), budget=Budget(epsilon=1.0, delta=1e-6), releases=8, excess="refuse")
 TRUSTING = replace(TERMS, trust="controller")
+GROUPED = replace(TERMS, budget=Budget(epsilon=2e4, delta=1e-6), releases=4, groups=3)
 # Deployed noise cannot be seeded: |noise| beyond 8 deviations has probability 1.2e-15, and all tests here
 # together look at fewer than 2,000 entries: false-alarm rate below 3e-12.
 DEVIATIONS = 8.0
@@ -99,23 +100,23 @@ def test_a_store_opened_anew_before_every_step_goes_on_with_the_same_stream(
         sent.append(payload)
     with AgentStore.open(path) as store:
         assert [store.replay(1, number) for number in range(1, 9)] == sent
-        assert store.outbox() == [(1, number, payload) for number, payload in enumerate(sent, start=1)]
+        assert store.outbox() == [(1, 0, number, payload) for number, payload in enumerate(sent, start=1)]
 
 
 def test_the_outbox_keeps_what_was_not_reported_sent(store: AgentStore, path: Path) -> None:
     first, second, third = (store.release() for _ in range(3))
     store.mark_sent(1, 2)
     store.mark_sent(1, 2)
-    assert store.outbox() == [(1, 1, first), (1, 3, third)]
+    assert store.outbox() == [(1, 0, 1, first), (1, 0, 3, third)]
     store.close()
     with AgentStore.open(path) as again:
-        assert again.outbox() == [(1, 1, first), (1, 3, third)]
+        assert again.outbox() == [(1, 0, 1, first), (1, 0, 3, third)]
         assert again.replay(1, 2) == second
-        with pytest.raises(StoreError, match="release 4 of season 1 was never made"):
+        with pytest.raises(StoreError, match="release 4 of season 1, group 0 was never made"):
             again.mark_sent(1, 4)
-        with pytest.raises(StoreError, match="release 1 of season 2 was never made"):
+        with pytest.raises(StoreError, match="release 1 of season 2, group 0 was never made"):
             again.replay(2, 1)
-        assert again.outbox() == [(1, 1, first), (1, 3, third)]
+        assert again.outbox() == [(1, 0, 1, first), (1, 0, 3, third)]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,7 @@ def test_the_outbox_keeps_what_was_not_reported_sent(store: AgentStore, path: Pa
         "UPDATE outgoing SET payload = x'00'",
         "UPDATE outgoing SET payload = NULL",
         "UPDATE outgoing SET number = 7",
+        'UPDATE outgoing SET "group" = 1',
         "DELETE FROM outgoing",
         "INSERT INTO outgoing SELECT * FROM outgoing",
     ],
@@ -197,6 +199,7 @@ def test_a_store_is_made_with_terms_and_private(tmp_path: Path) -> None:
         (replace(TERMS, budget=Budget(epsilon=2.0, delta=1e-6)), "terms.epsilon is 2.0, expected 1.0"),
         (replace(TERMS, problem=Problem(dim=4)), "terms.problem.dim is 4, expected 3"),
         (replace(TERMS, records_per_person=2), "terms.records_per_person is 2, expected 1"),
+        (replace(TERMS, groups=2), "terms.groups is 2, expected 1 as stored"),
         (replace(TERMS, mechanism="blt"), "terms.mechanism is 'blt', expected 'dense'"),
     ],
 )
@@ -215,11 +218,11 @@ def test_a_file_from_the_future_is_refused(store: AgentStore, path: Path) -> Non
 
 
 def test_a_state_that_does_not_fit_the_releases_is_refused(store: AgentStore, path: Path) -> None:
-    (before,) = _rows(path, "SELECT hex(state) FROM stream")[0]
+    (before,) = _rows(path, "SELECT hex(state) FROM streams")[0]
     store.release()
     store.close()
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE stream SET state = ?", (bytes.fromhex(before),))
+    connection.execute("UPDATE streams SET state = ?", (bytes.fromhex(before),))
     connection.commit()
     connection.close()
     with pytest.raises(StoreError, match=r"damaged: .* after release 0, its last release is 1"):
@@ -232,7 +235,7 @@ def test_after_the_last_release_a_new_season_goes_on_over_new_records(path: Path
     with AgentStore.open(path, terms) as store:
         store.record(np.repeat(x, 50, axis=0), np.ones(50))
         old = [store.release(), store.release()]
-        with pytest.raises(ReleasesExhaustedError, match=r"all 2 releases of season 1 .* new_season\(\)"):
+        with pytest.raises(ReleasesExhaustedError, match=r"all 2 releases of season 1, .* new_season\(\)"):
             store.release()
         with pytest.raises(ReleasesExhaustedError):
             store.record(x, np.ones(1))
@@ -242,7 +245,7 @@ def test_after_the_last_release_a_new_season_goes_on_over_new_records(path: Path
         assert messages.decode(new).season == 2
         _assert_near(new, x.T @ x, -x[0])  # nothing of the fifty
         assert [store.replay(1, 1), store.replay(1, 2), store.replay(2, 1)] == [*old, new]
-        assert [entry[:2] for entry in store.outbox()] == [(1, 1), (1, 2), (2, 1)]
+        assert [one[:3] for one in store.outbox()] == [(1, 0, 1), (1, 0, 2), (2, 0, 1)]
 
 
 def test_pending_records_never_cross_into_the_next_season(path: Path) -> None:
@@ -368,11 +371,11 @@ def test_a_transaction_that_fails_leaves_everything_as_it_was(
     store.record(np.eye(3), np.ones(3), ["ann", "bob", "cyd"])
     store.release()
     store.record(np.eye(3)[:1], np.ones(1), ["gil"])
-    before, state, season = _contents(path), store._privatizer.dump(), store.season
+    before, state, season = _contents(path), store._privatizers[0].dump(), store.season
     _break(store, statement)
     with pytest.raises(sqlite3.OperationalError, match="disk I/O"):
         _STEPS[step](store)
-    assert (_contents(path), store._privatizer.dump(), store.season) == (before, state, season)
+    assert (_contents(path), store._privatizers[0].dump(), store.season) == (before, state, season)
     _STEPS[step](store)  # and it goes on
     assert messages.decode(store.release()).number == {"record": 2, "release": 3, "new_season": 1}[step]
 
@@ -382,7 +385,7 @@ def test_a_commit_that_was_done_before_it_failed_is_not_done_again(store: AgentS
     _break(store, "COMMIT", done=True)
     with pytest.raises(sqlite3.OperationalError):
         store.release()
-    ((_, number, payload),) = store.outbox()
+    ((_, _, number, payload),) = store.outbox()
     assert number == 1
     assert store.ledger().current.pending == 0
     assert messages.decode(store.release()).number == 2
@@ -464,7 +467,7 @@ def test_uploads_are_resent_unchanged_until_acknowledged_and_enter_once(
                 payload = agent.upload()
             gram, moment = gram + actions.T @ actions, moment + actions.T @ rewards
             with AgentStore.open(tmp_path / f"{name}.db") as agent:
-                assert agent.uploads() == [(1, 1, payload)]
+                assert agent.uploads() == [(1, 0, 1, payload)]
                 with pytest.raises(StoreError, match="did not leave yet"):
                     agent.new_season()
                 assert controller.receive(payload, from_agent=name)
@@ -529,3 +532,154 @@ def test_what_is_no_store_is_left_alone(tmp_path: Path) -> None:
 def test_a_new_store_can_start_at_a_later_season(tmp_path: Path) -> None:
     with AgentStore.open(tmp_path / "again.db", TERMS, first_season=7) as store:
         assert messages.decode(store.release()).season == 7
+
+
+def test_groups_of_one_file_are_streams_of_their_own(path: Path, rng: np.random.Generator) -> None:
+    sums = [(np.zeros((3, 3)), np.zeros(3)) for _ in range(3)]
+    sent: dict[tuple[int, int, int], bytes] = {}
+    for number in range(1, 5):
+        for group in (2, 0, 1):
+            actions, rewards = _records(rng, 10 * (group + 1))
+            with AgentStore.open(path, GROUPED) as store:
+                assert store.record(actions, rewards, group=group) == len(rewards)
+            gram, moment = sums[group]
+            sums[group] = gram + actions.T @ actions, moment + actions.T @ rewards
+        for group in range(3):
+            with AgentStore.open(path) as store:  # what waits for the others stays where it is
+                payload = store.release(group)
+            told = messages.decode(payload)
+            assert (told.season, told.group, told.number) == (1, group, number)
+            _assert_near(payload, *sums[group])
+            sent[1, group, number] = payload
+    with AgentStore.open(path) as store:
+        assert {one[:3]: one.payload for one in store.outbox()} == sent
+        assert all(store.replay(1, number, group=g) == payload for (_, g, number), payload in sent.items())
+        store.mark_sent(1, 3, group=2)
+        assert {one[:3] for one in store.outbox()} == sent.keys() - {(1, 2, 3)}
+
+
+def test_a_group_that_has_made_its_releases_leaves_the_others_theirs(path: Path) -> None:
+    with AgentStore.open(path, GROUPED) as store:
+        for _ in range(4):
+            store.release(1)
+        with pytest.raises(ReleasesExhaustedError, match="all 4 releases of season 1, group 1 have been"):
+            store.release(1)
+        with pytest.raises(ReleasesExhaustedError):
+            store.record(np.eye(3), np.ones(3), group=1)
+        assert [store.releases_left_in(group) for group in range(3)] == [4, 0, 4]
+        assert store.releases_left == 8
+        store.record(np.eye(3), np.ones(3), group=2)
+        _assert_near(store.release(2), np.eye(3), np.ones(3))
+
+
+def test_a_file_without_the_state_of_a_group_is_refused(path: Path) -> None:
+    AgentStore.open(path, GROUPED).close()
+    connection = sqlite3.connect(path)
+    connection.execute('DELETE FROM streams WHERE "group" = 1')
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreError, match=r"damaged: it has states of groups \[0, 2\], expected 3 of them"):
+        AgentStore.open(path)
+
+
+def test_a_group_that_is_not_there_is_named(store: AgentStore, tmp_path: Path) -> None:
+    with AgentStore.open(tmp_path / "grouped.db", GROUPED) as grouped:
+        before = _contents(grouped.path)
+        strange: list[tuple[Any, str]] = [(3, "0 to 2"), (-1, "at least 0"), (0.0, "whole"), (True, "whole")]
+        for group, expected in strange:
+            for step in (
+                lambda group: grouped.record(np.eye(3), np.ones(3), group=group),
+                grouped.release,
+                grouped.releases_left_in,
+            ):
+                with pytest.raises(ConfigurationError, match=f"group is {group}, expected .*{expected}"):
+                    step(group)
+        assert _contents(grouped.path) == before
+    with pytest.raises(ConfigurationError, match="group is 1, expected 0, the only one"):
+        store.release(1)
+
+
+def test_a_person_is_counted_over_all_groups_together(path: Path) -> None:
+    with AgentStore.open(path, replace(GROUPED, records_per_person=2)) as store:
+        assert store.record(np.eye(3), np.ones(3), ["ann", "bob", "ann"], group=0) == 3
+        assert store.record(np.eye(3), np.ones(3), ["ann", "bob", "cyd"], group=1) == 2
+        assert store.record(np.eye(3), np.ones(3), ["ann", "bob", "cyd"], group=2) == 1
+        assert store.ledger().current.excluded == 3
+        _assert_near(store.release(1), np.diag([0.0, 1.0, 1.0]), np.array([0.0, 1.0, 1.0]))
+
+
+def test_a_season_ends_when_no_group_waits_and_may_change_their_number(path: Path) -> None:
+    with AgentStore.open(path, GROUPED) as store:
+        store.record(np.eye(3), np.ones(3), group=2)
+        store.record(np.eye(3), np.ones(3), group=1)
+        store.release(1)
+        with pytest.raises(StoreError, match="drop_pending=True"):
+            store.new_season()
+        store.new_season(replace(GROUPED, groups=5), drop_pending=True)
+        assert store.ledger().accounts[0].dropped == 3
+    with AgentStore.open(path) as store:
+        for group in range(5):
+            _assert_near(store.release(group), np.zeros((3, 3)), np.zeros(3))
+        store.new_season(replace(GROUPED, groups=1))
+    with AgentStore.open(path) as store:
+        with pytest.raises(ConfigurationError, match="the only one"):
+            store.release(1)
+        assert len(store.outbox()) == 6
+
+
+def test_groups_cost_nothing_in_the_ledger(path: Path) -> None:
+    with AgentStore.open(path, GROUPED) as store:
+        for group in (0, 2, 2):
+            store.release(group)
+        store.record(np.eye(3), np.ones(3), group=0)
+        store.record(np.eye(3), np.ones(3), group=1)
+        account = store.ledger().current
+    alone = replace(GROUPED, groups=1)
+    assert account.mu == account.mu_of_a_record == account.mu_spent == alone.certificate().mu
+    assert [(entry.group, entry.number) for entry in account.entries] == [(0, 1), (2, 1), (2, 2)]
+    assert (account.releases_made, account.releases_left, account.pending) == (3, 9, 6)
+    plain = account.as_dict()
+    assert (plain["groups"], plain["releases"], plain["releases_left_by_group"]) == (3, 4, [3, 4, 2])
+
+
+@pytest.fixture
+def old(path: Path) -> Path:
+    """A file from before groups, as that version wrote it: three releases, two records that wait."""
+    connection = sqlite3.connect(path)
+    connection.executescript((Path(__file__).parent / "data" / "store_schema_1.sql").read_text())
+    connection.close()
+    return path
+
+
+def test_a_file_from_before_groups_goes_on_with_the_same_bytes(old: Path) -> None:
+    before = _rows(old, "SELECT season, number, made_at, sent_at, sha256, payload FROM outgoing")
+    with AgentStore.open(old) as store:
+        assert (store.season, store.terms.groups, store.releases_left) == (2, 1, 2)
+        for season, number, _, _, _, payload in before:
+            assert store.replay(season, number) == payload
+            assert messages.decode(payload).group == 0
+        assert store.outbox() == [(2, 0, 2, before[2][-1])]
+        told = [entry for account in store.ledger().accounts for entry in account.entries]
+        assert [(e.season, e.number, e.made_at, e.sent_at, e.sha256) for e in told] == [
+            row[:-1] for row in before
+        ]
+        assert {entry.group for entry in told} == {0}
+        account = store.ledger().current
+        assert (account.releases_made, account.pending, account.excluded) == (2, 2, 1)
+        assert store.record([[1.0, 0.0]], [1.0], ["cyd"]) == 0  # she is still known
+        _assert_near(store.release(), 3.0 * np.eye(2), np.array([3.0, -3.0]))
+    with AgentStore.open(old) as store:
+        assert messages.decode(store.replay(2, 3)).number == 3
+    with pytest.raises(sqlite3.IntegrityError, match="never deleted"):
+        _rows(old, "DELETE FROM outgoing")
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _contents(old)
+    with monkeypatch.context() as patch:
+        patch.setattr(file, "_MIGRATIONS", (*file._MIGRATIONS[:-1], file._MIGRATIONS[-1] + "; DROP TABLE x"))
+        with pytest.raises(sqlite3.OperationalError, match="no such table"):
+            AgentStore.open(old)
+    assert _contents(old) == before
+    with AgentStore.open(old) as store:
+        assert store.releases_left == 2

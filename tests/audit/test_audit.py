@@ -13,10 +13,13 @@ import pytest
 
 import feducb
 from feducb.audit import AuditReport, run_audit
+from feducb.audit.broken import GROUPED
 from feducb.audit.claims import claim_jobs, judge
 from feducb.audit.exact import check_encoder, measure_encoder
+from feducb.audit.groups import check_groups
 from feducb.audit.noise import check_low_bits, check_noise
 from feducb.audit.pool import draw_all
+from feducb.audit.replay import open_agent_store
 from feducb.audit.runner import FALSE_ALARM
 from feducb.audit.trials import SHIPPED, draw
 from feducb.config import Budget, Problem
@@ -32,6 +35,8 @@ CAUGHT_BY = {
     "one noise for all releases": {"noise"},
     "no end of releases": {"horizon"},
     "telling header": {"grid"},
+    "a record in two groups": {"groups kept apart"},
+    "one noise for all groups": {"groups kept apart"},
     "determinant trigger": {"release times"},
     "acting on raw data": {"decisions"},
 }
@@ -74,7 +79,7 @@ def test_what_is_broken_is_caught(report: AuditReport, name: str) -> None:
 
 def test_every_check_can_fail(report: AuditReport) -> None:
     able = {kind for one in report.broken for kind in one.by}
-    kinds = {check.name.partition(" epsilon=")[0] for check in report.checks}
+    kinds = {" ".join(word for word in check.name.split() if "=" not in word) for check in report.checks}
     kinds = {"encoder" if kind.startswith("encoder") else kind for kind in kinds}
     assert kinds - able == {"private schedule"}  # that one is the refusal of something broken
     assert set(CAUGHT_BY) == {one.name for one in report.broken}
@@ -147,6 +152,13 @@ def test_the_deployed_encoder_is_the_mechanisms(mechanism: str, releases: int) -
     assert check_encoder(DeployedPrivatizer, terms).passed
     rows, _ = measure_encoder(DeployedPrivatizer(terms))
     np.testing.assert_allclose(rows / 2.0**40, terms.factors.encoder(), atol=1e-9)
+
+
+def test_groups_are_kept_apart_whatever_their_number() -> None:
+    for groups in (1, 3):
+        assert check_groups(open_agent_store, replace(TERMS, groups=groups)).passed
+    for broken in GROUPED.values():
+        assert not check_groups(broken.open, replace(TERMS, groups=3)).passed
 
 
 def test_broken_code_is_not_in_reach_by_accident() -> None:

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from feducb.config import Budget, Problem
+from feducb.privacy.deployed import Terms
+from feducb.store import AgentStore
+
 TINY = ["--agents", "3", "--dim", "2", "--arms", "4", "--horizon", "60", "--runs", "2"]
 
 
@@ -174,6 +178,22 @@ def test_privacy_statement_writes_a_page_and_data(tmp_path: Path) -> None:
     }  # fmt: skip
     assert data["unit"] == "one person, with up to 2 interactions"
     assert data["versions"]["opendp"][0].isdigit()
+    assert "| **Estimators** | one: all records enter it |" in page
+
+
+def test_a_statement_counts_estimators_and_charges_nothing_for_them(tmp_path: Path) -> None:
+    terms = Terms(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=4, groups=3)
+    with AgentStore.open(tmp_path / "agent.db", terms) as store:
+        store.release(1)
+    for how in (["--groups", "3", "--releases", "4"], ["--store", "agent.db"]):
+        done = _feducb("privacy", "statement", *how, "--out", "page", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        page, data = (tmp_path / "page.md").read_text(), json.loads((tmp_path / "page.json").read_text())
+        assert (data["groups"], data["releases"]) == (3, 4)
+        assert data["mu"] == pytest.approx(1 / 4.224679, rel=1e-4)  # that of (1, 1e-6), as for one
+        assert "4 at most of each estimator" in page
+        assert "3, over disjoint records: a record enters the one that its round belongs to" in page
+    assert "| 1 | 1 | 11 |" in page  # season 1: one made, eleven left
 
 
 def test_privacy_audit_ends_with_0_on_the_shipped_code() -> None:

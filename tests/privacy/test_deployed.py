@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import pickle
 
@@ -300,7 +301,22 @@ def test_quiet_releases_are_loud_and_the_others_quieter() -> None:
 
 
 def test_terms_survive_writing() -> None:
-    terms = _terms(records_per_person=2, trust="controller", excess="clip", quiet=2)
-    again = Terms.from_json(terms.to_json())
-    assert again.to_json() == terms.to_json()
-    assert again.certificate() == terms.certificate()
+    for settings in ({"trust": "controller"}, {"groups": 3}):
+        terms = _terms(records_per_person=2, excess="clip", quiet=2, **settings)
+        again = Terms.from_json(terms.to_json())
+        assert again.to_json() == terms.to_json()
+        assert again.certificate() == terms.certificate()
+
+
+def test_terms_from_before_groups_have_one() -> None:
+    plain = json.loads(_terms().to_json())
+    del plain["groups"]
+    assert Terms.from_json(json.dumps(plain)) == Terms.from_json(_terms().to_json())
+
+
+def test_groups_change_no_noise_and_are_not_for_a_trusted_controller() -> None:
+    assert _terms(groups=7).certificate() == _terms().certificate()
+    with pytest.raises(ConfigurationError, match="groups is 2, expected 1 where the controller is trusted"):
+        _terms(groups=2, trust="controller")
+    with pytest.raises(ConfigurationError, match="groups is 0, expected a whole number of at least 1"):
+        _terms(groups=0)

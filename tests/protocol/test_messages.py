@@ -26,11 +26,11 @@ def _release(epsilon: float = 1.0) -> GridRelease:
 
 def test_a_release_reads_back_bit_for_bit() -> None:
     release = _release()
-    data = messages.encode(release, season=7)
+    data = messages.encode(release, season=7, group=5)
     assert len(data) == messages.message_size(3) == 40 + 8 * 9
     back = messages.decode(data)
     np.testing.assert_array_equal(back.values, release.values)
-    assert (back.season, back.number, back.agents) == (7, 1, 1)
+    assert (back.season, back.group, back.number, back.agents) == (7, 5, 1, 1)
     assert (back.variance, back.exponent, back.dim) == (release.variance, release.exponent, 3)
     assert messages.encode(back) == data
 
@@ -59,6 +59,22 @@ def test_releases_of_different_numbers_do_not_add_up() -> None:
         messages.combine([messages.decode(messages.encode(one)) for one in (first, second)])
 
 
+def test_releases_of_different_groups_do_not_add_up() -> None:
+    parts = [messages.decode(messages.encode(_release(), group=group)) for group in (0, 1)]
+    with pytest.raises(ValueError, match="expected one kind"):
+        messages.combine(parts)
+    assert messages.combine([parts[1], parts[1]]).group == 1
+
+
+def test_a_message_from_before_groups_reads_as_group_0() -> None:
+    data = messages.encode(_release(), season=2)
+    old = b"\x02" + data[1:]
+    np.testing.assert_array_equal(messages.decode(old).values, messages.decode(data).values)
+    assert (messages.decode(old).group, messages.decode(old).number) == (0, 1)
+    with pytest.raises(ValueError, match="message has group 1, expected none in format 2"):
+        messages.decode(b"\x02" + messages.encode(_release(), group=1)[1:])
+
+
 def test_nobody_else_can_build_what_travels() -> None:
     with pytest.raises(UnsealedReleaseError):
         GridRelease(
@@ -74,6 +90,7 @@ def test_nobody_else_can_build_what_travels() -> None:
         messages.GridSum(
             season=0,
             number=1,
+            group=0,
             dim=1,
             exponent=0,
             weight=1.0,

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
-from feducb.protocol import peers
+from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.protocol import messages, peers
 from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.peers import Announcement, Outgoing, PeerState, Request
 
@@ -435,3 +437,85 @@ def test_impossible_steps_say_what_is_expected() -> None:
         peers.publish(state, group=1, number=1, payload="x", now=7)
     with pytest.raises(ConfigurationError, match="round is 5, expected a round after 5"):
         peers.publish(state, group=1, number=2, payload="x", now=5)
+
+
+def _random_message(draws: random.Random) -> peers.Message[bytes]:
+    origin, group, number, round_ = (draws.choice((0, 1, draws.getrandbits(32))) for _ in range(4))
+    life = draws.randint(1, 2**16 - 1)
+    if draws.random() < 0.5:
+        return Request(origin, group, round_, life)
+    return Announcement(origin, group, max(number, 1), round_, life, draws.randbytes(draws.randint(1, 99)))
+
+
+def test_what_travels_reads_back_and_has_the_size_that_is_counted() -> None:
+    draws = random.Random(47)
+    for _ in range(2_000):
+        message = _random_message(draws)
+        data = peers.encode(message)
+        assert peers.decode(data) == message
+        payload = message.payload if isinstance(message, Announcement) else b""
+        assert len(data) == peers.envelope_size() + len(payload)
+    assert peers.envelope_size() == 28
+
+
+def test_garbage_is_refused_or_is_the_only_way_to_write_a_message() -> None:
+    draws = random.Random(48)
+    refused = 0
+    for _ in range(20_000):
+        data = bytearray(peers.encode(_random_message(draws)))
+        for _ in range(draws.randint(1, 3)):
+            data[draws.randrange(len(data))] = draws.getrandbits(8)
+        if draws.random() < 0.3:
+            data = data[: draws.randint(0, len(data))]
+        garbage = draws.choice((bytes(data), draws.randbytes(draws.randint(0, 60))))
+        try:
+            message = peers.decode(garbage)
+        except ValueError:
+            refused += 1
+        else:
+            assert peers.encode(message) == garbage
+    assert 10_000 < refused < 20_000
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:27],
+        lambda data: b"PEAR" + data[4:],
+        lambda data: data[:4] + b"\x02" + data[5:],
+        lambda data: data[:6] + b"\x00\x00" + data[8:],
+        lambda data: data + b"x",
+        lambda data: data[:16] + b"\x01" + data[17:],
+    ],
+    ids=["too short", "mark", "kind", "life", "trailing bytes", "number"],
+)
+def test_damaged_requests_are_refused(damage: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(ValueError, match="message has"):
+        peers.decode(damage(peers.encode(Request(1, 2, 3, 4))))
+
+
+def test_announcements_are_neither_empty_nor_larger_than_any_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert messages.message_size(10_000) == peers.LARGEST_PAYLOAD
+    monkeypatch.setattr(peers, "LARGEST_PAYLOAD", 50)
+    for size in (0, 51):
+        with pytest.raises(ValueError, match=f"a payload of {size} bytes"):
+            peers.encode(Announcement(1, 2, 3, 4, 5, bytes(size)))
+    fits = peers.encode(Announcement(1, 2, 3, 4, 5, bytes(50)))
+    with pytest.raises(ValueError, match="a payload of 51 bytes"):
+        peers.decode(fits + b"x")
+    with pytest.raises(ValueError, match="does not fit its envelope"):
+        peers.encode(Request(-1, 2, 3, 4))
+
+
+def test_a_release_is_read_only_as_what_it_was_announced_as() -> None:
+    terms = Terms(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=2, groups=3)
+    made = DeployedPrivatizer(terms).release()
+    payload = messages.encode(made, group=2)
+    usual = Announcement(0, 2, 1, 5, 3, payload)
+    assert (peers.read_release(usual).values == made.values).all()
+    doubled = messages.encode(messages.combine([messages.decode(payload)] * 2))
+    for wrong in (replace(usual, group=1), replace(usual, number=2), replace(usual, payload=doubled)):
+        with pytest.raises(ValueError, match=r"message has release 1 of group 2 .* announced as"):
+            peers.read_release(wrong)
+    with pytest.raises(ValueError, match="message has 7 bytes"):
+        peers.read_release(replace(usual, payload=b"garbage"))

@@ -7,19 +7,21 @@ in print, and nothing else wrong.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
 from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
 from feducb.privacy.privatizer import within_bounds
 from feducb.protocol import messages
+from feducb.store import AgentStore, Unsent
 
-__all__ = ["POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
+__all__ = ["GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -151,7 +153,7 @@ class BrokenHeader(DeployedPrivatizer):
 
 
 class ForgetfulStore:
-    """A store that writes its state when a release is sent, not when it is made."""
+    """A store, of one group, that writes its state when a release is sent, not when it is made."""
 
     def __init__(self, path: Path, terms: Terms) -> None:
         self._path, self._made = path, b""
@@ -159,28 +161,53 @@ class ForgetfulStore:
         if path.exists():
             self._door.load(path.read_bytes())
 
-    def record(self, actions: Array, rewards: Array) -> None:
+    def record(self, actions: Array, rewards: Array, *, group: int = 0) -> None:
         """Take records in."""
         self._door.record(actions, rewards)
         self._path.write_bytes(self._door.dump())
 
-    def release(self) -> bytes:
+    def release(self, group: int = 0) -> bytes:
         """Make a release, and keep it in memory only."""
         self._made = messages.encode(self._door.release())
         return self._made
 
-    def outbox(self) -> list[tuple[int, int, bytes]]:
+    def outbox(self) -> list[Unsent]:
         """What is to be sent, made again if a restart lost it."""
         data = self._made or self.release()
-        return [(0, messages.decode(data).number, data)]
+        return [Unsent(0, 0, messages.decode(data).number, data)]
 
-    def mark_sent(self, season: int, number: int) -> None:
+    def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
         """Now it is written."""
         self._path.write_bytes(self._door.dump())
         self._made = b""
 
     def close(self) -> None:
         """Everything in memory is lost."""
+
+
+class BrokenRouting(AgentStore):
+    """A record enters its own group and the next one."""
+
+    def record(
+        self,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        persons: Sequence[str | None] | None = None,
+        *,
+        group: int = 0,
+    ) -> int:
+        super().record(actions, rewards, persons, group=(group + 1) % self.terms.groups)
+        return super().record(actions, rewards, persons, group=group)
+
+
+class BrokenSharing(AgentStore):
+    """All groups draw from one cache of noise: the difference of two groups' releases is bare."""
+
+    def _load(self) -> None:
+        super()._load()
+        shared = _SameDraws(self.terms.certificate())
+        for door in self._privatizers:
+            door._noise = shared
 
 
 PRIVATIZERS: dict[str, type[DeployedPrivatizer]] = {
@@ -195,6 +222,11 @@ PRIVATIZERS: dict[str, type[DeployedPrivatizer]] = {
 }
 
 STORES: dict[str, type[ForgetfulStore]] = {"noise redrawn on restart": ForgetfulStore}
+
+GROUPED: dict[str, type[AgentStore]] = {
+    "a record in two groups": BrokenRouting,
+    "one noise for all groups": BrokenSharing,
+}
 
 # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is in the structure.
 POLICIES: dict[str, dict[str, Any]] = {

@@ -22,6 +22,7 @@ from feducb.streams import Streams
 __all__ = [
     "CALIBRATED",
     "GRAPH",
+    "ON_A_GRAPH",
     "ReplacedRecord",
     "check_decisions",
     "check_graph",
@@ -36,8 +37,9 @@ _AGENTS, _HORIZON = 2, 60
 CALIBRATED: dict[str, Any] = {"mode": "calibrated", "epsilon": 20.0, "releases": 8, "first_release": 4}
 """What is shipped; a large ε, so that a record does show after its release, and the check is not idle."""
 
-GRAPH: dict[str, Any] = CALIBRATED | {"topology": "line:5", "ttl": 2}
-"""The same agents without a controller: two cliques, two estimators each."""
+ON_A_GRAPH: dict[str, Any] = {"topology": "line:5", "ttl": 2}
+GRAPH: dict[str, Any] = CALIBRATED | ON_A_GRAPH
+"""The same without a controller: two cliques, two estimators an agent."""
 
 _PLACES = [(agent, at) for agent in range(_AGENTS) for at in (1, 3, 4, 5, 20, 41, 60)]
 

@@ -1,7 +1,8 @@
-"""Restarts: a release number leaves with one byte string, whatever happens between making and sending it."""
+"""Restarts: a release leaves with one byte string, whatever happens between making and sending it."""
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -14,6 +15,7 @@ from feducb.audit.canary import background
 from feducb.audit.results import Check
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
+from feducb.store import AgentStore, Unsent
 
 __all__ = ["OpenStore", "StoreLike", "check_replay", "open_agent_store"]
 
@@ -23,19 +25,19 @@ Array = NDArray[np.float64]
 class StoreLike(Protocol):
     """What `feducb.store.AgentStore` offers to whoever sends."""
 
-    def record(self, actions: Array, rewards: Array) -> object:
+    def record(self, actions: Array, rewards: Array, *, group: int = 0) -> object:
         """Take records in."""
         ...
 
-    def release(self) -> bytes:
-        """Make the next release."""
+    def release(self, group: int = 0) -> bytes:
+        """Make the next release of a group."""
         ...
 
-    def outbox(self) -> list[tuple[int, int, bytes]]:
-        """What is to be sent: season, number, bytes."""
+    def outbox(self) -> list[Unsent]:
+        """What is to be sent."""
         ...
 
-    def mark_sent(self, season: int, number: int) -> None:
+    def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
         """It was sent."""
         ...
 
@@ -52,38 +54,39 @@ class OpenStore(Protocol):
         ...
 
 
-def open_agent_store(path: Path, terms: Terms) -> StoreLike:
+def open_agent_store(path: Path, terms: Terms) -> AgentStore:
     """The shipped store."""
-    from feducb.store import AgentStore
-
     return AgentStore.open(path, terms)
 
 
 def check_replay(open_store: OpenStore, terms: Terms) -> Check:
     """Restart after making each release, before and after sending it; gather all bytes that would leave."""
-    left: dict[int, set[bytes]] = defaultdict(set)
-    numbers = []
+    left: dict[tuple[int, int], set[bytes]] = defaultdict(set)  # by group and number
+    made: dict[int, list[int]] = {group: [] for group in range(terms.groups)}
+    batches = background(terms.problem, terms.releases)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agent.db"
-        for batch in background(terms.problem, terms.releases):
+        for batch, group in itertools.product(batches, made):
             store = open_store(path, terms)
-            store.record(batch.actions, batch.rewards)
-            made = store.release()
-            numbers.append(messages.decode(made).number)
-            left[numbers[-1]].add(made)
+            store.record(batch.actions, batch.rewards, group=group)
+            data = store.release(group)
+            told = messages.decode(data)
+            made[told.group].append(told.number)
+            left[told.group, told.number].add(data)
             for _attempt in range(2):  # a crash before sending, twice
                 store.close()
                 store = open_store(path, terms)
-                for _, number, data in store.outbox():
-                    left[number].add(data)
-            for season, number, data in store.outbox():
-                left[number].add(data)
-                store.mark_sent(season, number)
+                for one in store.outbox():
+                    left[one.group, one.number].add(one.payload)
+            for one in store.outbox():
+                left[one.group, one.number].add(one.payload)
+                store.mark_sent(one.season, one.number, group=one.group)
             store.close()
-    twice = sorted(number for number, strings in left.items() if len(strings) > 1)
-    in_order = numbers == list(range(1, terms.releases + 1))
+    twice = sorted(name for name, strings in left.items() if len(strings) > 1)
+    in_order = all(numbers == list(range(1, terms.releases + 1)) for numbers in made.values())
     return Check(
-        "replay",
+        f"replay groups={terms.groups}",
         not twice and in_order,
-        f"release numbers made {numbers}; left with two different byte strings: {twice or 'none'}",
+        f"release numbers made {list(made.values())}; (group, number) that left with two different byte "
+        f"strings: {twice or 'none'}",
     )

@@ -8,9 +8,13 @@ from dataclasses import replace
 
 from feducb.audit.claims import Evidence, claim_jobs, judge
 from feducb.audit.exact import Make, check_clipping, check_encoder, check_horizon, check_sensitivity
+from feducb.audit.groups import check_groups
 from feducb.audit.invariance import (
     CALIBRATED,
+    GRAPH,
+    ON_A_GRAPH,
     check_decisions,
+    check_graph,
     check_private_schedule,
     check_release_times,
 )
@@ -27,6 +31,7 @@ __all__ = ["FALSE_ALARM", "run_audit"]
 
 FALSE_ALARM = 1e-6
 _SHARES = {"claims": 0.8, "noise checks": 0.1, "low-bit checks": 0.1}
+_GROUPS = 2
 _RELEASES = 3  # first, middle and last; a trial costs as many draws from OpenDP
 _TRIALS = 20_000  # for the largest ε: at ε = 8 the Gaussian bound then is above 7.3, but with chance 1e-6
 _OTHER_TRIALS = 4_000
@@ -93,8 +98,10 @@ def run_audit(
         check_encoder(DeployedPrivatizer, _mechanism_terms(largest, *setting)) for setting in _ENCODERS
     ]
     checks += _exact(DeployedPrivatizer, largest)
-    checks += [check_replay(open_agent_store, largest), check_private_schedule()]
-    checks += [check_release_times(CALIBRATED), check_decisions(CALIBRATED)]
+    grouped = replace(largest, groups=_GROUPS)
+    checks += [check_replay(open_agent_store, grouped), check_groups(open_agent_store, grouped)]
+    checks.append(check_private_schedule())
+    checks += [check_release_times(CALIBRATED), check_decisions(CALIBRATED), check_graph(GRAPH)]
     return AuditReport(
         claims=tuple(claims),
         checks=tuple(checks),
@@ -163,7 +170,7 @@ def _broken_jobs(terms: Terms) -> list[Job]:
 
 def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator[Broken]:
     """Everything broken goes through every check that applies to it; whichever fails has caught it."""
-    from feducb.audit.broken import POLICIES, PRIVATIZERS, STORES
+    from feducb.audit.broken import GROUPED, POLICIES, PRIVATIZERS, STORES
 
     for name in PRIVATIZERS:
         own = _broken_terms(name, terms)
@@ -179,8 +186,12 @@ def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator
             checks.append(check_replay(STORES[name], own))
         caught += [_kind(check) for check in checks if not check.passed]
         yield Broken(name, bool(caught), tuple(caught))
+    for name, kind in GROUPED.items():
+        check = check_groups(kind.open, replace(terms, groups=_GROUPS))
+        yield Broken(name, not check.passed, () if check.passed else (_kind(check),))
     for name, setting in POLICIES.items():
-        checks = [check_release_times(setting), check_decisions(setting)]
+        on_graph = check_graph(setting | ON_A_GRAPH)
+        checks = [check_release_times(setting), check_decisions(setting), on_graph]
         caught = [_kind(check) for check in checks if not check.passed]
         yield Broken(name, bool(caught), tuple(caught))
 

@@ -134,6 +134,7 @@ def write_statement(
     dim: Dim = 10,
     trust: TrustName = "nobody",
     per_person: PerPerson = 1,
+    groups: Annotated[int, typer.Option(help="Estimators an agent keeps, γ if decentralised.")] = 1,
     store: Annotated[
         Path | None,
         typer.Option(help="Take all terms, and what has left, from an agent's or a controller's file."),
@@ -154,6 +155,7 @@ def write_statement(
             releases=releases,
             records_per_person=per_person,
             trust=require_trust(trust),
+            groups=groups,
         )
     plain = statement(terms, ledger=ledger)
     page = to_markdown(plain)

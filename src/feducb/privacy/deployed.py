@@ -55,16 +55,18 @@ _GRID_SLACK = 1.0 + 2.0**-9  # on variances: what grid noise and rounding add to
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """What is promised about one stream of releases, an agent's or a trusted controller's. Public.
+    """What an agent or a trusted controller promises about its releases. Public.
 
     Attributes:
         problem: the public bounds.
         budget: (ε, δ) of a person.
-        releases: n.
+        releases: n, in each group.
         mechanism: the mechanism's name; ``auto`` takes the best for n.
         quiet: how many releases at the start nobody will read (`Dense.quiet`).
-        records_per_person: p, how many records of one person may enter.
+        records_per_person: p, how many records of one person may enter, over all groups together.
         trust: where the noise is added.
+        groups: estimators an agent keeps, over disjoint records; each has its own stream of ``releases``
+            releases. What is promised does not depend on how many there are.
         excess: what happens to a record beyond the bounds. ``clip`` (default) shortens it, and takes what is
             not finite for nothing; ``refuse`` raises and takes in none of the records that came with it, so
             use it only where the caller sends records one by one.
@@ -77,12 +79,15 @@ class Terms:
     quiet: int = 0
     records_per_person: int = 1
     trust: Trust = "nobody"
+    groups: int = 1
     excess: Excess = "clip"
 
     def __post_init__(self) -> None:
         require_integer("releases", self.releases, at_least=1)
         require_integer("records_per_person", self.records_per_person, at_least=1)
-        require_trust(self.trust)
+        require_integer("groups", self.groups, at_least=1)
+        if require_trust(self.trust) == "controller" and self.groups > 1:
+            raise ConfigurationError("groups", self.groups, "1 where the controller is trusted")
         if self.excess not in ("clip", "refuse"):
             raise ConfigurationError("excess", self.excess, "clip or refuse")
         require_integer("quiet", self.quiet, at_least=0)
@@ -127,6 +132,7 @@ class Terms:
             "quiet": self.quiet,
             "records_per_person": int(self.records_per_person),
             "trust": self.trust,
+            "groups": int(self.groups),
             "excess": self.excess,
         }
         return json.dumps(plain, sort_keys=True)
@@ -143,6 +149,7 @@ class Terms:
             quiet=plain["quiet"],
             records_per_person=plain["records_per_person"],
             trust=require_trust(plain["trust"]),
+            groups=plain.get("groups", 1),  # absent in files from before there were groups
             excess=plain["excess"],
         )
 
@@ -204,7 +211,7 @@ class RawUpload:
 
 
 class DeployedPrivatizer:
-    """One stream of releases, from its first record to its last release.
+    """One stream of releases, from its first record to its last release; an agent has one a group.
 
     Guarantees:
         Everything `release` ever returns is, together, (ε, δ)-private for a person with at most

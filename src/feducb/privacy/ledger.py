@@ -1,7 +1,9 @@
 """What left an agent, when, at what cost, and what is left: plain data, read from the store.
 
 Records of different seasons are disjoint, so a record costs its own season alone; a person who comes back in
-another season pays there too, and her costs add up as lengths of vectors do.
+another season pays there too, and her costs add up as lengths of vectors do. Records of an agent's groups are
+disjoint too: a record costs its own group's stream alone, so a season costs the same however many groups it
+has (docs/theory.md, 2).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class LedgerEntry:
     Attributes:
         kind: a ``release`` (noisy), or an ``upload`` (raw, to a trusted controller).
         season: which season it belongs to.
-        number: k, counted from 1 in each season.
+        group: which estimator it is of; 0 where there is one.
+        number: k, counted from 1 in each season and group.
         made_at: when, ISO 8601 in UTC.
         size: bytes.
         sha256: of those bytes, in hexadecimal.
@@ -32,6 +35,7 @@ class LedgerEntry:
 
     kind: Literal["release", "upload"]
     season: int
+    group: int
     number: int
     made_at: str
     size: int
@@ -44,14 +48,14 @@ class Account:
     """One season: its terms, what left under them, and what that costs.
 
     Guarantees:
-        ``mu`` is promised for the whole stream when the season opens: it is what a person pays once something
-        left, however many of the n releases are made. Nothing left, nothing paid.
+        ``mu`` is promised for all streams together when the season opens: it is what a person pays once
+        something left, however many of the n releases of each group are made. Nothing left, nothing paid.
 
     Attributes:
         season: counted from 1.
         opened_at: when, ISO 8601 in UTC.
         terms: what was promised.
-        entries: what left, in order.
+        entries: what left, by number and then group.
         pending: how many records wait for the next release. Private.
         excluded: how many records were beyond ``records_per_person`` and did not enter. Private.
         dropped: how many records were pending when the next season opened; they never left. Private.
@@ -72,8 +76,13 @@ class Account:
 
     @property
     def releases_left(self) -> int:
-        """How many more the budget covers."""
-        return self.terms.releases - self.releases_made
+        """How many more the budget covers, in all groups together."""
+        return self.terms.groups * self.terms.releases - self.releases_made
+
+    def releases_left_in(self, group: int) -> int:
+        """How many more the budget covers in one group."""
+        made = sum(entry.kind == "release" and entry.group == group for entry in self.entries)
+        return self.terms.releases - made
 
     @property
     def mu(self) -> float:
@@ -104,9 +113,11 @@ class Account:
             "mu": self.mu,
             "mu_of_a_record": self.mu_of_a_record,
             "mu_spent": self.mu_spent,
+            "groups": self.terms.groups,
             "releases": self.terms.releases,
             "releases_made": self.releases_made,
             "releases_left": self.releases_left,
+            "releases_left_by_group": [self.releases_left_in(group) for group in range(self.terms.groups)],
             "pending": self.pending,
             "excluded": self.excluded,
             "dropped": self.dropped,

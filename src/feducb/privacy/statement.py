@@ -69,6 +69,8 @@ def statement(terms: Terms, *, ledger: dict[str, Any] | None = None) -> dict[str
         "trust": terms.trust,
         "trusted": _TRUST[terms.trust],
         "releases": terms.releases,
+        "groups": terms.groups,
+        "estimators": _estimators(terms.groups),
         "mechanism": mechanism.name,
         "worst_error": mechanism.worst_error(),
         "noise": {
@@ -106,7 +108,12 @@ def to_markdown(plain: dict[str, Any]) -> str:
         ("Neighbours", plain["neighbours"]),
         ("Against", plain["adversary"]),
         ("Trusted", plain["trusted"]),
-        ("Releases", f"{plain['releases']} at most, at rounds fixed in advance; the next one is refused"),
+        (
+            "Releases",
+            f"{plain['releases']} at most{' of each estimator' if plain['groups'] > 1 else ''}, at rounds "
+            "fixed in advance; the next one is refused",
+        ),
+        ("Estimators", plain["estimators"]),
         ("Mechanism", f"{plain['mechanism']}; worst release {plain['worst_error']:.4g} × R²/μ"),
         (
             "Noise",
@@ -135,7 +142,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
             "|---|---|---|---|---|",
         ]
         for account in plain["ledger"]["seasons"]:
-            made = [entry["made_at"] for entry in account["entries"]]
+            made = sorted(entry["made_at"] for entry in account["entries"])
             counts = f"{account['releases_made']} | {account['releases_left']}"
             span = f"{made[0]} | {made[-1]}" if made else "– | –"
             lines.append(f"| {account['season']} | {counts} | {span} |")
@@ -155,6 +162,15 @@ def to_markdown(plain: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _estimators(groups: int) -> str:
+    if groups == 1:
+        return "one: all records enter it"
+    return (
+        f"{groups}, over disjoint records: a record enters the one that its round belongs to and no other; "
+        "so they cost no more than one"
+    )
 
 
 def _versions() -> dict[str, str]:

@@ -1,8 +1,8 @@
 """What travels: releases up to the controller, their sum back down, as whole numbers.
 
-Both are one 40-byte header (format, agents in it, dimension, season, number, grid, weight, variance) and
-d(d+3)/2 little-endian int64: the coordinates of `GridRelease`. Whole numbers add exactly, so a sum does not
-depend on the order of its parts.
+Both are one 40-byte header (format, agents in it, dimension, season, number, group, grid, weight, variance)
+and d(d+3)/2 little-endian int64: the coordinates of `GridRelease`. Whole numbers add exactly, so a sum does
+not depend on the order of its parts.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from feducb.privacy.deployed import GridRelease, to_gram_and_moment
 from feducb.privacy.grid import total
 from feducb.privacy.noise import coordinate_count
 
-__all__ = ["GridSum", "ReleasedSum", "combine", "decode", "encode", "message_size"]
+__all__ = ["MAX_DIM", "GridSum", "ReleasedSum", "combine", "decode", "encode", "message_size"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_HEADER = struct.Struct("<HHIIQidd")  # format, agents, dimension, season, number, exponent, weight, variance
-_FORMAT = 2
-_MAX_DIM = 10_000
+# format, agents, dimension, season, number, group, exponent, weight, variance
+_HEADER = struct.Struct("<HHIIIIidd")
+_FORMAT = 3
+_FORMAT_WITHOUT_GROUP = 2  # its number had 8 bytes, the upper 4 of them 0: the same bytes, read as group 0
+MAX_DIM = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class GridSum:
     Attributes:
         season: which season the releases belong to.
         number: k.
+        group: g, the estimator they are of; a controller's is 0.
         dim: d.
         exponent: the grid is 2^exponent.
         weight: s, of rewards.
@@ -71,6 +74,7 @@ class GridSum:
 
     season: int
     number: int
+    group: int
     dim: int
     exponent: int
     weight: float
@@ -96,10 +100,10 @@ def message_size(dim: int) -> int:
     return _HEADER.size + 8 * coordinate_count(dim)
 
 
-def encode(message: GridRelease | GridSum, *, season: int = 0) -> bytes:
-    """Write a release (of this season) or a sum as bytes; nothing else can be written."""
+def encode(message: GridRelease | GridSum, *, season: int = 0, group: int = 0) -> bytes:
+    """Write a release (of this season and group) or a sum as bytes; nothing else can be written."""
     if isinstance(message, GridSum):
-        agents, season = message.agents, message.season
+        agents, season, group = message.agents, message.season, message.group
     elif isinstance(message, GridRelease):
         agents = 1
     else:
@@ -110,6 +114,7 @@ def encode(message: GridRelease | GridSum, *, season: int = 0) -> bytes:
         message.dim,
         season,
         message.number,
+        group,
         message.exponent,
         message.weight,
         message.variance,
@@ -121,10 +126,12 @@ def decode(data: bytes) -> GridSum:
     """Read a message; raises ``ValueError`` on anything but one."""
     if len(data) < _HEADER.size:
         raise ValueError(f"message has {len(data)} bytes, expected at least {_HEADER.size}")
-    kind, agents, dim, season, number, exponent, weight, variance = _HEADER.unpack_from(data)
-    if kind != _FORMAT:
+    kind, agents, dim, season, number, group, exponent, weight, variance = _HEADER.unpack_from(data)
+    if kind not in (_FORMAT, _FORMAT_WITHOUT_GROUP):
         raise ValueError(f"message has format {kind}, expected {_FORMAT}")
-    if not 1 <= dim <= _MAX_DIM or len(data) != message_size(dim):
+    if kind == _FORMAT_WITHOUT_GROUP and group != 0:
+        raise ValueError(f"message has group {group}, expected none in format {kind}")
+    if not 1 <= dim <= MAX_DIM or len(data) != message_size(dim):
         raise ValueError(f"message has {len(data)} bytes, which does not fit its dimension {dim}")
     for name, value in (("variance", variance), ("weight", weight)):
         if not (math.isfinite(value) and value > 0.0):
@@ -132,6 +139,7 @@ def decode(data: bytes) -> GridSum:
     return GridSum(
         season=season,
         number=number,
+        group=group,
         dim=dim,
         exponent=exponent,
         weight=weight,
@@ -143,17 +151,18 @@ def decode(data: bytes) -> GridSum:
 
 
 def combine(parts: Sequence[GridSum]) -> GridSum:
-    """Add releases of the same season, number, dimension and grid: exactly, in any order."""
-    kinds = {(part.season, part.number, part.dim, part.exponent, part.weight) for part in parts}
+    """Add releases of the same season, number, group, dimension and grid: exactly, in any order."""
+    kinds = {(part.season, part.number, part.group, part.dim, part.exponent, part.weight) for part in parts}
     if len(kinds) != 1:
         raise ValueError(
-            f"releases differ in (season, number, dimension, grid, weight): {sorted(kinds)}, "
+            f"releases differ in (season, number, group, dimension, grid, weight): {sorted(kinds)}, "
             "expected one kind"
         )
-    season, number, dim, exponent, weight = kinds.pop()
+    season, number, group, dim, exponent, weight = kinds.pop()
     return GridSum(
         season=season,
         number=number,
+        group=group,
         dim=dim,
         exponent=exponent,
         weight=weight,

@@ -22,21 +22,25 @@ In each round a driver (a simulation, or a network) calls, in this order:
 
 Guarantees: nothing here makes a release; it only passes on what `publish` was given. However many requests
 arrive, true or forged, `owes_release` says yes at most once for a (group, round asked), so at most once every
-``groups`` rounds for a group; under a public schedule requests are not looked at. Forwarding is
-post-processing. That a message is from its origin is for the driver to know: the network must authenticate.
+``groups`` rounds for a group; under a public schedule requests are not looked at. A deployed agent's store
+refuses release n + 1 whatever is owed. Forwarding is post-processing: `encode` writes the payload as it was
+published. That a message is from its origin is for the driver to know: the network must authenticate.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
+from feducb.protocol import messages
 from feducb.protocol.graphs import Topology
 
 __all__ = [
+    "LARGEST_PAYLOAD",
     "WINDOW",
     "Announcement",
     "Message",
@@ -45,16 +49,20 @@ __all__ = [
     "Request",
     "ask",
     "complete_view",
+    "decode",
+    "encode",
     "envelope_size",
     "newest_view",
     "owes_release",
     "publish",
+    "read_release",
     "receive",
     "start",
 ]
 
 Payload = TypeVar("Payload")
 
+LARGEST_PAYLOAD = messages.message_size(messages.MAX_DIM)
 WINDOW = 8  # numbers remembered for an (origin, group); what is older than that is too late to matter
 
 
@@ -254,6 +262,67 @@ def newest_view(state: PeerState[Payload], *, group: int, now: int) -> tuple[Ann
     return tuple(kept[-1] for kept in before if kept)
 
 
+# mark, kind, life, origin, group, number (of a request 0: its round says it), round; then the payload
+_ENVELOPE = struct.Struct("<4sHHIIIQ")
+_MARK = b"PEER"
+_REQUEST, _ANNOUNCEMENT = 0, 1
+
+
+def envelope_size() -> int:
+    """Bytes of a request; those of an announcement are its payload's and these."""
+    return _ENVELOPE.size
+
+
+def encode(message: Message[bytes]) -> bytes:
+    """A message as bytes, for one link; there is one way to write it."""
+    if isinstance(message, Request):
+        kind, number, payload = _REQUEST, 0, b""
+    else:
+        kind, number, payload = _ANNOUNCEMENT, message.number, message.payload
+    try:
+        envelope = _ENVELOPE.pack(
+            _MARK, kind, message.life, message.origin, message.group, number, message.round
+        )
+    except struct.error as error:
+        raise ValueError(f"message of origin {message.origin} does not fit its envelope: {error}") from None
+    data = envelope + payload
+    decode(data)  # what nobody would accept is not sent
+    return data
+
+
+def decode(data: bytes) -> Message[bytes]:
+    """Read what `encode` wrote; raises ``ValueError`` on anything else. The payload is not looked into."""
+    if len(data) < _ENVELOPE.size:
+        raise ValueError(f"message has {len(data)} bytes, expected at least {_ENVELOPE.size}")
+    mark, kind, life, origin, group, number, when = _ENVELOPE.unpack_from(data)
+    payload = len(data) - _ENVELOPE.size
+    if mark != _MARK or kind not in (_REQUEST, _ANNOUNCEMENT):
+        raise ValueError(f"message has mark {mark!r} and kind {kind}, expected {_MARK!r} and 0 or 1")
+    if life == 0:
+        raise ValueError("message has life 0, expected at least 1: it is not sent on")
+    if kind == _REQUEST:
+        if number or payload:
+            raise ValueError(f"message has number {number} and {payload} bytes, expected none in a request")
+        return Request(origin, group, when, life)
+    if number == 0 or not 0 < payload <= LARGEST_PAYLOAD:
+        raise ValueError(
+            f"message has number {number} and a payload of {payload} bytes, expected at least 1 and 1 to "
+            f"{LARGEST_PAYLOAD}"
+        )
+    return Announcement(origin, group, number, when, life, data[_ENVELOPE.size :])
+
+
+def read_release(message: Announcement[bytes]) -> messages.GridSum:
+    """The release in an announcement; raises ``ValueError`` unless it is one agent's, as announced."""
+    told = messages.decode(message.payload)
+    if (told.agents, told.group, told.number) != (1, message.group, message.number):
+        raise ValueError(
+            f"message has release {told.number} of group {told.group} of {told.agents} agents, announced as "
+            f"release {message.number} of group {message.group} of one"
+        )
+    return told
+
+
 def _require_group(state: PeerState[Payload], group: int, now: int) -> None:
     require_integer("round", now, at_least=0)
     if group != now % state.groups:
@@ -313,8 +382,3 @@ def _forward(state: PeerState[Payload], message: Message[Payload], sender: int) 
     state = replace(state, forwarded={**state.forwarded, flow: lives})
     passed_on = replace(message, life=life)
     return state, tuple(Outgoing(to, passed_on) for to in state.neighbours if to != sender)
-
-
-def envelope_size() -> int:
-    """Bytes of a flood beside its payload."""
-    return 28

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from feducb.errors import StoreError, StoreInUseError
 from feducb.store.agent import AgentStore
+from feducb.store.base import Unsent
 from feducb.store.controller import ControllerStore
 
-__all__ = ["AgentStore", "ControllerStore", "StoreError", "StoreInUseError"]
+__all__ = ["AgentStore", "ControllerStore", "StoreError", "StoreInUseError", "Unsent"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +30,25 @@ from feducb.privacy.ledger import Account, Ledger, LedgerEntry
 from feducb.protocol import messages
 from feducb.store import file
 
-__all__ = ["Store"]
+__all__ = ["Store", "Unsent"]
 
 Array = NDArray[np.float64]
 
 
+class Unsent(NamedTuple):
+    """What waits to be sent: its name, which `Store.mark_sent` takes, and its bytes."""
+
+    season: int
+    group: int
+    number: int
+    payload: bytes
+
+
 class Store(ABC):
     """What agents' and controllers' files share; made by `open`, used by one thread.
+
+    A store has one stream of releases a group (`Terms.groups`), numbered 1 to n each. Where there is one
+    group, it is group 0, and no call needs to name it.
 
     Guarantees:
         A call returns after its transaction is on disk (fsync), or raises and leaves no trace. So whatever
@@ -51,7 +63,7 @@ class Store(ABC):
     kind: ClassVar[str]
     season: int
     terms: Terms
-    _privatizer: DeployedPrivatizer
+    _privatizers: tuple[DeployedPrivatizer, ...]  # one a group
     _person_key: bytes
 
     def __init__(self, path: Path, terms: Terms | None, first_season: int) -> None:
@@ -63,7 +75,7 @@ class Store(ABC):
         try:
             self._connection = file.connect(path)
             file.migrate(self._connection, path)
-            if terms is not None and self._connection.execute("SELECT 1 FROM stream").fetchone() is None:
+            if terms is not None and self._connection.execute("SELECT 1 FROM open_season").fetchone() is None:
                 with self._transaction() as db:
                     db.execute("INSERT INTO store (id, kind) VALUES (1, ?)", (self.kind,))
                     self._begin(db, first_season, terms)
@@ -93,45 +105,52 @@ class Store(ABC):
 
     @property
     def releases_left(self) -> int:
-        """How many more releases this season's budget covers."""
-        return self.terms.releases - self._privatizer.released
+        """How many more releases this season's budget covers, in all groups together."""
+        return sum(self.releases_left_in(group) for group in range(self.terms.groups))
 
-    def release(self) -> bytes:
-        """Make the next release of everything recorded in this season.
+    def releases_left_in(self, group: int) -> int:
+        """How many more releases this season's budget covers in one group."""
+        return self.terms.releases - self._privatizers[self._require_group(group)].released
+
+    def release(self, group: int = 0) -> bytes:
+        """Make the next release of everything recorded in this season for a group.
 
         Guarantees:
             The bytes, the mechanism's new state and the end of the batch are one transaction, on disk before
             this returns. `outbox` and `replay` give the same bytes ever after.
         """
-        self._require_releases_left()
+        group = self._require_group(group)
+        self._require_releases_left(group)
+        stream = self._privatizers[group]
         with self._transaction() as db:
-            made = self._privatizer.release()
-            payload = messages.encode(made, season=self.season)
-            self._put_out(db, "release", made.number, payload)
-            db.execute("UPDATE stream SET state = ?", (self._privatizer.dump(),))
-            self._end_batch(db)
+            made = stream.release()
+            payload = messages.encode(made, season=self.season, group=group)
+            self._put_out(db, "release", made.number, payload, group=group)
+            db.execute('UPDATE streams SET state = ? WHERE "group" = ?', (stream.dump(), group))
+            self._end_batch(db, group)
         return payload
 
-    def outbox(self) -> list[tuple[int, int, bytes]]:
-        """Releases not yet reported sent, oldest first: season, number, bytes."""
+    def outbox(self) -> list[Unsent]:
+        """Releases of all groups not yet reported sent, by season and number: in each group oldest first."""
         return self._unsent("release")
 
-    def mark_sent(self, season: int, number: int) -> None:
+    def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
         """Take a release off the outbox; it stays in the ledger. Doing so twice is no error."""
-        self._sent("release", season, number)
+        self._sent("release", season, number, group=group)
 
-    def replay(self, season: int, number: int) -> bytes:
+    def replay(self, season: int, number: int, *, group: int = 0) -> bytes:
         """The bytes of a release, for ever the same."""
         row = (
             self._database()
             .execute(
-                "SELECT payload FROM outgoing WHERE kind = 'release' AND season = ? AND number = ?",
-                (season, number),
+                "SELECT payload FROM outgoing"
+                " WHERE kind = 'release' AND season = ? AND \"group\" = ? AND number = ?",
+                (season, group, number),
             )
             .fetchone()
         )
         if row is None:
-            raise StoreError(f"release {number} of season {season} was never made")
+            raise _never_made("release", season, group, number)
         return bytes(row[0])
 
     def new_season(self, terms: Terms | None = None, *, drop_pending: bool = False) -> int:
@@ -152,10 +171,9 @@ class Store(ABC):
                 "drop_pending=True to lose them"
             )
         with self._transaction() as db:
-            db.execute(
-                "UPDATE seasons SET dropped = ? WHERE season = ?", (self._privatizer.pending, self.season)
-            )
-            self._end_batch(db)
+            db.execute("UPDATE seasons SET dropped = ? WHERE season = ?", (self._pending(), self.season))
+            for group in range(self.terms.groups):
+                self._end_batch(db, group)
             db.execute("UPDATE outgoing SET payload = NULL WHERE kind = 'upload' AND payload IS NOT NULL")
             self._begin(db, self.season + 1, terms or self.terms)
             self._load()  # in the transaction: memory and file move on together, or neither does
@@ -167,8 +185,8 @@ class Store(ABC):
         rows = db.execute("SELECT season, opened_at, terms, excluded, dropped FROM seasons")
         for season, opened_at, terms, excluded, dropped in sorted(rows):
             entries = db.execute(
-                "SELECT kind, season, number, made_at, size, sha256, sent_at FROM outgoing"
-                " WHERE season = ? ORDER BY number",
+                'SELECT kind, season, "group", number, made_at, size, sha256, sent_at FROM outgoing'
+                ' WHERE season = ? ORDER BY number, "group"',
                 (season,),
             )
             names = [column[0] for column in entries.description]
@@ -178,7 +196,7 @@ class Store(ABC):
                     opened_at=opened_at,
                     terms=Terms.from_json(terms),
                     entries=tuple(LedgerEntry(**dict(zip(names, row, strict=True))) for row in entries),
-                    pending=self._privatizer.pending if season == self.season else 0,
+                    pending=self._pending() if season == self.season else 0,
                     excluded=excluded,
                     dropped=dropped,
                 )
@@ -204,11 +222,11 @@ class Store(ABC):
 
     @abstractmethod
     def _feed(self, db: sqlite3.Connection) -> None:
-        """Take what waits on disk into the privatizer, after its state."""
+        """Take what waits on disk into the privatizers, after their states."""
 
     @abstractmethod
-    def _end_batch(self, db: sqlite3.Connection) -> None:
-        """What waited has been used: it enters nothing else."""
+    def _end_batch(self, db: sqlite3.Connection, group: int) -> None:
+        """What waited for this group has been used: it enters nothing else."""
 
     @abstractmethod
     def _waiting(self) -> bool:
@@ -221,12 +239,21 @@ class Store(ABC):
             raise StoreError(f"the store {self.path} was opened by another process or thread; use it there")
         return self._connection
 
-    def _require_releases_left(self) -> None:
+    def _require_group(self, group: int) -> int:
+        last = self.terms.groups - 1
+        if require_integer("group", group, at_least=0) > last:
+            raise ConfigurationError("group", group, f"0 to {last}" if last else "0, the only one")
+        return int(group)
+
+    def _pending(self) -> int:
+        return sum(stream.pending for stream in self._privatizers)
+
+    def _require_releases_left(self, group: int) -> None:
         self._database()
-        if self.releases_left <= 0:
+        if self.releases_left_in(group) <= 0:
             raise ReleasesExhaustedError(
-                f"all {self.terms.releases} releases of season {self.season} have been made; new_season() "
-                "goes on, over new records only"
+                f"all {self.terms.releases} releases of season {self.season}, group {group} have been made; "
+                "new_season() goes on, over new records only"
             )
 
     @contextmanager
@@ -257,25 +284,33 @@ class Store(ABC):
     def _load(self) -> None:
         db = self._database()
         row = db.execute(
-            "SELECT kind, season, terms, person_key, state FROM stream JOIN seasons USING (season), store"
+            "SELECT kind, season, terms, person_key FROM open_season JOIN seasons USING (season), store"
         ).fetchone()
         if row is None:
             raise ConfigurationError("terms", None, f"terms: {self.path} holds no season yet")
-        kind, self.season, terms, self._person_key, state = row
+        kind, self.season, terms, self._person_key = row
         if kind != self.kind:
             raise StoreError(f"{self.path} is a store of kind {kind}, expected {self.kind}")
         self.terms = Terms.from_json(terms)
-        self._privatizer = DeployedPrivatizer(self.terms)
-        self._privatizer.load(state)
-        (last,) = db.execute(
-            "SELECT coalesce(max(number), 0) FROM outgoing WHERE kind = 'release' AND season = ?",
-            (self.season,),
-        ).fetchone()
-        if last != self._privatizer.released:
+        states = dict(db.execute('SELECT "group", state FROM streams'))
+        if sorted(states) != list(range(self.terms.groups)):
             raise StoreError(
-                f"{self.path} is damaged: its state is after release {self._privatizer.released}, its last "
-                f"release is {last}"
+                f"{self.path} is damaged: it has states of groups {sorted(states)}, expected "
+                f"{self.terms.groups} of them"
             )
+        self._privatizers = tuple(DeployedPrivatizer(self.terms) for _ in states)
+        for group, stream in enumerate(self._privatizers):
+            stream.load(states[group])
+            (last,) = db.execute(
+                "SELECT coalesce(max(number), 0) FROM outgoing"
+                " WHERE kind = 'release' AND season = ? AND \"group\" = ?",
+                (self.season, group),
+            ).fetchone()
+            if last != stream.released:
+                raise StoreError(
+                    f"{self.path} is damaged: the state of group {group} is after release {stream.released}, "
+                    f"its last release is {last}"
+                )
         self._feed(db)
 
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
@@ -285,36 +320,43 @@ class Store(ABC):
             (season, now(), terms.to_json()),
         )
         db.execute("DELETE FROM people")
-        db.execute("REPLACE INTO stream VALUES (1, ?, ?, ?)", (season, secrets.token_bytes(32), state))
+        db.execute("REPLACE INTO open_season VALUES (1, ?, ?)", (season, secrets.token_bytes(32)))
+        db.execute("DELETE FROM streams")
+        db.executemany("INSERT INTO streams VALUES (?, ?)", [(group, state) for group in range(terms.groups)])
 
-    def _put_out(self, db: sqlite3.Connection, kind: str, number: int, payload: bytes) -> None:
+    def _put_out(
+        self, db: sqlite3.Connection, kind: str, number: int, payload: bytes, *, group: int = 0
+    ) -> None:
+        name, digest = (kind, self.season, group, number), hashlib.sha256(payload).hexdigest()
         db.execute(
-            "INSERT INTO outgoing (kind, season, number, made_at, size, sha256, payload)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (kind, self.season, number, now(), len(payload), hashlib.sha256(payload).hexdigest(), payload),
+            'INSERT INTO outgoing (kind, season, "group", number, made_at, size, sha256, payload)'
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*name, now(), len(payload), digest, payload),
         )
 
-    def _unsent(self, kind: str) -> list[tuple[int, int, bytes]]:
-        return (
-            self._database()
-            .execute(
-                "SELECT season, number, payload FROM outgoing"
-                " WHERE kind = ? AND sent_at IS NULL AND payload IS NOT NULL ORDER BY season, number",
-                (kind,),
-            )
-            .fetchall()
+    def _unsent(self, kind: str) -> list[Unsent]:
+        rows = self._database().execute(
+            'SELECT season, "group", number, payload FROM outgoing'
+            " WHERE kind = ? AND sent_at IS NULL AND payload IS NOT NULL"
+            ' ORDER BY season, number, "group"',
+            (kind,),
         )
+        return [Unsent(*row) for row in rows]
 
-    def _sent(self, kind: str, season: int, number: int) -> None:
+    def _sent(self, kind: str, season: int, number: int, *, group: int = 0) -> None:
         with self._transaction() as db:
             found = db.execute(
                 "UPDATE outgoing SET sent_at = coalesce(sent_at, ?),"
                 " payload = iif(kind = 'upload', NULL, payload)"  # raw sums are not kept longer than needed
-                " WHERE kind = ? AND season = ? AND number = ?",
-                (now(), kind, season, number),
+                ' WHERE kind = ? AND season = ? AND "group" = ? AND number = ?',
+                (now(), kind, season, group, number),
             )
             if found.rowcount != 1:
-                raise StoreError(f"{kind} {number} of season {season} was never made")
+                raise _never_made(kind, season, group, number)
+
+
+def _never_made(kind: str, season: int, group: int, number: int) -> StoreError:
+    return StoreError(f"{kind} {number} of season {season}, group {group} was never made")
 
 
 def _require_same(given: Terms, stored: Terms) -> None:

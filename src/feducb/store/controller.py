@@ -26,7 +26,8 @@ class ControllerStore(Store):
 
     Guarantees:
         An upload enters once, however often it arrives. Agents hold ``records_per_person`` each for itself,
-        so that of the controller's terms must be what a person can have at all agents together.
+        so that of the controller's terms must be what a person can have at all agents together. There is one
+        group: terms that trust the controller have no more.
     """
 
     kind = "controller"
@@ -54,9 +55,9 @@ class ControllerStore(Store):
             return False
         if season != self.season:
             raise StoreError(f"upload {number} of {from_agent} is of season {season}, expected {self.season}")
-        self._require_releases_left()
+        self._require_releases_left(0)
         with self._transaction() as db:
-            self._privatizer.receive(upload)
+            self._privatizers[0].receive(upload)
             db.execute(
                 "INSERT INTO received VALUES (?, ?, ?, ?, ?, ?)",
                 (season, from_agent, number, now(), digest, payload),
@@ -71,9 +72,9 @@ class ControllerStore(Store):
     def _feed(self, db: sqlite3.Connection) -> None:
         waiting = "SELECT payload FROM received WHERE payload IS NOT NULL ORDER BY agent, number"
         for (payload,) in db.execute(waiting):
-            self._privatizer.receive(decode_upload(payload, self.terms)[2])
+            self._privatizers[0].receive(decode_upload(payload, self.terms)[2])
 
-    def _end_batch(self, db: sqlite3.Connection) -> None:
+    def _end_batch(self, db: sqlite3.Connection, group: int) -> None:
         db.execute("UPDATE received SET payload = NULL WHERE payload IS NOT NULL")
 
     def _waiting(self) -> bool:

@@ -44,6 +44,34 @@ _MIGRATIONS = (
         WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
         BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
     """,
+    # Groups: a state each, and what waits or left says its own. What was there before is of group 0.
+    """
+    CREATE TABLE open_season (
+        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons,
+        person_key BLOB NOT NULL);
+    CREATE TABLE streams ("group" INTEGER PRIMARY KEY, state BLOB NOT NULL);
+    INSERT INTO open_season SELECT id, season, person_key FROM stream;
+    INSERT INTO streams SELECT 0, state FROM stream;
+    DROP TABLE stream;
+    ALTER TABLE pending ADD COLUMN "group" INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE outgoing RENAME TO outgoing_1;
+    CREATE TABLE outgoing (
+        kind TEXT NOT NULL, season INTEGER NOT NULL REFERENCES seasons, "group" INTEGER NOT NULL,
+        number INTEGER NOT NULL, made_at TEXT NOT NULL, size INTEGER NOT NULL, sha256 TEXT NOT NULL,
+        payload BLOB, sent_at TEXT, PRIMARY KEY (kind, season, "group", number));
+    INSERT INTO outgoing
+        SELECT kind, season, 0, number, made_at, size, sha256, payload, sent_at FROM outgoing_1;
+    DROP TABLE outgoing_1;
+    CREATE INDEX unsent ON outgoing (kind, season, number, "group") WHERE sent_at IS NULL;
+    CREATE TRIGGER a_release_stays BEFORE DELETE ON outgoing
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never deleted'); END;
+    CREATE TRIGGER its_name_is_final
+        BEFORE UPDATE OF kind, season, "group", number, made_at, size, sha256 ON outgoing
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
+    CREATE TRIGGER its_content_is_final BEFORE UPDATE OF payload ON outgoing
+        WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
+    """,
 )
 _BUSY_SECONDS = 5.0
 
