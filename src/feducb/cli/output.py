@@ -113,7 +113,8 @@ def _add_topology(table: Table, result: SimulationResult) -> None:
     sizes = sorted({len(clique) for clique in graph.cliques}, reverse=True)
     table.add_row(
         "topology",
-        f"{graph.name}, diameter {graph.diameter}, γ = {graph.ttl}, {len(graph.cliques):,} cliques of "
+        f"{graph.name}, diameter {graph.diameter}, γ = {graph.ttl}, "
+        f"{len(graph.cliques):,} clique{'s' if len(graph.cliques) > 1 else ''} of "
         + (f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[-1]} to {sizes[0]}"),
     )
     if result.clique_regret is None:
