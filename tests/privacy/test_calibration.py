@@ -25,6 +25,13 @@ def test_mu_lies_on_the_exact_gaussian_curve(epsilon: float, delta: float) -> No
     assert calibration.to_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-5)
 
 
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 8.0, 100.0, 1e6])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.1])
+def test_machines_without_dp_accounting_simulate_the_same_noise(epsilon: float, delta: float) -> None:
+    budget = Budget(epsilon=epsilon, delta=delta)
+    assert calibration.mu_from_curve(budget) == pytest.approx(calibration.to_mu(budget), rel=1e-5)
+
+
 def test_the_reference_figure() -> None:
     assert 1 / calibration.to_mu(Budget(epsilon=1, delta=1e-6)) == pytest.approx(4.224679, abs=1e-6)
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
+
 from feducb.config import Budget, Problem
 
-__all__ = ["noise_scale", "record_radius", "reward_weight", "to_epsilon", "to_mu"]
+__all__ = ["mu_from_curve", "noise_scale", "record_radius", "reward_weight", "to_epsilon", "to_mu"]
 
 
 def to_mu(budget: Budget) -> float:
@@ -19,9 +22,26 @@ def to_mu(budget: Budget) -> float:
     Guarantees:
         A Gaussian mechanism of sensitivity μ and unit noise is (ε, δ)-private, and none with more is.
     """
-    from dp_accounting import get_sigma_gaussian  # slow to import, and not needed to simulate without
-
+    try:
+        from dp_accounting import get_sigma_gaussian  # slow to import, and not needed to simulate without
+    except ImportError:  # on a machine that only simulates
+        return mu_from_curve(budget)
     return 1.0 / float(get_sigma_gaussian(budget.epsilon, budget.delta))
+
+
+def mu_from_curve(budget: Budget) -> float:
+    """The same μ without dp-accounting, for simulations: the root of δ = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ).
+
+    (Balle & Wang 2018, Theorem 8.) Whatever is deployed depends on dp-accounting.
+    """
+
+    def excess(log_mu: float) -> float:
+        mu = math.exp(log_mu)
+        kept = log_ndtr(mu / 2.0 - budget.epsilon / mu)
+        lost = min(budget.epsilon + log_ndtr(-mu / 2.0 - budget.epsilon / mu) - kept, -1e-300)
+        return float(kept + math.log(-math.expm1(lost)) - math.log(budget.delta))
+
+    return math.exp(brentq(excess, math.log(1e-6), math.log(1e6), xtol=1e-13))
 
 
 def to_epsilon(mu: float, delta: float) -> float:
