@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+
+import feducb
+from feducb.core.confidence import Belief, ReleasedSetBound
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     """A seeded generator: a failing test fails again."""
     return np.random.default_rng(20201)
+
+
+@pytest.fixture
+def noise_alone() -> feducb.OwnEnvironment:
+    """Rewards without noise, and a parameter well inside its ball: only privacy noise can break a bound."""
+
+    def draw(generator: np.random.Generator, agent: int, rounds: int) -> np.ndarray:
+        directions = generator.standard_normal((rounds, 6, 2))
+        return np.asarray(0.9 * directions / np.linalg.norm(directions, axis=-1, keepdims=True))
+
+    return feducb.OwnEnvironment(
+        problem=feducb.Problem(dim=2, noise_scale=1e-3),
+        arms=6,
+        theta=np.array([0.4, 0.3]),
+        draw=draw,
+        pay=lambda generator, actions, means: means,
+    )
+
+
+@pytest.fixture
+def understate_noise(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From then on, bounds believe that releases carry an eighth of their noise's variance."""
+    honest = ReleasedSetBound.belief
+
+    def understated(self: ReleasedSetBound, gram: Any, moment: Any, variance: Any) -> Belief:
+        return honest(self, gram, moment, variance / 8.0)
+
+    return lambda: monkeypatch.setattr(ReleasedSetBound, "belief", understated)

@@ -14,8 +14,7 @@ from feducb.errors import ConfigurationError, FeducbError, PrivacyError
 from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometric, Periodic
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import simulate
-
-__version__ = "0.1.0"
+from feducb.version import __version__
 
 __all__ = [
     "Budget",

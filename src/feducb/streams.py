@@ -17,6 +17,7 @@ from feducb.config import require_integer
 __all__ = ["Purpose", "Streams"]
 
 _SHARED = 2**32 - 1  # the "agent" of what all agents share; a real agent's number is smaller
+_POOLED = 2**31  # plus its number: the "agent" of what a team does as one
 
 
 class Purpose(IntEnum):
@@ -59,6 +60,10 @@ class Streams:
     def shared(self, run: int, purpose: Purpose) -> np.random.Generator:
         """The stream that all agents of one run have in common."""
         return self.agent(run, _SHARED, purpose)
+
+    def pooled(self, run: int, team: int, purpose: Purpose) -> np.random.Generator:
+        """The stream of what a team does as one in one run."""
+        return self.agent(run, _POOLED + team, purpose)
 
     def grid(self, runs: range, agents: Sequence[int], purpose: Purpose) -> list[list[np.random.Generator]]:
         """The streams of these agents in these runs, in their order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import feducb
 from feducb.core.confidence import error_ratio
-from feducb.simulation.plan import Tuning
+from feducb.simulation.estimators import Tuning
 from feducb.simulation.reference import Step
 
 ALPHA, RUNS = 0.1, 240
@@ -56,3 +57,13 @@ def test_the_bound_covers_and_a_smaller_one_does_not(setting: dict[str, Any]) ->
 def test_without_noise_the_bound_covers_too() -> None:
     ratios = _worst_ratios(agents=3, dim=3, arms=6, horizon=150, baseline="no-privacy", seed=4)
     assert np.mean(ratios > 1.0) < ALPHA
+
+
+def test_with_noise_alone_the_bound_covers_and_one_for_less_noise_does_not(
+    noise_alone: feducb.OwnEnvironment, understate_noise: Callable[[], None]
+) -> None:
+    # In the paper's world ‖θ*‖ = S, so that the ball alone can hold the bound; here only the noise counts.
+    setting: dict[str, Any] = {"agents": 3, "horizon": 300, "releases": 12, "epsilon": 40.0, "delta": 0.01}
+    assert np.mean(_worst_ratios(environment=noise_alone, seed=6, **setting) > 1.0) < ALPHA
+    understate_noise()
+    assert np.mean(_worst_ratios(environment=noise_alone, seed=6, **setting) > 1.0) > ALPHA

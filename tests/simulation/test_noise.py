@@ -13,7 +13,7 @@ import feducb
 from feducb.privacy.calibration import noise_scale, reward_weight, to_mu
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius, safe_rank
-from feducb.simulation.plan import Tuning, first_useful
+from feducb.simulation.estimators import Tuning, first_useful
 from feducb.simulation.reference import Step
 
 

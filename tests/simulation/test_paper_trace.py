@@ -16,7 +16,8 @@ from feducb.agent import Knowledge, OwnDataPlay
 from feducb.core.confidence import PaperBound
 from feducb.protocol.controller import add_up
 from feducb.protocol.schedules import Determinant
-from feducb.simulation.plan import Estimator, make_plan
+from feducb.simulation.estimators import Estimator
+from feducb.simulation.plan import make_plan
 
 ROUNDS, AGENTS = 64, 2
 

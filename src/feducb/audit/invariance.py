@@ -211,38 +211,39 @@ def _graph_trace(
 def check_graph(setting: dict[str, Any]) -> Check:
     """Replace one record at a time on a graph: where, and from when on, anything may change.
 
-    A record of round t belongs to estimator g = t mod γ of its agent. It may show in that agent's next
-    release for g, γ rounds later in decisions of its clique in rounds of g, and nowhere else: not at another
-    agent's door before that, not in another clique or estimator, and never in when anything leaves.
+    A record of round t belongs to estimator g = t mod γ of its agent, or to its only one. It may show in that
+    agent's next release for g, γ rounds later in decisions of its clique in rounds of g, and nowhere else:
+    not at another agent's door before that, not in another clique or estimator, and never in when anything
+    leaves.
     """
     world = _steady_world()
     decided, left, graph = _graph_trace(world, setting)
+    groups = 1 if setting.get("estimators") == "one" else graph.ttl
     moved, counted = [], 0
     for agent in range(graph.agents):
         for at in (1, 5, 6, 20, 41):
             change = ReplacedRecord(world, agent, at, np.array([0.0, -1.0]), -1.0)
             other_decided, other_left, _ = _graph_trace(change, setting)
-            group, members = at % graph.ttl, graph.members(agent)
-            first = min(
-                (t for who, t in left if who == agent and t >= at and t % graph.ttl == group), default=None
-            )
+            group, members = at % groups, graph.members(agent)
+            own_releases = (t for who, t in left if who == agent and t >= at and t % groups == group)
+            first = min(own_releases, default=None)
             seen = _HORIZON + 1 if first is None else first + graph.ttl
             strange = set(left) ^ set(other_left)
             for who, when in set(left) & set(other_left):
                 own = who == agent and when >= at
-                may = when % graph.ttl == group and (own or (who in members and when >= seen))
+                may = when % groups == group and (own or (who in members and when >= seen))
                 if left[who, when] != other_left[who, when]:
                     counted += 1
                     if not may:
                         strange.add((who, when))
             for who, before in decided.items():
                 for when in (np.nonzero(before != other_decided[who])[0] + 1).tolist():
-                    may = when % graph.ttl == group and who in members and when >= seen
+                    may = when % groups == group and who in members and when >= seen
                     if not may and (who, when) != (agent, at):
                         strange.add((who, when))
             moved += [(agent, at)] if strange else []
     return Check(
-        "on a graph",
+        f"on a graph estimators={groups}",
         not moved and counted > 0,
         f"{len(moved)} of {5 * graph.agents} replaced records showed where they must not; "
         f"{counted} releases changed where they may",

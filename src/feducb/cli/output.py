@@ -101,7 +101,9 @@ def result_table(result: SimulationResult) -> Table:
             f"{syncs}group regret at most {promised:.3g} (measured {theory['group_regret']:.3g})",
         )
     table.add_row(
-        "time", f"{result.seconds:.1f} s, {result.agent_steps_per_second:,.0f} agent-steps a second"
+        "time",
+        f"{result.seconds:.1f} s, {result.agent_steps_per_second:,.0f} agent-steps a second "
+        f"({config['backend']})",
     )
     return table
 
@@ -120,14 +122,15 @@ def _add_topology(table: Table, result: SimulationResult) -> None:
     if result.clique_regret is None:
         return
     used = 1 if result.config["estimators"] == "one" else graph.ttl
+    ratio = "γ/|C|" if used == graph.ttl else "1/|C|"
     table.add_row(
         "  estimators",
-        f"{used} an agent; γ/|C| {used * len(graph.cliques) / graph.agents:.3g} over all agents",
+        f"{used} an agent; {ratio} {used * len(graph.cliques) / graph.agents:.3g} over all agents",
     )
     for size in (*sizes[:2], *sizes[2:][-1:]):
         alike = [one for one, clique in enumerate(graph.cliques) if len(clique) == size]
         regret = result.clique_regret[alike].mean()
-        table.add_row(f"  |C| = {size}", f"γ/|C| {used / size:.3g}, per-agent regret {regret:,.2f}")
+        table.add_row(f"  |C| = {size}", f"{ratio} {used / size:.3g}, per-agent regret {regret:,.2f}")
 
 
 def warnings_for(result: SimulationResult) -> list[str]:
@@ -139,6 +142,12 @@ def warnings_for(result: SimulationResult) -> list[str]:
     if config["exploration"] != 1.0:
         proven = "wider than" if config["exploration"] > 1.0 else "NOT covered by"
         found.append(f"exploration {config['exploration']:g}: the bonus is {proven} the proven bound")
+    graph = result.topology
+    if graph is not None and result.clique_regret is not None:
+        single = sum(len(clique) == 1 for clique in graph.cliques)
+        if single and graph.agents > 1:
+            alone = f"{single} of {graph.agents} agents are alone in their clique"
+            found.append(f"{alone}: they release and learn from nobody")
     delta = privacy["delta"]
     if delta is not None and delta >= 0.001:
         found.append(f"delta {delta:g} allows one record in {1 / delta:.0f} to be published in clear")

@@ -15,7 +15,8 @@ from feducb.config import Budget, Mode
 from feducb.errors import ConfigurationError
 from feducb.privacy.accounting import require_trust
 from feducb.simulation import runner
-from feducb.simulation.plan import Baseline, Estimators
+from feducb.simulation.backends.choose import BackendName
+from feducb.simulation.plan import Baseline, EstimatorsKept
 
 __all__ = ["read_budgets", "simulate"]
 
@@ -84,6 +85,14 @@ def simulate(
         str,
         typer.Option(help="On a topology: paper (γ an agent, used in turn) or one (beyond the paper)."),
     ] = "paper",
+    backend: Annotated[
+        str,
+        typer.Option(help="auto (the fastest that can), gpu, cpu, or reference (the readable one)."),
+    ] = "auto",
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Keep what is done in this folder; the same command goes on from there."),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Worker threads.", show_default="all processors")
     ] = None,
@@ -130,7 +139,10 @@ def simulate(
             trust=require_trust(trust),
             topology=topology,
             ttl=ttl,
-            estimators=cast(Estimators, estimators),
+            estimators=cast(EstimatorsKept, estimators),
+            backend=cast(BackendName, backend),
+            checkpoint=checkpoint,
+            note=lambda line: errors_to.print(f"note: {line}", style="yellow", highlight=False),
             threads=threads,
             progress=progress,
             **settings,

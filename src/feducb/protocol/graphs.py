@@ -79,6 +79,7 @@ class Topology:
             "ttl": self.ttl,
             "cliques": len(self.cliques),
             "clique_sizes": [len(clique) for clique in self.cliques],
+            "members": [[self.labels[agent] for agent in clique] for clique in self.cliques],
         }
 
 
@@ -159,7 +160,7 @@ def cover_by_cliques(distances: NDArray[np.int32], ttl: int) -> tuple[Clique, ..
     A clique cover of G_γ is a colouring of its complement. Several orders are coloured greedily, among them
     that of the agents and the one of largest degree first, so the cover is at least as good as either. Then
     the best is recoloured clique by clique, which can only merge cliques (Culberson's iterated greedy).
-    Among covers of one size, the one in which the most pairs work together wins.
+    Last, agents move from larger cliques to smaller ones that they fit: an agent left alone gains nothing.
 
     Args:
         distances: (M, M), in hops.
@@ -173,7 +174,25 @@ def cover_by_cliques(distances: NDArray[np.int32], ttl: int) -> tuple[Clique, ..
         regrouped = sorted(range(len(best)), key=ranks.__getitem__) if turn else range(len(best))[::-1]
         again = _cover_in_order(close, [agent for index in regrouped for agent in best[index]])
         best = min(best, again, key=_worth)
-    return tuple(sorted(tuple(sorted(clique)) for clique in best))
+    return tuple(sorted(tuple(sorted(clique)) for clique in _balanced(close, best)))
+
+
+def _balanced(close: NDArray[np.bool_], cliques: list[list[int]]) -> list[list[int]]:
+    """Move agents one by one to a clique smaller by two or more where they are close to all."""
+    cliques = [sorted(clique) for clique in cliques]
+    moved = True
+    while moved:
+        moved = False
+        for small in sorted(cliques, key=lambda clique: (len(clique), clique)):
+            fits = np.logical_and.reduce(close[small], axis=0)
+            larger = [clique for clique in cliques if len(clique) >= len(small) + 2 and fits[clique].any()]
+            if larger:
+                largest = max(larger, key=lambda clique: (len(clique), clique))
+                agent = next(agent for agent in largest if fits[agent])
+                largest.remove(agent)
+                small.append(agent)
+                moved = True
+    return cliques
 
 
 def _worth(cliques: list[list[int]]) -> tuple[int, int]:

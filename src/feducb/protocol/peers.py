@@ -63,7 +63,7 @@ __all__ = [
 Payload = TypeVar("Payload")
 
 LARGEST_PAYLOAD = messages.message_size(messages.MAX_DIM)
-WINDOW = 8  # numbers remembered for an (origin, group); what is older than that is too late to matter
+WINDOW = 8  # numbers remembered for an (origin, group) beside those still on their way; older is too late
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +253,8 @@ def complete_view(state: PeerState[Payload], *, group: int, now: int) -> tuple[A
 def newest_view(state: PeerState[Payload], *, group: int, now: int) -> tuple[Announcement[Payload], ...]:
     """The newest release of every member that has one here, whatever its age, in the order of ``members``.
 
-    For ``paper``, where numbers differ between members, and for one estimator an agent. With γ groups it is
-    asked for in the group's own rounds, so an own release enters, like the peers', γ after it was made.
+    For ``paper``, where numbers may differ between members. It is asked for in the group's own rounds, so an
+    own release enters, like the peers', γ after it was made.
     """
     before = (
         [kept for kept in state.kept.get((member, group), ()) if kept.round < now] for member in state.members
@@ -329,6 +329,11 @@ def _require_group(state: PeerState[Payload], group: int, now: int) -> None:
         raise ConfigurationError("group", group, f"{now % state.groups}, the group of round {now}")
 
 
+def _window(state: PeerState[Payload]) -> int:
+    """How many numbers to remember: as many as can be younger than ttl, and `WINDOW` more."""
+    return WINDOW + state.ttl // state.groups
+
+
 def _complete_number(state: PeerState[Payload], group: int, now: int) -> int:
     """0 where no version is complete."""
     common: set[int] = set()
@@ -357,7 +362,7 @@ def _keep(state: PeerState[Payload], message: Announcement[Payload], now: int) -
     if message.number < max(complete, 1):
         return state
     held[message.number] = replace(message, life=0)
-    later = sorted(number for number in held if number > complete)[-WINDOW:]
+    later = sorted(number for number in held if number > complete)[-_window(state) :]
     wanted = ([complete] if complete in held else []) + later
     return replace(state, kept={**state.kept, key: tuple(held[number] for number in wanted)})
 
@@ -375,7 +380,7 @@ def _forward(state: PeerState[Payload], message: Message[Payload], sender: int) 
     life = message.life - 1
     flow = (type(message), message.origin, message.group)
     lives = state.forwarded.get(flow, {})
-    newest = sorted({*lives, message.number})[-WINDOW:]
+    newest = sorted({*lives, message.number})[-_window(state) :]
     if life <= lives.get(message.number, 0) or message.number not in newest:
         return state, ()
     lives = {number: life if number == message.number else lives[number] for number in newest}

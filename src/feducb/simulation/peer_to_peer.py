@@ -18,7 +18,9 @@ from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol import peers
 from feducb.protocol.messages import ReleasedSum
-from feducb.simulation.plan import Estimator, Plan
+from feducb.simulation.estimators import Estimator
+from feducb.simulation.plan import Plan
+from feducb.simulation.reference import Batch
 from feducb.streams import Purpose, Streams
 
 __all__ = ["Link", "Played", "on_time", "play"]
@@ -61,7 +63,9 @@ class _Memory:
     knowledge: Knowledge
     privatizer: Privatizer
     pending: PrivatizerState
+    batch: Batch
     seen: tuple[int, ...] = ()  # numbers of the releases in what it knows
+    own: int = 0  # the own one among them (``paper``)
 
 
 def play(plan: Plan, run: int = 0, *, link: Link = on_time) -> Played:
@@ -121,19 +125,20 @@ def play(plan: Plan, run: int = 0, *, link: Link = on_time) -> Played:
         for agent in everybody:
             memory, own = memories[agent][group], slice(agent, agent + 1)
             records = chosen.actions[:, own], rewards[:, own]
-            memory.pending = memory.privatizer.record(memory.pending, *records)
+            memory.pending = memory.batch.add(memory.privatizer, memory.pending, *records)
             rule = memory.estimator.rule
             memory.knowledge = rule.observe(memory.knowledge, records[0][:, :, 0], records[1][:, :, 0])
             asks = bool(rule.wants_sync(memory.knowledge).any())
             due = now in memory.estimator.release_rounds or peers.owes_release(states[agent], now=now)
             if due and memory.pending.released < memory.privatizer.mechanism.releases:
-                memory.pending, release = memory.privatizer.release(memory.pending, noise[agent])
+                pending = memory.batch.end(memory.privatizer, memory.pending)
+                memory.pending, release = memory.privatizer.release(pending, noise[agent])
                 published[agent].append((now, release))
                 states[agent], outgoing = peers.publish(
                     states[agent], group=group, number=release.number, payload=release, now=now
                 )
                 send(now, agent, outgoing)
-            elif asks:
+            elif asks and not due:
                 states[agent], outgoing = peers.ask(states[agent], group=group, now=now)
                 send(now, agent, outgoing)
     return Played(index, versions, messages, requests, dict(published))
@@ -151,16 +156,21 @@ def _remember(estimator: Estimator, position: int) -> _Memory:
         noise_scale=scale[position : position + 1],
         shift=shift[position : position + 1] if shift.ndim else shift,
     )
-    return _Memory(estimator, estimator.rule.start((1, 1)), own, own.start((1, 1)))
+    return _Memory(estimator, estimator.rule.start((1, 1)), own, own.start((1, 1)), Batch())
 
 
 def _look(plan: Plan, memory: _Memory, state: peers.PeerState[Release], group: int, now: int) -> None:
     """Absorb what the agent may use now, if that is new: a whole version, or in ``paper`` what is newest."""
-    paper = isinstance(memory.estimator.rule, OwnDataPlay)
-    view = (peers.newest_view if paper else peers.complete_view)(state, group=group, now=now)
-    if paper:
-        # An own release enters with those of its clique, γ after it was made.
+    if isinstance(memory.estimator.rule, OwnDataPlay):
+        view = peers.newest_view(state, group=group, now=now)
+        # An own release enters with those of its clique, γ after it was made, and own records go with it.
         view = tuple(one for one in view if one.round + plan.lag <= now)
+        own = [one.number for one in view if one.origin == state.agent]
+        if len(view) < len(state.members) or own[0] == memory.own:
+            return
+        memory.own = own[0]
+    else:
+        view = peers.complete_view(state, group=group, now=now)
     numbers = tuple(one.number for one in view)
     if not view or numbers == memory.seen:
         return

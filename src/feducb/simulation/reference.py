@@ -9,9 +9,11 @@ estimator it is for has its next turn, so nothing need be sent here; `peer_to_pe
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +21,19 @@ from numpy.typing import NDArray
 from feducb.agent import Knowledge, decide
 from feducb.environments.base import Chosen, Contexts
 from feducb.privacy.noise import SeededNoise
-from feducb.privacy.privatizer import Release
+from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol.controller import add_up, synchronise
 from feducb.protocol.messages import ReleasedSum
-from feducb.simulation.plan import Estimator, Plan, Team
+from feducb.simulation.estimators import Estimator
+from feducb.simulation.plan import Plan, Team
 from feducb.streams import Purpose, Streams
 
-__all__ = ["BlockResult", "Observer", "Step", "checkpoints", "run_block"]
+__all__ = ["Batch", "BlockResult", "Keeper", "Observer", "Step", "checkpoints", "run_block"]
 
 Array = NDArray[np.float64]
 
 _ARRIVAL_BYTES = 2**21  # visitors held at once: few enough to stay in cache
 _CURVE_POINTS = 200
-_RECORDS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,44 @@ def checkpoints(horizon: int) -> NDArray[np.int64]:
     return np.unique(np.round(np.linspace(horizon / points, horizon, points)).astype(np.int64))
 
 
-class _Estimate:
+class Batch:
+    """Records on their way into a privatizer, which takes them in by pieces: one by one would be slow.
+
+    Pieces have one size whatever comes at once, so that sums are the same to the last bit.
+    """
+
+    _PIECE = 64
+
+    def __init__(self) -> None:
+        self._actions: list[Array] = []
+        self._rewards: list[Array] = []
+        self._waiting = 0
+
+    def add(
+        self, privatizer: Privatizer, pending: PrivatizerState, actions: Array, rewards: Array
+    ) -> PrivatizerState:
+        """Some more: actions (..., n, d), rewards (..., n)."""
+        done = 0
+        while done < rewards.shape[-1]:
+            more = slice(done, done + self._PIECE - self._waiting)
+            self._actions.append(actions[..., more, :])
+            self._rewards.append(rewards[..., more])
+            self._waiting += self._rewards[-1].shape[-1]
+            done = more.stop
+            if self._waiting == self._PIECE:
+                pending = self.end(privatizer, pending)
+        return pending
+
+    def end(self, privatizer: Privatizer, pending: PrivatizerState) -> PrivatizerState:
+        """Take in what waits."""
+        if self._waiting:
+            actions, rewards = np.concatenate(self._actions, axis=-2), np.concatenate(self._rewards, axis=-1)
+            pending = privatizer.record(pending, actions, rewards)
+            self._actions, self._rewards, self._waiting = [], [], 0
+        return pending
+
+
+class _Live:
     """One estimator as it goes: what agents know, what they have recorded, what is on its way to them."""
 
     def __init__(self, estimator: Estimator, shape: tuple[int, int]) -> None:
@@ -91,7 +130,7 @@ class _Estimate:
         self.public_rounds = frozenset(estimator.release_rounds)
         self.knowledge = self.rule.start(shape)
         self.pending = self.privatizer.start(shape) if self.privatizer else None
-        self.records: list[tuple[Array, Array]] = []
+        self.batch = Batch()
         self.arriving: deque[tuple[int, ReleasedSum]] = deque()
         self.asked = False
 
@@ -102,19 +141,10 @@ class _Estimate:
 
     def observe(self, actions: Array, rewards: Array) -> None:
         """Records of rounds in which it was used: actions (runs, agents, R, d), rewards (runs, agents, R)."""
-        if self.privatizer is not None:
-            self.records.append((actions, rewards))
-            if rewards.shape[2] > 1 or len(self.records) >= _RECORDS_AT_ONCE:
-                self.take_in_records()
+        if self.privatizer is not None and self.pending is not None:
+            self.pending = self.batch.add(self.privatizer, self.pending, actions, rewards)
         if self.rule.acts_on_own_data:
             self.knowledge = self.rule.observe(self.knowledge, actions[:, :, 0], rewards[:, :, 0])
-
-    def take_in_records(self) -> None:
-        """One by one would be slow, so records wait for each other."""
-        if self.records and self.privatizer is not None and self.pending is not None:
-            actions, paid = (np.concatenate(part, axis=2) for part in zip(*self.records, strict=True))
-            self.pending = self.privatizer.record(self.pending, actions, paid)
-            self.records.clear()
 
     def synchronise(self, plan: Plan, now: int, noise: SeededNoise) -> tuple[Release | None, list[int]]:
         """What leaves after acting in this round, if anything, and who asks for a synchronisation on a graph.
@@ -134,9 +164,40 @@ class _Estimate:
             askers = np.nonzero(asking[0])[0].tolist() if self.asked else []
         if not due or self.pending.released >= self.privatizer.mechanism.releases:
             return None, askers
-        self.take_in_records()
-        self.pending, release = synchronise(self.privatizer, self.pending, noise, trust=plan.trust)
+        pending = self.batch.end(self.privatizer, self.pending)
+        self.pending, release = synchronise(self.privatizer, pending, noise, trust=plan.trust)
         return release, askers
+
+
+class _Block:
+    """Some runs of a team as they go: who comes, what is drawn, and what it came to so far."""
+
+    def __init__(self, plan: Plan, team: Team, runs: range) -> None:
+        streams = Streams(plan.seed)
+        self.visits = plan.environment.open(streams, runs, team.agents)
+        self.noise = SeededNoise(
+            streams.grid(runs, team.agents, Purpose.NOISE)
+            if plan.trust == "nobody"
+            else [[streams.shared(run, Purpose.NOISE)] for run in runs]
+        )
+        self.coins = streams.grid(runs, team.agents, Purpose.PLAY)
+        self.estimates = [_Live(estimator, (len(runs), len(team.agents))) for estimator in team.estimators]
+        self.regret = np.zeros((len(runs), len(checkpoints(plan.horizon))))
+        self.released_at: list[int] = []
+        self.requests: list[int] = []
+        self.next_round = 1
+
+
+class Keeper(Protocol):
+    """Keeps the state of a block through a crash."""
+
+    def load(self) -> Any:
+        """What was kept; None if nothing was."""
+        ...
+
+    def keep(self, state: Any, *, done: bool = False) -> None:
+        """Called between rounds; ``done`` after the last."""
+        ...
 
 
 def run_block(
@@ -146,6 +207,7 @@ def run_block(
     team: Team | None = None,
     progress: Callable[[int], None] = lambda steps: None,
     observer: Observer | None = None,
+    keeper: Keeper | None = None,
 ) -> BlockResult:
     """Play the given runs of one team from the first round to the last.
 
@@ -155,33 +217,26 @@ def run_block(
         team: which team; the first if not given.
         progress: told how many agent-steps were just done.
         observer: shown every step.
+        keeper: keeps what is done, and gives what was done before.
     """
     if plan.determinant and len(runs) > 1:
         raise ValueError("under the determinant trigger a block is one run")
     team = team or plan.teams[0]
-    streams, shape = Streams(plan.seed), (len(runs), len(team.agents))
-    visits = plan.environment.open(streams, runs, team.agents)
-    noise = SeededNoise(
-        streams.grid(runs, team.agents, Purpose.NOISE)
-        if plan.trust == "nobody"
-        else [[streams.shared(run, Purpose.NOISE)] for run in runs]
-    )
-    play = streams.grid(runs, team.agents, Purpose.PLAY)
-    estimates = [_Estimate(estimator, shape) for estimator in team.estimators]
-    groups = len(estimates)
-    points = checkpoints(plan.horizon).tolist()
-    point, regret = 0, np.zeros((len(runs), len(points)))
-    released_at, requests = list[int](), list[int]()
+    block: _Block = (keeper and keeper.load()) or _Block(plan, team, runs)
+    shape, estimates, groups = (len(runs), len(team.agents)), block.estimates, len(team.estimators)
+    visits, regret = block.visits, block.regret
+    points, at_once = checkpoints(plan.horizon).tolist(), _rounds_at_once(plan, shape)
+    progress((block.next_round - 1) * len(runs) * len(team.agents))
 
-    for first, contexts in _steps(plan, team, visits.arrive, shape):
+    for first, contexts in _steps(plan, team, visits.arrive, block.next_round, at_once):
         rounds = contexts.means.shape[2]
         last = first + rounds - 1
         for estimate in estimates:
             estimate.catch_up(first)
         # Every agent acts (Alg. 1, l. 4–9), in round t by estimator t mod γ (Alg. 3, l. 4).
-        coins = None
+        coins = None  # one a round as long as any estimator is blind, whichever has its turn
         if any(estimate.knowledge.belief is None for estimate in estimates):
-            coins = np.array([[one.random(rounds) for one in row] for row in play])
+            coins = np.array([[one.random(rounds) for one in row] for row in block.coins])
         turns = [
             (estimates[(first + offset) % groups], slice(offset, None, groups))
             for offset in range(min(groups, rounds))
@@ -199,8 +254,7 @@ def run_block(
         assert contexts.best is not None
         lost = (contexts.best - chosen.means).mean(axis=1)
         for offset in range(rounds):
-            point += points[point] < first + offset
-            regret[:, point] += lost[:, offset]
+            regret[:, bisect_left(points, first + offset)] += lost[:, offset]
 
         # Every agent takes its record in (l. 10–11) …
         for estimate, own in turns:
@@ -208,33 +262,41 @@ def run_block(
         estimate = estimates[last % groups]
 
         # … and then, in a phase of its own, all synchronise if any asked for it (l. 12–21).
-        release, askers = estimate.synchronise(plan, last, noise)
-        requests += [team.agents[asker] for asker in askers]
+        release, askers = estimate.synchronise(plan, last, block.noise)
+        block.requests += [team.agents[asker] for asker in askers]
         total = None
         if release is not None:
             total = add_up(release)
-            released_at.append(last)
+            block.released_at.append(last)
             estimate.arriving.append((last + plan.lag, total))
             estimate.catch_up(last + groups)  # what is here by its next turn need not wait for it
 
         if observer is not None:
             observer(Step(first, team, chosen, rewards, release, total, estimate.knowledge, visits.theta))
         progress(rounds * len(runs) * len(team.agents))
-    return BlockResult(regret, (tuple(released_at),) * len(runs), tuple(requests))
+        block.next_round = last + 1
+        if keeper is not None and last % at_once == 0:  # no visitor has arrived who was not served
+            keeper.keep(block)
+    if keeper is not None:
+        keeper.keep(block, done=True)
+    return BlockResult(regret, (tuple(block.released_at),) * len(runs), tuple(block.requests))
+
+
+def _rounds_at_once(plan: Plan, shape: tuple[int, int]) -> int:
+    one_round = 8 * shape[0] * shape[1] * plan.environment.arms * plan.environment.problem.dim
+    return max(1, _ARRIVAL_BYTES // one_round)
 
 
 def _steps(
-    plan: Plan, team: Team, arrive: Callable[[int], Contexts], shape: tuple[int, int]
+    plan: Plan, team: Team, arrive: Callable[[int], Contexts], next_round: int, at_once: int
 ) -> Iterator[tuple[int, Contexts]]:
     """Visitors in order, cut wherever knowledge may change: after a release, or after each round."""
-    problem = plan.environment.problem
-    one_round = 8 * shape[0] * shape[1] * plan.environment.arms * problem.dim
-    at_once = max(1, _ARRIVAL_BYTES // one_round)
     every_round = any(estimator.rule.acts_on_own_data for estimator in team.estimators)
     releases = {at for estimator in team.estimators for at in estimator.release_rounds}
+    # One estimator uses a sum γ rounds after its release, in the middle of its own turns.
     waits = {at + plan.lag - 1 for at in releases} if len(team.estimators) < plan.lag else set()
     cuts = releases | waits
-    for start in range(1, plan.horizon + 1, at_once):
+    for start in range(next_round, plan.horizon + 1, at_once):
         stop = min(start + at_once, plan.horizon + 1)
         contexts = arrive(stop - start)
         first = start

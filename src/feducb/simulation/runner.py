@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,18 @@ from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.messages import message_size
 from feducb.protocol.peers import envelope_size
 from feducb.protocol.schedules import Determinant, PublicSchedule, parse_schedule
-from feducb.simulation.plan import EVERYTHING, Baseline, Estimators, Plan, Team, Tuning, make_plan
-from feducb.simulation.reference import BlockResult, Observer, checkpoints, run_block
+from feducb.simulation.backends.base import Backend
+from feducb.simulation.backends.choose import BackendName, choose_backend
+from feducb.simulation.backends.reference import ReferenceBackend
+from feducb.simulation.checkpoint import Checkpoint
+from feducb.simulation.estimators import EVERYTHING, Tuning
+from feducb.simulation.plan import Baseline, EstimatorsKept, Plan, make_plan
+from feducb.simulation.reference import BlockResult, Observer, checkpoints
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.statement import describe_privacy, describe_theory
+from feducb.version import __version__
 
 __all__ = ["run_plan", "simulate", "summarise"]
-
-_AGENTS_AT_ONCE = 32  # enough agents in one numpy call to hide its overhead; never a matter of threads
 
 _RAW_RELEASES = 256  # without privacy more releases cost messages alone; with it, noise
 
@@ -61,12 +64,15 @@ def simulate(
     trust: Trust = "nobody",
     topology: str | Topology | None = None,
     ttl: int | None = None,
-    estimators: Estimators = "paper",
+    estimators: EstimatorsKept = "paper",
     tuning: Tuning = EVERYTHING,
     environment: Environment | None = None,
+    backend: BackendName | Backend = "auto",
     threads: int | None = None,
     progress: Progress | None = None,
     observer: Observer | None = None,
+    checkpoint: str | Path | None = None,
+    note: Callable[[str], None] = lambda line: None,
 ) -> SimulationResult:
     """Simulate a federation, or something to compare it with.
 
@@ -99,9 +105,12 @@ def simulate(
         estimators: on a graph: ``paper``, γ an agent, used in turn, or ``one``.
         tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
         environment: a world of your own in place of the paper's.
+        backend: ``auto`` takes the fastest that can: gpu, cpu, or the readable reference.
         threads: worker threads; as many as there are processors if not given.
         progress: called with (agent-steps done, agent-steps in all), from any thread.
-        observer: shown every `Step`; then one thread is used.
+        observer: shown every `Step`, by the reference on one thread.
+        checkpoint: a folder to keep what is done in; the same call goes on from there.
+        note: told in a line if another backend plays than was asked for.
 
     Raises:
         ConfigurationError: a setting cannot be.
@@ -179,24 +188,48 @@ def simulate(
         "first_release": first_release,
         "mechanism": mechanism,
         "environment": type(environment).__name__,
-        "backend": "reference",
     }
-    return run_plan(plan, config, threads=threads, progress=progress, observer=observer)
+    return run_plan(
+        plan,
+        config,
+        backend=backend,
+        threads=threads,
+        progress=progress,
+        observer=observer,
+        checkpoint=checkpoint,
+        note=note,
+    )
 
 
 def run_plan(
     plan: Plan,
     config: dict[str, Any],
     *,
+    backend: BackendName | Backend = "auto",
     threads: int | None = None,
     progress: Progress | None = None,
     observer: Observer | None = None,
+    checkpoint: str | Path | None = None,
+    note: Callable[[str], None] = lambda line: None,
 ) -> SimulationResult:
-    """Run a plan on the reference backend, blocks of runs of each team spread over threads."""
+    """Run a plan.
+
+    Args:
+        plan: what to run.
+        config: the settings, for the result.
+        backend: which; an observer needs the reference.
+        threads: worker threads; as many as there are processors if not given.
+        progress: called with (agent-steps done, agent-steps in all), from any thread.
+        observer: shown every `Step`.
+        checkpoint: a folder to keep what is done in; the same call goes on from there.
+        note: told in a line if another backend plays than was asked for.
+    """
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     require_integer("threads", threads, at_least=1)
-    blocks = [(team, block) for team in plan.teams for block in _blocks(plan, team)]
+    player = _player(backend, plan, observer, note)
+    config = config | {"backend": player.name}
+    kept = Checkpoint(checkpoint, config | {"version": __version__}) if checkpoint is not None else None
     all_steps, done, lock = plan.runs * plan.agents * plan.horizon, 0, threading.Lock()
 
     def tell(steps: int) -> None:
@@ -206,34 +239,25 @@ def run_plan(
                 done += steps
                 progress(done, all_steps)
 
-    def work(block: tuple[Team, range]) -> BlockResult:
-        return run_block(plan, block[1], team=block[0], progress=tell, observer=observer)
-
     started = time.perf_counter()
-    with _single_threaded_blas():
-        if observer is not None or threads == 1 or len(blocks) == 1:
-            results = [work(block) for block in blocks]
-        else:
-            with ThreadPoolExecutor(min(threads, len(blocks))) as pool:
-                results = list(pool.map(work, blocks))
+    teams = player.play(plan, threads=threads, progress=tell, checkpoint=kept)
     seconds = time.perf_counter() - started
-    in_order = iter(results)
-    joined = [_join([next(in_order) for _ in _blocks(plan, team)]) for team in plan.teams]
-    return summarise(plan, config, joined, seconds)
+    return summarise(plan, config, teams, seconds if kept is None else seconds + kept.seconds_before)
 
 
-def _blocks(plan: Plan, team: Team) -> list[range]:
-    size = 1 if plan.determinant else max(1, _AGENTS_AT_ONCE // len(team.agents))
-    return [range(first, min(first + size, plan.runs)) for first in range(0, plan.runs, size)]
-
-
-def _join(blocks: list[BlockResult]) -> BlockResult:
-    """All runs of a team."""
-    return BlockResult(
-        np.concatenate([block.regret for block in blocks]),
-        tuple(rounds for block in blocks for rounds in block.release_rounds),
-        tuple(asker for block in blocks for asker in block.requests),
-    )
+def _player(
+    backend: BackendName | Backend, plan: Plan, observer: Observer | None, note: Callable[[str], None]
+) -> Backend:
+    if observer is not None:
+        if backend not in ("auto", "reference"):
+            raise ConfigurationError("backend", backend, "reference: only it shows every step to an observer")
+        return ReferenceBackend(observer)
+    if not isinstance(backend, str):
+        return backend
+    player, told = choose_backend(backend, plan)
+    if told is not None:
+        note(told)
+    return player
 
 
 def summarise(
@@ -300,12 +324,3 @@ def _graph(topology: str | Topology | None, ttl: int | None, seed: int) -> Topol
     if ttl is not None and ttl != topology.ttl:
         raise ConfigurationError("ttl", ttl, f"{topology.ttl}, as the topology has it, or nothing")
     return topology
-
-
-def _single_threaded_blas() -> Any:
-    """One BLAS thread a worker: small matrices gain nothing from more, and sums keep their order."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:  # only tidies up: results depend on it neither way at these sizes
-        return contextlib.nullcontext()
-    return threadpool_limits(limits=1, user_api="blas")

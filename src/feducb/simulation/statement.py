@@ -93,7 +93,7 @@ def describe_theory(
     first = largest.estimators[0]
     if not first.printed or first.threshold is None:
         return None
-    turns = plan.horizon // len(largest.estimators)
+    turns = len(range(len(largest.estimators), plan.horizon + 1, len(largest.estimators)))
     spread, kappa, radius = _printed_spread(plan, largest, turns)
     told = {
         "depth": first.printed[0].depth,
@@ -102,7 +102,7 @@ def describe_theory(
         **spread,
         "kappa": kappa,
         "threshold": first.threshold,
-        "syncs": float(np.mean(releases)),
+        "syncs": float(np.mean(releases)) / len(largest.estimators),
         "radius": radius,
         "group_regret": per_agent_regret * plan.agents,
     }

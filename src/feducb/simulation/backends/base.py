@@ -1,0 +1,131 @@
+"""What the runner asks of a backend, and a backend of its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.agent import OwnDataPlay
+from feducb.core.confidence import Belief
+from feducb.simulation.checkpoint import Checkpoint
+from feducb.simulation.plan import Plan
+from feducb.simulation.reference import BlockResult
+
+__all__ = ["Backend", "Kernels", "OwnPlay", "Sums"]
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Backend(Protocol):
+    """Something that plays plans."""
+
+    @property
+    def name(self) -> str:
+        """As in ``--backend``."""
+        ...
+
+    def refusal(self, plan: Plan) -> str | None:
+        """Why this plan cannot be played here; None if it can."""
+        ...
+
+    def play(
+        self, plan: Plan, *, threads: int, progress: Callable[[int], None], checkpoint: Checkpoint | None
+    ) -> list[BlockResult]:
+        """All runs of each team, in the plan's order.
+
+        Args:
+            plan: what to play.
+            threads: worker threads; the result does not depend on them.
+            progress: told how many agent-steps were just done, from any thread.
+            checkpoint: where to keep what is done, and to go on from.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What some rounds of some runs came to, summed over agents.
+
+    Attributes:
+        gram: (runs, d, d), Σ x xᵀ.
+        moment: (runs, d), Σ y x.
+        regret: (runs, points), in the rounds up to each point and after the one before.
+    """
+
+    gram: Array
+    moment: Array
+    regret: Array
+
+
+class OwnPlay(Protocol):
+    """Runs in which every agent acts on the last released sum plus its own records."""
+
+    def advance(self, rounds: Ints) -> Ints:
+        """Play on by (runs,) rounds, or to the end of the round in which an agent asks to synchronise.
+
+        Returns:
+            The positions of the runs in which one did.
+        """
+        ...
+
+    @property
+    def next_round(self) -> Ints:
+        """(runs,)."""
+        ...
+
+    @property
+    def regret(self) -> Array:
+        """(runs, points), summed over agents, since the start."""
+        ...
+
+    def pending(self, places: Ints) -> tuple[Array, Array]:
+        """Records since the last synchronisation, summed over agents: Gram (n, d, d) and moment (n, d)."""
+        ...
+
+    def restart(self, places: Ints, gram: Array, moment: Array) -> None:
+        """After a synchronisation: S is replaced, U ← 0."""
+        ...
+
+    def dump(self) -> object:
+        """The state, to be pickled."""
+        ...
+
+    def load(self, state: object) -> None:
+        """Go on from a state."""
+        ...
+
+
+class Kernels(Protocol):
+    """Compiled play in the frame where θ* = ‖θ*‖ e₁: laws do not change under rotations.
+
+    Random numbers are functions of (seed, run, agent, round) alone, so calls may be cut anywhere.
+    """
+
+    @property
+    def steps_at_once(self) -> int:
+        """Agent-steps of one call that take a few seconds."""
+        ...
+
+    def fixed(
+        self,
+        belief: Belief | None,
+        *,
+        runs: range,
+        agents: int,
+        first_round: int,
+        rounds: int,
+        points: Sequence[int],
+    ) -> Sums:
+        """Rounds in which nobody learns; ``belief`` has the leading axis (runs,), None draws uniformly."""
+        ...
+
+    def own(
+        self, rule: OwnDataPlay, *, runs: range, agents: int, first_round: int, points: Sequence[int]
+    ) -> OwnPlay:
+        """Agents that take their own records in at once."""
+        ...

@@ -1,0 +1,186 @@
+"""An upper bound on the score of every candidate but the best, so that most of them need not be drawn.
+
+In coordinates with θ* along the first axis a candidate is x = (c, y), c in the band [l, h] of mean rewards
+over ‖θ*‖, ‖x‖ ≤ L. Its score is θ̂ᵀx + β√Q(x) + b‖V⁻¹x‖ with Q(x) = xᵀV⁻¹x and V⁻¹ = [[a, mᵀ], [m, Λ]].
+Rotations of y do not change the law, so coordinates can be chosen in which Λ = diag(λ_i).
+
+The bound. ‖V⁻¹x‖² ≤ ‖V⁻¹‖ Q(x), so the score is at most θ̂ᵀx + w√Q(x) with w = β + b‖V⁻¹‖^½. For every
+s > 0, w√Q ≤ s Q + w²/(4s); and for every μ ≥ 0, adding μ(L² − ‖x‖²) ≥ 0 does not lower it. What is left is
+a quadratic function of y, concave if all e_i = μ − sλ_i > 0, whose maximum over all y is known:
+
+    score(x) ≤ w²/(4s) + μL² + ¼Σ θ̂_i²/e_i + max over c in [l, h] of (p c − q c²),
+    p = θ̂₁ + s Σ m_iθ̂_i/e_i,   q = μ − s a − s² Σ m_i²/e_i.
+
+Any (s, μ) gives a bound, however it was found. The right side is jointly convex in them (for each x it is
+w²/(4s) and something linear, and this is their maximum over x), so that two nested searches find the least.
+
+Rounding. The kernels' scores are single precision sums of fewer than 4d + 64 roundings, so that each part is
+off by at most η = (4d + 64)·2⁻²⁴ of the sum of its terms' absolute values: η(|θ̂₁| + ‖θ̂_⊥‖)L in the linear
+part, ηQ₊ and ηN₊ under the two roots, η of each root after it. All are added here, and band and ball widened
+by η, so that the bound is one on the *computed* scores.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from feducb.simulation.backends.parallel import Spread, all_here, kept_on_disk
+from feducb.simulation.backends.tiles import World
+
+__all__ = ["Aligned", "align", "highest_score", "highest_scores", "rounding"]
+
+Array = NDArray[np.float64]
+
+_BRACKET = 16.0  # searches of s and of the gap cover a factor e^16 …
+_THIRDS = 24  # … and end within one of e^0.001; a minimum is flat
+
+
+class Aligned(NamedTuple):
+    """Beliefs in coordinates that make all of V⁻¹ but its first row and column diagonal.
+
+    Attributes:
+        frame: (B, d, d), the rotations; x in the belief's coordinates is ``frame @ x`` of these.
+        theta: (B, d), θ̂.
+        cross: (B, d), a and m, the first row of V⁻¹.
+        values: (B, d), λ from the second entry on; the first is 0.
+        widths: (B, 2), β and b, times the exploration.
+        largest: (B,), ‖V⁻¹‖.
+    """
+
+    frame: Array
+    theta: Array
+    cross: Array
+    values: Array
+    widths: Array
+    largest: Array
+
+
+def align(theta: Array, inverse: Array, widths: Array) -> Aligned:
+    """Choose coordinates for each of B beliefs: θ̂ (B, d), V⁻¹ (B, d, d), (β, b) (B, 2)."""
+    inverse = (inverse + np.swapaxes(inverse, -1, -2)) / 2.0
+    values = np.zeros_like(theta)
+    frame = np.zeros_like(inverse)
+    frame[:, 0, 0] = 1.0
+    values[:, 1:], frame[:, 1:, 1:] = np.linalg.eigh(inverse[:, 1:, 1:])
+    return Aligned(
+        frame=frame,
+        theta=np.einsum("bij,bi->bj", frame, theta),
+        cross=np.einsum("bij,bi->bj", frame, inverse[:, 0]),
+        values=values,
+        widths=widths,
+        largest=np.asarray(np.linalg.eigvalsh(inverse)[:, -1], np.float64),
+    )
+
+
+def rounding(dim: int) -> float:
+    """η."""
+    return (4.0 * dim + 64.0) * 2.0**-24
+
+
+@njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+def _value(
+    s: float,
+    gap: float,
+    theta: Any,
+    cross: Any,
+    values: Any,
+    top: float,
+    longest: float,
+    low: float,
+    high: float,
+) -> Any:
+    """The bound at s and μ = s·max λ + gap, but for its terms in s alone."""
+    mu = s * top + gap
+    base, p, q = 0.0, theta[0], mu - s * cross[0]
+    for i in range(1, len(theta)):
+        weight = 1.0 / (s * (top - values[i]) + gap)  # 1/e_i
+        base += 0.25 * theta[i] * theta[i] * weight
+        p += s * cross[i] * theta[i] * weight
+        q -= s * s * cross[i] * cross[i] * weight
+    highest = max(p * low - q * low * low, p * high - q * high * high)
+    if q > 0.0 and low < p / (2.0 * q) < high:
+        highest = p * p / (4.0 * q)
+    return mu * longest * longest + base + highest
+
+
+@kept_on_disk
+def highest_score(
+    theta: Any,
+    cross: Any,
+    values: Any,
+    widths: Any,
+    largest: float,
+    longest: float,
+    low: float,
+    high: float,
+    eta: float,
+) -> Any:
+    """The least bound on the computed scores of candidates with c in [low, high], ‖x‖ ≤ ``longest``.
+
+    The best s is w/(2√Q) with Q ≤ L²‖V⁻¹‖. Given s and c, y is pulled by θ̂_⊥ + 2scm, and the best gap is
+    about the length of that over 2L.
+    """
+    longest, low, high = longest * (1.0 + eta), low * (1.0 - eta), high * (1.0 + eta)
+    across, skew, top = 0.0, 0.0, 0.0
+    for i in range(1, len(theta)):
+        across += theta[i] * theta[i]
+        skew += cross[i] * cross[i]
+        top = max(top, values[i])
+    across, skew = math.sqrt(across), math.sqrt(skew)
+    linear = (abs(theta[0]) + across) * longest
+    quadratic = (abs(cross[0]) + 2.0 * skew + top) * longest * longest  # Q₊
+    length = ((abs(cross[0]) + skew) ** 2 + (skew + top) ** 2) * longest * longest  # N₊
+    excess = eta * max(quadratic, length / largest)  # what rounding may add to Q
+    weight = max((widths[0] + widths[1] * math.sqrt(largest)) * (1.0 + eta), 1e-300)  # w
+
+    left, at_left, at_right = math.log(weight / (4.0 * longest * math.sqrt(largest))), 0.0, 0.0
+    right = left + _BRACKET
+    for _ in range(_THIRDS):
+        third = (right - left) / 3.0
+        for side in range(2):
+            s = math.exp(left + (1 + side) * third)
+            pull = 0.0
+            for i in range(1, len(theta)):
+                pull += (theta[i] + 2.0 * s * high * cross[i]) ** 2
+            upper = math.log(math.sqrt(pull) / (2.0 * longest) + 1e-12 * (1.0 + s * top)) + 4.0
+            lower, at_lower, at_upper = upper - _BRACKET, 0.0, 0.0
+            for _ in range(_THIRDS):
+                step = (upper - lower) / 3.0
+                at_lower = _value(s, math.exp(lower + step), theta, cross, values, top, longest, low, high)
+                at_upper = _value(s, math.exp(upper - step), theta, cross, values, top, longest, low, high)
+                if at_lower < at_upper:
+                    upper -= step
+                else:
+                    lower += step
+            at_left = at_right
+            at_right = min(at_lower, at_upper) + s * excess + weight * weight / (4.0 * s)
+        if at_left < at_right:
+            right -= third
+        else:
+            left += third
+    return eta * linear + min(at_left, at_right)
+
+
+def highest_scores(world: World, beliefs: Aligned, eta: float, spread: Spread = all_here) -> Array:
+    """For each belief, a score that no candidate but number 0 exceeds; infinite where all are needed."""
+    if world.arms == 1:
+        return np.full(len(beliefs.theta), -math.inf)
+    if not world.separate:  # any candidate may have the highest mean, from which regret counts
+        return np.full(len(beliefs.theta), math.inf)
+    low, high = (edge / world.parameter_norm for edge in world.others)
+    bounds = np.empty(len(beliefs.theta))
+
+    def work(first: int, last: int) -> None:
+        for number in range(first, last):
+            theta, cross, values, widths, largest = (part[number] for part in beliefs[1:])
+            bounds[number] = highest_score(
+                theta, cross, values, widths, largest, world.action_bound, low, high, eta
+            )
+
+    spread(len(bounds), work)
+    return np.where(np.isfinite(bounds), bounds, math.inf)

@@ -1,0 +1,105 @@
+"""The readable reference as a backend: anything that can be planned."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from feducb.simulation.checkpoint import Checkpoint
+from feducb.simulation.plan import Plan, Team
+from feducb.simulation.reference import BlockResult, Observer, run_block
+
+__all__ = ["ReferenceBackend"]
+
+_AGENTS_AT_ONCE = 32  # enough agents in one numpy call to hide its overhead; never a matter of threads
+
+
+class ReferenceBackend:
+    """`reference.run_block`, blocks of runs of each team spread over threads.
+
+    Attributes:
+        observer: shown every step; then one thread is used.
+    """
+
+    name = "reference"
+
+    def __init__(self, observer: Observer | None = None) -> None:
+        self.observer = observer
+
+    def refusal(self, plan: Plan) -> str | None:
+        """Never."""
+        return None
+
+    def play(
+        self, plan: Plan, *, threads: int, progress: Callable[[int], None], checkpoint: Checkpoint | None
+    ) -> list[BlockResult]:
+        """All runs of each team."""
+        blocks = [
+            (number, team, block) for number, team in enumerate(plan.teams) for block in _blocks(plan, team)
+        ]
+
+        def work(block: tuple[int, Team, range]) -> BlockResult:
+            number, team, runs = block
+            piece = f"team-{number}-runs-{runs.start}"
+            return run_block(
+                plan,
+                runs,
+                team=team,
+                progress=progress,
+                observer=self.observer,
+                keeper=None if checkpoint is None else _Keeper(checkpoint, piece),
+            )
+
+        with _single_threaded_blas():
+            if self.observer is not None or threads == 1 or len(blocks) == 1:
+                results = [work(block) for block in blocks]
+            else:
+                with ThreadPoolExecutor(min(threads, len(blocks))) as pool:
+                    results = list(pool.map(work, blocks))
+        in_order = iter(results)
+        return [_join([next(in_order) for _ in _blocks(plan, team)]) for team in plan.teams]
+
+
+class _Keeper:
+    """Keeps the state of one block, if it can be kept: an environment of one's own may hold anything."""
+
+    def __init__(self, checkpoint: Checkpoint, piece: str) -> None:
+        self._checkpoint, self._piece = checkpoint, piece
+
+    def load(self) -> Any:
+        """What was kept; None if nothing was."""
+        return self._checkpoint.load(self._piece)
+
+    def keep(self, state: Any, *, done: bool = False) -> None:
+        """Keep it now and then, and when it is done."""
+        if done or self._checkpoint.due(self._piece):
+            with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
+                self._checkpoint.save(self._piece, state)
+
+
+def _blocks(plan: Plan, team: Team) -> list[range]:
+    size = 1 if plan.determinant else max(1, _AGENTS_AT_ONCE // len(team.agents))
+    return [range(first, min(first + size, plan.runs)) for first in range(0, plan.runs, size)]
+
+
+def _join(blocks: list[BlockResult]) -> BlockResult:
+    """All runs of a team."""
+    return BlockResult(
+        np.concatenate([block.regret for block in blocks]),
+        tuple(rounds for block in blocks for rounds in block.release_rounds),
+        tuple(asker for block in blocks for asker in block.requests),
+    )
+
+
+def _single_threaded_blas() -> Any:
+    """One BLAS thread a worker: small matrices gain nothing from more, and sums keep their order."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # only tidies up: results depend on it neither way at these sizes
+        return contextlib.nullcontext()
+    return threadpool_limits(limits=1, user_api="blas")

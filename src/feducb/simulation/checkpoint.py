@@ -1,0 +1,80 @@
+"""Long runs that can be killed: what is done so far, in a folder.
+
+One file a piece of work, replaced as a whole, so that a crash leaves the one before. Files are Python
+pickles: go on only from a folder that you wrote yourself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from feducb.errors import ConfigurationError
+
+__all__ = ["EVERY", "Checkpoint"]
+
+EVERY = 20.0
+"""Seconds between two savings of a piece of work: what a crash can lose."""
+
+_SETTINGS, _SECONDS = "settings.json", "seconds.json"
+
+
+class Checkpoint:
+    """A folder with the state of one simulation.
+
+    Attributes:
+        folder: where.
+        seconds_before: how long it took to get to what is here.
+    """
+
+    def __init__(self, folder: str | Path, settings: dict[str, Any]) -> None:
+        self.folder = Path(folder)
+        self._saved: dict[str, float] = {}
+        self._opened, self._lock = time.monotonic(), threading.Lock()
+        text = json.dumps(settings, indent=2, sort_keys=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        known = self.folder / _SETTINGS
+        if not known.exists():
+            if any(self.folder.iterdir()):
+                raise ConfigurationError("checkpoint", str(folder), "an empty folder, or one of a simulation")
+            _replace(known, text.encode())
+        elif known.read_text(encoding="utf-8") != text:
+            raise ConfigurationError(
+                "checkpoint", str(folder), "a folder with the same settings, backend and version of feducb"
+            )
+        clock = self.folder / _SECONDS
+        self.seconds_before: float = json.loads(clock.read_text()) if clock.exists() else 0.0
+
+    def load(self, piece: str) -> Any:
+        """What was saved last; None if nothing was."""
+        path = self.folder / f"{piece}.pickle"
+        if not path.exists():
+            return None
+        with path.open("rb") as file:
+            return pickle.load(file)  # written by `save`, in a folder of the user's own
+
+    def due(self, piece: str) -> bool:
+        """Whether so much time has passed that the piece should be saved now."""
+        return time.monotonic() - self._saved.setdefault(piece, time.monotonic()) >= EVERY
+
+    def save(self, piece: str, state: Any) -> None:
+        """Keep the state of a piece in place of the one before."""
+        _replace(self.folder / f"{piece}.pickle", pickle.dumps(state, protocol=5))
+        now = time.monotonic()
+        self._saved[piece] = now
+        with self._lock:
+            _replace(self.folder / _SECONDS, json.dumps(self.seconds_before + now - self._opened).encode())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    fresh = path.with_suffix(f".{os.getpid()}.tmp")  # one process a folder
+    with fresh.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

@@ -1,0 +1,153 @@
+"""Every backend plays every plan that it does not refuse by the same law as the readable reference.
+
+Mean regrets of independent runs are compared by z tests. With at least 24 runs a side, |z| > 6.5 has a chance
+below 1e-6 a comparison even under the heavier tails of Student's law; there are about 150 comparisons.
+Whatever is not random (release rounds, messages, bytes, privacy) must be equal.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feducb
+from feducb.simulation.backends.cpu import CpuBackend
+from feducb.simulation.backends.gpu_kernels import missing_gpu
+
+LIMIT = 6.5
+BASE: dict[str, Any] = {"agents": 6, "dim": 4, "arms": 12, "horizon": 400, "runs": 32}
+CASES: dict[str, dict[str, Any]] = {
+    "calibrated": {"epsilon": 20.0},
+    "calibrated, blind to the end": {"epsilon": 0.5},
+    "controller": {"epsilon": 8.0, "trust": "controller"},
+    "budgets of their own": {"budgets": [feducb.Budget(epsilon=e, delta=1e-5) for e in (5, 9, 20, 40, 8, 9)]},
+    "no privacy": {"baseline": "no-privacy"},
+    "no privacy, every round": {"baseline": "no-privacy", "schedule": "every-round"},
+    "periodic": {"epsilon": 20.0, "schedule": "periodic:37"},
+    "explicit": {"epsilon": 20.0, "schedule": "explicit:3,50,51,300"},
+    "buffered Toeplitz": {"epsilon": 20.0, "mechanism": "blt"},
+    "tree": {"epsilon": 20.0, "mechanism": "tree"},
+    "alone": {"baseline": "alone"},
+    "uniform": {"baseline": "uniform"},
+    "paper": {"mode": "paper", "epsilon": 1e4, "runs": 24},
+    "paper, many syncs": {"mode": "paper", "epsilon": 1e5, "schedule": "determinant:60", "runs": 24},
+    "paper, public schedule": {"mode": "paper", "epsilon": 1e4, "schedule": "geometric"},
+    "other exploration": {"baseline": "no-privacy", "exploration": 0.3},
+    "other regulariser": {"baseline": "alone", "regularizer": 4.0},
+    "no gap: any arm may be best": {"baseline": "no-privacy", "gap": 0.0},
+    "wide gap": {"baseline": "alone", "gap": 0.4},
+    "d = 1": {"dim": 1, "epsilon": 20.0, "arms": 3},
+    "d = 2, one agent": {"dim": 2, "agents": 1, "baseline": "alone"},
+    "K = 1": {"arms": 1, "epsilon": 20.0},
+    "K = 2": {"arms": 2, "baseline": "no-privacy"},
+    "K = 10,000": {"arms": 10_000, "agents": 2, "horizon": 40, "baseline": "no-privacy", "runs": 24},
+    "d = 33": {"dim": 33, "arms": 40, "horizon": 150, "baseline": "alone", "runs": 24},
+    "d = 128": {"dim": 128, "arms": 16, "agents": 2, "horizon": 100, "baseline": "no-privacy", "runs": 24},
+    "d = 128, own data": {"dim": 128, "arms": 16, "agents": 2, "horizon": 60, "baseline": "alone"},
+    "ring": {"topology": "ring:8", "ttl": 2, "baseline": "no-privacy"},
+    "ring, one estimator": {"topology": "ring:8", "ttl": 3, "estimators": "one", "epsilon": 40.0},
+    "ring, private": {"topology": "ring:6", "ttl": 2, "epsilon": 100.0},
+    "paper on a graph": {"topology": "line:5", "ttl": 2, "mode": "paper", "schedule": "periodic:20"},
+    "γ does not divide T": {"topology": "ring:7", "ttl": 3, "baseline": "no-privacy", "horizon": 101},
+    "T = 1": {"horizon": 1, "baseline": "no-privacy", "first_release": 1},
+    "T = 1, alone": {"horizon": 1, "baseline": "alone"},
+}  # fmt: skip
+TRIGGERED = ("paper", "paper, many syncs")
+
+
+@lru_cache(maxsize=len(CASES))
+def _reference(case: str) -> feducb.SimulationResult:
+    return feducb.simulate(**_setting(case), seed=1, backend="reference")
+
+
+def _setting(case: str) -> dict[str, Any]:
+    setting = BASE | CASES[case]
+    if "topology" in setting:
+        del setting["agents"]
+    return setting
+
+
+def _gpu() -> Any:
+    reason = missing_gpu()
+    return pytest.param("gpu", marks=pytest.mark.skipif(reason is not None, reason=reason or ""))
+
+
+@pytest.mark.parametrize("backend", ["cpu", _gpu()])
+@pytest.mark.parametrize("case", CASES)
+def test_the_law_is_the_reference_s(case: str, backend: Any) -> None:
+    expected = _reference(case)
+    notes: list[str] = []
+    found = feducb.simulate(**_setting(case), seed=2, backend=backend, note=notes.append)
+    assert (found.config["backend"], notes) == (backend, [])
+    assert found.privacy == expected.privacy
+    if case in TRIGGERED:  # then data move the rounds
+        for read in (len, min):
+            _alike(*([float(read(rounds)) for rounds in one.release_rounds] for one in (found, expected)))
+    else:
+        assert found.release_rounds == expected.release_rounds
+        assert (found.messages, found.bytes) == (expected.messages, expected.bytes)
+    np.testing.assert_array_equal(found.rounds, expected.rounds)
+    for point in {len(found.rounds) // 20, len(found.rounds) // 4, len(found.rounds) - 1}:
+        _alike(found.regret[:, point], expected.regret[:, point])
+    if expected.clique_regret is not None:
+        assert found.clique_regret is not None
+        assert found.clique_regret.shape == expected.clique_regret.shape
+
+
+def _alike(ours: Any, theirs: Any) -> None:
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    error = np.hypot(*(part.std(ddof=1) / np.sqrt(len(part)) for part in (ours, theirs)))
+    assert abs(ours.mean() - theirs.mean()) <= LIMIT * error + 1e-6, (ours.mean(), theirs.mean(), error)
+
+
+@pytest.mark.parametrize("case", ["calibrated", "alone", "paper", "ring", "no gap: any arm may be best"])
+def test_threads_and_deferring_change_no_number(case: str) -> None:
+    from feducb.simulation.runner import simulate
+
+    one = simulate(**_setting(case), backend="cpu", threads=1)
+    two = simulate(**_setting(case), backend="cpu", threads=2)
+    np.testing.assert_array_equal(one.regret, two.regret)
+
+
+def test_a_backend_that_cannot_says_so_and_the_next_one_plays() -> None:
+    notes: list[str] = []
+    setting = BASE | {"horizon": 40, "runs": 2}
+    del setting["agents"]
+    graph: dict[str, Any] = {"topology": "ring:6", "mode": "paper", "epsilon": 1e3}
+    result = feducb.simulate(**setting, **graph, backend="cpu", note=notes.append)
+    assert result.config["backend"] == "reference"
+    assert len(notes) == 1
+    assert "trigger on a graph" in notes[0]
+    own = feducb.OwnEnvironment(
+        problem=feducb.Problem(dim=2),
+        arms=2,
+        theta=np.array([0.3, 0.4]),
+        draw=lambda generator, agent, rounds: np.tile(np.eye(2), (rounds, 1, 1)),
+        pay=lambda generator, actions, means: means,
+    )
+    assert feducb.simulate(environment=own, horizon=30, runs=1).config["backend"] == "reference"
+    if missing_gpu():
+        notes.clear()
+        result = feducb.simulate(agents=2, dim=2, horizon=30, runs=1, backend="gpu", note=notes.append)
+        assert result.config["backend"] == "cpu"
+        assert notes == [f"gpu: {missing_gpu()}: playing on cpu"]
+
+
+def test_deferred_and_drawn_candidates_lead_to_the_same_choices() -> None:
+    from feducb.protocol.schedules import Geometric
+    from feducb.simulation.plan import make_plan
+
+    world = feducb.PaperEnvironment(problem=feducb.Problem(dim=4), arms=12)
+    plan = make_plan(
+        world, agents=6, horizon=2000, runs=2, seed=0, mode="calibrated", baseline=None,
+        budgets=[feducb.Budget(epsilon=20.0, delta=1e-6)] * 6, alpha=0.1, exploration=1.0, regularizer=1.0,
+        schedule=Geometric(), mechanism="auto",
+    )  # fmt: skip
+    regrets = [
+        CpuBackend(defer=defer).play(plan, threads=1, progress=lambda steps: None, checkpoint=None)[0].regret
+        for defer in (True, False)
+    ]
+    np.testing.assert_allclose(regrets[0], regrets[1], rtol=1e-9)

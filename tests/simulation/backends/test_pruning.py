@@ -1,0 +1,121 @@
+"""No candidate but the best ever scores above the bound, however it is chosen."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("numba")
+
+from feducb.core.confidence import Belief, upper_confidence_bounds
+from feducb.simulation.backends.cpu_kernels import score_actions
+from feducb.simulation.backends.pruning import align, highest_score, rounding
+
+Array = NDArray[np.float64]
+
+
+def a_belief(
+    rng: np.random.Generator, dim: int, *, beta: float, b: float, spread: float, off: float
+) -> Belief:
+    """θ̂ off by ``off`` across, V⁻¹ with eigenvalues over a factor ``spread`` and better known along e₁."""
+    turn = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    known = np.exp(rng.uniform(0.0, math.log(spread), dim)) * 1e-3
+    squeeze = np.ones(dim)
+    squeeze[0] = 0.3
+    inverse = squeeze[:, None] * (turn * known) @ turn.T * squeeze
+    theta = off * rng.standard_normal(dim) / math.sqrt(dim)
+    theta[0] += 1.0
+    return Belief(theta, inverse, np.array(beta), np.array(b))
+
+
+def the_bound(belief: Belief, *, length: float, low: float, high: float, eta: float | None = None) -> float:
+    widths = np.array([[float(belief.ellipsoid_width), float(belief.euclidean_width)]])
+    aligned = align(belief.theta[None], belief.inverse[None], widths)
+    parts = (aligned.theta[0], aligned.cross[0], aligned.values[0], aligned.widths[0], aligned.largest[0])
+    eta = rounding(len(belief.theta)) if eta is None else eta
+    return float(highest_score(*parts, length, low, high, eta))
+
+
+def on_the_boundary(actions: Array, length: float, low: float, high: float) -> Array:
+    along = np.clip(actions[:, :1], low, high)
+    across = actions[:, 1:]
+    size = np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-300)
+    return np.concatenate([along, across / size * np.sqrt(length**2 - along**2)], axis=1)
+
+
+def climb(rng: np.random.Generator, belief: Belief, length: float, low: float, high: float) -> Array:
+    """Candidates of the highest scores: projected gradient ascent, some from the band's edges."""
+    dim = len(belief.theta)
+    inverse, beta, b = belief.inverse, float(belief.ellipsoid_width), float(belief.euclidean_width)
+    starts = rng.standard_normal((300, dim))
+    starts[:, 0] = rng.choice([low, high, (low + high) / 2], 300)
+    actions = on_the_boundary(starts, length, low, high)
+    for step in np.geomspace(1.0, 1e-3, 150):
+        turned = actions @ inverse
+        slope = belief.theta + beta * turned / np.sqrt((turned * actions).sum(axis=1, keepdims=True))
+        slope += b * (turned @ inverse) / np.linalg.norm(turned, axis=1, keepdims=True)
+        slope *= length * step / np.linalg.norm(slope, axis=1, keepdims=True)
+        actions = on_the_boundary(actions + slope, length, low, high)
+    return actions
+
+
+SETTINGS = [
+    # β, b, spread, off
+    (1.0, 0.0, 3.0, 0.1),
+    (5.0, 0.0, 100.0, 0.3),
+    (2.0, 1.0, 10.0, 0.05),
+    (5.0, 5.0, 1.01, 0.0),
+    (0.1, 0.0, 10.0, 1.0),
+    (0.0, 0.0, 2.0, 0.2),
+    (0.0, 30.0, 20.0, 0.2),
+]
+
+
+@pytest.mark.parametrize("dim", [2, 3, 10, 40])
+@pytest.mark.parametrize(("length", "low", "high"), [(1.0, 0.5, 0.6), (2.0, 0.1, 0.9), (1.0, 0.0, 1.0)])
+def test_no_candidate_beats_the_bound(
+    rng: np.random.Generator, dim: int, length: float, low: float, high: float
+) -> None:
+    for beta, b, spread, off in SETTINGS:
+        belief = a_belief(rng, dim, beta=beta, b=b, spread=spread, off=off)
+        bound = the_bound(belief, length=length, low=low, high=high)
+        inside = rng.standard_normal((2000, dim))
+        inside[:, 0] = rng.uniform(low, high, 2000)
+        inside = on_the_boundary(inside, length, low, high)
+        inside[:1000, 1:] *= rng.random((1000, 1))
+        sought = climb(rng, belief, length, low, high)
+        candidates = np.concatenate([inside, sought])
+        exact = upper_confidence_bounds(belief, candidates)
+        assert exact.max() <= bound
+        triple = (belief.theta, belief.inverse, belief.ellipsoid_width, belief.euclidean_width)
+        assert score_actions(triple, candidates).max() <= bound
+        full = rounding(dim) * math.sqrt(dim)  # as in own-data play
+        wider = the_bound(belief, length=length, low=low, high=high, eta=full)
+        assert score_actions(triple, candidates, dense=True).max() <= wider
+        # And it is worth having: in the paper's band hardly above the best that can be found.
+        if spread <= 10.0 and (low, high) == (0.5, 0.6):
+            assert bound <= exact.max() + 0.01 * abs(exact.max())
+
+
+def test_one_dimension_has_no_other_direction() -> None:
+    belief = Belief(np.array([0.9]), np.array([[0.04]]), np.array(0.5), np.array(2.0))
+    # 0.9 c + 0.5 · 0.2 c + 2 · 0.04 c at c = 0.6
+    assert the_bound(belief, length=1.0, low=0.5, high=0.6) == pytest.approx(0.6 * 1.08, rel=1e-4)
+
+
+def test_alignment_only_turns(rng: np.random.Generator) -> None:
+    belief = a_belief(rng, 6, beta=1.0, b=0.5, spread=10.0, off=0.3)
+    aligned = align(belief.theta[None], belief.inverse[None], np.array([[1.0, 0.5]]))
+    frame = aligned.frame[0]
+    np.testing.assert_allclose(frame @ frame.T, np.eye(6), atol=1e-12)
+    assert frame[0, 0] == 1.0
+    assert not frame[0, 1:].any()
+    assert not frame[1:, 0].any()
+    rebuilt = np.diag(aligned.values[0])
+    rebuilt[0], rebuilt[:, 0] = aligned.cross[0], aligned.cross[0]
+    np.testing.assert_allclose(frame @ rebuilt @ frame.T, belief.inverse, atol=1e-15)
+    np.testing.assert_allclose(frame @ aligned.theta[0], belief.theta, atol=1e-15)
+    assert aligned.largest[0] == pytest.approx(np.linalg.norm(belief.inverse, 2))

@@ -1,0 +1,93 @@
+"""A long run that is killed goes on where it was, and ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feducb
+from feducb.errors import ConfigurationError
+from feducb.simulation import checkpoint as module
+from feducb.simulation.backends.gpu_kernels import missing_gpu
+
+SCRIPT = """
+import json, sys
+import feducb
+from feducb.simulation import checkpoint
+from feducb.simulation.backends import cpu, gpu
+checkpoint.EVERY = 0.05
+cpu.CpuKernels.steps_at_once = 2000
+gpu.DeviceKernels.steps_at_once = 1_000_000
+setting = json.loads(sys.argv[1])
+result = feducb.simulate(**setting, checkpoint=sys.argv[2], threads=1)
+print(json.dumps(result.regret.tolist()))
+"""
+
+SETTING: dict[str, Any] = {"agents": 4, "dim": 3, "arms": 40, "runs": 2, "seed": 4}
+CASES: dict[str, dict[str, Any]] = {
+    "reference": {"backend": "reference", "horizon": 20_000, "epsilon": 8.0},
+    "reference, trigger": {"backend": "reference", "horizon": 3_000, "mode": "paper", "epsilon": 1e3},
+    "cpu": {"backend": "cpu", "horizon": 300_000, "epsilon": 8.0},
+    "cpu, own data": {"backend": "cpu", "horizon": 30_000, "baseline": "alone"},
+    "cpu, trigger": {"backend": "cpu", "horizon": 10_000, "mode": "paper", "epsilon": 1e3},
+}
+if missing_gpu() is None:
+    CASES |= {
+        "gpu": {"backend": "gpu", "horizon": 30_000_000, "epsilon": 8.0},
+        "gpu, own data": {"backend": "gpu", "horizon": 300_000, "baseline": "alone"},
+        "gpu, trigger": {"backend": "gpu", "horizon": 300_000, "mode": "paper", "epsilon": 1e3},
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_killed_runs_end_as_if_nothing_had_happened(case: str, tmp_path: Path) -> None:
+    setting = SETTING | CASES[case]
+    expected = feducb.simulate(**setting, threads=1).regret
+    folder, kills = tmp_path / "kept", 0
+    command = [sys.executable, "-c", SCRIPT, json.dumps(setting), str(folder)]
+    output = None
+    while output is None:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            seen = _content(folder)
+            # Wait until it has got further than the one before, then pull the plug.
+            while kills < 3 and process.poll() is None and _content(folder) == seen:
+                time.sleep(0.01)
+            time.sleep(0.03)
+            if kills < 3 and process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+            else:
+                output, _ = process.communicate()
+                assert process.returncode == 0
+    assert kills >= 1
+    np.testing.assert_allclose(np.array(json.loads(output)), expected, rtol=1e-12)
+
+
+def _content(folder: Path) -> list[tuple[str, int]]:
+    return sorted((path.name, path.stat().st_mtime_ns) for path in folder.glob("*.pickle"))
+
+
+def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
+    small: dict[str, Any] = SETTING | {"horizon": 100, "arms": 5}
+    first = feducb.simulate(**small, checkpoint=tmp_path / "kept")
+    again = feducb.simulate(**small, checkpoint=tmp_path / "kept")  # done already: nothing is played
+    np.testing.assert_array_equal(first.regret, again.regret)
+    assert again.seconds >= first.seconds
+    with pytest.raises(ConfigurationError, match="the same settings"):
+        feducb.simulate(**(small | {"seed": 5}), checkpoint=tmp_path / "kept")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("do not touch")
+    with pytest.raises(ConfigurationError, match="an empty folder"):
+        feducb.simulate(**small, checkpoint=tmp_path / "other")
+
+
+def test_what_a_crash_can_lose_is_under_a_minute() -> None:
+    assert module.EVERY <= 30.0
