@@ -421,10 +421,10 @@ def test_the_first_to_ask_ends_the_round_for_all(threads: int) -> None:
     assert result.trace is not None
     knowledge = rule.start((agents,))
     for at in range(rounds):
-        assert at == 0 or not rule.wants_sync(knowledge)
+        assert at == 0 or not rule.wants_sync(knowledge).any()
         step = result.trace[0, :, at]
         knowledge = rule.observe(knowledge, step[:, 3:], step[:, 2])
-    assert rule.wants_sync(knowledge)
+    assert rule.wants_sync(knowledge).any()
     assert knowledge.own is not None
     assert knowledge.guard is not None
     np.testing.assert_allclose(state.inverse, knowledge.own.inverse, rtol=1e-8, atol=1e-12)
