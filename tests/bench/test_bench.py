@@ -10,10 +10,18 @@ import numpy as np
 import pytest
 
 from feducb.bench import BACKENDS, PEERS, Report, draw_report, run_bench
-from feducb.bench.measure import measure
+from feducb.bench.measure import Row, Simulated, measure
 from feducb.bench.peers import Feducb, Numpy, NumpyEinsum, NumpyTuned, Peer, available, check_learns
+from feducb.bench.report import Table
 
-QUICK: dict[str, Any] = {"dims": (3,), "arms": 5, "rounds": 2, "seconds": 1e-4, "ceiling_size": 32}
+QUICK: dict[str, Any] = {
+    "dims": (3,),
+    "arms": 5,
+    "rounds": 2,
+    "seconds": 1e-4,
+    "ceiling_size": 32,
+    "ours": False,
+}
 
 
 class Absent(Numpy):
@@ -41,8 +49,9 @@ def report() -> Report:
 def test_report_as_json(report: Report, tmp_path: Path) -> None:
     found = json.loads(report.to_json(tmp_path / "report.json"))
     assert found == json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
-    assert set(found) == {"schema", "machine", "ceilings", "checks", "missing", "tables"}
-    assert found["schema"] == 1
+    keys = {"schema", "machine", "ceilings", "checks", "missing", "tables", "ours", "verdicts"}
+    assert set(found) == keys
+    assert found["schema"] == 2
     assert set(found["machine"]) == {"processor", "cores", "system", "python", "numpy"}
     assert len(found["ceilings"]) == 6
     assert all(value > 0.0 for value in found["ceilings"].values())
@@ -111,3 +120,28 @@ def test_our_simulations_can_be_timed() -> None:
     for name, run in BACKENDS:
         assert name.startswith("feducb")
         assert run(2, 4, 200) > 0.0
+
+
+def test_promises_are_judged_by_what_was_measured() -> None:
+    rows = [
+        Row(
+            name=name, package=package, version="1", what="", sees_candidates=True, reads_features=True,
+            prepare=0.0, decide=1.0, decide_range=(1.0, 1.0), step=1.0, step_range=(1.0, 1.0), batched=None,
+            decide_ratio=ratio, call_ratio=ratio, step_ratio=ratio,
+        )
+        for name, package, ratio in (("ours", "feducb", 1.0), ("np", "numpy", 2.4), ("lib", "river", 16.0))
+    ]  # fmt: skip
+    simulated = [
+        Simulated(name="feducb reference", step=20.0, ratio=1.0),
+        Simulated(name="feducb cpu, all arms drawn", step=2.0, ratio=0.1),
+        Simulated(name="lib", step=100.0, ratio=5.0),
+    ]
+    table = Table(dim=10, arms=100, rows=rows, simulated=simulated)
+    report = Report(machine={}, ceilings={}, checks=[], missing={}, tables=[table], ours={})
+    assert [(one.found, one.holds) for one in report.verdicts] == [
+        (2.4, False),
+        (16.0, True),
+        (10.0, True),
+        (50.0, False),
+    ]
+    assert "MISSED" in report.to_text()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from feducb.bench.backends import BACKENDS, Backend
+from feducb.bench.backends import BACKENDS, Backend, long_run
+from feducb.bench.growth import growth, memory, starts, thread_gain
 from feducb.bench.machine import ceilings, machine
 from feducb.bench.measure import Row, Simulated, measure
 from feducb.bench.peers import PEERS, Peer, available, check_learns
@@ -18,9 +19,9 @@ from feducb.bench.peers import PEERS, Peer, available, check_learns
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Check", "Report", "Table", "draw_report", "run_bench"]
+__all__ = ["Check", "Report", "Table", "Verdict", "draw_report", "run_bench"]
 
-SCHEMA = 1
+SCHEMA = 2
 _LEARNT = 0.5  # of what uniform play loses, at most
 
 
@@ -59,6 +60,23 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """A promise about speed, and whether this run kept it.
+
+    Attributes:
+        what: is promised.
+        found: what was measured.
+        wanted: at least, or at most.
+        holds: whether it is.
+    """
+
+    what: str
+    found: float
+    wanted: str
+    holds: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
     """Everything that one run measured.
 
@@ -68,6 +86,7 @@ class Report:
         checks: of every peer that was timed.
         missing: peers that could not be, and why.
         tables: one for each size.
+        ours: of our own simulations: a long run, growth, threads, memory, starts; empty if not asked for.
     """
 
     machine: dict[str, Any]
@@ -75,10 +94,21 @@ class Report:
     checks: list[Check]
     missing: dict[str, str]
     tables: list[Table]
+    ours: dict[str, Any]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What is promised at d = 10, K = 100, as far as it was measured."""
+        found = []
+        for table in self.tables:
+            if (table.dim, table.arms) == (10, 100):
+                found += _decision_verdicts(table.rows) + _step_verdicts(table)
+        return found + _own_verdicts(self.ours)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """As JSON, written to ``path`` if given."""
-        text = json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
+        plain = asdict(self) | {"verdicts": [asdict(one) for one in self.verdicts]}
+        text = json.dumps({"schema": SCHEMA, **plain}, indent=2, ensure_ascii=False) + "\n"
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
@@ -100,6 +130,13 @@ class Report:
             lines += [
                 f"  {row.name} ({row.package} {row.version}): {row.what}" for row in self.tables[0].rows
             ]
+        lines += _own_lines(self.ours)
+        if self.verdicts:
+            lines += ["", "What is promised:"]
+            lines += [
+                f"  {'holds ' if one.holds else 'MISSED'} {one.found:10,.2f}  {one.what}, wanted {one.wanted}"
+                for one in self.verdicts
+            ]
         return "\n".join(lines)
 
 
@@ -113,6 +150,7 @@ def run_bench(
     peers: Sequence[type[Peer]] = PEERS,
     backends: Sequence[tuple[str, Backend]] | None = None,
     ceiling_size: int = 1024,
+    ours: bool = True,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Check and time everything that is installed; all on one thread but the ceilings.
@@ -126,6 +164,7 @@ def run_bench(
         peers: what to time; the first is the one that the others are compared with.
         backends: our simulations; `BACKENDS` if not given.
         ceiling_size: n of the n × n matrices.
+        ours: whether to measure a long run, growth, threads, memory and starts of our own simulations too.
         tell: is told what is being done.
     """
     backends = BACKENDS if backends is None else backends
@@ -152,7 +191,100 @@ def run_bench(
                 found, backends, dim=dim, arms=arms, rounds=rounds, seconds=seconds, steps=steps
             )
             tables.append(Table(dim=dim, arms=arms, rows=rows, simulated=whole))
-    return Report(machine=machine(), ceilings=most, checks=checks, missing=missing, tables=tables)
+    own: dict[str, Any] = {}
+    if ours:
+        for name, measured in (
+            ("long_run", long_run),
+            ("growth", growth),
+            ("two_threads", thread_gain),
+            ("peak_mib", memory),
+            ("seconds_to_first_steps", starts),
+        ):
+            tell(name.replace("_", " "))
+            own[name] = measured()
+    return Report(machine=machine(), ceilings=most, checks=checks, missing=missing, tables=tables, ours=own)
+
+
+def _decision_verdicts(rows: Sequence[Row]) -> list[Verdict]:
+    """Our decision against the fastest of plain numpy and against the fastest library."""
+    rivals = [row for row in rows[1:] if row.sees_candidates and row.reads_features]
+    found = []
+    for wanted, group in (
+        (2.5, [row for row in rivals if row.package == "numpy"]),
+        (15.0, [row for row in rivals if row.package != "numpy"]),
+    ):
+        if group:
+            nearest = min(group, key=lambda row: row.decide_ratio)
+            what = f"× as fast a decision as {nearest.name}"
+            found.append(_at_least(what, nearest.decide_ratio, wanted))
+    return found
+
+
+def _step_verdicts(table: Table) -> list[Verdict]:
+    """The compiled backend, all arms drawn, against the reference and against the fastest library."""
+    by_name = {entry.name: entry for entry in table.simulated}
+    ours = by_name.get("feducb cpu, all arms drawn")
+    if ours is None:
+        return []
+    found = [_at_least("× as many steps as the reference, all arms drawn", 1.0 / ours.ratio, 6.0)]
+    libraries = {row.name for row in table.rows if row.package not in ("feducb", "numpy")}
+    steps = [entry for name, entry in by_name.items() if name in libraries]
+    if steps:
+        fastest = min(steps, key=lambda entry: entry.step)
+        what = f"× as many steps as {fastest.name}, all arms drawn"
+        found.append(_at_least(what, fastest.ratio / ours.ratio, 60.0))
+    return found
+
+
+def _own_verdicts(ours: dict[str, Any]) -> list[Verdict]:
+    if not ours:
+        return []
+    starts_in, peaks = ours["seconds_to_first_steps"], list(ours["peak_mib"].values())
+    long = "× as many steps as the reference, M = 100, T = 200,000, (1, 1e-6), arms deferred, early phase included"
+    found = [_at_least(long, ours["long_run"]["ratio"], 30.0)]
+    for name, symbol in (("horizon", "T"), ("agents", "M")):
+        slope = ours["growth"][name]["exponent"]
+        found.append(
+            Verdict(
+                what=f"exponent of time in {symbol}",
+                found=slope,
+                wanted="1 ± 0.1",
+                holds=abs(slope - 1) <= 0.1,
+            )
+        )
+    found += [
+        _at_most("× the memory at 100 times the rounds", peaks[-1] / peaks[0], 1.05),
+        _at_least("× as fast on two threads as on one", ours["two_threads"], 1.7),
+        _at_most("s to the first steps, nothing compiled yet", starts_in["nothing compiled yet"], 8.0),
+        _at_most("s to the first steps in later processes", starts_in["later processes"], 1.5),
+    ]
+    return found
+
+
+def _at_least(what: str, found: float, wanted: float) -> Verdict:
+    return Verdict(what=what, found=found, wanted=f"at least {wanted:g}", holds=found >= wanted)
+
+
+def _at_most(what: str, found: float, wanted: float) -> Verdict:
+    return Verdict(what=what, found=found, wanted=f"at most {wanted:g}", holds=found <= wanted)
+
+
+def _own_lines(ours: dict[str, Any]) -> list[str]:
+    if not ours:
+        return []
+    lines = ["", "Our own simulations (cpu backend):"]
+    lines += [f"  long run, {name}: {value:,.4g}" for name, value in ours["long_run"].items()]
+    for name, curve in ours["growth"].items():
+        points = ", ".join(
+            f"{size:,}: {seconds:.3f}" for size, seconds in zip(curve["sizes"], curve["seconds"], strict=True)
+        )
+        lines.append(f"  seconds by {name}: {points}; exponent {curve['exponent']:.2f}")
+    lines.append(f"  two threads against one: {ours['two_threads']:.2f}")
+    lines += [f"  peak MiB at {name}: {value:,.0f}" for name, value in ours["peak_mib"].items()]
+    lines += [
+        f"  seconds to the first steps, {n}: {v:.2f}" for n, v in ours["seconds_to_first_steps"].items()
+    ]
+    return lines
 
 
 def draw_report(report: Report, path: str | Path) -> None:

@@ -12,6 +12,7 @@ import click
 import typer
 
 from feducb import __version__
+from feducb.cli.bench import bench
 from feducb.cli.demo import demo
 from feducb.cli.privacy import app as privacy
 from feducb.cli.simulate import simulate
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.command()(simulate)
 app.command()(demo)
 app.command()(topology)
+app.command()(bench)
 app.add_typer(privacy, name="privacy")
 
 
