@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from feducb.config import Budget, Problem
+from feducb.decisions import Decider
 from feducb.environments.base import Contexts, Environment, OwnEnvironment
 from feducb.environments.synthetic import FixedArms, PaperEnvironment
 from feducb.errors import ConfigurationError, FeducbError, PrivacyError
@@ -20,6 +21,7 @@ __all__ = [
     "Budget",
     "ConfigurationError",
     "Contexts",
+    "Decider",
     "Determinant",
     "Environment",
     "EveryRound",

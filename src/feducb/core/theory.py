@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from scipy.optimize import minimize_scalar
-
 from feducb.config import Problem
 
 __all__ = [
@@ -66,6 +64,8 @@ def uniform_radius(
 
 def _best_base(bound_at: Callable[[float], float]) -> float:
     """Minimise a bound over the free base ν > 1 of its logarithms ("optimizing over ν")."""
+    from scipy.optimize import minimize_scalar
+
     found = minimize_scalar(
         lambda log_excess: bound_at(1.0 + math.exp(log_excess)), bounds=(-12.0, 6.0), method="bounded"
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from feducb.config import Budget, Problem
@@ -34,6 +33,7 @@ def mu_from_curve(budget: Budget) -> float:
 
     (Balle & Wang 2018, Theorem 8.) Whatever is deployed depends on dp-accounting.
     """
+    from scipy.optimize import brentq
 
     def excess(log_mu: float) -> float:
         mu = math.exp(log_mu)

@@ -11,7 +11,6 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.stats import binom
 
 from feducb.privacy.mechanisms import Mechanism
 
@@ -46,6 +45,8 @@ def safe_rank(draws: int, alpha: float) -> int:
     """
     if alpha <= _MISTRUST:
         return draws + 1
+    from scipy.stats import binom  # slow to import
+
     return int(binom.isf(_MISTRUST, draws, 1.0 - (alpha - _MISTRUST))) + 1
 
 

@@ -22,8 +22,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.signal import lfilter
 
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
@@ -125,6 +123,8 @@ class BufferedToeplitz:
         Decoding white noise z is a Markov chain: r_i ← zero_i r_i + z, sum ← sum + scale (z − fall·r). Its
         variances follow from recursions: ``cross`` is cov(sum, r), ``pull`` is cov(r, fall·r).
         """
+        from scipy.signal import lfilter  # slow to import
+
         zeros, falls = self.rates.zeros, self.rates.falls
         share = falls / (zeros[:, None] + zeros - np.outer(zeros, zeros))
         cross, variance = np.zeros(len(zeros)), 0.0
@@ -192,6 +192,7 @@ def build_table(exponents: range = range(9, 25), excess: float = 0.002) -> dict[
 
 def _tune(size: int, buffers: int) -> list[float]:
     """Rates that make the last release of the unstretched encoder best."""
+    from scipy.optimize import minimize
 
     def rates(x: Array) -> Array:
         return np.asarray(np.exp(-np.cumsum(np.exp(x[::-1]))[::-1]))
