@@ -1,0 +1,141 @@
+"""What a figure is made of: points to be simulated, a picture, and a text that says what was found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from feducb.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+__all__ = ["Figure", "Outcome", "Point", "Results", "Scale"]
+
+Scale = Literal["quick", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One simulation of a sweep.
+
+    Attributes:
+        label: what it is in the figure, for instance ``{"M": 100, "epsilon": 1.0, "who": "calibrated"}``.
+        setting: keyword arguments of `feducb.simulate`, plain data only.
+        player: another function than `feducb.simulate`, as ``module:name``; it takes the setting and returns
+            the same kind of result, or its ``as_dict()``.
+    """
+
+    label: Mapping[str, Any]
+    setting: Mapping[str, Any]
+    player: str = "feducb.simulation.runner:simulate"
+
+    @property
+    def key(self) -> str:
+        """A name that changes with anything that changes the result, the version included."""
+        plain = json.dumps([__version__, self.player, dict(self.setting)], sort_keys=True)
+        return hashlib.sha256(plain.encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A point and what it came to.
+
+    Attributes:
+        label: of the point.
+        setting: of the point.
+        result: `SimulationResult.as_dict`, with ``finals``, the per-agent regret of each run.
+    """
+
+    label: Mapping[str, Any]
+    setting: Mapping[str, Any]
+    result: Mapping[str, Any]
+
+    @property
+    def mean(self) -> float:
+        """Per-agent regret, mean over runs."""
+        return float(self.result["per_agent_regret"]["mean"])
+
+    @property
+    def stderr(self) -> float:
+        """Its standard error; 0 with one run."""
+        return float(self.result["per_agent_regret"]["stderr"] or 0.0)
+
+    @property
+    def curve(self) -> tuple[list[int], list[float], list[float]]:
+        """Rounds, mean regret and standard error."""
+        points = self.result["curve"]
+        return (
+            [point["round"] for point in points],
+            [point["mean"] for point in points],
+            [point["stderr"] or 0.0 for point in points],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """All points of a figure.
+
+    Attributes:
+        figure: its name.
+        scale: quick or full.
+        outcomes: in the order of the points.
+    """
+
+    figure: str
+    scale: Scale
+    outcomes: Sequence[Outcome]
+
+    def where(self, **label: Any) -> list[Outcome]:
+        """Outcomes whose label has these entries."""
+        return [one for one in self.outcomes if all(one.label.get(k) == v for k, v in label.items())]
+
+    def one(self, **label: Any) -> Outcome:
+        """The only outcome with this label."""
+        (found,) = self.where(**label)
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "figure": self.figure,
+            "scale": self.scale,
+            "version": __version__,
+            "points": [
+                {"label": dict(one.label), "setting": dict(one.setting), "result": dict(one.result)}
+                for one in self.outcomes
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Results:
+        """Back from plain data."""
+        outcomes = [Outcome(one["label"], one["setting"], one["result"]) for one in plain["points"]]
+        return cls(plain["figure"], plain["scale"], outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure.
+
+    Attributes:
+        name: as in ``feducb figure NAME``.
+        title: one line.
+        question: what it is to find out, a sentence or two; of the paper's figures, what the paper claims.
+        points: what to simulate, at a scale.
+        draw: the picture.
+        text: what was found, in Markdown paragraphs, from the results alone: no sentence is written in advance
+            of what it says.
+        table: rows for a table, the first one its head.
+    """
+
+    name: str
+    title: str
+    question: str
+    points: Callable[[Scale], list[Point]]
+    draw: Callable[[Results], Picture]
+    text: Callable[[Results], str]
+    table: Callable[[Results], list[list[str]]]
