@@ -208,12 +208,12 @@ def _text(results: Results) -> str:
         "Regret when the leak is closed: "
         + "; ".join(f"{one.name}: {_change(one)} ({one.how})" for one in found)
         + ".",
-        "(a) to (c) play the printed rule (Dubey & Pentland 2020) on a tree with exact noise, (d) to (g) what "
-        "is shipped: regrets compare within a row. Under the trigger data decide when, so that its tree must "
-        f"be made for a release a round; it made {trigger:g}, public rounds {public:g}. Closing (d) and (f) by "
-        "order costs no regret; the second number is what hiding them under noise would cost instead. (c) is "
-        "the record of one visitor whose followers are in league with an adversary, in the first batch, of "
-        f"{first} rounds; each further round moves it by as much again.",
+        "(a) to (c) play the printed rule (Dubey & Pentland 2020) on a tree with exact noise, (d) to (g) what"
+        " is shipped: regrets compare within a row. Under the trigger data decide when, so that its tree must"
+        f" be made for a release a round; it made {trigger:g}, public rounds {public:g}. To close (d) and (f)"
+        " by order costs no regret; the second number is what hiding them under noise would cost instead. (c)"
+        " is the record of one visitor whose followers are in league with an adversary, in the first batch,"
+        f" of {first} rounds; each further round moves it by as much again.",
     ]
     if worst is None:
         parts.append("No closing cost regret that these runs can tell.")

@@ -54,9 +54,11 @@ def _points_at(horizon: int, *, quick: bool) -> list[Point]:
     many, few = (10, 3) if quick else (10, 5)
     rule = batch_rule(horizon, _AGENTS)
     made = [point(_OURS, many), point(_CONTROLLER, many, trust="controller")]
-    for batch in (rule, 10 * rule, 100 * rule):
+    for batch in (rule, 10 * rule, 30 * rule, 100 * rule):
         made.append(point(_BATCHES, few, "fixed_batch", batch=batch))
-        made.append(point(_BATCHES_OURS, few, "fixed_batch", batch=batch, our_bound=True))
+        made.append(
+            point(_BATCHES_OURS, few if batch == rule else many, "fixed_batch", batch=batch, our_bound=True)
+        )
     for batch in (horizon // 100, horizon // 10):
         made.append(point(_SINGLE, many, "single_agent", batch=batch))
     made += [point(name, 2 if quick else few, baseline=baseline) for baseline, name in _REFERENCES.items()]
@@ -121,7 +123,7 @@ def _compare(one: Outcome, other: Outcome, name: str, other_name: str) -> str:
     if one.mean > other.mean:
         one, other, name, other_name = other, one, other_name, name
     factor = other.mean / one.mean
-    return f"{name} loses {one.mean:.4g}, {other_name} {other.mean:.4g}: {factor:.3g} times as much"
+    return f"{name} loses {one.mean:.4g}, {other_name} loses {other.mean:.4g}, {factor:.3g} times as much"
 
 
 def _text(results: Results) -> str:
@@ -144,7 +146,7 @@ def _text(results: Results) -> str:
         first, second = ranked[:2]
         lines = [
             f"At T = {horizon:,} the least regret of those that trust nobody is that of {first}. "
-            + _compare(best[first], best[second], first, f"the next, {second},")
+            + _compare(best[first], best[second], first, second)
             + "."
         ]
         lines += [
@@ -153,9 +155,9 @@ def _text(results: Results) -> str:
             if who not in (first, second)
         ]
         lines.append(
-            "Of the distance to Zhou & Chowdhury, the bound alone: "
+            "Of the distance to Zhou & Chowdhury, each at its best batch, the bound: "
             + _compare(best[_BATCHES_OURS], best[_BATCHES], "with our bound it", "with the closed form it")
-            + "; mechanism and schedule: "
+            + "; mechanism, quiet start and schedule: "
             + _compare(best[_OURS], best[_BATCHES_OURS], _OURS, "its tree and batches with our bound")
             + "."
         )
