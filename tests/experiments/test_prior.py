@@ -129,7 +129,7 @@ def changed(results: Results, means: dict[str, float], by: str, mu: float | None
 
 
 def test_the_text_of_prior_follows_the_results(played: dict[str, Results]) -> None:
-    theirs, ours_bound = "Zhou & Chowdhury 2024", "Zhou & Chowdhury 2024, our bound"
+    theirs, ours_bound = "Zhou & Chowdhury 2024", "Zhou & Chowdhury 2024 with our bound"
     means = {theirs: 40.0, ours_bound: 20.0, "ours": 10.0, "Shariff & Sheffet 2018": 90.0}
     means |= {"each agent alone": 30.0}
     won = PRIOR.text(changed(played["prior"], means, "who"))
