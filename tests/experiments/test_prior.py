@@ -133,12 +133,12 @@ def test_the_text_of_prior_follows_the_results(played: dict[str, Results]) -> No
     means = {theirs: 40.0, ours_bound: 20.0, "ours": 10.0, "Shariff & Sheffet 2018": 90.0}
     means |= {"each agent alone": 30.0}
     won = PRIOR.text(changed(played["prior"], means, "who"))
-    assert "is that of ours." in won
-    assert f"ours loses 10, {theirs} loses 40, 4 times as much" in won
+    assert "is that of ours: ours loses 10" in won
+    assert f"Ours loses 10, {theirs} loses 40, 4 times as much" in won
     assert f"below it: ours, {ours_bound}." in won
     assert ": equal." in won
     lost = PRIOR.text(changed(played["prior"], means | {"ours": 80.0}, "who", mu=0.5))
-    assert f"is that of {ours_bound}." in lost
+    assert f"is that of {ours_bound}:" in lost
     assert "loses 20, ours loses 80, 4 times as much" in lost
     assert "NOT equal" in lost
     near = PRIOR.text(changed(played["prior"], means | {"ours": 20.1, "each agent alone": 5.0}, "who"))

@@ -99,7 +99,7 @@ def _draw(results: Results) -> Picture:
         for place, (who, one) in enumerate(best.items()):
             axes.barh(place, one.mean, xerr=2.0 * one.stderr, color=_COLOURS.get(who, "#a8a8a8"), capsize=3)
             axes.annotate(
-                f"{one.mean:.3g}",
+                f"{one.mean:,.0f}" if one.mean >= 100.0 else f"{one.mean:.3g}",
                 (one.mean + 2.0 * one.stderr, place),
                 xytext=(5, 0),
                 textcoords="offset points",
@@ -109,7 +109,7 @@ def _draw(results: Results) -> Picture:
         axes.invert_yaxis()
         axes.set_xscale("log")
         axes.margins(x=0.15)
-        axes.set_xlabel(f"regret of the average agent at T = {horizon:,} (bars of two standard errors)")
+        axes.set_xlabel(f"regret of the average agent, T = {horizon:,}, ± 2 s.e.")
         axes.spines[["top", "right"]].set_visible(False)
     return picture
 
@@ -138,15 +138,15 @@ def _text(results: Results) -> str:
         "have, so that constants of its own would add at least as much; and the closed-form bound of two "
         "widths, which is valid for it. Everybody acts on released sums only. Its batch is the best of those "
         "tried, picked afterwards, which favours it: Shariff & Sheffet release to themselves every round; "
-        "batches of a hundredth and a tenth of T, with less noise, are tried here. Our patience (9) was chosen "
-        "on this environment."
+        "batches of a hundredth and a tenth of T, with less noise, are tried here. Our patience (9) was "
+        "chosen on this environment."
     ]
     for horizon in _horizons(results):
         best = _best(results, horizon)
         ranked = sorted((who for who in _PRIVATE if who in best), key=lambda who: best[who].mean)
         first, second = ranked[:2]
         lines = [
-            f"At T = {horizon:,} the least regret of those that trust nobody is that of {first}. "
+            f"At T = {horizon:,} the least regret of those that trust nobody is that of {first}: "
             + _compare(best[first], best[second], first, second)
             + "."
         ]
@@ -170,7 +170,7 @@ def _text(results: Results) -> str:
             f"An agent that never communicates loses {alone.mean:.4g}; "
             + (f"below it: {', '.join(paid)}." if paid else "none of the private ones is clearly below it.")
         )
-        parts.append(" ".join(lines))
+        parts.append(" ".join(line[0].upper() + line[1:] for line in lines))
     return "\n\n".join(parts)
 
 
