@@ -9,7 +9,10 @@ from feducb.experiments.base import Figure
 
 __all__ = ["NAMES", "figure"]
 
-NAMES: dict[str, str] = {}
+NAMES: dict[str, str] = {
+    "adversaries": "adversaries",
+    "prior": "prior",
+}
 """Name → module in this package."""
 
 
