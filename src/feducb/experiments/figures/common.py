@@ -19,7 +19,6 @@ __all__ = [
     "COLOURS",
     "SHADES",
     "alone_sentence",
-    "at_round",
     "bars",
     "baseline",
     "curve",
@@ -85,12 +84,6 @@ def share(one: Outcome, uniform: Outcome) -> float:
     """Regret as a share of what uniform play loses in as many rounds."""
     rounds = float(one.setting["horizon"] / uniform.setting["horizon"])
     return one.mean / (uniform.mean * rounds)
-
-
-def at_round(one: Outcome, at: float) -> tuple[float, float]:
-    """Mean regret and standard error at a round."""
-    rounds, means, errors = one.curve
-    return float(np.interp(at, rounds, means)), float(np.interp(at, rounds, errors))
 
 
 def slope(xs: Sequence[float], outcomes: Sequence[Outcome]) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from feducb.experiments.base import Figure, Outcome, Point, Results, Scale
@@ -14,9 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["FIGURE"]
 
 _FEW, _SOME, _ALL = "O(M^1.5)", "O(M log T)", "O(MT)"
+_SHORT = f"{_SOME}, fewer rounds"
 _SCHEDULES: dict[str, dict[str, Any]] = {
     _FEW: {"schedule": "geometric", "releases": 10},
     _SOME: {"schedule": "geometric", "releases": 64},
+    _SHORT: {"schedule": "geometric", "releases": 64},
     _ALL: {"schedule": "every-round"},
 }
 _STYLES = {_FEW: ":", _SOME: "-", _ALL: "--"}
@@ -25,22 +26,27 @@ _WHO = ("calibrated", "no privacy", "paper")
 
 def _points(scale: Scale) -> list[Point]:
     full = scale == "full"
+    world: dict[str, Any] = {"dim": 10, "arms": 100, "seed": 0}
+    whole, short = (10_000_000, 20_000) if full else (5_000, 1_000)
     found = []
     for communication, schedule in _SCHEDULES.items():
-        every = communication == _ALL
-        horizon = (20_000 if every else 10_000_000) if full else (1_000 if every else 5_000)
-        world = {"dim": 10, "arms": 100, "seed": 0, "agents": 100, "horizon": horizon} | schedule
-        runs = (20 if every else 100) if full else (3 if every else 8)
+        brief = communication in (_SHORT, _ALL)
+        crowd = world | schedule | {"agents": 100, "horizon": short if brief else whole}
+        runs = (20 if brief else 100) if full else (3 if brief else 8)
         label = {"communication": communication}
-        private = world | {"epsilon": 1.0, "delta": 0.1}
+        private = crowd | {"epsilon": 1.0, "delta": 0.1}
         found += [
             Point({"who": "calibrated", **label}, private | {"runs": runs}),
-            common.baseline("no privacy", world | {"runs": runs}, **label),
+            common.baseline("no privacy", crowd | {"runs": runs}, **label),
             Point({"who": "paper", **label}, private | {"mode": "paper", "runs": 5 if full else 2}),
         ]
-    few = {"dim": 10, "arms": 100, "seed": 0, "agents": 10, "horizon": 10_000_000 if full else 5_000}
-    few |= {"runs": 10}
-    return [*found, common.baseline("alone", few), common.baseline("uniform", few)]
+    few = world | {"agents": 10, "horizon": whole, "runs": 10}
+    return [
+        *found,
+        common.baseline("alone", few, communication="none"),
+        common.baseline("alone", few | {"horizon": short}, communication="none, fewer rounds"),
+        common.baseline("uniform", few),
+    ]
 
 
 def _draw(results: Results) -> Picture:
@@ -50,49 +56,44 @@ def _draw(results: Results) -> Picture:
             one = results.one(who=who, communication=communication)
             name = f"{who}, {communication}"
             common.curve(axes, one, colour=common.COLOURS[who], label=name, style=style)
-    for who in ("alone", "uniform"):
-        common.curve(axes, results.one(who=who), colour=common.COLOURS[who], label=who)
+    common.curve(axes, results.one(who="alone", communication="none"), colour="#6b6b6b", label="alone")
+    common.curve(axes, results.one(who="uniform"), colour="#b8b8b8", label="uniform")
     common.finish(axes, "round")
     return drawn
 
 
-def _compare(more: Outcome, less: Outcome, names: tuple[str, str], at: int) -> str:
-    (one, error), (other, error_too) = common.at_round(more, at), common.at_round(less, at)
-    gap, sure = other - one, 2 * math.hypot(error, error_too)
-    if gap > sure:
+def _compare(more: Outcome, less: Outcome, names: tuple[str, str]) -> str:
+    if common.surely_less(more, less):
         verdict = f"{names[0]} beats {names[1]}"
-    elif -gap > sure:
+    elif common.surely_less(less, more):
         verdict = f"{names[0]} does worse than {names[1]}"
     else:
         verdict = f"{names[0]} and {names[1]} do not differ surely"
-    return (
-        f"{verdict} at round {at:,} ({common.number(one)} ± {common.number(error)} against "
-        f"{common.number(other)} ± {common.number(error_too)})"
-    )
+    rounds = more.setting["horizon"]
+    return f"{verdict} over {rounds:,} rounds ({common.plus_minus(more)} against {common.plus_minus(less)})"
 
 
 def _text(results: Results) -> str:
     said = []
     for who in _WHO:
-        few, some, every = (results.one(who=who, communication=name) for name in _SCHEDULES)
-        whole, short = some.setting["horizon"], every.setting["horizon"]
+        few, some, brief, every = (results.one(who=who, communication=name) for name in _SCHEDULES)
         said.append(
-            f"- {who}: {_compare(some, few, (_SOME, _FEW), whole)}; "
-            f"{_compare(every, some, (_ALL, _SOME), min(whole, short))}."
+            f"- {who}: {_compare(some, few, (_SOME, _FEW))}; {_compare(every, brief, (_ALL, _SOME))}."
         )
-    alone, uniform = results.one(who="alone"), results.one(who="uniform")
-    every = results.one(who="calibrated", communication=_ALL)
-    short, whole = every.setting["horizon"], alone.setting["horizon"]
+    whole, short = (results.one(who="alone", communication=f"none{name}") for name in ("", ", fewer rounds"))
+    rounds = whole.setting["horizon"], short.setting["horizon"]
     cut = ""
-    if short < whole:
+    if rounds[1] < rounds[0]:
         cut = (
-            f" {_ALL} was played for {short:,} rounds only, where the others were played for {whole:,}: "
-            "every round is a release."
+            f" {_ALL} was played for {rounds[1]:,} rounds only, where the others were played for "
+            f"{rounds[0]:,}: every round is a release. It is compared with {_SOME} over as many rounds."
         )
-    private = [results.one(who="calibrated", communication=name) for name in (_FEW, _SOME)]
-    beats = common.alone_sentence(private, lambda one: alone, lambda one: str(one.label["communication"]))
-    at_short = common.at_round(alone, short)[0]
-    beats += f" {_ALL} has {common.plus_minus(every)} at round {short:,}, alone {common.number(at_short)}."
+    beats = common.alone_sentence(
+        results.where(who="calibrated"),
+        lambda one: whole if one.setting["horizon"] == rounds[0] else short,
+        lambda one: str(one.label["communication"]),
+    )
+    uniform = results.one(who="uniform")
     printed = common.printed_sentence(results.where(who="paper"), lambda one: uniform)
     return "\n".join(said) + f"\n\n{beats}{cut}\n\n{printed}"
 

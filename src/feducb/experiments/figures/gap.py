@@ -84,7 +84,8 @@ def _text(results: Results) -> str:
             verb = "does not fall as the gap grows"
         said.append(
             f"- {name}: regret {verb}, from {common.plus_minus(line[0])} at Δ = {line[0].label['gap']:g} to "
-            f"{common.plus_minus(line[-1])} at Δ = {line[-1].label['gap']:g}."
+            f"{common.plus_minus(line[-1])} at Δ = {line[-1].label['gap']:g}; it is lowest at "
+            f"Δ = {min(line, key=lambda one: one.mean).label['gap']:g}."
         )
     strict, loose = lines[f"ε = {_EPSILONS[0]:g}"], lines[f"ε = {_EPSILONS[-1]:g}"]
     small, large = strict[0].mean / loose[0].mean, strict[-1].mean / loose[-1].mean
