@@ -14,6 +14,7 @@ import typer
 from feducb import __version__
 from feducb.cli.bench import bench
 from feducb.cli.demo import demo
+from feducb.cli.figure import figure
 from feducb.cli.privacy import app as privacy
 from feducb.cli.simulate import simulate
 from feducb.cli.topology import topology
@@ -33,6 +34,7 @@ app.command()(simulate)
 app.command()(demo)
 app.command()(topology)
 app.command()(bench)
+app.command()(figure)
 app.add_typer(privacy, name="privacy")
 
 

@@ -1,4 +1,4 @@
 """Experiments: one file a figure (settings, plot, text), run as a sweep of independent points.
 
-Figure.points ──▶ sweep (here, on threads, or on Ray) ──▶ Results ──▶ Figure.draw, Figure.text ──▶ report
+Figure.points(scale) ──▶ sweep (here, or on threads) ──▶ Results ──▶ Figure.draw, .text, .table ──▶ run
 """

@@ -127,8 +127,8 @@ class Figure:
         question: what it is to find out, a sentence or two; of the paper's figures, what the paper claims.
         points: what to simulate, at a scale.
         draw: the picture.
-        text: what was found, in Markdown paragraphs, from the results alone: no sentence is written before
-            it is known to be true.
+        text: what was found, in Markdown paragraphs, from the results alone: no sentence is written in
+            advance of what it says.
         table: rows for a table, the first one its head.
     """
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from feducb.experiments.base import Outcome, Point
+from feducb.simulation.backends.gpu_kernels import missing_gpu
 
 __all__ = ["Told", "play_point", "read_point", "sweep"]
 
@@ -24,11 +27,21 @@ def play_point(point: Point, backend: str, threads: int | None = None) -> dict[s
     """Simulate a point; plain data."""
     module, _, name = point.player.partition(":")
     play = getattr(importlib.import_module(module), name)
-    found = play(**point.setting, backend=backend, threads=threads)
+    with _own_stream(backend):
+        found = play(**point.setting, backend=backend, threads=threads)
     plain: dict[str, Any] = found if isinstance(found, dict) else found.as_dict()
     if not isinstance(found, dict):
         plain["finals"] = found.regret[:, -1].tolist()
     return plain
+
+
+def _own_stream(backend: str) -> AbstractContextManager[Any]:
+    """On a GPU a stream of its own, so that points played at the same time do not wait for each other."""
+    if backend not in ("auto", "gpu") or missing_gpu() is not None:
+        return nullcontext()
+    cupy = importlib.import_module("cupy")
+    stream: AbstractContextManager[Any] = cupy.cuda.Stream(non_blocking=True)
+    return stream
 
 
 def sweep(
@@ -51,7 +64,7 @@ def sweep(
         told: is told of each point that is done.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    done = 0
+    done, lock = 0, threading.Lock()
 
     def work(point: Point) -> Outcome:
         nonlocal done
@@ -59,8 +72,9 @@ def sweep(
         if found is None:
             found = play_point(point, backend, threads)
             keep_point(folder, point, found)
-        done += 1
-        told(done, len(points), point)
+        with lock:
+            done += 1
+            told(done, len(points), point)
         return Outcome(point.label, point.setting, found)
 
     if at_once == 1:

@@ -10,6 +10,13 @@ from feducb.experiments.base import Figure
 __all__ = ["NAMES", "figure"]
 
 NAMES: dict[str, str] = {
+    "1a": "fig_1a",
+    "1b": "fig_1b",
+    "1c": "fig_1c",
+    "gap": "gap",
+    "decentralised": "decentralised",
+    "federation": "federation",
+    "mechanisms": "mechanisms",
     "adversaries": "adversaries",
     "prior": "prior",
 }
