@@ -21,6 +21,7 @@ _GRAPHS = {
 }
 _PRIVATE = (("complete:16", 1), ("grid:4x4", 4), ("ring:16", 8))
 _EPSILON = 8.0
+_PLAIN = ("#3a7d44", "#d98e04", "#4a98c9", "#0b3c5d", "#7b5ea7")
 
 
 def _points(scale: Scale) -> list[Point]:
@@ -69,7 +70,7 @@ def _line(results: Results, who: str, graph: str, kept: str) -> list[Outcome]:
 
 def _draw(results: Results) -> Picture:
     drawn, (left, right) = common.picture(width=14, panels=2, title=FIGURE.title)
-    for graph, shade in zip(_GRAPHS, common.SHADES, strict=False):
+    for graph, shade in zip(_GRAPHS, _PLAIN, strict=True):
         for kept, style in (("one", "-"), ("paper", ":")):
             line = _line(results, "no privacy", graph, kept)
             name = graph if kept == "one" else None

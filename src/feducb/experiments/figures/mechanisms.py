@@ -70,6 +70,10 @@ def _draw(results: Results) -> Picture:
     common.finish(left, "releases", title=f"ε = {_FIXED_EPSILON:g}, δ = 10⁻⁶", beside=False)
     left.get_legend().remove()  # type: ignore[union-attr]
     common.finish(right, "ε", title=f"{_FIXED_RELEASES} releases, δ = 10⁻⁶")
+    for over, axes in (("n", left), ("epsilon", right)):
+        ticks = [one.label[over] for one in _line(results, "tree", over)]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
     return drawn
 
 
