@@ -15,6 +15,7 @@ from feducb import __version__
 from feducb.cli.bench import bench
 from feducb.cli.demo import demo
 from feducb.cli.privacy import app as privacy
+from feducb.cli.report import report
 from feducb.cli.simulate import simulate
 from feducb.cli.topology import topology
 from feducb.errors import FeducbError
@@ -33,6 +34,7 @@ app.command()(simulate)
 app.command()(demo)
 app.command()(topology)
 app.command()(bench)
+app.command()(report)
 app.add_typer(privacy, name="privacy")
 
 
