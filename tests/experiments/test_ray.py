@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -109,10 +110,15 @@ def test_no_cluster_at_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     vars(ray).update(init=init, is_initialized=lambda: False, shutdown=lambda: None, exceptions=exceptions)
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setitem(sys.modules, "ray.exceptions", exceptions)
-    with pytest.raises(ConfigurationError, match=r"address is 'there:1', .* that answers \(nobody there\)"):
-        ray_sweep([Point({}, TINY)], tmp_path, address="there:1")
-    assert asked["address"] == "there:1"
+    with pytest.raises(ConfigurationError, match=r"address is 'auto', .* that answers \(nobody there\)"):
+        ray_sweep([Point({}, TINY)], tmp_path, address="auto")
+    assert asked.pop("address") == "auto"
     assert "num_cpus" not in asked  # a cluster has its own
+    with socket.create_server(("127.0.0.1", 0)) as once:
+        port = once.getsockname()[1]
+    with pytest.raises(ConfigurationError, match="refused"):
+        ray_sweep([Point({}, TINY)], tmp_path, address=f"127.0.0.1:{port}")
+    assert "address" not in asked  # Ray was not even asked: it would try for many minutes
 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

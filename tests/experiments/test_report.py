@@ -54,7 +54,13 @@ def _write(
     rows = table or [["M", "regret"], ["10", "12.5 ± 0.3"], ["100", "3.1 ± 0.1"]]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     lines.insert(1, "|" + " --- |" * len(rows[0]))
-    words = [f"# {title}", "Does regret fall with M?", text, "\n".join(lines)]
+    words = [
+        f"# {title}",
+        "Does regret fall with M?",
+        text,
+        "\n".join(lines),
+        f"    feducb figure {name} --scale {scale}",
+    ]
     path.with_suffix(".md").write_text("\n\n".join(words) + "\n")
     picture = Picture(figsize=(7, 4))
     picture.subplots().plot([10, 100], [12.5, 3.1])
@@ -129,8 +135,17 @@ def test_settings_that_are_shared_are_said_once(folder: Path) -> None:
     (full,) = [part for part in text.split("<section") if "regret-agents" in part and "figure-" in part[:60]]
     assert "<td>dim</td><td>4</td>" in full
     assert "<td>M = 100, who = calibrated</td><td>100</td>" in full
-    assert "<code>feducb figure regret-agents --full</code>" in full
+    assert "<code>feducb figure regret-agents --scale full</code>" in full
+    assert full.count("feducb figure regret-agents") == 1
     assert NASTY not in text
+
+
+def test_what_stands_before_the_picture_is_the_question(tmp_path: Path) -> None:
+    _write(tmp_path, "a", "quick", title="A", text="In two parts.\n\n![A](a-quick.png)\n\nIt was found.")
+    text = make_report(tmp_path).read_text(encoding="utf-8")
+    question, found = text.split('<div class="question">')[1].split("</div>", 1)
+    assert question == "<p>Does regret fall with M?</p>\n<p>In two parts.</p>\n"
+    assert found.index("<figure>") < found.index("<p>It was found.</p>") < found.index("<table>")
 
 
 def test_command_line(folder: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,11 +130,19 @@ def _running(address: str | None, workers: int | None) -> Iterator[Any]:
     if address is None:
         where = {"address": "local", "num_cpus": workers, "include_dashboard": False}
     try:
+        _knock(address)
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **where)
-    except ConnectionError as error:
+    except OSError as error:  # ConnectionError is one
         ray.shutdown()
         raise ConfigurationError("address", address, f"a Ray cluster that answers ({error})") from None
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Fail at once where nobody listens at HOST:PORT; Ray would go on trying for many minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if port.isdecimal() and host and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()

@@ -88,8 +88,8 @@ _SCALES_END = tuple(f"-{scale}" for scale in _SCALES)
 def _order(path: Path) -> tuple[tuple[Any, ...], int]:
     """By name, numbers in it as numbers; full before quick."""
     name, _, scale = path.stem.rpartition("-")
-    parts = re.split(r"(\d+)", name)
-    return tuple(int(part) if part.isdigit() else part for part in parts), _SCALES.index(scale)
+    parts = re.split(r"([0-9]+)", name)  # every other one is a number
+    return tuple(int(part) if at % 2 else part for at, part in enumerate(parts)), _SCALES.index(scale)
 
 
 def _read(path: Path) -> _Section:
@@ -122,13 +122,20 @@ def _words(text: str) -> tuple[str, str, str]:
     title = ""
     if blocks and blocks[0][0].type == "heading_open":
         title = _plain(blocks.pop(0)[1])
-    blocks = [block for block in blocks if not _only_pictures(block)]
     for block in blocks:
         if block[0].type == "heading_open":  # below the figure's own heading
             block[0].tag = block[-1].tag = f"h{min(6, max(3, int(block[0].tag[1]) + 1))}"
-    question = blocks.pop(0) if blocks and blocks[0][0].type != "table_open" else []
-    rest = [token for block in blocks for token in block]
+    first = int(bool(blocks) and blocks[0][0].type == "paragraph_open")
+    end = next((at for at, block in enumerate(blocks) if _only_pictures(block)), first)  # of the question
+    question = [token for block in blocks[:end] for token in block]
+    rest = [token for block in blocks[end:] if not _said_anyway(block) for token in block]
     return title, *(markdown.renderer.render(part, markdown.options, {}) for part in (question, rest))
+
+
+def _said_anyway(block: Sequence[Token]) -> bool:
+    """The picture or the command, which the page has in their own places."""
+    command = block[0].type in ("code_block", "fence") and block[0].content.startswith("feducb figure ")
+    return command or _only_pictures(block)
 
 
 def _blocks(tokens: Sequence[Token]) -> list[list[Token]]:
@@ -149,7 +156,7 @@ def _plain(token: Token) -> str:
 
 
 def _only_pictures(block: Sequence[Token]) -> bool:
-    """A paragraph that shows nothing but the picture, which the page shows anyway."""
+    """A paragraph that shows nothing but a picture."""
     if block[0].type != "paragraph_open":
         return False
     return all(child.type in ("image", "softbreak") for child in block[1].children or [])
@@ -196,7 +203,7 @@ def _figure(one: _Section) -> str:
     picture = "<p><em>There is no picture of this figure in the folder.</em></p>"
     if one.picture is not None:
         picture = f'<figure><img src="{one.picture}" alt="{escape(f"Figure: {one.title}")}"></figure>'
-    command = f"feducb figure {shlex.quote(one.name)}" + (" --full" if one.scale == "full" else "")
+    command = f"feducb figure {shlex.quote(one.name)} --scale {shlex.quote(one.scale)}"
     points = f"{len(one.points)} point{'' if len(one.points) == 1 else 's'}"
     return f"""<section aria-labelledby="{one.anchor}">
 <h2 id="{one.anchor}">{escape(one.title)}</h2>
@@ -280,9 +287,9 @@ figure { margin: 1.25rem 0; padding: .5rem; background: #fff; border: 1px solid 
   border-radius: .5rem; }
 img { display: block; width: 100%; max-width: 100%; height: auto; }
 .wide { overflow-x: auto; margin: 1rem 0; border: 1px solid var(--line); border-radius: .5rem; }
-table { border-collapse: collapse; min-width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums;
-  overflow-wrap: normal; }
-th, td { padding: .35rem .75rem; text-align: left; vertical-align: top; white-space: nowrap; }
+table { border-collapse: collapse; width: max-content; min-width: 100%; font-size: .9rem;
+  font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .75rem; text-align: left; vertical-align: top; max-width: 24rem; }
 th { background: var(--wash); }
 tr + tr > *, tbody tr:first-child > * { border-top: 1px solid var(--line); }
 code, pre { font: .9em/1.5 ui-monospace, "DejaVu Sans Mono", monospace; background: var(--wash);
