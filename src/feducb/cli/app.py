@@ -16,6 +16,7 @@ from feducb.cli.bench import bench
 from feducb.cli.demo import demo
 from feducb.cli.figure import figure
 from feducb.cli.privacy import app as privacy
+from feducb.cli.report import report
 from feducb.cli.simulate import simulate
 from feducb.cli.topology import topology
 from feducb.errors import FeducbError
@@ -35,6 +36,7 @@ app.command()(demo)
 app.command()(topology)
 app.command()(bench)
 app.command()(figure)
+app.command()(report)
 app.add_typer(privacy, name="privacy")
 
 

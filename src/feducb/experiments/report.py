@@ -1,0 +1,304 @@
+"""All figures of a folder on one page of HTML that needs nothing beside it.
+
+NAME-SCALE.json (results), .md (title, question, text, table), .svg or .png (picture) ──▶ report.html
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from feducb.errors import ConfigurationError
+from feducb.version import __version__
+
+__all__ = ["make_report"]
+
+_PICTURES = {".svg": "image/svg+xml", ".png": "image/png"}  # the sharper first
+_SCALES = ("full", "quick")  # the one that says more first
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A figure as the page shows it.
+
+    Attributes:
+        name: as in ``feducb figure NAME``.
+        scale: quick or full.
+        version: of feducb that made it.
+        title: plain text.
+        question: HTML.
+        picture: as a data URI; None without one.
+        body: text and table, HTML.
+        points: label and setting of each.
+    """
+
+    name: str
+    scale: str
+    version: str
+    title: str
+    question: str
+    picture: str | None
+    body: str
+    points: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+
+    @property
+    def anchor(self) -> str:
+        """Where the table of contents points."""
+        return "figure-" + re.sub(r"[^0-9A-Za-z]+", "-", f"{self.name}-{self.scale}").strip("-")
+
+
+def make_report(folder: str | Path, out: str | Path | None = None) -> Path:
+    """Write the page; all that comes from files is escaped, pictures are inside, nothing is fetched.
+
+    Args:
+        folder: holds the figures, ``NAME-quick.json`` or ``NAME-full.json`` each, with what belongs to it.
+        out: the page; ``report.html`` in the folder if not given.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        ConfigurationError: there is no figure, or one that cannot be read.
+    """
+    folder = Path(folder)
+    found = sorted((path for path in folder.glob("*.json") if path.stem.endswith(_SCALES_END)), key=_order)
+    if not found:
+        raise ConfigurationError(
+            "folder", str(folder), "a folder with figures, as `feducb figure` writes them"
+        )
+    sections = [_read(path) for path in found]
+    path = folder / "report.html" if out is None else Path(out)
+    path.write_text(_page(sections), encoding="utf-8")
+    return path
+
+
+_SCALES_END = tuple(f"-{scale}" for scale in _SCALES)
+
+
+def _order(path: Path) -> tuple[tuple[Any, ...], int]:
+    """By name, numbers in it as numbers; full before quick."""
+    name, _, scale = path.stem.rpartition("-")
+    parts = re.split(r"([0-9]+)", name)  # every other one is a number
+    return tuple(int(part) if at % 2 else part for at, part in enumerate(parts)), _SCALES.index(scale)
+
+
+def _read(path: Path) -> _Section:
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        name, scale, version = (str(plain[key]) for key in ("figure", "scale", "version"))
+        points = [(dict(one["label"]), dict(one["setting"])) for one in plain["points"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(str(path), "unreadable", f"a figure's results ({error!r})") from None
+    words = path.with_suffix(".md")
+    title, question, body = _words(words.read_text(encoding="utf-8") if words.exists() else "")
+    return _Section(name, scale, version, title or name, question, _picture(path), body, points)
+
+
+def _picture(path: Path) -> str | None:
+    for ending, kind in _PICTURES.items():
+        file = path.with_suffix(ending)
+        if file.exists():
+            return f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode('ascii')}"
+    return None
+
+
+def _words(text: str) -> tuple[str, str, str]:
+    """Title (plain), question and the rest (HTML) of a figure's Markdown."""
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    markdown.add_render_rule("image", lambda self, tokens, index, options, env: escape(tokens[index].content))
+    markdown.add_render_rule("table_open", lambda *_: _BOX + "<table>")
+    markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    blocks = _blocks(markdown.parse(text))
+    title = ""
+    if blocks and blocks[0][0].type == "heading_open":
+        title = _plain(blocks.pop(0)[1])
+    for block in blocks:
+        if block[0].type == "heading_open":  # below the figure's own heading
+            block[0].tag = block[-1].tag = f"h{min(6, max(3, int(block[0].tag[1]) + 1))}"
+    first = int(bool(blocks) and blocks[0][0].type == "paragraph_open")
+    end = next((at for at, block in enumerate(blocks) if _only_pictures(block)), first)  # of the question
+    question = [token for block in blocks[:end] for token in block]
+    rest = [token for block in blocks[end:] if not _said_anyway(block) for token in block]
+    return title, *(markdown.renderer.render(part, markdown.options, {}) for part in (question, rest))
+
+
+def _said_anyway(block: Sequence[Token]) -> bool:
+    """The picture or the command, which the page has in their own places."""
+    command = block[0].type in ("code_block", "fence") and block[0].content.startswith("feducb figure ")
+    return command or _only_pictures(block)
+
+
+def _blocks(tokens: Sequence[Token]) -> list[list[Token]]:
+    """Tokens by the block of the document that they are in."""
+    blocks: list[list[Token]] = []
+    depth = 0
+    for token in tokens:
+        if depth == 0:
+            blocks.append([])
+        blocks[-1].append(token)
+        depth += token.nesting
+    return blocks
+
+
+def _plain(token: Token) -> str:
+    """What is left of a line without its marks."""
+    return "".join(child.content or " " * (child.type == "softbreak") for child in token.children or [])
+
+
+def _only_pictures(block: Sequence[Token]) -> bool:
+    """A paragraph that shows nothing but a picture."""
+    if block[0].type != "paragraph_open":
+        return False
+    return all(child.type in ("image", "softbreak") for child in block[1].children or [])
+
+
+def _page(sections: Sequence[_Section]) -> str:
+    contents = "\n".join(
+        f'<li><a href="#{one.anchor}">{escape(one.title)}</a> <small>{escape(one.scale)}</small></li>'
+        for one in sections
+    )
+    count = f"{len(sections)} figure{'s' if len(sections) > 1 else ''}"
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<title>feducb: figures</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<a class="skip" href="#figures">To the figures</a>
+<header>
+<h1>Figures</h1>
+<p>{count}, on a page made by feducb {escape(__version__)}. Under each figure: the command that makes it
+again, and all its settings.</p>
+</header>
+<nav aria-labelledby="contents">
+<h2 id="contents">Contents</h2>
+<ol>
+{contents}
+</ol>
+</nav>
+<main id="figures">
+{"".join(map(_figure, sections))}</main>
+</body>
+</html>
+"""
+
+
+def _figure(one: _Section) -> str:
+    picture = "<p><em>There is no picture of this figure in the folder.</em></p>"
+    if one.picture is not None:
+        picture = f'<figure><img src="{one.picture}" alt="{escape(f"Figure: {one.title}")}"></figure>'
+    command = f"feducb figure {shlex.quote(one.name)} --scale {shlex.quote(one.scale)}"
+    points = f"{len(one.points)} point{'' if len(one.points) == 1 else 's'}"
+    return f"""<section aria-labelledby="{one.anchor}">
+<h2 id="{one.anchor}">{escape(one.title)}</h2>
+<div class="question">{one.question}</div>
+{picture}
+{one.body}
+<p class="made"><code>{escape(command)}</code> <span>feducb {escape(one.version)}, {escape(one.scale)},
+{points}</span></p>
+<details>
+<summary>Settings of {points}</summary>
+{_settings(one.points)}
+</details>
+</section>
+"""
+
+
+_BOX = '<div class="wide" tabindex="0" role="region" aria-label="Table">'
+
+
+def _settings(points: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+    """What all points share, once; then a row a point with what differs."""
+    names = list(dict.fromkeys(name for _, setting in points for name in setting))
+    shared = [
+        name
+        for name in names
+        if all(name in setting and setting[name] == points[0][1][name] for _, setting in points)
+    ]
+    own = [name for name in names if name not in shared]
+    parts = []
+    if shared:
+        rows = [[name, _value(points[0][1][name])] for name in shared]
+        parts.append("<p>All points:</p>" + _table(["setting", "value"], rows))
+    if points:
+        rows = [
+            [
+                ", ".join(f"{name} = {_value(value)}" for name, value in label.items()),
+                *(_value(setting[name]) if name in setting else "" for name in own),
+            ]
+            for label, setting in points
+        ]
+        parts.append("<p>Each point:</p>" + _table(["point", *own], rows))
+    return "\n".join(parts)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"{_BOX}<table><thead><tr>{top}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2024; --soft: #5b646d; --paper: #fff; --line: #d5dade;
+  --wash: #f4f6f7; --link: #0b57a4; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e7ea; --soft: #a2abb3; --paper: #15181b; --line: #3a4147; --wash: #1f2427;
+    --link: #82b8f0; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 54rem; padding: 1.5rem 1rem 4rem; background: var(--paper);
+  color: var(--ink); font: 1rem/1.6 system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif;
+  overflow-wrap: anywhere; }
+h1 { font-size: 2rem; line-height: 1.2; margin: 0 0 .5rem; }
+h2 { font-size: 1.4rem; line-height: 1.3; margin: 0 0 .5rem; }
+h3, h4, h5, h6 { font-size: 1.1rem; margin: 1.5rem 0 .5rem; }
+a { color: var(--link); }
+:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+.skip { position: absolute; left: -999rem; }
+.skip:focus { left: 1rem; top: .5rem; padding: .25rem .5rem; background: var(--paper); }
+header p, .question, small, .made span { color: var(--soft); }
+nav { border: 1px solid var(--line); border-radius: .5rem; padding: 1rem 1.25rem; margin: 1.5rem 0; }
+nav h2 { font-size: 1.1rem; }
+nav ol { margin: 0; padding-left: 1.5rem; }
+section { border-top: 1px solid var(--line); margin-top: 2.5rem; padding-top: 2rem; }
+.question { font-style: italic; }
+.question > :first-child { margin-top: 0; }
+figure { margin: 1.25rem 0; padding: .5rem; background: #fff; border: 1px solid var(--line);
+  border-radius: .5rem; }
+img { display: block; width: 100%; max-width: 100%; height: auto; }
+.wide { overflow-x: auto; margin: 1rem 0; border: 1px solid var(--line); border-radius: .5rem; }
+table { border-collapse: collapse; width: max-content; min-width: 100%; font-size: .9rem;
+  font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .75rem; text-align: left; vertical-align: top; max-width: 24rem; }
+th { background: var(--wash); }
+tr + tr > *, tbody tr:first-child > * { border-top: 1px solid var(--line); }
+code, pre { font: .9em/1.5 ui-monospace, "DejaVu Sans Mono", monospace; background: var(--wash);
+  border-radius: .25rem; }
+code { padding: .1em .35em; }
+pre { padding: .75rem; overflow-x: auto; }
+pre code { padding: 0; }
+details { margin-top: 1rem; }
+summary { cursor: pointer; color: var(--link); }
+.made { display: flex; flex-wrap: wrap; gap: .25rem 1rem; font-size: .9rem; margin-top: 1.5rem; }
+@media print { details, .skip { display: none; } section { break-inside: avoid; } }
+"""
