@@ -33,6 +33,10 @@ def figure(
     threads: Annotated[
         int | None, typer.Option(help="Worker threads of one simulation.", show_default="all processors")
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Play points on Ray: local, or the address of a cluster (needs feducb[ray])."),
+    ] = None,
 ) -> None:
     """Play an experiment's points and write its picture, its numbers and what they say.
 
@@ -55,6 +59,6 @@ def figure(
             def tell(done: int, total: int, point: Point, progress=progress) -> None:  # type: ignore[no-untyped-def]
                 progress(done, total)
 
-            results = make_figure(one, cast(Scale, scale), out, backend, at_once, threads, tell)
+            results = make_figure(one, cast(Scale, scale), out, backend, at_once, threads, tell, ray)
         typer.echo(made.text(results))
         typer.echo(f"\n{out / f'{one}-{scale}'}.md, .json, .png, .svg\n")

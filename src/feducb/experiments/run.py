@@ -8,6 +8,7 @@ from typing import Any
 
 from feducb.experiments.base import Figure, Results, Scale
 from feducb.experiments.figures import figure
+from feducb.experiments.on_ray import ray_sweep
 from feducb.experiments.sweep import Told, sweep
 
 __all__ = ["make_figure", "to_markdown", "to_plain"]
@@ -24,6 +25,7 @@ def make_figure(
     at_once: int = 1,
     threads: int | None = None,
     told: Told = lambda done, total, point: None,
+    ray: str | None = None,
 ) -> Results:
     """Play a figure's points and write NAME-SCALE.json, .png, .svg and .md.
 
@@ -35,10 +37,16 @@ def make_figure(
         at_once: how many points are played at the same time.
         threads: of one simulation.
         told: is told of each point that is done.
+        ray: play the points on Ray: the address of a cluster, or ``local``.
     """
     made = figure(name)
     points = made.points(scale)
-    outcomes = sweep(points, out / "points", backend=backend, at_once=at_once, threads=threads, told=told)
+    folder = out / "points"
+    if ray is None:
+        outcomes = sweep(points, folder, backend=backend, at_once=at_once, threads=threads, told=told)
+    else:
+        address = None if ray == "local" else ray
+        outcomes = ray_sweep(points, folder, backend=backend, address=address, told=told)
     results = Results(name, scale, outcomes)
     stem = f"{name}-{scale}"
     plain = json.dumps(to_plain(results), indent=1, allow_nan=False, ensure_ascii=False)
