@@ -18,6 +18,9 @@ from feducb.experiments.figures import NAMES, common, figure
 from feducb.experiments.run import make_figure, to_plain
 
 
+SIMULATED = [name for name in NAMES if name not in ("adversaries", "prior")]  # those: test_prior.py
+
+
 def shrunk(made: Figure, keep: int | None = None) -> Figure:
     """The same figure in seconds: few rounds, runs, agents, arms."""
 
@@ -59,7 +62,7 @@ def references(label: Any) -> float | None:
 
 
 @pytest.mark.parametrize("scale", ["quick", "full"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SIMULATED)
 def test_points_are_plain_and_different_and_have_references(name: str, scale: Scale) -> None:
     points = figure(name).points(scale)
     assert len({point.key for point in points}) == len(points)
@@ -70,7 +73,7 @@ def test_points_are_plain_and_different_and_have_references(name: str, scale: Sc
     assert {"alone", "uniform", "no privacy", "calibrated"} <= {point.label["who"] for point in points}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SIMULATED)
 def test_a_figure_is_made_and_resumed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "figure", lambda asked: shrunk(figure(asked)))
     told: list[int] = []
