@@ -43,6 +43,10 @@ def _points(scale: Scale) -> list[Point]:
                 if (graph, ttl) in _PRIVATE:
                     private = setting | {"epsilon": _EPSILON, "delta": 1e-6}
                     found.append(Point({"who": "calibrated", **label}, private))
+    for graph, ttl in _PRIVATE:  # the printed algorithm: requests, γ estimators
+        label = {"graph": graph, "ttl": ttl, "estimators": "paper"}
+        printed = {"mode": "paper", "epsilon": _EPSILON, "delta": 1e-6, "runs": 5 if full else 2}
+        found.append(Point({"who": "paper", **label}, world | {"topology": graph, "ttl": ttl} | printed))
     centre = {"graph": "controller"}
     star = world | {"agents": 16}
     return [
@@ -84,6 +88,10 @@ def _draw(results: Results) -> Picture:
             style_of_point = {"color": shade, "marker": marker, "linestyle": "none"}
             common.bars(left, [one.label["ttl"]], [one], **style_of_point)
             common.bars(right, [one.result["messages"]], [one], **style_of_point)
+    for one in results.where(who="paper"):
+        cross = {"color": common.COLOURS["paper"], "marker": "x", "linestyle": "none"}
+        common.bars(left, [one.label["ttl"]], [one], **cross)
+        common.bars(right, [max(1.0, one.result["messages"])], [one], **cross)
     for axes in (left, right):
         common.level(axes, results.one(who="no privacy", graph="controller"), label="controller, no privacy")
         common.level(axes, results.one(who="alone"))
@@ -92,7 +100,7 @@ def _draw(results: Results) -> Picture:
     left.get_legend().remove()  # type: ignore[union-attr]
     left.set_xticks((1, 2, 4, 8), ["1", "2", "4", "8"])
     left.minorticks_off()
-    private = f"squares, crosses: ε = {_EPSILON:g}, one estimator and γ"
+    private = f"squares, crosses: ε = {_EPSILON:g}, one estimator and γ; red: printed constants"
     common.finish(right, "messages of a run, one a hop", title=private)
     return drawn
 
@@ -134,7 +142,8 @@ def _text(results: Results) -> str:
     worst = max(private, key=lambda one: one.mean)
     blind = common.percent(common.share(worst, uniform))
     beats += f" The worst ({_name(worst)}) loses {blind} of what uniform play loses."
-    return "\n".join(said) + f"\n\n{ends}\n\n{beats}"
+    printed = common.printed_sentence(results.where(who="paper"), lambda one: uniform)
+    return "\n".join(said) + f"\n\n{ends}\n\n{beats}\n\n{printed}"
 
 
 def _table(results: Results) -> list[list[str]]:
