@@ -17,7 +17,6 @@ from feducb.experiments.base import Figure, Outcome, Point, Results, Scale
 from feducb.experiments.figures import NAMES, common, figure
 from feducb.experiments.run import make_figure, to_plain
 
-
 SIMULATED = [name for name in NAMES if name not in ("adversaries", "prior")]  # those: test_prior.py
 
 

@@ -1,0 +1,151 @@
+"""The protocol around compiled kernels, exactly: when sums are used, what leaves, how wide beliefs are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feducb
+from feducb.agent import OwnDataPlay
+from feducb.core.confidence import Belief, OwnDataBound, PaperBound
+from feducb.core.ridge import factorise
+from feducb.protocol.graphs import parse_topology
+from feducb.protocol.schedules import parse_schedule
+from feducb.simulation.backends import federation
+from feducb.simulation.backends.base import OwnPlay, Sums
+from feducb.simulation.backends.cpu import _radius
+from feducb.simulation.backends.gpu_kernels import OwnDataSettings
+from feducb.simulation.plan import Plan, make_plan
+from feducb.simulation.reference import Step
+from feducb.simulation.runner import run_plan
+
+
+class Probe:
+    """Kernels that play nothing: every record is the same, and calls are written down."""
+
+    steps_at_once = 7  # cut everywhere
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self.calls: list[tuple[int, int, Belief | None]] = []
+
+    def fixed(
+        self,
+        belief: Belief | None,
+        *,
+        runs: range,
+        agents: int,
+        first_round: int,
+        rounds: int,
+        points: Sequence[int],
+    ) -> Sums:
+        self.calls.append((first_round, rounds, belief))
+        gram = np.tile(agents * rounds * np.eye(self.dim) / self.dim, (len(runs), 1, 1))
+        regret = np.zeros((len(runs), len(points)))
+        for at in range(first_round, first_round + rounds):
+            regret[:, np.searchsorted(points, at)] += agents
+        return Sums(gram, np.full((len(runs), self.dim), 0.5 * agents * rounds), regret)
+
+    def own(self, rule: OwnDataPlay, **_: Any) -> OwnPlay:
+        raise NotImplementedError
+
+
+def _plan(topology: str | None, ttl: int = 1, **changes: Any) -> Plan:
+    graph = None if topology is None else parse_topology(topology, ttl=ttl)
+    agents = graph.agents if graph else 5
+    budgets = [feducb.Budget(epsilon=40.0 + 10 * agent, delta=1e-6) for agent in range(agents)]
+    settings: dict[str, Any] = {
+        "horizon": 50, "runs": 2, "seed": 0, "mode": "calibrated", "baseline": "no-privacy", "alpha": 0.1,
+        "exploration": 1.0, "regularizer": 1.0, "schedule": parse_schedule("explicit:10,11,20,33,41"),
+        "mechanism": "auto",
+    }  # fmt: skip
+    world = feducb.PaperEnvironment(problem=feducb.Problem(dim=2), arms=3)
+    return make_plan(world, agents=agents, budgets=budgets, topology=graph, **(settings | changes))
+
+
+def _used(plan: Plan) -> tuple[list[int | None], list[Any]]:
+    """By own round of the first unit, how many records were in what its decision looked at; all results."""
+    probe = Probe(2)
+    results = federation.play_teams(plan, probe, progress=lambda steps: None, checkpoint=None)
+    seen: dict[int, int | None] = {}
+    for first, rounds, belief in probe.calls:
+        for at in range(first, first + rounds):
+            # V = G + ρI with G = n I/2 tells n back
+            seen[at] = None if belief is None else round(2 * (1 / belief.inverse[0, 0, 0] - 1.0))
+    return [seen[at] for at in sorted(seen)], results
+
+
+def test_with_a_controller_a_sum_is_used_from_the_next_round_on() -> None:
+    used, (result,) = _used(_plan(None))
+    expected = [None] * 10 + [50] + [55] * 9 + [100] * 13 + [165] * 8 + [205] * 9
+    assert used == expected
+    assert result.release_rounds == ((10, 11, 20, 33, 41),) * 2
+    assert result.regret.sum(axis=1).tolist() == [50.0, 50.0]
+
+
+def test_one_estimator_uses_a_sum_a_time_to_live_after_its_release() -> None:
+    used, results = _used(_plan("ring:6", 3, estimators="one"))
+    size = len(parse_topology("ring:6", ttl=3).cliques[0])
+    versions = [None] * 12 + [10] + [11] * 9 + [20] * 13 + [33] * 8 + [41] * 7
+    assert used[:50] == [None if version is None else size * version for version in versions]
+    assert all(result.release_rounds == ((10, 11, 20, 33, 41),) * 2 for result in results)
+
+
+def test_of_several_estimators_each_has_its_own_rounds_and_releases() -> None:
+    plan = _plan("complete:4", 1)  # γ = 1: as with a controller
+    assert _used(plan)[0] == [None] * 10 + [40] + [44] * 9 + [80] * 13 + [132] * 8 + [164] * 9
+    used, results = _used(_plan("ring:6", 3))
+    # Estimator 0 plays rounds 3, 6, …, 48 and releases in 12, 21, 33, 42: its own rounds 4, 7, 11, 14.
+    size = len(parse_topology("ring:6", ttl=3).cliques[0])
+    turns = [None] * 4 + [4] * 3 + [7] * 4 + [11] * 3 + [14] * 2
+    assert used[:16] == [None if turn is None else size * turn for turn in turns]
+    assert results[0].regret.sum(axis=1).tolist() == [50.0, 50.0]
+
+
+@pytest.mark.parametrize("trust", ["nobody", "controller"])
+def test_the_noise_of_a_team_is_that_of_its_agents_sum(trust: Any) -> None:
+    plan = _plan(None, baseline=None, trust=trust)
+    variances: list[float] = []
+
+    def look(step: Step) -> None:
+        if step.total is not None:
+            variances.append(float(step.total.variance[0]))
+
+    run_plan(plan, {}, observer=look)
+    privatizer = plan.estimators[0].privatizer
+    assert privatizer is not None
+    pooled = federation._pooled(privatizer)
+    for number, expected in enumerate(variances[:5], start=1):
+        assert (float(pooled.noise_scale[0]) * pooled.mechanism.error(number)) ** 2 == pytest.approx(expected)  # type: ignore[index]
+
+
+def test_printed_shifts_add_up() -> None:
+    plan = _plan(None, baseline=None, mode="paper")
+    privatizer = plan.estimators[0].privatizer
+    assert privatizer is not None
+    assert float(federation._pooled(privatizer).shift[0]) == pytest.approx(np.sum(privatizer.shift))  # type: ignore[index]
+
+
+def test_own_data_radii_are_those_of_the_bounds(rng: np.random.Generator) -> None:
+    problem = feducb.Problem(dim=3, parameter_bound=1.3)
+    printed = {"rho_min": 7.0, "root_rho_max": 9.0, "kappa": 0.7}
+    bounds: list[OwnDataBound | PaperBound] = [
+        OwnDataBound(problem=problem, alpha=0.03, regularizer=2.0),
+        PaperBound(problem=problem, alpha=0.03, agents=4, releases=50, **printed),
+    ]
+    factor = rng.standard_normal((3, 9))
+    ridge = factorise(factor @ factor.T + 8.0 * np.eye(3), rng.standard_normal(3))
+    for bound in bounds:
+        rule = OwnDataPlay(bound=bound, prior=1.0)
+        belief = bound.belief(ridge)
+        cpu = _radius(lambda *parts: parts, rule)
+        gpu = OwnDataSettings.of(rule, exploration=1.0)
+        told = (gpu.noise_scale, gpu.information, gpu.constant_width, gpu.euclidean_width)
+        for sigma, logarithm, constant, euclidean in (cpu, told):
+            width = sigma * math.sqrt(logarithm + float(ridge.log_det)) + constant
+            assert width == pytest.approx(float(belief.ellipsoid_width))
+            assert euclidean == pytest.approx(float(belief.euclidean_width))
