@@ -149,3 +149,21 @@ def test_own_data_radii_are_those_of_the_bounds(rng: np.random.Generator) -> Non
             width = sigma * math.sqrt(logarithm + float(ridge.log_det)) + constant
             assert width == pytest.approx(float(belief.ellipsoid_width))
             assert euclidean == pytest.approx(float(belief.euclidean_width))
+
+
+def test_no_two_estimators_or_runs_share_random_numbers() -> None:
+    plan = _plan("ring:8", 2, baseline=None)
+    probe = Probe(2)
+    federation.play_teams(plan, probe, progress=lambda steps: None, checkpoint=None)
+    counted = [at for first, rounds, _ in probe.calls for at in range(first, first + rounds)]
+    assert len(plan.estimators) == 6
+    assert len(set(counted)) == len(counted) == 50 * len(plan.teams)  # kernels' numbers follow from these
+    assert max(counted) <= federation.turns_in_all(plan)
+    draws = set()
+    for units in federation._units(plan):
+        for unit in units:
+            assert unit.estimator.privatizer is not None
+            pooled = federation._pooled(unit.estimator.privatizer)
+            out = federation._open_out(plan, unit, range(3), pooled)
+            draws |= {float(number) for number in out.noise.draw(1, 2).ravel()}
+    assert len(draws) == 6 * 3 * 2
