@@ -91,3 +91,19 @@ def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
 
 def test_what_a_crash_can_lose_is_under_a_minute() -> None:
     assert module.EVERY <= 30.0
+
+
+def test_a_folder_in_use_or_damaged_is_refused(tmp_path: Path) -> None:
+    small: dict[str, Any] = SETTING | {"horizon": 100, "arms": 5, "backend": "cpu"}
+    first = feducb.simulate(**small, checkpoint=tmp_path / "kept")
+    plain = json.loads((tmp_path / "kept" / "settings.json").read_text(encoding="utf-8"))
+    held = module.Checkpoint(tmp_path / "kept", plain)
+    with pytest.raises(ConfigurationError, match="no other simulation"):
+        feducb.simulate(**small, checkpoint=tmp_path / "kept")
+    held.close()
+    (piece,) = (tmp_path / "kept").glob("*.pickle")
+    piece.write_bytes(piece.read_bytes()[:40])
+    with pytest.raises(ConfigurationError, match="delete it to play that piece again"):
+        feducb.simulate(**small, checkpoint=tmp_path / "kept")
+    piece.unlink()
+    np.testing.assert_array_equal(feducb.simulate(**small, checkpoint=tmp_path / "kept").regret, first.regret)

@@ -6,6 +6,7 @@ pickles: go on only from a folder that you wrote yourself.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pickle
@@ -21,7 +22,7 @@ __all__ = ["EVERY", "Checkpoint"]
 EVERY = 20.0
 """Seconds between two savings of a piece of work: what a crash can lose."""
 
-_SETTINGS, _SECONDS = "settings.json", "seconds.json"
+_SETTINGS, _SECONDS, _LOCK = "settings.json", "seconds.json", "lock"
 
 
 class Checkpoint:
@@ -40,13 +41,21 @@ class Checkpoint:
         self.folder.mkdir(parents=True, exist_ok=True)
         known = self.folder / _SETTINGS
         if not known.exists():
-            if any(self.folder.iterdir()):
+            if any(path.name != _LOCK for path in self.folder.iterdir()):
                 raise ConfigurationError("checkpoint", str(folder), "an empty folder, or one of a simulation")
             _replace(known, text.encode())
         elif known.read_text(encoding="utf-8") != text:
             raise ConfigurationError(
                 "checkpoint", str(folder), "a folder with the same settings, backend and version of feducb"
             )
+        self._lock_file = (self.folder / _LOCK).open("w")
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock_file.close()
+            raise ConfigurationError(
+                "checkpoint", str(folder), "a folder that no other simulation is using now"
+            ) from None
         clock = self.folder / _SECONDS
         self.seconds_before: float = json.loads(clock.read_text()) if clock.exists() else 0.0
 
@@ -55,8 +64,17 @@ class Checkpoint:
         path = self.folder / f"{piece}.pickle"
         if not path.exists():
             return None
-        with path.open("rb") as file:
-            return pickle.load(file)  # written by `save`, in a folder of the user's own
+        try:
+            with path.open("rb") as file:
+                return pickle.load(file)
+        except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError):
+            raise ConfigurationError(
+                "checkpoint", str(path), "a file as it was written; delete it to play that piece again"
+            ) from None
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._lock_file.close()
 
     def due(self, piece: str) -> bool:
         """Whether so much time has passed that the piece should be saved now."""

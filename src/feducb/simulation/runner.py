@@ -240,7 +240,11 @@ def run_plan(
                 progress(done, all_steps)
 
     started = time.perf_counter()
-    teams = player.play(plan, threads=threads, progress=tell, checkpoint=kept)
+    try:
+        teams = player.play(plan, threads=threads, progress=tell, checkpoint=kept)
+    finally:
+        if kept is not None:
+            kept.close()
     seconds = time.perf_counter() - started
     return summarise(plan, config, teams, seconds if kept is None else seconds + kept.seconds_before)
 
