@@ -167,3 +167,29 @@ def test_no_two_estimators_or_runs_share_random_numbers() -> None:
             out = federation._open_out(plan, unit, range(3), pooled)
             draws |= {float(number) for number in out.noise.draw(1, 2).ravel()}
     assert len(draws) == 6 * 3 * 2
+
+
+def test_runs_played_in_blocks_are_the_same_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting: dict[str, Any] = {"agents": 3, "dim": 3, "arms": 6, "horizon": 200, "runs": 5, "backend": "cpu"}
+    for changes in ({"epsilon": 40.0}, {"baseline": "alone"}):
+        whole = feducb.simulate(**setting, **changes)
+        with monkeypatch.context() as patched:
+            patched.setattr(federation, "_MOST_ENTRIES", 2 * 3 * 9)  # two runs at a time
+            blocks = feducb.simulate(**setting, **changes)
+        np.testing.assert_allclose(blocks.regret, whole.regret, rtol=1e-12)
+
+
+def test_a_long_epoch_of_few_agents_is_all_there() -> None:
+    from feducb.simulation.backends.cpu_kernels import World, fixed_epoch
+
+    world = World(dim=2, arms=3)
+    rounds = 40_000  # enough to be cut into parts for threads
+    common: dict[str, Any] = {"seed": 1, "runs": [0], "agents": 1, "points": [rounds]}
+    whole = fixed_epoch(world, None, first_round=1, rounds=rounds, threads=2, **common)
+    pieces = [
+        fixed_epoch(world, None, first_round=1 + first, rounds=1000, **common)
+        for first in range(0, rounds, 1000)
+    ]
+    np.testing.assert_allclose(whole.gram, sum(piece.gram for piece in pieces), rtol=1e-9)
+    np.testing.assert_allclose(whole.moment, sum(piece.moment for piece in pieces), rtol=1e-9)
+    np.testing.assert_allclose(whole.regret, sum(piece.regret for piece in pieces), rtol=1e-9)
