@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -229,7 +230,10 @@ def run_plan(
     require_integer("threads", threads, at_least=1)
     player = _player(backend, plan, observer, note)
     config = config | {"backend": player.name}
-    kept = Checkpoint(checkpoint, config | {"version": __version__}) if checkpoint is not None else None
+    kept = None
+    if checkpoint is not None:  # what a name does not tell: bands, edges, improvements that are off
+        whole = hashlib.sha256(repr((plan.environment, plan.topology, plan.teams)).encode()).hexdigest()
+        kept = Checkpoint(checkpoint, config | {"version": __version__, "plan": whole})
     all_steps, done, lock = plan.runs * plan.agents * plan.horizon, 0, threading.Lock()
 
     def tell(steps: int) -> None:

@@ -14,6 +14,7 @@ from feducb.core.confidence import Belief, PaperBound
 from feducb.environments.synthetic import PaperEnvironment
 from feducb.simulation.backends.base import OwnPlay, Sums
 from feducb.simulation.backends.federation import MOST_ROUNDS, play_teams, turns_in_all
+from feducb.simulation.backends.reference import single_threaded_blas
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import BlockResult
@@ -60,13 +61,19 @@ class CpuBackend:
     ) -> list[BlockResult]:
         """All runs of each team."""
         kernels = CpuKernels(plan, threads=threads, defer=self.defer)
-        return play_teams(plan, kernels, progress=progress, checkpoint=checkpoint)
+        with single_threaded_blas():
+            return play_teams(plan, kernels, progress=progress, checkpoint=checkpoint)
 
 
 class CpuKernels:
     """`cpu_kernels` for one plan."""
 
-    steps_at_once = 4_000_000
+    work_at_once = 4e9  # agent-steps × K × d: a few seconds
+
+    @property
+    def steps_at_once(self) -> int:
+        """Fewer where a step is more work."""
+        return max(1, int(self.work_at_once / (self.world.arms * self.world.dim)))
 
     def __init__(self, plan: Plan, *, threads: int, defer: bool) -> None:
         from feducb.simulation.backends import cpu_kernels

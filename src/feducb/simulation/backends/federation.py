@@ -298,6 +298,7 @@ def _play_own(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: _P
         played.regret = unit.at_checkpoints(play.regret)
         played.next_round = int(after.min()) + 1
         if (after == horizon).all():
+            tell(int((after - done).sum()) * agents)
             return
 
         def freeze() -> None:

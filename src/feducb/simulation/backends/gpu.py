@@ -62,7 +62,12 @@ class GpuBackend:
 class DeviceKernels:
     """`gpu_kernels` for one plan."""
 
-    steps_at_once = 4_000_000_000
+    work_at_once = 4e12  # agent-steps × K × d: a few seconds
+
+    @property
+    def steps_at_once(self) -> int:
+        """Fewer where a step is more work."""
+        return max(1, int(self.work_at_once / (self._compiled.arms * self._compiled.dim)))
 
     def __init__(self, plan: Plan, *, defer: bool) -> None:
         assert isinstance(plan.environment, PaperEnvironment)

@@ -14,7 +14,7 @@ from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, Observer, run_block
 
-__all__ = ["ReferenceBackend"]
+__all__ = ["ReferenceBackend", "single_threaded_blas"]
 
 _AGENTS_AT_ONCE = 32  # enough agents in one numpy call to hide its overhead; never a matter of threads
 
@@ -55,7 +55,7 @@ class ReferenceBackend:
                 keeper=None if checkpoint is None else _Keeper(checkpoint, piece),
             )
 
-        with _single_threaded_blas():
+        with single_threaded_blas():
             if self.observer is not None or threads == 1 or len(blocks) == 1:
                 results = [work(block) for block in blocks]
             else:
@@ -96,7 +96,7 @@ def _join(blocks: list[BlockResult]) -> BlockResult:
     )
 
 
-def _single_threaded_blas() -> Any:
+def single_threaded_blas() -> Any:
     """One BLAS thread a worker: small matrices gain nothing from more, and sums keep their order."""
     try:
         from threadpoolctl import threadpool_limits
