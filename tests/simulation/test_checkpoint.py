@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,23 @@ def test_a_folder_in_use_or_damaged_is_refused(tmp_path: Path) -> None:
         feducb.simulate(**small, checkpoint=tmp_path / "kept")
     piece.unlink()
     np.testing.assert_array_equal(feducb.simulate(**small, checkpoint=tmp_path / "kept").regret, first.regret)
+
+
+def _draw(generator: np.random.Generator, agent: int, rounds: int) -> np.ndarray:
+    return np.tile(np.eye(2), (rounds, 1, 1))
+
+
+def _pay(generator: np.random.Generator, actions: np.ndarray, means: np.ndarray) -> np.ndarray:
+    return means
+
+
+def test_an_environment_that_cannot_be_kept_says_so_at_once(tmp_path: Path) -> None:
+    theta = np.array([0.3, 0.4])
+    own = feducb.OwnEnvironment(problem=feducb.Problem(dim=2), arms=2, theta=theta, draw=_draw, pay=_pay)
+    setting: dict[str, Any] = {"agents": 2, "horizon": 40, "runs": 2}
+    kept = feducb.simulate(environment=own, **setting, checkpoint=tmp_path / "kept")
+    again = feducb.simulate(environment=own, **setting, checkpoint=tmp_path / "kept")
+    np.testing.assert_array_equal(kept.regret, again.regret)
+    unkept = replace(own, pay=lambda generator, actions, means: means)
+    with pytest.raises(ConfigurationError, match="not lambdas"):
+        feducb.simulate(environment=unkept, **setting, checkpoint=tmp_path / "other")

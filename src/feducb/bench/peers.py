@@ -36,7 +36,7 @@ class Peer(ABC):
         what: the algorithm, and why it is the closest.
         sees_candidates: whether it reads all K × d features, or one context of d for all arms.
         reads_features: whether `decide` reads them, or `prepare` has put them into the library already.
-        batches: whether there is a `decide_many`.
+        batches: whether the library decides for many visitors in one call.
     """
 
     name: ClassVar[str]
@@ -68,8 +68,8 @@ class Peer(ABC):
         """Learn what the chosen one paid."""
 
     def decide_many(self, actions: Array) -> Any:
-        """(R, K, d) features → R indices in one call."""
-        raise NotImplementedError
+        """(R, K, d) features → R indices; one after the other, unless the library takes them in one call."""
+        return [self.decide(self.prepare(one)) for one in actions]
 
 
 class Feducb(Peer):

@@ -49,7 +49,7 @@ def make_figure(
         outcomes = ray_sweep(points, folder, backend=backend, address=address, told=told)
     results = Results(name, scale, outcomes)
     stem = f"{name}-{scale}"
-    plain = json.dumps(to_plain(results), indent=1, allow_nan=False, ensure_ascii=False)
+    plain = json.dumps(to_plain(results), allow_nan=False, ensure_ascii=False)
     (out / f"{stem}.json").write_text(plain + "\n", encoding="utf-8")
     picture = made.draw(results)
     picture.savefig(out / f"{stem}.png", dpi=150)

@@ -13,8 +13,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-pytest.importorskip("numba")
-
 import feducb
 from feducb.agent import Knowledge, OwnDataPlay, Trigger, decide
 from feducb.core.confidence import Belief, OwnDataBound, PaperBound, upper_confidence_bounds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,7 @@ from feducb.core.ridge import factorise
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.schedules import parse_schedule
 from feducb.simulation.backends import federation
-from feducb.simulation.backends.base import OwnPlay, Sums
-from feducb.simulation.backends.cpu import _radius
+from feducb.simulation.backends.base import OwnPlay, OwnWidths, Stretch, Sums
 from feducb.simulation.backends.gpu_kernels import OwnDataSettings
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step
@@ -33,16 +32,9 @@ class Probe:
         self.dim = dim
         self.calls: list[tuple[int, int, Belief | None]] = []
 
-    def fixed(
-        self,
-        belief: Belief | None,
-        *,
-        runs: range,
-        agents: int,
-        first_round: int,
-        rounds: int,
-        points: Sequence[int],
-    ) -> Sums:
+    def fixed(self, belief: Belief | None, stretch: Stretch, rounds: int) -> Sums:
+        runs, agents = stretch.runs, stretch.agents
+        first_round, points = stretch.first_round, stretch.points
         self.calls.append((first_round, rounds, belief))
         gram = np.tile(agents * rounds * np.eye(self.dim) / self.dim, (len(runs), 1, 1))
         regret = np.zeros((len(runs), len(points)))
@@ -50,8 +42,8 @@ class Probe:
             regret[:, np.searchsorted(points, at)] += agents
         return Sums(gram, np.full((len(runs), self.dim), 0.5 * agents * rounds), regret)
 
-    def own(self, rule: OwnDataPlay, **_: Any) -> OwnPlay:
-        raise NotImplementedError
+    def own(self, rule: OwnDataPlay, stretch: Stretch) -> OwnPlay:
+        pytest.fail("agents that act on released sums only were played on their own data")
 
 
 def _plan(topology: str | None, ttl: int = 1, **changes: Any) -> Plan:
@@ -142,10 +134,9 @@ def test_own_data_radii_are_those_of_the_bounds(rng: np.random.Generator) -> Non
     for bound in bounds:
         rule = OwnDataPlay(bound=bound, prior=1.0)
         belief = bound.belief(ridge)
-        cpu = _radius(lambda *parts: parts, rule)
         gpu = OwnDataSettings.of(rule, exploration=1.0)
         told = (gpu.noise_scale, gpu.information, gpu.constant_width, gpu.euclidean_width)
-        for sigma, logarithm, constant, euclidean in (cpu, told):
+        for sigma, logarithm, constant, euclidean in (astuple(OwnWidths.of(bound)), told):
             width = sigma * math.sqrt(logarithm + float(ridge.log_det)) + constant
             assert width == pytest.approx(float(belief.ellipsoid_width))
             assert euclidean == pytest.approx(float(belief.euclidean_width))

@@ -6,14 +6,11 @@ would have failed under the seed that was chosen.
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-
-pytest.importorskip("numba")
-
-import numba
 
 from feducb.simulation.backends import generator
 

@@ -29,8 +29,9 @@ from feducb.streams import Streams
 
 Array = NDArray[np.float64]
 
+# CUDA kernels run on a CUDA device or not at all. What does not need one (bounds, frames) is tested anywhere.
 _MISSING = missing_gpu()
-needs_gpu = pytest.mark.skipif(_MISSING is not None, reason=f"no GPU to run on: {_MISSING}")
+needs_gpu = pytest.mark.skipif(_MISSING is not None, reason=f"CUDA kernels need a GPU to run on: {_MISSING}")
 
 
 def world(dim: int, arms: int, **settings: Any) -> PaperEnvironment:

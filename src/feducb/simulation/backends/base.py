@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.agent import OwnDataPlay
-from feducb.core.confidence import Belief
+from feducb.core.confidence import Belief, OwnDataBound, PaperBound
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import BlockResult
 
-__all__ = ["Backend", "Kernels", "OwnPlay", "Sums"]
+__all__ = ["Backend", "Kernels", "OwnPlay", "OwnWidths", "Stretch", "Sums"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -60,6 +61,52 @@ class Sums:
     gram: Array
     moment: Array
     regret: Array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """Which agents of which runs play, and from when on.
+
+    Attributes:
+        runs: their numbers.
+        agents: how many in each run.
+        first_round: as kernels count.
+        points: the rounds that end the intervals of the regret curve, rising.
+    """
+
+    runs: range
+    agents: int
+    first_round: int
+    points: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWidths:
+    """How wide an agent's belief is that acts on its own data: β = σ√max(A + log det V, 0) + constant, and b.
+
+    Attributes:
+        noise_scale: σ.
+        logarithm: A.
+        constant: added to the root.
+        euclidean: b.
+    """
+
+    noise_scale: float
+    logarithm: float
+    constant: float
+    euclidean: float
+
+    @classmethod
+    def of(cls, bound: PaperBound | OwnDataBound) -> OwnWidths:
+        """Those of a bound (`PaperBound.radius`, `OwnDataBound.belief`), as numbers for kernels."""
+        problem = bound.problem
+        if isinstance(bound, PaperBound):
+            union = 2.0 * math.log(2.0 * bound.agents * bound.releases / bound.alpha)
+            logarithm = union - problem.dim * math.log(bound.rho_min)
+            constant = problem.parameter_bound * bound.root_rho_max + bound.kappa
+            return cls(problem.noise_scale, logarithm, constant, 0.0)
+        logarithm = 2.0 * math.log(1.0 / bound.alpha) - problem.dim * math.log(bound.regularizer)
+        return cls(problem.noise_scale, logarithm, 0.0, bound.regularizer * problem.parameter_bound)
 
 
 class OwnPlay(Protocol):
@@ -111,21 +158,10 @@ class Kernels(Protocol):
         """Agent-steps of one call that take a few seconds."""
         ...
 
-    def fixed(
-        self,
-        belief: Belief | None,
-        *,
-        runs: range,
-        agents: int,
-        first_round: int,
-        rounds: int,
-        points: Sequence[int],
-    ) -> Sums:
+    def fixed(self, belief: Belief | None, stretch: Stretch, rounds: int) -> Sums:
         """Rounds in which nobody learns; ``belief`` has the leading axis (runs,), None draws uniformly."""
         ...
 
-    def own(
-        self, rule: OwnDataPlay, *, runs: range, agents: int, first_round: int, points: Sequence[int]
-    ) -> OwnPlay:
+    def own(self, rule: OwnDataPlay, stretch: Stretch) -> OwnPlay:
         """Agents that take their own records in at once."""
         ...

@@ -3,66 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from dataclasses import astuple
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from feducb.agent import OwnDataPlay
-from feducb.core.confidence import Belief, PaperBound
+from feducb.core.confidence import Belief
 from feducb.environments.synthetic import PaperEnvironment
-from feducb.simulation.backends.base import OwnPlay, Sums
-from feducb.simulation.backends.federation import MOST_ROUNDS, play_teams, turns_in_all
-from feducb.simulation.backends.reference import single_threaded_blas
-from feducb.simulation.checkpoint import Checkpoint
+from feducb.simulation.backends.base import Kernels, OwnPlay, OwnWidths, Stretch, Sums
+from feducb.simulation.backends.federation import KernelsBackend
 from feducb.simulation.plan import Plan
-from feducb.simulation.reference import BlockResult
 
-__all__ = ["CpuBackend", "CpuKernels", "kernels_refusal"]
+__all__ = ["CpuBackend", "CpuKernels"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-
-def kernels_refusal(plan: Plan) -> str | None:
-    """What no compiled backend plays."""
-    if type(plan.environment) is not PaperEnvironment:
-        return "only the paper's environment is compiled"
-    if plan.topology is not None and plan.determinant:
-        return "the determinant trigger on a graph counts who asked, which only the reference does"
-    if turns_in_all(plan) > MOST_ROUNDS:
-        return "there are more rounds than 32 bits count"
-    return None
+_WORTH_THREADS = 10_000_000  # agent-steps × K × d: below, starting threads takes longer than they save
 
 
-class CpuBackend:
-    """numba, on all processors.
-
-    Attributes:
-        defer: whether candidates that cannot be chosen are left undrawn; changes nothing but the time.
-    """
+class CpuBackend(KernelsBackend):
+    """numba, on all processors."""
 
     name = "cpu"
 
-    def __init__(self, *, defer: bool = True) -> None:
-        self.defer = defer
+    def missing(self, plan: Plan) -> str | None:
+        """numba, if it is."""
+        return None if find_spec("numba") else "numba is not installed"
 
-    def refusal(self, plan: Plan) -> str | None:
-        """Whatever `kernels_refusal` says, or numba is not there."""
-        try:
-            import numba  # noqa: F401
-        except ImportError:
-            return "numba is not installed"
-        return kernels_refusal(plan)
-
-    def play(
-        self, plan: Plan, *, threads: int, progress: Callable[[int], None], checkpoint: Checkpoint | None
-    ) -> list[BlockResult]:
-        """All runs of each team."""
-        kernels = CpuKernels(plan, threads=threads, defer=self.defer)
-        with single_threaded_blas():
-            return play_teams(plan, kernels, progress=progress, checkpoint=checkpoint)
+    def kernels(self, plan: Plan, *, threads: int) -> Kernels:
+        """Compiled loops."""
+        return CpuKernels(plan, threads=threads, defer=self.defer)
 
 
 class CpuKernels:
@@ -95,16 +69,7 @@ class CpuKernels:
             "threads": threads,
         }
 
-    def fixed(
-        self,
-        belief: Belief | None,
-        *,
-        runs: range,
-        agents: int,
-        first_round: int,
-        rounds: int,
-        points: Sequence[int],
-    ) -> Sums:
+    def fixed(self, belief: Belief | None, stretch: Stretch, rounds: int) -> Sums:
         """Rounds in which nobody learns."""
         parts = None
         if belief is not None:
@@ -117,50 +82,41 @@ class CpuKernels:
         found = self.compiled.fixed_epoch(
             self.world,
             parts,
-            runs=runs,
-            agents=agents,
-            first_round=first_round,
+            runs=stretch.runs,
+            agents=stretch.agents,
+            first_round=stretch.first_round,
             rounds=rounds,
-            points=points,
+            points=stretch.points,
             **self.common,
         )
         return Sums(found.gram.sum(axis=1), found.moment.sum(axis=1), found.regret.sum(axis=1))
 
-    def own(
-        self, rule: OwnDataPlay, *, runs: range, agents: int, first_round: int, points: Sequence[int]
-    ) -> OwnPlay:
+    def own(self, rule: OwnDataPlay, stretch: Stretch) -> OwnPlay:
         """Agents that take their own records in at once."""
-        return _OwnRuns(self, rule, runs=runs, agents=agents, first_round=first_round, points=points)
+        return _OwnRuns(self, rule, stretch)
 
 
 class _OwnRuns:
     """One state a run: each has its own sync rounds."""
 
-    def __init__(
-        self,
-        kernels: CpuKernels,
-        rule: OwnDataPlay,
-        *,
-        runs: range,
-        agents: int,
-        first_round: int,
-        points: Sequence[int],
-    ) -> None:
-        self._kernels, self._rule, self._runs, self._agents = kernels, rule, runs, agents
-        self._points = points
-        self._radius = _radius(kernels.compiled.Radius, rule)
+    def __init__(self, kernels: CpuKernels, rule: OwnDataPlay, stretch: Stretch) -> None:
+        self._kernels, self._runs, self._agents = kernels, stretch.runs, stretch.agents
+        self._points, runs = stretch.points, stretch.runs
+        self._radius = kernels.compiled.Radius(*astuple(OwnWidths.of(rule.bound)))
         self._trigger = rule.trigger
         dim = kernels.world.dim
-        self.next_round: Ints = np.full(len(runs), first_round, dtype=np.int64)
-        self.regret: Array = np.zeros((len(runs), len(points)))
+        self.next_round: Ints = np.full(len(runs), stretch.first_round, dtype=np.int64)
+        self.regret: Array = np.zeros((len(runs), len(stretch.points)))
         self._states: list[Any] = [None] * len(runs)
         prior = np.tile(rule.prior * np.eye(dim), (len(runs), 1, 1))
         self.restart(np.arange(len(runs)), prior, np.zeros((len(runs), dim)))
 
     def advance(self, rounds: Ints) -> Ints:
-        asked = []
+        asked, world = [], self._kernels.world
         for place, run in enumerate(self._runs):
             if rounds[place]:
+                work = int(rounds[place]) * self._agents * world.arms * world.dim
+                threads = self._kernels.common["threads"] if work >= _WORTH_THREADS else 1
                 found = self._kernels.compiled.own_data_steps(
                     self._kernels.world,
                     self._states[place],
@@ -172,7 +128,7 @@ class _OwnRuns:
                     points=self._points,
                     exploration=self._kernels.exploration,
                     threshold=math.inf if self._trigger is None else self._trigger.threshold,
-                    **self._kernels.common,
+                    **self._kernels.common | {"threads": threads},
                 )
                 self.next_round[place] += found.rounds
                 self.regret[place] += found.regret.sum(axis=(0, 1))
@@ -199,16 +155,3 @@ class _OwnRuns:
 
     def load(self, state: Any) -> None:
         self._states, self.next_round, self.regret = state
-
-
-def _radius(make: Any, rule: OwnDataPlay) -> Any:
-    """β = σ√max(A + log det V, 0) + constant, and b, of either bound."""
-    bound, problem = rule.bound, rule.bound.problem
-    if isinstance(bound, PaperBound):
-        union = 2.0 * math.log(2.0 * bound.agents * bound.releases / bound.alpha)
-        logarithm = union - problem.dim * math.log(bound.rho_min)
-        constant, euclidean = problem.parameter_bound * bound.root_rho_max + bound.kappa, 0.0
-    else:
-        logarithm = 2.0 * math.log(1.0 / bound.alpha) - problem.dim * math.log(bound.regularizer)
-        constant, euclidean = 0.0, bound.regularizer * problem.parameter_bound
-    return make(problem.noise_scale, logarithm, constant, euclidean)

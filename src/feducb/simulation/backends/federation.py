@@ -10,6 +10,7 @@ The law is the reference's; the random numbers are not. What is different, and w
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
@@ -22,18 +23,20 @@ from numpy.typing import NDArray
 from feducb.agent import Knowledge, OwnDataPlay, Rule
 from feducb.core.confidence import Belief
 from feducb.core.statistics import Statistics, merge
+from feducb.environments.synthetic import PaperEnvironment
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState
 from feducb.protocol.controller import add_up
 from feducb.protocol.messages import ReleasedSum
-from feducb.simulation.backends.base import Kernels, OwnPlay
+from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch
+from feducb.simulation.backends.reference import single_threaded_blas
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.estimators import Estimator
 from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, checkpoints
 from feducb.streams import Purpose, Streams
 
-__all__ = ["MOST_ROUNDS", "play_teams", "turns_in_all"]
+__all__ = ["MOST_ROUNDS", "KernelsBackend", "play_teams", "turns_in_all"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -74,6 +77,15 @@ class _Unit:
         """The checkpoints as kernels count; those between which it has no round are one."""
         return [self.base + point for point in sorted(set(self.points) - {0})]
 
+    def stretch(self, runs: range, first: int) -> Stretch:
+        """These runs from one of its own rounds on."""
+        return Stretch(
+            runs=runs,
+            agents=len(self.team.agents),
+            first_round=self.base + first,
+            points=self.kernel_points,
+        )
+
     def at_checkpoints(self, regret: Array) -> Array:
         """(runs, points) from (runs, kernel points): where several are one, the first has it."""
         spread = np.zeros((len(regret), len(self.points)))
@@ -83,6 +95,45 @@ class _Unit:
     def releases(self) -> list[int]:
         """Own rounds of its public releases."""
         return [self.rounds.index(at) + 1 for at in self.estimator.release_rounds]
+
+
+class KernelsBackend(ABC):
+    """A backend that leaves acting to compiled kernels.
+
+    Attributes:
+        defer: whether candidates that cannot be chosen are left undrawn; changes nothing but the time.
+    """
+
+    name: str
+
+    def __init__(self, *, defer: bool = True) -> None:
+        self.defer = defer
+
+    @abstractmethod
+    def missing(self, plan: Plan) -> str | None:
+        """What this machine or these kernels lack for a plan; None if nothing."""
+
+    @abstractmethod
+    def kernels(self, plan: Plan, *, threads: int) -> Kernels:
+        """Kernels for a plan."""
+
+    def refusal(self, plan: Plan) -> str | None:
+        """Why this plan cannot be played here; None if it can."""
+        if type(plan.environment) is not PaperEnvironment:
+            return "only the paper's environment is compiled"
+        if plan.topology is not None and plan.determinant:
+            return "the determinant trigger on a graph counts who asked, which only the reference does"
+        if turns_in_all(plan) > MOST_ROUNDS:
+            return "there are more rounds than 32 bits count"
+        return self.missing(plan)
+
+    def play(
+        self, plan: Plan, *, threads: int, progress: Progress, checkpoint: Checkpoint | None
+    ) -> list[BlockResult]:
+        """All runs of each team."""
+        with single_threaded_blas():
+            kernels = self.kernels(plan, threads=threads)
+            return play_teams(plan, kernels, progress=progress, checkpoint=checkpoint)
 
 
 def turns_in_all(plan: Plan) -> int:
@@ -240,11 +291,8 @@ def _play_released(
         last = min(*next_cut, len(unit.rounds), first - 1 + at_once)
         sums = kernels.fixed(
             _of_runs(now.knowledge.belief, plan.exploration),
-            runs=runs,
-            agents=agents,
-            first_round=unit.base + first,
-            rounds=last - first + 1,
-            points=unit.kernel_points,
+            unit.stretch(runs, first),
+            last - first + 1,
         )
         played.regret += unit.at_checkpoints(sums.regret)
         if now.out is not None and privatizer is not None:
@@ -275,9 +323,7 @@ def _play_own(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: _P
     assert isinstance(rule, OwnDataPlay)
     privatizer = unit.estimator.privatizer and _pooled(unit.estimator.privatizer)
     agents, horizon = len(unit.team.agents), len(unit.rounds)
-    play: OwnPlay = kernels.own(
-        rule, runs=runs, agents=agents, first_round=unit.base + 1, points=unit.kernel_points
-    )
+    play: OwnPlay = kernels.own(rule, unit.stretch(runs, 1))
     outs: list[_Out] = []
     if played.own is not None:
         state, outs = played.own

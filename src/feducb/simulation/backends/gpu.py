@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,17 @@ from numpy.typing import NDArray
 from feducb.agent import OwnDataPlay
 from feducb.core.confidence import Belief
 from feducb.environments.synthetic import PaperEnvironment
-from feducb.simulation.backends.base import OwnPlay, Sums
-from feducb.simulation.backends.cpu import kernels_refusal
-from feducb.simulation.backends.federation import play_teams
+from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch, Sums
+from feducb.simulation.backends.federation import KernelsBackend
 from feducb.simulation.backends.gpu_kernels import (
+    LARGEST_ARMS,
     LARGEST_DIM,
     GpuKernels,
     OwnDataRuns,
     OwnDataSettings,
     missing_gpu,
 )
-from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan
-from feducb.simulation.reference import BlockResult
 
 __all__ = ["DeviceKernels", "GpuBackend"]
 
@@ -33,30 +30,22 @@ Ints = NDArray[np.int64]
 _CHUNK = (256, 65_536)  # rounds played at once where any of them may turn out to have been the last
 
 
-class GpuBackend:
-    """One NVIDIA GPU; the ``gpu`` extra brings CuPy, which is imported here and nowhere else.
-
-    Attributes:
-        defer: whether candidates that cannot be chosen are left undrawn; changes nothing but the time.
-    """
+class GpuBackend(KernelsBackend):
+    """One NVIDIA GPU; the ``gpu`` extra brings CuPy."""
 
     name = "gpu"
 
-    def __init__(self, *, defer: bool = True) -> None:
-        self.defer = defer
-
-    def refusal(self, plan: Plan) -> str | None:
-        """No GPU, too large a dimension, or what `kernels_refusal` says."""
+    def missing(self, plan: Plan) -> str | None:
+        """Room for the problem, or a GPU, if one is."""
         if plan.problem.dim > LARGEST_DIM:
             return f"d is above {LARGEST_DIM}"
-        return kernels_refusal(plan) or missing_gpu()
+        if plan.environment.arms > LARGEST_ARMS:
+            return f"K is above {LARGEST_ARMS:,}"
+        return missing_gpu()
 
-    def play(
-        self, plan: Plan, *, threads: int, progress: Callable[[int], None], checkpoint: Checkpoint | None
-    ) -> list[BlockResult]:
-        """All runs of each team; ``threads`` is for processors."""
-        kernels = DeviceKernels(plan, defer=self.defer)
-        return play_teams(plan, kernels, progress=progress, checkpoint=checkpoint)
+    def kernels(self, plan: Plan, *, threads: int) -> Kernels:
+        """CUDA kernels; ``threads`` is for processors."""
+        return DeviceKernels(plan, defer=self.defer)
 
 
 class DeviceKernels:
@@ -74,62 +63,40 @@ class DeviceKernels:
         self._compiled = GpuKernels(plan.environment, seed=plan.seed)
         self._exploration, self._defer = plan.exploration, defer
 
-    def fixed(
-        self,
-        belief: Belief | None,
-        *,
-        runs: range,
-        agents: int,
-        first_round: int,
-        rounds: int,
-        points: Sequence[int],
-    ) -> Sums:
+    def fixed(self, belief: Belief | None, stretch: Stretch, rounds: int) -> Sums:
         """Rounds in which nobody learns."""
         found = self._compiled.fixed_epoch(
             belief,
-            runs=runs,
-            agents=agents,
-            first_round=first_round,
+            runs=stretch.runs,
+            agents=stretch.agents,
+            first_round=stretch.first_round,
             rounds=rounds,
-            checkpoints=points,
+            checkpoints=list(stretch.points),
             defer=self._defer,
         )
         return Sums(found.gram, found.moment, found.regret)
 
-    def own(
-        self, rule: OwnDataPlay, *, runs: range, agents: int, first_round: int, points: Sequence[int]
-    ) -> OwnPlay:
+    def own(self, rule: OwnDataPlay, stretch: Stretch) -> OwnPlay:
         """Agents that take their own records in at once."""
-        return _OwnRuns(
-            self._compiled,
-            rule,
-            self._exploration,
-            runs=runs,
-            agents=agents,
-            first=first_round,
-            points=points,
-        )
+        return _OwnRuns(self._compiled, rule, stretch, exploration=self._exploration)
 
 
 class _OwnRuns:
     """`OwnDataRuns` as an `OwnPlay`."""
 
     def __init__(
-        self,
-        kernels: GpuKernels,
-        rule: OwnDataPlay,
-        exploration: float,
-        *,
-        runs: range,
-        agents: int,
-        first: int,
-        points: Sequence[int],
+        self, kernels: GpuKernels, rule: OwnDataPlay, stretch: Stretch, *, exploration: float
     ) -> None:
         settings = OwnDataSettings.of(rule, exploration=exploration)
         self._runs = OwnDataRuns(
-            kernels, settings, runs=runs, agents=agents, checkpoints=points, prior=rule.prior
+            kernels,
+            settings,
+            runs=stretch.runs,
+            agents=stretch.agents,
+            checkpoints=list(stretch.points),
+            prior=rule.prior,
         )
-        self._runs.next_round[:] = first
+        self._runs.next_round[:] = stretch.first_round
         self._chunked = settings.threshold is not None
 
     @property

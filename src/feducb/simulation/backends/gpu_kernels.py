@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.agent import OwnDataPlay
-from feducb.core.confidence import Belief, OwnDataBound, PaperBound
+from feducb.core.confidence import Belief
 from feducb.environments.synthetic import PaperEnvironment
+from feducb.simulation.backends.base import OwnWidths
 
 __all__ = [
+    "LARGEST_ARMS",
     "LARGEST_DIM",
     "Arrowhead",
     "EpochSums",
@@ -37,7 +39,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 LARGEST_DIM = 128
-_LARGEST_ARMS = 2**20
+LARGEST_ARMS = 2**20
 _MOST_STEPS = 2**34  # of one run in one call: what 64-bit sums hold with room to spare
 _SUM_UNIT, _REGRET_UNIT = 2.0**28, 2.0**26
 _NEVER = 2**32 - 1
@@ -184,9 +186,9 @@ class GpuKernels:
         options: Sequence[str] = (),
     ) -> None:
         dim = environment.problem.dim
-        if dim > LARGEST_DIM or environment.arms > _LARGEST_ARMS:
+        if dim > LARGEST_DIM or environment.arms > LARGEST_ARMS:
             raise ValueError(
-                f"the kernels take d up to {LARGEST_DIM} and K up to {_LARGEST_ARMS}, "
+                f"the kernels take d up to {LARGEST_DIM} and K up to {LARGEST_ARMS}, "
                 f"not d = {dim}, K = {environment.arms}"
             )
         self.cupy: Any = importlib.import_module("cupy")
@@ -470,22 +472,12 @@ class OwnDataSettings:
     @classmethod
     def of(cls, rule: OwnDataPlay, *, exploration: float = 1.0) -> OwnDataSettings:
         """The settings of a rule."""
-        bound, trigger = rule.bound, rule.trigger
-        problem = bound.problem
-        if isinstance(bound, PaperBound):
-            union = 2.0 * math.log(2.0 * bound.agents * bound.releases / bound.alpha)
-            information = union - problem.dim * math.log(bound.rho_min)
-            constant = problem.parameter_bound * bound.root_rho_max + bound.kappa
-            euclidean = 0.0
-        else:
-            assert isinstance(bound, OwnDataBound)
-            information = 2.0 * math.log(1.0 / bound.alpha) - problem.dim * math.log(bound.regularizer)
-            constant, euclidean = 0.0, bound.regularizer * problem.parameter_bound
+        widths, trigger = OwnWidths.of(rule.bound), rule.trigger
         return cls(
-            noise_scale=problem.noise_scale,
-            information=information,
-            constant_width=constant,
-            euclidean_width=euclidean,
+            noise_scale=widths.noise_scale,
+            information=widths.logarithm,
+            constant_width=widths.constant,
+            euclidean_width=widths.euclidean,
             exploration=exploration,
             threshold=None if trigger is None else trigger.threshold,
             offset=0.0 if trigger is None else trigger.offset,
@@ -576,9 +568,8 @@ class OwnDataRuns:
             gram: (n, d, d), positive definite.
             moment: (n, d).
         """
-        sign, log_det = np.linalg.slogdet(gram)
-        if not np.all(sign > 0):
-            raise np.linalg.LinAlgError("a released Gram matrix is not positive definite")
+        factor = np.linalg.cholesky(gram)  # raises if one is not positive definite
+        log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
         cupy, at = self._kernels.cupy, self._kernels.cupy.asarray(places)
         self._base[at] = cupy.asarray(_packed(gram, moment))
         self._anchor[at] = cupy.asarray(log_det)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from feducb.errors import ConfigurationError
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, Observer, run_block
@@ -39,6 +40,8 @@ class ReferenceBackend:
         self, plan: Plan, *, threads: int, progress: Callable[[int], None], checkpoint: Checkpoint | None
     ) -> list[BlockResult]:
         """All runs of each team."""
+        if checkpoint is not None:
+            _require_kept(plan)
         blocks = [
             (number, team, block) for number, team in enumerate(plan.teams) for block in _blocks(plan, team)
         ]
@@ -66,7 +69,7 @@ class ReferenceBackend:
 
 
 class _Keeper:
-    """Keeps the state of one block, if it can be kept: an environment of one's own may hold anything."""
+    """Keeps the state of one block."""
 
     def __init__(self, checkpoint: Checkpoint, piece: str) -> None:
         self._checkpoint, self._piece = checkpoint, piece
@@ -78,8 +81,16 @@ class _Keeper:
     def keep(self, state: Any, *, done: bool = False) -> None:
         """Keep it now and then, and when it is done."""
         if done or self._checkpoint.due(self._piece):
-            with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError):
-                self._checkpoint.save(self._piece, state)
+            self._checkpoint.save(self._piece, state)
+
+
+def _require_kept(plan: Plan) -> None:
+    """An environment of one's own may hold anything; say at once if it cannot be written down."""
+    try:
+        pickle.dumps(plan.environment)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        expected = f"an environment that can be kept, with functions of a module, not lambdas ({error})"
+        raise ConfigurationError("checkpoint", type(plan.environment).__name__, expected) from None
 
 
 def _blocks(plan: Plan, team: Team) -> list[range]:
