@@ -11,7 +11,7 @@ import argparse
 from typing import Any
 
 import feducb
-from feducb.simulation.estimators import Tuning
+from feducb.estimators import Tuning
 
 PLAIN: dict[str, Any] = {
     "direct": False,

@@ -677,7 +677,8 @@ def test_a_file_from_before_groups_goes_on_with_the_same_bytes(old: Path) -> Non
 def test_a_migration_that_fails_leaves_the_file_as_it_was(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = _contents(old)
     with monkeypatch.context() as patch:
-        patch.setattr(file, "_MIGRATIONS", (*file._MIGRATIONS[:-1], file._MIGRATIONS[-1] + "; DROP TABLE x"))
+        first, broken, *later = file._MIGRATIONS
+        patch.setattr(file, "_MIGRATIONS", (first, broken + "; DROP TABLE x", *later))
         with pytest.raises(sqlite3.OperationalError, match="no such table"):
             AgentStore.open(old)
     assert _contents(old) == before

@@ -16,9 +16,9 @@ import pytest
 
 import feducb
 from feducb.errors import ConfigurationError
+from feducb.estimators import Tuning
 from feducb.simulation import checkpoint as module
 from feducb.simulation.backends.gpu_kernels import missing_gpu
-from feducb.simulation.estimators import Tuning
 
 SCRIPT = """
 import json, sys

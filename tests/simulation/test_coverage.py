@@ -10,7 +10,7 @@ import pytest
 
 import feducb
 from feducb.core.confidence import error_ratio
-from feducb.simulation.estimators import Tuning
+from feducb.estimators import Tuning
 from feducb.simulation.reference import Step
 
 ALPHA, RUNS = 0.1, 240

@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import binom
 
 import feducb
+from feducb.estimators import Tuning, first_useful
 from feducb.privacy.calibration import noise_scale, reward_weight, to_mu
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius, safe_rank
-from feducb.simulation.estimators import Tuning, first_useful
 from feducb.simulation.reference import Step
 
 

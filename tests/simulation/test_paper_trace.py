@@ -14,9 +14,9 @@ import pytest
 import feducb
 from feducb.agent import Knowledge, OwnDataPlay
 from feducb.core.confidence import PaperBound
+from feducb.estimators import Estimator
 from feducb.protocol.controller import add_up
 from feducb.protocol.schedules import Determinant
-from feducb.simulation.estimators import Estimator
 from feducb.simulation.plan import make_plan
 
 ROUNDS, AGENTS = 64, 2

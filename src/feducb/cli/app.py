@@ -12,6 +12,7 @@ import click
 import typer
 
 from feducb import __version__
+from feducb.cli.agent import app as agent
 from feducb.cli.bench import bench
 from feducb.cli.demo import demo
 from feducb.cli.figure import figure
@@ -38,6 +39,7 @@ app.command()(bench)
 app.command()(figure)
 app.command()(report)
 app.add_typer(privacy, name="privacy")
+app.add_typer(agent, name="agent")
 
 
 def _show_version(wanted: bool) -> None:

@@ -22,12 +22,12 @@ from feducb.core.confidence import PaperBound
 from feducb.core.theory import default_threshold
 from feducb.environments.base import Environment, OwnEnvironment
 from feducb.environments.synthetic import PaperEnvironment
+from feducb.estimators import Estimator, Tuning
 from feducb.privacy.calibration import noise_scale, record_radius, to_mu
 from feducb.privacy.mechanisms import BinaryTree
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.schedules import Geometric
 from feducb.simulation.backends.reference import ReferenceBackend
-from feducb.simulation.estimators import Estimator, Tuning
 from feducb.simulation.plan import Plan, Team, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.results import SimulationResult

@@ -328,6 +328,16 @@ class DeployedPrivatizer:
         self._uploads, self._batch = head["uploads"], np.array(head["batch"], dtype=object)
         self._encoder.load(parts[1])
 
+    def dump_batch(self) -> bytes:
+        """What waits for the next release, as sums alone. Private."""
+        plain = {"pending": self.pending, "batch": [int(value) for value in self._batch]}
+        return json.dumps(plain).encode()
+
+    def load_batch(self, data: bytes) -> None:
+        """Put what waits back, after `load`."""
+        plain = json.loads(data)
+        self.pending, self._batch = plain["pending"], np.array(plain["batch"], dtype=object)
+
     def __copy__(self) -> NoReturn:
         raise PrivacyError("a privatizer is not copied: two of them would draw two noises for one release")
 

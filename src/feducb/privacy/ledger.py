@@ -59,6 +59,8 @@ class Account:
         pending: how many records wait for the next release. Private.
         excluded: how many records were beyond ``records_per_person`` and did not enter. Private.
         dropped: how many records were pending when the next season opened; they never left. Private.
+        continued_elsewhere: this file is a restored backup, so the season may have gone on after the backup,
+            with releases that are not among ``entries``. It counts as spent.
     """
 
     season: int
@@ -68,6 +70,7 @@ class Account:
     pending: int = 0
     excluded: int = 0
     dropped: int = 0
+    continued_elsewhere: bool = False
 
     @property
     def releases_made(self) -> int:
@@ -97,7 +100,7 @@ class Account:
     @property
     def mu_spent(self) -> float:
         """What a person has paid by now: all, or nothing."""
-        return self.mu if self.entries else 0.0
+        return self.mu if self.entries or self.continued_elsewhere else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -121,6 +124,7 @@ class Account:
             "pending": self.pending,
             "excluded": self.excluded,
             "dropped": self.dropped,
+            "continued_elsewhere": self.continued_elsewhere,
             "entries": [asdict(entry) for entry in self.entries],
         }
 

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.agent import Knowledge, OwnDataPlay, decide
+from feducb.estimators import Estimator
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol import peers
 from feducb.protocol.messages import ReleasedSum
-from feducb.simulation.estimators import Estimator
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import Batch
 from feducb.streams import Purpose, Streams

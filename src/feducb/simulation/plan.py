@@ -18,16 +18,16 @@ from feducb.config import (
 from feducb.core.confidence import OwnDataBound
 from feducb.environments.base import Environment
 from feducb.errors import ConfigurationError
-from feducb.privacy.accounting import Trust, require_trust
-from feducb.protocol.graphs import Topology
-from feducb.protocol.schedules import Determinant, PublicSchedule, require_public
-from feducb.simulation.estimators import (
+from feducb.estimators import (
     EVERYTHING,
     Estimator,
     Tuning,
     calibrated_estimator,
     paper_estimator,
 )
+from feducb.privacy.accounting import Trust, require_trust
+from feducb.protocol.graphs import Topology
+from feducb.protocol.schedules import Determinant, PublicSchedule, require_public
 
 __all__ = ["Baseline", "EstimatorsKept", "Plan", "Team", "make_plan", "rounds_of_group"]
 

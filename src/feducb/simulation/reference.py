@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from feducb.agent import Knowledge, decide
 from feducb.environments.base import Chosen, Contexts
+from feducb.estimators import Estimator
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol.controller import add_up, synchronise
 from feducb.protocol.messages import ReleasedSum
-from feducb.simulation.estimators import Estimator
 from feducb.simulation.plan import Plan, Team
 from feducb.streams import Purpose, Streams
 

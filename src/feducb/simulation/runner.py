@@ -18,6 +18,7 @@ from feducb.config import Budget, Mode, Problem, require_integer
 from feducb.environments.base import Environment
 from feducb.environments.synthetic import PaperEnvironment, bands_for_gap
 from feducb.errors import ConfigurationError
+from feducb.estimators import EVERYTHING, Tuning
 from feducb.privacy.accounting import Trust
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.protocol.graphs import Topology, parse_topology
@@ -28,7 +29,6 @@ from feducb.simulation.backends.base import Backend
 from feducb.simulation.backends.choose import BackendName, choose_backend
 from feducb.simulation.backends.reference import ReferenceBackend
 from feducb.simulation.checkpoint import Checkpoint
-from feducb.simulation.estimators import EVERYTHING, Tuning
 from feducb.simulation.plan import Baseline, EstimatorsKept, Plan, make_plan
 from feducb.simulation.reference import BlockResult, Observer, checkpoints
 from feducb.simulation.results import SimulationResult

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hmac
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,8 +15,9 @@ from feducb.errors import (
     PrivacyError,
     RecordOutOfBoundsError,
 )
-from feducb.privacy.deployed import encode_upload
+from feducb.privacy.deployed import Terms, encode_upload
 from feducb.privacy.ledger import admit
+from feducb.store import events
 from feducb.store.base import Store, Unsent
 
 __all__ = ["AgentStore"]
@@ -63,24 +65,55 @@ class AgentStore(Store):
                 f"records have shapes {rows.shape} and {told.shape} for {len(people)} persons, expected "
                 f"(n, {self.terms.problem.dim}), (n,) and n"
             )
-        hashes = [self._hash(person) for person in people]
+        hashes = [self.hash_person(person) for person in people]
         with self._transaction() as db:
-            limit = self.terms.records_per_person
-            entered, moved = admit(hashes, self._counts(db, hashes), limit)
+            entered = self._take_in(db, group, rows, told, hashes)
             rows, told = rows[entered], told[entered]
-            self._privatizers[group].record(rows, told)
-            db.executemany("REPLACE INTO people VALUES (?, ?)", moved.items())
             if len(told):
                 db.execute(
                     'INSERT INTO pending (actions, rewards, "group") VALUES (?, ?, ?)',
                     (rows.tobytes(), told.tobytes(), group),
                 )
-            if len(told) < len(people):
-                db.execute(
-                    "UPDATE seasons SET excluded = excluded + ? WHERE season = ?",
-                    (len(people) - len(told), self.season),
-                )
         return len(told)
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Several writes, one durable commit: all of them or none, in the file and in memory."""
+        with self._transaction() as db:
+            yield db
+
+    def settle(
+        self,
+        db: sqlite3.Connection,
+        group: int,
+        actions: Array,
+        rewards: Array,
+        hashes: Sequence[bytes | None],
+    ) -> int:
+        """As `record`, within `writing`, but only sums are kept: records leave no other trace in the file."""
+        entered = self._take_in(db, group, actions, rewards, hashes)
+        db.execute("REPLACE INTO batches VALUES (?, ?)", (group, self._privatizers[group].dump_batch()))
+        db.execute('DELETE FROM pending WHERE "group" = ?', (group,))  # they are in those sums
+        return sum(entered)
+
+    def _take_in(
+        self,
+        db: sqlite3.Connection,
+        group: int,
+        actions: Array,
+        rewards: Array,
+        hashes: Sequence[bytes | None],
+    ) -> list[bool]:
+        """Those that may enter do; which ones."""
+        entered, moved = admit(hashes, self._counts(db, hashes), self.terms.records_per_person)
+        self._privatizers[group].record(actions[entered], rewards[entered])
+        db.executemany("REPLACE INTO people VALUES (?, ?)", moved.items())
+        if not all(entered):
+            db.execute(
+                "UPDATE seasons SET excluded = excluded + ? WHERE season = ?",
+                (len(entered) - sum(entered), self.season),
+            )
+        return entered
 
     def release(self, group: int = 0) -> bytes:
         """As `Store.release`; refused where the terms trust the controller, which then makes releases."""
@@ -108,7 +141,8 @@ class AgentStore(Store):
         """The controller has an upload on disk: forget its content."""
         self._sent("upload", season, number)
 
-    def _hash(self, person: str | None) -> bytes | None:
+    def hash_person(self, person: str | None) -> bytes | None:
+        """How an id is kept: HMAC-SHA256 under this season's key."""
         if isinstance(person, str):
             return hmac.digest(self._person_key, person.encode(), "sha256")
         if person is not None:  # say its type alone: an id must not end up in a log
@@ -126,8 +160,20 @@ class AgentStore(Store):
         )
         return {row[0]: row[1] for row in found if row is not None}
 
+    def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
+        dropped = events.drop_open(db)  # decisions of an earlier season never enter this one
+        db.execute(
+            "INSERT INTO counters VALUES ('dropped', ?)"
+            " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+            (dropped,),
+        )
+        db.execute("DELETE FROM inbox")
+        super()._begin(db, season, terms)
+
     def _feed(self, db: sqlite3.Connection) -> None:
         dim = self.terms.problem.dim
+        for group, sums in db.execute('SELECT "group", sums FROM batches'):
+            self._privatizers[group].load_batch(sums)
         for group, actions, rewards in db.execute(
             'SELECT "group", actions, rewards FROM pending ORDER BY id'
         ):
@@ -135,6 +181,7 @@ class AgentStore(Store):
 
     def _end_batch(self, db: sqlite3.Connection, group: int) -> None:
         db.execute('DELETE FROM pending WHERE "group" = ?', (group,))
+        db.execute('DELETE FROM batches WHERE "group" = ?', (group,))
 
     def _waiting(self) -> bool:
-        return self._pending() > 0 or bool(self.uploads())
+        return self._pending() > 0 or bool(self.uploads()) or events.any_open(self._database())

@@ -45,7 +45,7 @@ class Unsent(NamedTuple):
 
 
 class Store(ABC):
-    """What agents' and controllers' files share; made by `open`, used by one thread.
+    """What agents' and controllers' files share; made by `open`, used by one thread at a time.
 
     A store has one stream of releases a group (`Terms.groups`), numbered 1 to n each. Where there is one
     group, it is group 0, and no call needs to name it.
@@ -153,7 +153,9 @@ class Store(ABC):
             raise _never_made("release", season, group, number)
         return bytes(row[0])
 
-    def new_season(self, terms: Terms | None = None, *, drop_pending: bool = False) -> int:
+    def new_season(
+        self, terms: Terms | None = None, *, drop_pending: bool = False, number: int | None = None
+    ) -> int:
         """Close this season and open the next, over new records only; returns its number.
 
         Guarantees:
@@ -163,8 +165,10 @@ class Store(ABC):
         Args:
             terms: of the new season; those of the old if left out.
             drop_pending: agree that records which wait are lost. Without it they are a reason to refuse.
+            number: of the new season, if not the next.
         """
         self._database()
+        number = require_integer("season", number or self.season + 1, at_least=self.season + 1)
         if self._waiting() and not drop_pending:
             raise StoreError(
                 f"season {self.season} has records that did not leave yet; release them first, or give "
@@ -175,15 +179,17 @@ class Store(ABC):
             for group in range(self.terms.groups):
                 self._end_batch(db, group)
             db.execute("UPDATE outgoing SET payload = NULL WHERE kind = 'upload' AND payload IS NOT NULL")
-            self._begin(db, self.season + 1, terms or self.terms)
+            self._begin(db, number, terms or self.terms)
             self._load()  # in the transaction: memory and file move on together, or neither does
         return self.season
 
     def ledger(self) -> Ledger:
         """What left, when, at what cost, and what is left."""
         db, accounts = self._database(), []
-        rows = db.execute("SELECT season, opened_at, terms, excluded, dropped FROM seasons")
-        for season, opened_at, terms, excluded, dropped in sorted(rows):
+        rows = db.execute(
+            "SELECT season, opened_at, terms, excluded, dropped, continued_elsewhere FROM seasons"
+        )
+        for season, opened_at, terms, excluded, dropped, elsewhere in sorted(rows):
             entries = db.execute(
                 'SELECT kind, season, "group", number, made_at, size, sha256, sent_at FROM outgoing'
                 ' WHERE season = ? ORDER BY number, "group"',
@@ -199,6 +205,7 @@ class Store(ABC):
                     pending=self._pending() if season == self.season else 0,
                     excluded=excluded,
                     dropped=dropped,
+                    continued_elsewhere=bool(elsewhere),
                 )
             )
         return Ledger(tuple(accounts))
@@ -213,6 +220,21 @@ class Store(ABC):
             self._connection.close()
         os.close(self._lock)
         self._lock = None
+
+    def take_over(self) -> None:
+        """Use the store from this thread from now on; the one before must have stopped using it."""
+        if os.getpid() != self._owner[0]:
+            raise StoreError(f"the store {self.path} was opened by another process; use it there")
+        self._owner = (self._owner[0], threading.get_ident())
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file was given back."""
+        return self._lock is None
+
+    def reading(self) -> sqlite3.Connection:
+        """To look, outside a transaction. Whoever writes uses a transaction."""
+        return self._database()
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from feducb.errors import (
     StoreInUseError,
 )
 
-__all__ = ["connect", "migrate", "take_lock"]
+__all__ = ["BACKUP", "connect", "mark_open", "migrate", "read_only", "require_whole", "take_lock"]
 
 # Migration k takes a file from user_version k − 1 to k. Append; never change one that was published.
 _MIGRATIONS = (
@@ -72,8 +72,33 @@ _MIGRATIONS = (
         WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
         BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
     """,
+    # A deployed agent: its settings, decisions until they are in the statistics, sums it acts on, counters.
+    # A batch may now also wait as sums, without the records it came from.
+    """
+    ALTER TABLE seasons ADD COLUMN continued_elsewhere INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE batches ("group" INTEGER PRIMARY KEY, sums BLOB NOT NULL);
+    CREATE TABLE settings (
+        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons, body TEXT NOT NULL,
+        started_at REAL NOT NULL, id_key BLOB NOT NULL);
+    CREATE TABLE decisions (
+        number INTEGER PRIMARY KEY, tag BLOB NOT NULL, id BLOB, state INTEGER NOT NULL,
+        closes_at INTEGER NOT NULL, "group" INTEGER NOT NULL, decided_at INTEGER, person BLOB, action BLOB,
+        candidates INTEGER, features BLOB, chosen INTEGER, preferred INTEGER, propensity REAL, model INTEGER,
+        reward REAL, batch INTEGER);
+    CREATE INDEX by_closing ON decisions (state, closes_at);
+    CREATE UNIQUE INDEX by_id ON decisions (id) WHERE id IS NOT NULL;
+    CREATE TABLE inbox (
+        "group" INTEGER PRIMARY KEY, season INTEGER NOT NULL, number INTEGER NOT NULL,
+        received_at TEXT NOT NULL, payload BLOB NOT NULL);
+    CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE activity (
+        hour INTEGER PRIMARY KEY, decisions INTEGER NOT NULL DEFAULT 0, rewards INTEGER NOT NULL DEFAULT 0,
+        reward_sum REAL NOT NULL DEFAULT 0);
+    CREATE TABLE loaded (sha256 TEXT PRIMARY KEY, loaded_at TEXT NOT NULL, records INTEGER NOT NULL);
+    """,
 )
 _BUSY_SECONDS = 5.0
+BACKUP = "a backup"  # in place of the path under which a file was left open
 
 
 def take_lock(path: Path) -> int:
@@ -109,6 +134,10 @@ def require_whole(path: Path) -> None:
         row = None  # no table yet: it was never used
     finally:
         bare.close()
+    if row and row[0] == BACKUP:
+        raise StoreError(
+            f"{path} is a backup: a season that went on elsewhere; restore() makes a store of it"
+        )
     if row and row[0] not in (None, str(path)) and not Path(f"{path}-wal").exists():
         raise StoreError(
             f"{path} was left open as {row[0]} and came here without its log {row[0]}-wal: releases may be "
@@ -125,7 +154,8 @@ def mark_open(connection: sqlite3.Connection, path: Path | None) -> None:
 def connect(path: Path) -> sqlite3.Connection:
     """Open the file so that a commit is on disk when it returns."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite would let others read
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    # The store itself sees to it that one thread at a time uses it.
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
@@ -139,6 +169,25 @@ def connect(path: Path) -> sqlite3.Connection:
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+def read_only(path: Path) -> sqlite3.Connection:
+    """Look into a file that another process may have open; keep reads short, writers wait for none."""
+    if not path.is_file():
+        raise StoreError(f"{path} does not exist, expected an agent's file")
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise StoreError(f"{path} cannot be read: {error}") from None
+    if version != len(_MIGRATIONS):
+        connection.close()
+        raise StoreError(
+            f"{path} has schema {version}, expected {len(_MIGRATIONS)}: "
+            + ("update feducb" if version > len(_MIGRATIONS) else "start the agent once, which updates it")
+        )
     return connection
 
 

@@ -24,6 +24,7 @@ from feducb.agent import Knowledge, OwnDataPlay, Rule
 from feducb.core.confidence import Belief
 from feducb.core.statistics import Statistics, merge
 from feducb.environments.synthetic import PaperEnvironment
+from feducb.estimators import Estimator
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState
 from feducb.protocol.controller import add_up
@@ -31,7 +32,6 @@ from feducb.protocol.messages import ReleasedSum
 from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch
 from feducb.simulation.backends.reference import single_threaded_blas
 from feducb.simulation.checkpoint import Checkpoint
-from feducb.simulation.estimators import Estimator
 from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, checkpoints
 from feducb.streams import Purpose, Streams

@@ -1,0 +1,230 @@
+"""Durable decisions over HTTP, beside an empty FastAPI endpoint on the same server, in one run.
+
+    python benchmarks/service.py                  # throughput and latency, alternating, about two minutes
+    python benchmarks/service.py --minutes 10     # load with rewards and releases: nothing lost, memory flat
+
+K = 20 candidates, d = 10, 32 connections on loopback. The empty endpoint takes the same body, unread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import uvloop
+from load import Load, prepared, run_load
+
+from feducb.deployment.look import look
+from feducb.service.keys import add_key
+
+EMPTY = """
+import uvicorn
+from fastapi import FastAPI
+app = FastAPI()
+
+@app.post("/empty")
+async def empty() -> dict[str, str]:
+    return {"status": "nothing"}
+
+uvicorn.run(app, host="127.0.0.1", port=PORT, access_log=False, log_level="warning")
+"""
+CONFIG = """
+version = 1
+[agent]
+store = "agent.db"
+[problem]
+dim = 10
+[privacy]
+epsilon = 8.0
+delta = 1e-6
+[releases]
+releases = 1024
+season = "{season}"
+[rewards]
+window = "{window}"
+[service]
+port = {port}
+keys = "agent.keys"
+"""
+CONNECTIONS = 32
+
+
+@contextmanager
+def agent_service(
+    folder: Path, port: int, *, season: str = "3h", window: str = "10s"
+) -> Iterator[tuple[str, int]]:
+    """The service as a process; its key and process id."""
+    (folder / "agent.toml").write_text(CONFIG.format(port=port, season=season, window=window))
+    key = add_key(folder / "agent.keys", "load", "operator")
+    with (folder / "log").open("ab") as log:
+        command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(folder / "agent.toml")]
+        process = subprocess.Popen(command, stderr=log)
+    try:
+        wait_for(port)
+        yield key, process.pid
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@contextmanager
+def empty_service(port: int) -> Iterator[None]:
+    """An empty endpoint on the same server."""
+    process = subprocess.Popen([sys.executable, "-c", EMPTY.replace("PORT", str(port))])
+    try:
+        wait_for(port)
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def wait_for(port: int) -> None:
+    import socket
+
+    for _ in range(600):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise SystemExit("the service did not start")
+
+
+def bodies(count: int = 64) -> list[bytes]:
+    rng = np.random.default_rng(0)
+    drawn = rng.standard_normal((count, 20, 10))
+    drawn *= 0.9 / np.linalg.norm(drawn, axis=-1, keepdims=True)
+    return [json.dumps({"actions": one.round(6).tolist()}).encode() for one in drawn]
+
+
+def cycle_for(requests: list[bytes], seconds: float) -> Callable[[], bytes | None]:
+    turn, end = itertools.cycle(requests), time.perf_counter() + seconds
+    return lambda: next(turn) if time.perf_counter() < end else None
+
+
+def compare(rounds: int, seconds: float) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        empty_service(8761),
+        agent_service(Path(folder), 8762) as told,
+    ):
+        key, _ = told
+        requests = {
+            "empty": (8761, [prepared("POST", "/empty", key, body) for body in bodies()]),
+            "durable decision": (8762, [prepared("POST", "/v1/decisions", key, body) for body in bodies()]),
+        }
+        seen: dict[str, list[Load]] = {name: [] for name in requests}
+        for turn in range(rounds + 1):
+            for name, (port, prepared_requests) in requests.items():
+                load = uvloop.run(
+                    run_load(
+                        port, cycle_for(prepared_requests, seconds if turn else 1.0), connections=CONNECTIONS
+                    )
+                )
+                assert load.failures == 0
+                if turn:  # the first is for warming up
+                    seen[name].append(load)
+        for name, loads in seen.items():
+            rate = statistics.median(load.rate for load in loads)
+            p50, p99 = (statistics.median(load.percentile(at) for load in loads) for at in (0.5, 0.99))
+            print(f"{name:18} {rate:8.0f} a second, p50 {1e3 * p50:6.2f} ms, p99 {1e3 * p99:6.2f} ms")
+        pairs = zip(seen["durable decision"], seen["empty"], strict=True)
+        ratios = [durable.rate / empty.rate for durable, empty in pairs]
+        middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
+        print(f"ratio of throughputs: {middle:.2f} (from {low:.2f} to {high:.2f})")
+
+
+def endure(minutes: float) -> None:
+    """Decisions and rewards, with a release every ten seconds; then every event is accounted for."""
+    with tempfile.TemporaryDirectory() as folder, agent_service(Path(folder), 8762, window="5s") as told:
+        key, process = told
+        decisions = [prepared("POST", "/v1/decisions", key, body) for body in bodies()]
+        waiting: list[str] = []
+        counts = {"decisions": 0, "recorded": 0, "other": 0}
+        end, rng = time.perf_counter() + 60 * minutes, random.Random(0)
+
+        def following() -> bytes | None:
+            if time.perf_counter() > end:
+                return None
+            if len(waiting) >= 50:
+                rewards = [{"id": one, "value": round(rng.random(), 3)} for one in waiting[:50]]
+                del waiting[:50]
+                return prepared("POST", "/v1/rewards", key, json.dumps({"rewards": rewards}).encode())
+            return rng.choice(decisions)
+
+        def answered(body: bytes) -> None:
+            if body.startswith(b'{"outcomes"'):
+                recorded = body.count(b'"recorded"')
+                counts["recorded"] += recorded
+                counts["other"] += 50 - recorded
+                return
+            counts["decisions"] += 1
+            waiting.append(body[7 : body.index(b'"', 7)].decode())
+
+        samples: list[tuple[float, float]] = []
+
+        async def both() -> Load:
+            async def watch() -> None:
+                begun = time.perf_counter()
+                while True:
+                    samples.append((time.perf_counter() - begun, resident(process)))
+                    await asyncio.sleep(5)
+
+            task = asyncio.ensure_future(watch())
+            load = await run_load(8762, following, connections=CONNECTIONS, answered=answered)
+            task.cancel()
+            return load
+
+        load = uvloop.run(both())
+        time.sleep(7)  # the last windows close
+        told_by_agent = look(Path(folder) / "agent.db")
+        size = sum(one.stat().st_size for one in Path(folder).glob("agent.db*")) / 2**20
+    early = [size for at, size in samples if 30 <= at <= 90] or [samples[0][1]]
+    counted, latest = told_by_agent["counts"], max(size for _, size in samples)
+    print(f"{minutes:g} minutes: {load.rate:.0f} answers a second, p99 {1e3 * load.percentile(0.99):.1f} ms")
+    print(f"decisions acknowledged {counts['decisions']}, counted by the agent {counted['decisions']}")
+    print(
+        f"rewards acknowledged {counts['recorded']}, counted {counted['rewards']}, others {counts['other']}"
+    )
+    print(f"settled {counted['settled']}, still open {told_by_agent['open_decisions']}")
+    print(f"releases {told_by_agent['releases_made']}, failures {load.failures}, file {size:.0f} MiB")
+    print(
+        f"resident MiB: after a minute {max(early):.0f}, at the end {samples[-1][1]:.0f}, most {latest:.0f}"
+    )
+
+
+def resident(process: int) -> float:
+    status = Path(f"/proc/{process}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+)", status)
+    assert found
+    return int(found[1]) / 1024
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--minutes", type=float, default=0.0)
+    arguments = parser.parse_args()
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    if arguments.minutes:
+        endure(arguments.minutes)
+    else:
+        compare(arguments.rounds, arguments.seconds)

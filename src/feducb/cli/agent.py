@@ -1,0 +1,341 @@
+"""`feducb agent`: run an agent, and look after it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from feducb.deployment import Agent, AgentSettings
+from feducb.errors import ConfigurationError, MissingExtraError, StoreInUseError
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="agent",
+    help="Run an agent beside an application: decisions now, rewards later, nothing lost.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+key_app = typer.Typer(
+    help="API keys: make, list, revoke. Rotate by making the new one first.", no_args_is_help=True
+)
+app.add_typer(key_app, name="key")
+
+Config = Annotated[Path, typer.Option("--config", "-c", help="The agent's configuration.")]
+DEFAULT = Path("agent.toml")
+
+_TEMPLATE = """\
+version = 1
+
+[agent]
+name = "{name}"
+store = "{name}.db"            # private: holds what waits. Never put an old copy back (see `agent backup`)
+
+[problem]                      # public bounds, the same at all agents
+dim = {dim}                       # d, numbers a candidate
+action_bound = 1.0             # L, no candidate is longer
+reward_bound = 1.0             # B, rewards from -B to B
+parameter_bound = 1.0          # S
+noise_scale = 0.5              # 0.5 for rewards in [0, 1]
+
+[privacy]                      # what a person is promised, over all that ever leaves in a season
+epsilon = {epsilon:g}
+delta = {delta:g}
+records_per_person = 1         # more needs a `person` with every decision
+
+[federation]                   # the same at all agents
+agents = {agents}
+decisions = {decisions}            # of one agent in a season, roughly
+
+[releases]
+releases = {releases}
+season = "{season}"
+
+[rewards]
+window = "{window}"                  # a reward may come so long after its decision; public and fixed
+default_reward = 0.0           # what counts if none came
+
+[decisions]
+exploration = 1.0              # 1 is the proven bound
+uniform_share = 0.0            # above 0: logs can judge other policies
+shadow = false                 # true: follow the application's own choice
+
+[retention]
+keep_events = "0s"             # raw events are gone once they are in the sums; longer for `agent export`
+
+[service]
+host = "127.0.0.1"
+port = {port}
+keys = "{name}.keys"
+# certificate = "{name}.pem"
+# private_key = "{name}.key"
+"""
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write the configuration.")] = DEFAULT,
+    name: Annotated[str, typer.Option(help="The agent's name.")] = "agent",
+    dim: Annotated[int, typer.Option(help="d, numbers a candidate.")] = 10,
+    epsilon: Annotated[float, typer.Option(help="ε of a person.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="δ of a person.")] = 1e-6,
+    agents: Annotated[int, typer.Option(help="How many agents the federation has.")] = 1,
+    decisions: Annotated[int, typer.Option(help="Decisions of one agent in a season, roughly.")] = 100_000,
+    releases: Annotated[int, typer.Option(help="Releases in a season.")] = 64,
+    season: Annotated[str, typer.Option(help="How long a season lasts, such as 30d.")] = "30d",
+    window: Annotated[str, typer.Option(help="How long a reward may take, such as 1h.")] = "1h",
+    port: Annotated[int, typer.Option(help="Port of the service.")] = 8750,
+) -> None:
+    """Write a configuration, with one key for the application and one for the operator."""
+    from feducb.service.keys import add_key
+    from feducb.service.settings import read_agent_file
+
+    if path.exists():
+        raise ConfigurationError("config", str(path), "a file that does not exist yet")
+    path.write_text(
+        _TEMPLATE.format(
+            name=name,
+            dim=dim,
+            epsilon=epsilon,
+            delta=delta,
+            agents=agents,
+            decisions=decisions,
+            releases=releases,
+            season=season,
+            window=window,
+            port=port,
+        ),
+        encoding="utf-8",
+    )
+    try:
+        told = read_agent_file(path)
+        secrets = {role: add_key(told.service.keys, role, role) for role in ("application", "operator")}
+    except BaseException:
+        path.unlink()
+        raise
+    typer.echo(f"wrote {path} and {told.service.keys}; the keys are shown once:")
+    for role, secret in secrets.items():
+        typer.echo(f"  {role:12} {secret}")
+
+
+@app.command()
+def serve(config: Config = DEFAULT) -> None:
+    """Serve decisions until SIGTERM; logs go to standard error, one JSON object a line."""
+    try:
+        from feducb.service.server import serve as run
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the service needs {error.name}: pip install 'feducb[service]' (here: scripts/setup service)"
+        ) from error
+    from feducb.service.settings import read_agent_file
+
+    run(read_agent_file(config))
+
+
+@app.command()
+def status(
+    config: Config = DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """How the agent stands; it may be running."""
+    from feducb.deployment.look import look
+    from feducb.service.settings import read_agent_file
+
+    told = look(read_agent_file(config).store)
+    if as_json:
+        typer.echo(json.dumps(told, indent=1))
+        return
+    table = Table(title=f"agent {told['name']}", title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, value in told.items():
+        if name == "counts":
+            for event, count in value.items():
+                table.add_row(f"  {event.replace('_', ' ')}", f"{count:,}")
+        elif name != "name":
+            table.add_row(name.replace("_", " "), str(value))
+    Console().print(table)
+
+
+@app.command()
+def export(
+    config: Config = DEFAULT,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where to write JSON lines; - is standard output.")
+    ] = Path("-"),
+) -> None:
+    """Write retained events as JSON lines, for off-policy evaluation; the agent may be running."""
+    from feducb.deployment.upkeep import export as rows
+    from feducb.service.settings import read_agent_file
+
+    told = read_agent_file(config)
+    if told.agent.keep_events == 0:
+        typer.echo("note: retention.keep_events is 0, so that only decisions that wait are there", err=True)
+    count = _write_lines(rows(told.store), out)
+    typer.echo(f"{count} events", err=True)
+
+
+def _write_lines(rows: Iterable[dict[str, Any]], out: Path) -> int:
+    target = sys.stdout if str(out) == "-" else out.open("w", encoding="utf-8")
+    count = 0
+    try:
+        for row in rows:
+            target.write(json.dumps(row) + "\n")
+            count += 1
+    finally:
+        if target is not sys.stdout:
+            target.close()
+    return count
+
+
+@app.command()
+def backup(
+    target: Annotated[Path, typer.Argument(help="The copy; must not exist.")], config: Config = DEFAULT
+) -> None:
+    """Copy the agent's file while it runs. Only `restore` opens the copy, in a new season."""
+    from feducb.deployment.upkeep import backup as copy
+    from feducb.service.settings import read_agent_file
+
+    copy(read_agent_file(config).store, target)
+    typer.echo(f"wrote {target}; it holds raw data, and only `feducb agent restore` opens it")
+
+
+@app.command()
+def restore(
+    source: Annotated[Path, typer.Argument(help="Made by `feducb agent backup`.")],
+    config: Config = DEFAULT,
+    season: Annotated[
+        int | None, typer.Option(help="A season that was never used; the next by default.")
+    ] = None,
+) -> None:
+    """Make the agent's file out of a backup, in a new season: nothing is ever released twice."""
+    from feducb.deployment.upkeep import restore as make
+    from feducb.service.settings import read_agent_file
+
+    told = read_agent_file(config)
+    opened = make(source, told.store, season=season)
+    typer.echo(
+        f"{told.store} is open in season {opened}; if the lost file had reached it, restore with a later one"
+    )
+
+
+@app.command("new-season")
+def new_season(
+    config: Config = DEFAULT,
+    drop: Annotated[bool, typer.Option("--drop-open", help="Agree that what waits is lost.")] = False,
+) -> None:
+    """Close the season and open the next, with the configuration's settings and a fresh budget."""
+    with _opened(config) as (agent, settings):
+        typer.echo(f"season {agent.new_season(settings, drop_open=drop)} is open")
+
+
+@app.command()
+def erase(
+    person: Annotated[str, typer.Argument(help="The id under which the application knows the person.")],
+    config: Config = DEFAULT,
+) -> None:
+    """Forget a person, as far as that can be done, and say what cannot."""
+    from feducb.deployment.upkeep import erase as forget
+
+    with _opened(config) as (agent, _):
+        found = forget(agent, person)
+    typer.echo(f"{found.removed} decisions taken back, content of {found.content_removed} more removed.")
+    typer.echo(found.said)
+
+
+@app.command("warm-start")
+def warm_start(
+    log: Annotated[Path, typer.Argument(help="CSV: d columns of the shown candidate, then the reward.")],
+    config: Config = DEFAULT,
+) -> None:
+    """Start from own logs: each record enters the next release once, at the same price as any other."""
+    from feducb.deployment.upkeep import warm_start as load
+
+    with log.open(encoding="utf-8", newline="") as opened:
+        rows = list(csv.reader(opened))
+    with _opened(config) as (agent, settings):
+        numbers = _numbers(rows, settings.problem.dim)
+        entered = load(agent, [row[:-1] for row in numbers], [row[-1] for row in numbers])
+    typer.echo(f"{entered} records wait for the next release")
+
+
+def _numbers(rows: list[list[str]], dim: int) -> list[list[float]]:
+    found = []
+    for place, row in enumerate(rows, start=1):
+        try:
+            numbers = [float(value) for value in row]
+        except ValueError:
+            if place == 1:
+                continue  # a header
+            raise ConfigurationError(f"row {place}", row, "numbers") from None
+        if len(numbers) != dim + 1:
+            raise ConfigurationError(f"row {place}", f"{len(numbers)} columns", f"{dim} and a reward")
+        found.append(numbers)
+    if not found:
+        raise ConfigurationError("log", "empty", "at least one record")
+    return found
+
+
+class _opened:  # noqa: N801  # reads as a statement
+    """The agent, for one command; if it is running it says what to do instead."""
+
+    def __init__(self, config: Path) -> None:
+        from feducb.service.settings import read_agent_file
+
+        self._told = read_agent_file(config)
+
+    def __enter__(self) -> tuple[Agent, AgentSettings]:
+        stored = self._told.store if self._told.store.exists() else None
+        try:
+            self._agent = Agent.open(self._told.store, None if stored else self._told.agent)
+        except StoreInUseError as error:
+            raise StoreInUseError(f"{error}: stop the agent first, or ask its service") from None
+        return self._agent, self._told.agent
+
+    def __exit__(self, *_: object) -> None:
+        self._agent.close()
+
+
+@key_app.command("add")
+def key_add(
+    name: Annotated[str, typer.Argument(help="For people, such as shop-2027.")],
+    config: Config = DEFAULT,
+    role: Annotated[
+        str, typer.Option(help="application (decides and rewards) or operator (everything).")
+    ] = "application",
+) -> None:
+    """Make a key and show it once; a running service takes it within a second."""
+    from feducb.service.keys import add_key
+    from feducb.service.settings import read_agent_file
+
+    typer.echo(add_key(read_agent_file(config).service.keys, name, role))  # type: ignore[arg-type]
+
+
+@key_app.command("list")
+def key_list(config: Config = DEFAULT) -> None:
+    """Names, roles and ages; never the keys."""
+    from feducb.service.keys import read_keys
+    from feducb.service.settings import read_agent_file
+
+    for key in read_keys(read_agent_file(config).service.keys):
+        age = datetime.now(UTC) - datetime.fromisoformat(key.made_at)
+        typer.echo(f"{key.name:24} {key.role:12} {age.days} days")
+
+
+@key_app.command("revoke")
+def key_revoke(name: Annotated[str, typer.Argument(help="Which.")], config: Config = DEFAULT) -> None:
+    """Take a key away; a running service refuses it within a second."""
+    from feducb.service.keys import revoke_key
+    from feducb.service.settings import read_agent_file
+
+    revoke_key(read_agent_file(config).service.keys, name)
+    typer.echo(f"{name} is revoked")

@@ -1,0 +1,523 @@
+"""The durable agent: one SQLite file, decisions out, rewards in, releases when they are due."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from hashlib import blake2b
+from pathlib import Path
+from secrets import token_bytes
+from sqlite3 import Connection
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from feducb.config import require_integer
+from feducb.decisions import Decider
+from feducb.deployment.books import Counters, Inbox
+from feducb.deployment.requests import require_candidates, require_follow, require_id, require_reward
+from feducb.deployment.settings import AgentSettings
+from feducb.errors import ConfigurationError
+from feducb.privacy.ledger import Ledger
+from feducb.store import AgentStore, Unsent, events, file
+
+__all__ = ["Agent", "Decision", "Outcome"]
+
+Array = NDArray[np.float64]
+
+_CHUNK = 500  # decisions settled in one go: a few milliseconds
+_TAG_BYTES = 8  # random bytes in an id that was made up here, so that nobody guesses another's
+_MADE_UP = re.compile(r"([1-9]\d{0,17})-([0-9a-f]{16})")
+_LEAST_MEMORY = 60_000  # milliseconds for which an id is remembered after its window, at least
+
+
+class Outcome(StrEnum):
+    """What became of a reward, or of a wish to discard."""
+
+    RECORDED = "recorded"
+    REPEATED = "repeated"  # it was there already; the first value stays
+    LATE = "late"  # the window had closed: counted, and dropped
+    DISCARDED = "discarded"
+    UNKNOWN = "unknown"  # no such decision, or one forgotten long ago
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What was decided.
+
+    Attributes:
+        id: names it, for its reward.
+        index: of the candidate to show.
+        propensity: the chance with which that candidate was chosen; None in shadow mode if it was not told.
+        model: the sum it rests on, ``season.number``; number 0 is none yet.
+        would_choose: in shadow mode, what the agent would have shown; else the same as ``index``.
+        scores: the upper confidence bound of each candidate, if asked for; None before anything was learnt.
+        ranking: the best candidates in order, if asked for; None before anything was learnt.
+        repeated: this id had been decided before, and this is that decision.
+    """
+
+    id: str
+    index: int
+    propensity: float | None
+    model: str
+    would_choose: int
+    scores: tuple[float, ...] | None = None
+    ranking: tuple[int, ...] | None = None
+    repeated: bool = False
+
+
+class Agent:
+    """One agent, in one file; made by `open`, used by one thread.
+
+    Guarantees:
+        Whatever a call returns is on disk. A decision's record enters exactly one batch: with the reward that
+        came within the window, which is fixed and public, or with the default. Decisions are a function of
+        released sums, coins and the visitor's own candidates: no record changes one before its release.
+
+    Attributes:
+        settings: as given.
+        store: the file; its ledger and outbox are for engines and officers.
+    """
+
+    def __init__(self, store: AgentStore, settings: AgentSettings, clock: Callable[[], float]) -> None:
+        self.store, self.settings, self._clock = store, settings, clock
+        self._coins = random.Random()  # seeded by the operating system
+        self._writing: Connection | None = None
+        self._counters, self._inbox = Counters(), Inbox()
+        self._deciders: dict[int, Decider] = {}
+        self._id_key, self.started_at = b"", 0.0
+        with store.writing() as db:
+            self._keep_settings(db)
+        self._reload()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        settings: AgentSettings | None = None,
+        *,
+        first_season: int = 1,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Open an agent's file, or make one.
+
+        Args:
+            path: of the file.
+            settings: needed to make one. For one that exists, promises must be those of its open season; the
+                rest may change. If left out, those of the last time.
+            first_season: the number of a new file's first season.
+            clock: seconds since 1970.
+        """
+        if settings is None:
+            settings = _stored_settings(Path(path).resolve())
+        store = AgentStore.open(path, settings.terms, first_season=first_season)
+        try:
+            return cls(store, settings, clock)
+        except BaseException:
+            store.close()
+            raise
+
+    # Decisions and rewards
+
+    def decide(
+        self,
+        actions: ArrayLike,
+        *,
+        id: str | None = None,
+        person: str | None = None,
+        follow: int | None = None,
+        follow_propensity: float | None = None,
+        scores: bool = False,
+        top: int | None = None,
+    ) -> Decision:
+        """Choose one of the candidates, and remember what was chosen.
+
+        Args:
+            actions: (K, d), the candidates of this visitor; as many as there are this time.
+            id: a name of your own; asking twice gives the same decision. Made up if left out.
+            person: who it is, where a person may come more than once. Kept as a keyed hash only.
+            follow: in shadow mode, what the application shows.
+            follow_propensity: in shadow mode, the chance with which it does, if known.
+            scores: also give all scores.
+            top: also give the best so many, in order.
+        """
+        candidates = require_candidates(actions, self.settings.problem)
+        own = None if id is None else self._key(require_id(id))
+        require_follow(self.settings, follow, follow_propensity, len(candidates))
+        if top is not None:
+            require_integer("top", top, at_least=1)
+        hashed = self.store.hash_person(person)
+        with self.writing() as db:
+            if own is not None and (known := events.find(db, own)) is not None:
+                return self._again(str(id), known)
+            number = self._counters.total("decisions") + 1
+            group = number % self.settings.groups
+            preferred, chance, drawn = self._choose(group, candidates)
+            shown, propensity = (preferred, chance) if follow is None else (follow, follow_propensity)
+            moment = self._now()
+            row = events.Made(
+                number=number,
+                tag=token_bytes(_TAG_BYTES),
+                id=own,
+                closes_at=moment + round(1000 * self.settings.window),
+                group=group,
+                decided_at=moment,
+                person=hashed,
+                action=candidates[shown].tobytes(),
+                candidates=len(candidates),
+                features=candidates.tobytes() if self.settings.keep_events else None,
+                chosen=shown,
+                preferred=preferred,
+                propensity=propensity,
+                model=self._inbox.number(group),
+            )
+            events.insert(db, row)
+            self._counters.add("decisions", hour=moment // 3_600_000)
+            self._counters.add("drawn_uniformly", drawn)
+            self._counters.add("agreed", follow is not None and shown == preferred)
+        decision = Decision(
+            id=id or f"{number}-{row.tag.hex()}",
+            index=shown,
+            propensity=propensity,
+            model=self._model(row.model),
+            would_choose=preferred,
+        )
+        return self._with_scores(decision, group, candidates, scores=scores, top=top)
+
+    def reward(self, id: str, value: float) -> Outcome:
+        """Say what a decision was worth: late, out of order or twice is no error; the first value counts."""
+        worth = require_reward(value, self.settings.problem)
+        require_id(id)
+        with self.writing() as db:
+            outcome = self._state_of(known := self._find(db, id))
+            if outcome is Outcome.RECORDED:
+                assert known is not None
+                if known.reward is None:
+                    events.set_reward(db, known.number, worth)
+                    self._counters.add("rewards", hour=self._now() // 3_600_000, amount=worth)
+                    return outcome
+                outcome = Outcome.REPEATED
+            self._counters.add(f"{outcome}_rewards")
+        return outcome
+
+    def require_rewards(self, values: Sequence[float]) -> None:
+        """Raise unless each of them could be a reward."""
+        for value in values:
+            require_reward(value, self.settings.problem)
+
+    def discard(self, id: str) -> Outcome:
+        """Take a decision back that was never shown; only while its window is open.
+
+        Never discard by what the reward was: that would make the statistics untrue.
+        """
+        require_id(id)
+        with self.writing() as db:
+            outcome = self._state_of(known := self._find(db, id))
+            if outcome is Outcome.RECORDED:
+                assert known is not None
+                events.discard(db, [known.number])
+                self._counters.add("discarded")
+                return Outcome.DISCARDED
+        return Outcome.REPEATED if outcome is Outcome.DISCARDED else outcome
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Several calls, one durable commit: on disk when it ends, or nothing of them happened.
+
+        An error of one call may be caught within it: refused calls leave no trace.
+        """
+        if self._writing is not None:
+            yield self._writing
+            return
+        try:
+            with self.store.writing() as db:
+                self._writing = db
+                yield db
+                self._counters.flush(db)
+        except BaseException:
+            self._writing = None
+            self._reload()
+            raise
+        finally:
+            self._writing = None
+
+    # What happens on its own
+
+    def tick(self) -> int:
+        """Do what is due: close windows, forget, release; returns how many releases were made."""
+        moment = self._now()
+        while self._settle_some(moment):
+            pass
+        self._forget(moment)
+        made = 0
+        for group in range(self.settings.groups):
+            for _ in range(self.releases_due(group)):
+                self.release(group)
+                made += 1
+        return made
+
+    def settle_some(self) -> bool:
+        """Close a few windows that are due, for a few milliseconds; whether there may be more."""
+        return self._settle_some(self._now())
+
+    def releases_due(self, group: int = 0) -> int:
+        """How many releases the clock asks for that were not made yet."""
+        passed = self._clock() - self.started_at
+        due = sum(one <= passed for one in self.settings.release_times)
+        return max(0, due - (self.settings.releases - self.store.releases_left_in(group)))
+
+    def release(self, group: int = 0) -> bytes:
+        """Make the next release (or raw upload, where the controller is trusted) of what has settled."""
+        moment = self._now()
+        while self._settle_some(moment):
+            pass
+        if self.settings.trust == "controller":
+            return self.store.upload()
+        return self.store.release(group)
+
+    # For engines
+
+    def outbox(self) -> list[Unsent]:
+        """What waits to be sent."""
+        return self.store.uploads() if self.settings.trust == "controller" else self.store.outbox()
+
+    def mark_sent(self, item: Unsent) -> None:
+        """It has arrived: on the other side's disk."""
+        if self.settings.trust == "controller":
+            self.store.acknowledge(item.season, item.number)
+        else:
+            self.store.mark_sent(item.season, item.number, group=item.group)
+
+    def absorb(self, payload: bytes) -> bool:
+        """Act on a sum from now on, if it is newer than the one before; raises ValueError if it is none."""
+        told = self._inbox.admit(payload, self.settings, self.store.season)
+        if told is None:
+            return False
+        with self.writing() as db:
+            self._inbox.put(db, told, payload)
+            self._counters.add("sums")
+        self._learn(told.group)
+        return True
+
+    # Looking, and the rarer wishes
+
+    def snapshot(self) -> dict[str, Any]:
+        """How it stands, in plain numbers: for the agent's own people, since counts are raw."""
+        account = self.store.ledger().current
+        passed = self._clock() - self.started_at
+        later = [one for one in self.settings.release_times if one > passed]
+        counts = self._counters.totals()
+        return {
+            "name": self.settings.name,
+            "season": self.store.season,
+            "started_at": self.started_at,
+            "model": [self._model(self._inbox.number(group)) for group in range(self.settings.groups)],
+            "agents_in_sum": [self._inbox.agents(group) for group in range(self.settings.groups)],
+            "first_useful_sum": self.settings.rule.first,
+            "learning": sorted(self._deciders),
+            "shadow": self.settings.shadow,
+            "releases_made": account.releases_made,
+            "releases_left": account.releases_left,
+            "next_release_at": self.started_at + later[0] if later and account.releases_left else None,
+            "outbox": len(self.outbox()),
+            "epsilon": self.settings.budget.epsilon,
+            "delta": self.settings.budget.delta,
+            "open_decisions": counts["decisions"]
+            - counts["settled"]
+            - counts["discarded"]
+            - counts["dropped"],
+            "in_batch": account.pending,
+            "counts": counts,
+        }
+
+    def ledger(self) -> Ledger:
+        """What left, when, at what cost, and what is left."""
+        return self.store.ledger()
+
+    def new_season(self, settings: AgentSettings | None = None, *, drop_open: bool = False) -> int:
+        """Close the season and open the next, over new decisions only, with a fresh budget."""
+        settings = settings or replace(self.settings, start=None)
+        self.store.new_season(settings.terms, drop_pending=drop_open)
+        self.settings = settings
+        with self.store.writing() as db:
+            self._keep_settings(db)
+        self._reload()
+        return self.store.season
+
+    def close(self) -> None:
+        """Give the file back."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def count(self, name: str, count: int = 1) -> None:
+        """Count something, within `writing`."""
+        self._counters.add(name, count)
+
+    def _now(self) -> int:
+        return int(1000 * self._clock())
+
+    def _find(self, db: Connection, id: str) -> events.Row | None:
+        """By the id that was made up here, or by the application's own."""
+        if made_up := _MADE_UP.fullmatch(id):
+            row = events.find_numbered(db, int(made_up[1]), bytes.fromhex(made_up[2]))
+            if row is not None:
+                return row
+        return events.find(db, self._key(id))
+
+    def _key(self, name: str) -> bytes:
+        """How an application's own id is kept: a keyed hash, since it may name people."""
+        return blake2b(name.encode(), key=self._id_key, digest_size=16).digest()
+
+    def _model(self, number: int | None) -> str:
+        return f"{self.store.season}.{number or 0}"
+
+    def _choose(self, group: int, candidates: Array) -> tuple[int, float, bool]:
+        """Index, its propensity, and whether it was drawn uniformly."""
+        count, share = len(candidates), self.settings.uniform_share
+        decider = self._deciders.get(group)
+        if decider is None:
+            return self._coins.randrange(count), 1.0 / count, True
+        best = decider.decide(candidates)
+        drawn = share > 0.0 and self._coins.random() < share
+        index = self._coins.randrange(count) if drawn else best
+        return index, share / count + (1.0 - share) * (index == best), drawn
+
+    def _with_scores(
+        self, decision: Decision, group: int, candidates: Array, *, scores: bool, top: int | None
+    ) -> Decision:
+        decider = self._deciders.get(group)
+        if decider is None or not (scores or top):
+            return decision
+        all_scores = decider.score(candidates)
+        ranking = np.argsort(-all_scores, kind="stable")[:top].tolist() if top else None
+        return replace(
+            decision,
+            scores=tuple(all_scores.tolist()) if scores else None,
+            ranking=None if ranking is None else tuple(ranking),
+        )
+
+    def _again(self, name: str, known: events.Row) -> Decision:
+        if known.chosen is None or known.preferred is None:
+            raise ConfigurationError(
+                "id", name, "a new one: this decision was made and its window has closed"
+            )
+        return Decision(
+            id=name,
+            index=known.chosen,
+            propensity=known.propensity,
+            model=self._model(known.model),
+            would_choose=known.preferred,
+            repeated=True,
+        )
+
+    def _state_of(self, known: events.Row | None) -> Outcome:
+        if known is None:
+            return Outcome.UNKNOWN
+        if known.state == events.DISCARDED:
+            return Outcome.DISCARDED
+        # By the clock, not by whether it was settled yet: what enters must not depend on how busy we are.
+        late = known.state == events.TAKEN or self._now() >= known.closes_at
+        return Outcome.LATE if late else Outcome.RECORDED
+
+    def _settle_some(self, moment: int) -> bool:
+        """Take in a chunk of each group whose windows have closed; whether there may be more."""
+        more = False
+        for group in range(self.settings.groups):
+            rows = events.due(self.store.reading(), group, now=moment, limit=_CHUNK)
+            if rows:
+                self._settle(group, rows)
+                more = more or len(rows) == _CHUNK
+        return more
+
+    def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
+        default = self.settings.default_reward
+        with self.writing() as db:
+            self._counters.add("settled", len(rows))
+            self._counters.add("defaulted", sum(row.reward is None for row in rows))
+            left = self.store.releases_left_in(group)
+            if left or self.settings.trust == "controller":
+                actions = np.frombuffer(b"".join(row.action for row in rows))
+                rewards = np.array([default if row.reward is None else row.reward for row in rows])
+                shaped = actions.reshape(-1, self.settings.problem.dim)
+                self.store.settle(db, group, shaped, rewards, [row.person for row in rows])
+            else:  # they could never leave
+                self._counters.add("after_the_last_release", len(rows))
+            batch = self.settings.releases - left + 1
+            keep = self.settings.keep_events > 0
+            events.mark_taken(db, group, rows, batch=batch, keep=keep)
+
+    def _forget(self, moment: int) -> None:
+        """Take the content of retained events away once that is over, and their rows a window later."""
+        retain = round(1000 * self.settings.keep_events)
+        remember = max(round(1000 * self.settings.window), _LEAST_MEMORY)
+        db = self.store.reading()
+        if 0 < retain < remember and events.any_content(db, before=moment - retain):
+            with self.writing() as db:
+                events.strip(db, before=moment - retain, limit=4 * _CHUNK)
+        oldest = moment - max(retain, remember)
+        if events.any_old(db, before=oldest):
+            with self.writing() as db:
+                events.forget(db, before=oldest, limit=4 * _CHUNK)
+
+    def _learn(self, group: int) -> None:
+        """Make the newest sum of a group ready to decide by."""
+        total = self._inbox.read(group)
+        belief = (
+            None if total is None else self.settings.rule.absorb(self.settings.rule.start(()), total).belief
+        )
+        if belief is None:
+            self._deciders.pop(group, None)
+        else:
+            self._deciders[group] = Decider(belief, self.settings.exploration)
+
+    def _keep_settings(self, db: Connection) -> None:
+        """Write the settings; promises must be those of this season, if there are any yet."""
+        season = self.store.season
+        row = db.execute("SELECT body FROM settings WHERE season = ?", (season,)).fetchone()
+        if row is not None:
+            kept = AgentSettings.from_json(row[0]).promises()
+            for name, value in self.settings.promises().items():
+                if value != kept[name]:
+                    raise ConfigurationError(name, value, f"{kept[name]!r} until a new season opens")
+            db.execute("UPDATE settings SET body = ?", (self.settings.to_json(),))
+            return
+        start = self.settings.start if self.settings.start is not None else self._clock()
+        row = (season, self.settings.to_json(), start, token_bytes(32))
+        db.execute("REPLACE INTO settings VALUES (1, ?, ?, ?, ?)", row)
+
+    def _reload(self) -> None:
+        """What is in memory, from the file."""
+        if self.store.closed:
+            return
+        db = self.store.reading()
+        self.started_at, self._id_key = db.execute("SELECT started_at, id_key FROM settings").fetchone()
+        self._counters.load(db)
+        self._inbox.load(db)
+        self._deciders.clear()
+        for group in range(self.settings.groups):
+            self._learn(group)
+
+
+def _stored_settings(path: Path) -> AgentSettings:
+    if not path.exists():
+        raise ConfigurationError("settings", None, f"settings, to make the agent {path}")
+    db = file.read_only(path)
+    try:
+        row = db.execute("SELECT body FROM settings").fetchone()
+    finally:
+        db.close()
+    if row is None:
+        raise ConfigurationError("settings", None, f"settings: {path} holds none yet")
+    (body,) = row
+    return AgentSettings.from_json(body)

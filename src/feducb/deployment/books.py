@@ -1,0 +1,114 @@
+"""What an agent counts, and the sums it acts on: kept in its file, ready in memory."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+
+from feducb.deployment.settings import AgentSettings
+from feducb.protocol import messages
+from feducb.protocol.messages import GridSum, ReleasedSum
+from feducb.store.base import now as written_now
+
+__all__ = ["Counters", "Inbox"]
+
+
+class Counters:
+    """Totals by name, and activity by the hour; written with the commit that they count."""
+
+    def __init__(self) -> None:
+        self._kept: Counter[str] = Counter()
+        self._new: Counter[str] = Counter()
+        self._hours: dict[int, list[float]] = {}  # decisions, rewards, their sum
+
+    def add(self, name: str, count: int = 1, *, hour: int | None = None, amount: float = 0.0) -> None:
+        """Count; with an hour, for the activity of that hour too (decisions, or rewards and their amount)."""
+        if count:
+            self._new[name] += count
+        if hour is not None:
+            row = self._hours.setdefault(hour, [0, 0, 0.0])
+            row[name == "rewards"] += count
+            row[2] += amount
+
+    def total(self, name: str) -> int:
+        """How often, what is not yet written included."""
+        return self._kept[name] + self._new[name]
+
+    def totals(self) -> Counter[str]:
+        """All of them."""
+        return self._kept + self._new
+
+    def flush(self, db: sqlite3.Connection) -> None:
+        """Write what is new, in the transaction that it counts."""
+        db.executemany(
+            "INSERT INTO counters VALUES (?, ?)"
+            " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+            self._new.items(),
+        )
+        db.executemany(
+            "INSERT INTO activity VALUES (?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
+            " decisions = decisions + excluded.decisions, rewards = rewards + excluded.rewards,"
+            " reward_sum = reward_sum + excluded.reward_sum",
+            [(hour, *row) for hour, row in self._hours.items()],
+        )
+        self._kept += self._new
+        self._new.clear()
+        self._hours.clear()
+
+    def load(self, db: sqlite3.Connection) -> None:
+        """From the file; what was not written is forgotten."""
+        self._kept = Counter(dict(db.execute("SELECT name, value FROM counters")))
+        self._new.clear()
+        self._hours.clear()
+
+
+class Inbox:
+    """The newest sum of each group."""
+
+    def __init__(self) -> None:
+        self._sums: dict[int, GridSum] = {}
+
+    def admit(self, payload: bytes, settings: AgentSettings, season: int) -> GridSum | None:
+        """Read a sum; None if it is not newer than the one before. Raises ValueError if it cannot be one."""
+        told = messages.decode(payload)
+        terms = settings.terms
+        exponent = terms.certificate().exponent
+        expected = (season, terms.problem.dim, exponent, terms.weight)
+        found = (told.season, told.dim, told.exponent, told.weight)
+        if found != expected:
+            raise ValueError(f"sum has (season, dimension, grid, weight) {found}, expected {expected}")
+        if not (told.group < terms.groups and 1 <= told.number <= terms.releases):
+            raise ValueError(f"sum {told.number} of group {told.group} is beyond what was agreed")
+        if not 1 <= told.agents <= settings.agents:
+            raise ValueError(f"sum says it holds {told.agents} agents, expected at most {settings.agents}")
+        return told if told.number > self.number(told.group) else None
+
+    def put(self, db: sqlite3.Connection, told: GridSum, payload: bytes) -> None:
+        """Write it, in a transaction; acted on once that is on disk."""
+        db.execute(
+            "REPLACE INTO inbox VALUES (?, ?, ?, ?, ?)",
+            (told.group, told.season, told.number, written_now(), payload),
+        )
+        self._sums[told.group] = told
+
+    def number(self, group: int) -> int:
+        """Of the sum in use; 0 if there is none."""
+        told = self._sums.get(group)
+        return told.number if told is not None else 0
+
+    def agents(self, group: int) -> int:
+        """How many are in it."""
+        told = self._sums.get(group)
+        return told.agents if told is not None else 0
+
+    def read(self, group: int) -> ReleasedSum | None:
+        """As real numbers."""
+        told = self._sums.get(group)
+        return None if told is None else told.read()
+
+    def load(self, db: sqlite3.Connection) -> None:
+        """From the file."""
+        self._sums = {
+            group: messages.decode(payload)
+            for group, payload in db.execute('SELECT "group", payload FROM inbox')
+        }

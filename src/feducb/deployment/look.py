@@ -1,0 +1,46 @@
+"""How an agent stands, read from its file while it may be running elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from feducb.deployment.settings import AgentSettings
+from feducb.errors import StoreError
+from feducb.store import file
+
+__all__ = ["look"]
+
+
+def look(path: str | Path) -> dict[str, Any]:
+    """What `Agent.snapshot` says, as far as the file tells."""
+    with closing(file.read_only(Path(path).resolve())) as db:
+        row = db.execute("SELECT season, body, started_at FROM settings").fetchone()
+        if row is None:
+            raise StoreError(f"{path} is no agent's file, or was never opened by one")
+        season, body, started_at = row
+        settings = AgentSettings.from_json(body)
+        (made,) = db.execute(
+            "SELECT count(*) FROM outgoing WHERE season = ? AND kind = 'release'", (season,)
+        ).fetchone()
+        (unsent,) = db.execute(
+            "SELECT count(*) FROM outgoing WHERE sent_at IS NULL AND payload IS NOT NULL"
+        ).fetchone()
+        (waiting,) = db.execute("SELECT count(*) FROM decisions WHERE state = 0").fetchone()
+        sums = dict(db.execute('SELECT "group", number FROM inbox'))
+        counts = dict(db.execute("SELECT name, value FROM counters ORDER BY name"))
+    return {
+        "name": settings.name,
+        "season": season,
+        "started_at": started_at,
+        "model": [f"{season}.{sums.get(group, 0)}" for group in range(settings.groups)],
+        "shadow": settings.shadow,
+        "epsilon": settings.budget.epsilon,
+        "delta": settings.budget.delta,
+        "releases_made": made,
+        "releases_left": settings.groups * settings.releases - made,
+        "outbox": unsent,
+        "open_decisions": waiting,
+        "counts": counts,
+    }

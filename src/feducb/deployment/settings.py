@@ -1,0 +1,199 @@
+"""What a deployed agent is told: public promises, which hold for a season, and its own habits."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Literal
+
+from feducb.agent import ReleasedPlay
+from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
+from feducb.errors import ConfigurationError
+from feducb.estimators import Estimator, Tuning, calibrated_estimator
+from feducb.privacy.accounting import Trust
+from feducb.privacy.deployed import Terms
+from feducb.privacy.mechanisms import Dense
+from feducb.protocol.schedules import Geometric, Periodic
+
+__all__ = ["AgentSettings", "parse_duration"]
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_LONGEST = 3650 * 86400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSettings:
+    """Settings of one agent. All agents of a federation share those that are marked *shared*.
+
+    What is marked *season* is a public promise: it stays as it is until a new season opens.
+
+    Attributes:
+        name: of the agent, among the others: letters, digits, ``-`` and ``_``.
+        problem: the public bounds (*shared*, *season*).
+        budget: (ε, δ) of a person at this agent (*season*).
+        agents: M, how many agents the federation is planned for (*shared*).
+        decisions: how many decisions an agent is expected to make in a season, roughly (*shared*). With M it
+            says from which release on sums are worth reading; the privacy promise does not depend on it.
+        season: how long a season lasts, in seconds (*shared*, *season*).
+        releases: n, how many releases the budget covers (*shared*, *season*).
+        schedule: ``periodic``, or ``geometric`` from ``first_release`` on (*shared*, *season*).
+        first_release: seconds to the first release of a geometric schedule (*shared*, *season*).
+        start: when the season starts, seconds since 1970; when the agent is first opened, if not given.
+            Agents of a federation should be given the same.
+        mechanism: the mechanism's name (*shared*, *season*).
+        records_per_person: p (*season*).
+        trust: where noise is added (*shared*, *season*).
+        groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
+        quorum: how many agents a sum needs at least; all if not given (*shared*).
+        alpha: α, the chance that the confidence bound ever fails (*shared*).
+        exploration: scales the bonus; 1 is the proven bound.
+        window: seconds after a decision in which its reward may come (*season*).
+        default_reward: what a decision counts whose reward did not come (*season*).
+        uniform_share: this share of decisions is drawn uniformly, so that the log can judge other policies.
+        shadow: follow the application's own choice, and only say what would have been chosen.
+        keep_events: seconds for which raw events are kept after their window, for `export`.
+    """
+
+    name: str = "agent"
+    problem: Problem
+    budget: Budget
+    agents: int = 1
+    decisions: int = 100_000
+    season: float = 30 * 86400.0
+    releases: int = 64
+    schedule: Literal["periodic", "geometric"] = "periodic"
+    first_release: float | None = None
+    start: float | None = None
+    mechanism: str = "auto"
+    records_per_person: int = 1
+    trust: Trust = "nobody"
+    groups: int = 1
+    quorum: int | None = None
+    alpha: float = 0.1
+    exploration: float = 1.0
+    window: float = 3600.0
+    default_reward: float = 0.0
+    uniform_share: float = 0.0
+    shadow: bool = False
+    keep_events: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigurationError("name", self.name, "up to 63 letters, digits, - and _")
+        require_integer("agents", self.agents, at_least=1)
+        require_integer("decisions", self.decisions, at_least=1)
+        for name, least in (("season", 0.001), ("window", 0.0), ("keep_events", 0.0)):
+            if require_finite(name, getattr(self, name), at_least=least) > _LONGEST:
+                raise ConfigurationError(name, getattr(self, name), "at most ten years, in seconds")
+        if self.quorum is not None and require_integer("quorum", self.quorum, at_least=1) > self.agents:
+            raise ConfigurationError("quorum", self.quorum, f"at most the number of agents, {self.agents}")
+        require_probability("alpha", self.alpha)
+        require_finite("exploration", self.exploration, at_least=0)
+        bound = self.problem.reward_bound
+        if abs(require_finite("default_reward", self.default_reward)) > bound:
+            raise ConfigurationError("default_reward", self.default_reward, f"from -{bound:g} to {bound:g}")
+        if require_finite("uniform_share", self.uniform_share, at_least=0) > 1:
+            raise ConfigurationError("uniform_share", self.uniform_share, "a share from 0 to 1")
+        if self.schedule not in ("periodic", "geometric"):
+            raise ConfigurationError("schedule", self.schedule, "periodic or geometric")
+        if self.first_release is not None and self.schedule != "geometric":
+            raise ConfigurationError("first_release", self.first_release, "nothing with a periodic schedule")
+        self.terms  # noqa: B018  # whatever is wrong with it is said now
+
+    @cached_property
+    def release_times(self) -> tuple[float, ...]:
+        """When each release is due, in seconds after the start."""
+        parts = max(1_000_000, self.releases)
+        made: Geometric | Periodic = Periodic(releases=self.releases)
+        if self.schedule == "geometric":
+            first = require_finite("first_release", self.first_release or self.season / 100, above=0)
+            made = Geometric(first=max(1, round(parts * first / self.season)), releases=self.releases)
+        rounds = made.rounds(parts)
+        if len(rounds) != self.releases:
+            raise ConfigurationError("releases", self.releases, "fewer, or an earlier first release")
+        return tuple(self.season * one / parts for one in rounds)
+
+    @cached_property
+    def estimator(self) -> Estimator:
+        """How sums are read, and which mechanism goes with it: everybody's budget is taken to be this one's.
+
+        The simulated joint radius holds for sums of all agents. Where sums of fewer may come, the closed form
+        does, a union over releases, whoever is in them.
+        """
+        everybody = [self.budget] * self.agents
+        whole = self.quorum in (None, self.agents)
+        expected = (round(self.decisions * due / self.season) for due in self.release_times)
+        return calibrated_estimator(
+            self.problem,
+            tuple(max(1, one // self.groups) for one in expected),
+            budgets=everybody,
+            everybody=everybody,
+            agents=self.agents,
+            alpha=self.alpha / self.groups,
+            regularizer=1.0,
+            mechanism=self.mechanism,
+            trust=self.trust,
+            tuning=Tuning(simulated=whole),
+        )
+
+    @property
+    def rule(self) -> ReleasedPlay:
+        """How the agent plays."""
+        assert isinstance(self.estimator.rule, ReleasedPlay)
+        return self.estimator.rule
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What is promised about releases."""
+        assert self.estimator.privatizer is not None
+        mechanism = self.estimator.privatizer.mechanism
+        return Terms(
+            problem=self.problem,
+            budget=self.budget,
+            releases=self.releases,
+            mechanism=mechanism.name,
+            quiet=mechanism.quiet if isinstance(mechanism, Dense) else 0,
+            records_per_person=self.records_per_person,
+            trust=self.trust,
+            groups=self.groups,
+        )
+
+    def promises(self) -> dict[str, Any]:
+        """What must stay as it is in a season, beside the terms."""
+        names = ("name", "season", "schedule", "first_release", "window", "default_reward")
+        return {name: getattr(self, name) for name in names}
+
+    def to_json(self) -> str:
+        """As text, for the file."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain["problem"] = {name: getattr(self.problem, name) for name in self.problem.__slots__}
+        plain["budget"] = {name: getattr(self.budget, name) for name in self.budget.__slots__}
+        return json.dumps(plain, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> AgentSettings:
+        """Back from text."""
+        plain = json.loads(text)
+        return cls(
+            **{
+                **plain,
+                "problem": Problem(**plain["problem"]),
+                "budget": Budget(**plain["budget"]),
+            }
+        )
+
+
+def parse_duration(setting: str, value: object) -> float:
+    """Seconds, from a number of them or a text such as ``90s``, ``15m``, ``1h``, ``7d``."""
+    expected = "a number of seconds, or a text such as 90s, 15m, 1h or 7d"
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ConfigurationError(setting, value, expected)
+    if not isinstance(value, str):
+        return require_finite(setting, value, at_least=0)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value)
+    if found is None:
+        raise ConfigurationError(setting, value, expected)
+    return float(found[1]) * _UNITS[found[2]]

@@ -1,0 +1,187 @@
+"""The rarer wishes: own logs to start from, erasure, export, backup and its restoration."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from feducb.deployment.agent import Agent
+from feducb.errors import ConfigurationError, StoreError
+from feducb.store import AgentStore, events, file
+from feducb.store.base import now as written_now
+
+__all__ = ["Erasure", "backup", "erase", "export", "restore", "warm_start"]
+
+
+def warm_start(
+    agent: Agent, actions: ArrayLike, rewards: ArrayLike, persons: Sequence[str] | None = None
+) -> int:
+    """Take own logged records in, once; returns how many entered.
+
+    They enter the next release like any other record, at the same price. The same log a second time is
+    refused. A log that shares records with another one, or with the agent's own decisions, must not be
+    loaded: a record may enter once.
+
+    Args:
+        agent: whose records they are.
+        actions: (n, d), what was shown.
+        rewards: (n,), what it was worth.
+        persons: whose record it is, where a person may come more than once.
+    """
+    settings = agent.settings
+    rows = np.ascontiguousarray(actions, dtype=np.float64)
+    told = np.ascontiguousarray(rewards, dtype=np.float64)
+    dim = settings.problem.dim
+    if rows.ndim != 2 or rows.shape[1] != dim or told.shape != rows.shape[:1]:
+        raise ConfigurationError("log", f"of shapes {rows.shape}, {told.shape}", f"(n, {dim}) and (n,)")
+    people: Sequence[str | None] = persons if persons is not None else [None] * len(told)
+    if len(people) != len(told):
+        raise ConfigurationError("persons", len(people), f"one a record, {len(told)}")
+    digest = sha256(rows.tobytes() + told.tobytes()).hexdigest()
+    hashes = [agent.store.hash_person(person) for person in people]
+    with agent.writing() as db:
+        if db.execute("SELECT 1 FROM loaded WHERE sha256 = ?", (digest,)).fetchone():
+            raise StoreError("this log was loaded before; its records would count twice")
+        entered = 0
+        for group in range(settings.groups):
+            some = slice(group, None, settings.groups)
+            entered += agent.store.settle(db, group, rows[some], told[some], hashes[some])
+        db.execute("INSERT INTO loaded VALUES (?, ?, ?)", (digest, written_now(), len(told)))
+        agent.count("loaded", len(told))
+    return entered
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Erasure:
+    """What became of a wish to be forgotten.
+
+    Attributes:
+        removed: decisions taken out before they entered any sum.
+        content_removed: retained events whose content is gone.
+        in_sums: records that are in sums, and stay there.
+        said: the answer, in words.
+    """
+
+    removed: int
+    content_removed: int
+    in_sums: int
+    said: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def erase(agent: Agent, person: str) -> Erasure:
+    """Answer a person's wish to be forgotten: what can be undone is, what cannot is said."""
+    hashed = agent.store.hash_person(person)
+    assert hashed is not None
+    with agent.writing() as db:
+        found = events.of_person(db, hashed)
+        still_open = [number for number, state in found if state == events.OPEN]
+        retained = [number for number, state in found if state != events.OPEN]
+        events.discard(db, still_open)
+        events.take_content(db, retained)
+        agent.count("discarded", len(still_open))
+        agent.count("erasures")
+        row = db.execute("SELECT records FROM people WHERE hash = ?", (hashed,)).fetchone()
+    entered = int(row[0]) if row else 0
+    said = "Nothing under this id is in this season's sums."
+    if entered:
+        budget = agent.settings.budget
+        said = (
+            f"{entered} records under this id are in sums and cannot be taken out: only the sums are kept. "
+            f"Whatever leaves shows them at most as far as (ε, δ) = ({budget.epsilon:g}, {budget.delta:g}) "
+            "allows. A keyed hash of the id stays until the season ends, so that this holds if the person "
+            "comes back."
+        )
+    said += " Records that came without an id, and those of earlier seasons, cannot be found."
+    return Erasure(removed=len(still_open), content_removed=len(retained), in_sums=entered, said=said)
+
+
+def export(path: str | Path) -> Iterator[dict[str, Any]]:
+    """Retained events as plain data, for off-policy evaluation; the agent may be running.
+
+    What is kept is set by ``keep_events``; by default that is only what waits for its reward.
+    """
+    with closing(file.read_only(Path(path).resolve())) as db:
+        for row in events.retained(db):
+            action = np.frombuffer(row["action"])
+            features = row["features"]
+            yield {
+                "number": row["number"],
+                "decided_at": datetime.fromtimestamp(row["decided_at"] / 1000, UTC).isoformat(),
+                "open": row["state"] == events.OPEN,
+                "action": action.tolist(),
+                "index": row["chosen"],
+                "would_choose": row["preferred"],
+                "candidates": row["candidates"],
+                "features": None
+                if features is None
+                else np.frombuffer(features).reshape(-1, len(action)).tolist(),
+                "propensity": row["propensity"],
+                "model": row["model"],
+                "reward": row["reward"],
+                "batch": row["batch"],
+            }
+
+
+def backup(path: str | Path, target: str | Path) -> None:
+    """Copy an agent's file, which may be in use, to one that only `restore` opens.
+
+    It holds whatever the file holds: protect it as raw data.
+    """
+    target = Path(target)
+    if target.exists():
+        raise ConfigurationError("backup", str(target), "a file that does not exist yet")
+    with closing(file.read_only(Path(path).resolve())) as source:
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            copy.execute("UPDATE store SET open_at = ?", (file.BACKUP,))
+
+
+def restore(backup_path: str | Path, path: str | Path, *, season: int | None = None) -> int:
+    """Make an agent's file out of a backup, in a new season; returns its number.
+
+    Guarantees:
+        Nothing is released again under a number that may be out. What waited when the backup was taken is
+        dropped: it may have been released since. The season of the backup counts as spent.
+
+    Args:
+        backup_path: made by `backup`.
+        path: of the new file.
+        season: must never have been used by this agent; the one after the backup's, if not given.
+    """
+    source, target = Path(backup_path).resolve(), Path(path).resolve()
+    if target.exists():
+        raise ConfigurationError("store", str(target), "a file that does not exist yet")
+    fresh = target.with_name(f"{target.name}.restoring")
+    fresh.unlink(missing_ok=True)
+    with closing(file.read_only(source)) as db:
+        if db.execute("SELECT open_at FROM store").fetchone() != (file.BACKUP,):
+            raise StoreError(f"{source} is no backup")
+    shutil.copyfile(source, fresh)
+    fresh.chmod(0o600)
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
+        copy.execute("UPDATE store SET open_at = NULL")
+        copy.execute(
+            "UPDATE seasons SET continued_elsewhere = 1 WHERE season = (SELECT season FROM open_season)"
+        )
+    with AgentStore.open(fresh) as store:
+        opened = store.new_season(drop_pending=True, number=season)
+    fresh.rename(target)  # whole, or not there
+    Path(f"{fresh}.lock").unlink(missing_ok=True)
+    return opened

@@ -1,0 +1,296 @@
+"""The decision service: routes, and what keeps strangers and nonsense out."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pydantic_core
+from fastapi import FastAPI, Request, Response
+
+from feducb.deployment import Agent, Decision, Outcome
+from feducb.deployment.upkeep import erase
+from feducb.engines.base import Mailbox
+from feducb.errors import ConfigurationError, FeducbError
+from feducb.service import models
+from feducb.service.commits import GroupCommit, NotDurableError
+from feducb.service.door import RefusedError, Service
+from feducb.service.keys import ApiKeys
+from feducb.service.openapi import body, document, refusals
+from feducb.service.upkeep import keep_up
+from feducb.store import Unsent
+from feducb.version import __version__
+
+__all__ = ["create_app"]
+
+log = logging.getLogger("feducb.service")
+
+_DECISION = Decision.__slots__
+Engine = Callable[[Mailbox], Awaitable[None]]
+
+
+def create_app(
+    open_agent: Callable[[], Agent],
+    keys: ApiKeys,
+    *,
+    largest_body: int = 1_048_576,
+    engine: Engine | None = None,
+    alone: bool = True,
+) -> FastAPI:
+    """The service.
+
+    Args:
+        open_agent: opens the agent's file; called in the event loop's thread.
+        keys: who may call.
+        largest_body: bytes of one request.
+        engine: carries releases to others and sums back.
+        alone: without an engine, the agent's own releases are its sums.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service = Service(GroupCommit(open_agent), keys, largest_body)
+        app.state.service = service
+        tasks = [
+            asyncio.create_task(keep_up(service.commit, service.mailbox, alone=alone and engine is None))
+        ]
+        if engine is not None:
+            tasks.append(asyncio.ensure_future(engine(service.mailbox)))
+        log.info("started", extra={"version": __version__})
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await service.commit.close()
+            log.info("stopped")
+
+    app = FastAPI(
+        title="feducb agent",
+        version=__version__,
+        description="Ask for a decision, send the reward later. Every answer is on disk before it is sent.",
+        lifespan=lifespan,
+        redoc_url=None,
+    )
+    _add_decisions(app)
+    _add_looking(app)
+    _add_engine_door(app)
+    _add_answers(app)
+    document(app)
+    return app
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _json(told: object, status: int = 200) -> Response:
+    return Response(pydantic_core.to_json(told), status_code=status, media_type="application/json")
+
+
+def _add_decisions(app: FastAPI) -> None:
+    @app.post(
+        "/v1/decisions",
+        response_model=models.DecisionResponse,
+        openapi_extra=body(models.DecisionRequest),
+        responses=refusals(401, 403, 413, 422, 503),
+        tags=["application"],
+        summary="Choose one of the candidates",
+    )
+    async def decide(request: Request) -> Response:
+        begun = time.perf_counter()
+        service = _service(request)
+        service.admit(request, "application")
+        asked = await service.read(request, models.DecisionRequest)
+
+        def work(agent: Agent) -> Decision:
+            return agent.decide(
+                asked.actions,
+                id=asked.id,
+                person=asked.person,
+                follow=asked.follow,
+                follow_propensity=asked.follow_propensity,
+                scores=asked.scores,
+                top=asked.top,
+            )
+
+        decision = await service.commit(work)
+        service.metrics.seconds.observe(time.perf_counter() - begun)
+        return _json({name: getattr(decision, name) for name in _DECISION})
+
+    @app.post(
+        "/v1/rewards",
+        response_model=models.RewardsResponse,
+        openapi_extra=body(models.RewardsRequest),
+        responses=refusals(401, 403, 413, 422, 503),
+        tags=["application"],
+        summary="Say what decisions were worth",
+    )
+    async def reward(request: Request) -> Response:
+        service = _service(request)
+        service.admit(request, "application")
+        asked = await service.read(request, models.RewardsRequest)
+
+        def work(agent: Agent) -> list[Outcome]:
+            agent.require_rewards([one.value for one in asked.rewards])  # all or none
+            return [agent.reward(one.id, one.value) for one in asked.rewards]
+
+        return _json({"outcomes": await service.commit(work)})
+
+    @app.delete(
+        "/v1/decisions/{id}",
+        response_model=models.RewardsResponse,
+        responses=refusals(401, 403, 422, 503),
+        tags=["application"],
+        summary="Take a decision back that was never shown",
+    )
+    async def discard(request: Request, id: str) -> Response:
+        service = _service(request)
+        service.admit(request, "application")
+        outcome = await service.commit(lambda agent: agent.discard(id))
+        return _json({"outcomes": [outcome]})
+
+
+def _add_looking(app: FastAPI) -> None:
+    @app.get("/v1/status", responses=refusals(401, 403), tags=["operator"], summary="How the agent stands")
+    async def status(request: Request) -> dict[str, Any]:
+        service = _service(request)
+        service.admit(request, "operator")
+        return await service.snapshot()
+
+    @app.get(
+        "/v1/privacy", responses=refusals(401, 403), tags=["operator"], summary="What left, and its price"
+    )
+    async def privacy(request: Request) -> dict[str, Any]:
+        service = _service(request)
+        service.admit(request, "operator")
+        return await service.commit(lambda agent: agent.ledger().as_dict())
+
+    @app.get("/metrics", responses=refusals(401, 403), tags=["operator"], summary="For Prometheus")
+    async def metrics(request: Request) -> Response:
+        service = _service(request)
+        service.admit(request, "operator")
+        return Response(
+            service.metrics.page(await service.snapshot()),
+            media_type="text/plain; version=0.0.4; charset=utf-8",
+        )
+
+    @app.get("/healthz", tags=["operator"], summary="Whether the process is alive")
+    async def health() -> dict[str, str]:
+        return {"status": "alive"}
+
+    @app.get("/readyz", responses=refusals(503), tags=["operator"], summary="Whether decisions can be made")
+    async def ready(request: Request) -> dict[str, str]:
+        service = _service(request)
+        await service.commit(lambda agent: None)  # an empty commit: the file is there
+        return {"status": "ready"}
+
+    @app.post(
+        "/v1/erasures",
+        response_model=models.ErasureResponse,
+        openapi_extra=body(models.ErasureRequest),
+        responses=refusals(401, 403, 413, 422, 503),
+        tags=["operator"],
+        summary="Forget a person, as far as that can be done",
+    )
+    async def erasure(request: Request) -> Response:
+        service = _service(request)
+        service.admit(request, "operator")
+        asked = await service.read(request, models.ErasureRequest)
+        found = await service.commit(lambda agent: erase(agent, asked.person))
+        return _json(found.as_dict())
+
+
+def _add_engine_door(app: FastAPI) -> None:
+    @app.get(
+        "/v1/outbox",
+        response_model=models.OutboxResponse,
+        responses=refusals(401, 403),
+        tags=["engine"],
+        summary="What waits to be sent",
+    )
+    async def outbox(request: Request) -> Response:
+        service = _service(request)
+        service.admit(request, "operator")
+        items = [
+            {
+                "season": one.season,
+                "group": one.group,
+                "number": one.number,
+                "payload": base64.b64encode(one.payload).decode(),
+            }
+            for one in await service.mailbox.outbox()
+        ]
+        return _json({"items": items})
+
+    @app.post(
+        "/v1/outbox/sent",
+        status_code=204,
+        openapi_extra=body(models.OutboxName),
+        responses=refusals(401, 403, 413, 422, 503),
+        tags=["engine"],
+        summary="A message has arrived",
+    )
+    async def sent(request: Request) -> Response:
+        service = _service(request)
+        service.admit(request, "operator")
+        asked = await service.read(request, models.OutboxName)
+        await service.mailbox.mark_sent(Unsent(asked.season, asked.group, asked.number, b""))
+        return Response(status_code=204)
+
+    @app.post(
+        "/v1/inbox",
+        response_model=models.InboxResponse,
+        openapi_extra=body(models.InboxRequest),
+        responses=refusals(401, 403, 413, 422, 503),
+        tags=["engine"],
+        summary="Bring a sum",
+    )
+    async def inbox(request: Request) -> Response:
+        service = _service(request)
+        service.admit(request, "operator")
+        asked = await service.read(request, models.InboxRequest)
+        try:
+            payload = base64.b64decode(asked.payload, validate=True)
+        except (binascii.Error, ValueError):
+            raise RefusedError(422, "the payload is not base64") from None
+        return _json({"new": await service.mailbox.absorb(payload)})
+
+
+def _add_answers(app: FastAPI) -> None:
+    """Every refusal has a status and a reason; nothing that was sent is sent back."""
+
+    def answer(request: Request, status: int, reason: str, details: Any = None) -> Response:
+        _service(request).metrics.refused.labels(str(status)).inc()
+        told = {"error": reason} if details is None else {"error": reason, "details": details}
+        response = _json(told, status)
+        if status == 401:
+            response.headers["www-authenticate"] = "Bearer"
+        if status == 413:
+            response.headers["connection"] = "close"  # the rest of the body is not waited for
+        return response
+
+    @app.exception_handler(RefusedError)
+    async def refused(request: Request, error: RefusedError) -> Response:
+        return answer(request, error.status, error.reason, error.details)
+
+    @app.exception_handler(NotDurableError)
+    async def not_durable(request: Request, error: NotDurableError) -> Response:
+        return answer(request, 503, str(error))
+
+    @app.exception_handler(FeducbError)
+    async def cannot_be(request: Request, error: FeducbError) -> Response:
+        named = isinstance(error, ConfigurationError) and error.setting == "id"
+        return answer(request, 422, f"{error.expected}" if named else str(error))  # type: ignore[attr-defined]
+
+    @app.exception_handler(ValueError)
+    async def no_sum(request: Request, error: ValueError) -> Response:
+        return answer(request, 422, str(error))

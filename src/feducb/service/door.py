@@ -1,0 +1,64 @@
+"""What stands before the routes: who may come in, and how much they may bring."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from feducb.service.commits import GroupCommit
+from feducb.service.keys import ApiKeys, Role
+from feducb.service.mailbox import ServiceMailbox
+from feducb.service.metrics import Metrics
+
+__all__ = ["RefusedError", "Service"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class RefusedError(Exception):
+    """A request that gets an answer, but not what it asked for."""
+
+    def __init__(self, status: int, reason: str, details: list[dict[str, Any]] | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.details = status, reason, details
+
+
+class Service:
+    """What the routes share."""
+
+    def __init__(self, commit: GroupCommit, keys: ApiKeys, largest_body: int) -> None:
+        self.commit, self.keys, self.largest_body = commit, keys, largest_body
+        self.metrics = Metrics()
+        self.mailbox = ServiceMailbox(commit)
+
+    async def snapshot(self) -> dict[str, Any]:
+        """How the agent stands."""
+        return await self.commit(lambda agent: agent.snapshot()) | {"failing": self.commit.failing}
+
+    def admit(self, request: Request, role: Role) -> None:
+        """Let nobody in who does not belong."""
+        found = self.keys.role(request.headers.get("authorization"))
+        if found is None:
+            raise RefusedError(401, "a key is needed: Authorization: Bearer KEY")
+        if found not in (role, "operator"):
+            raise RefusedError(403, f"this needs a key with the role {role}")
+
+    async def read(self, request: Request, kind: type[Model]) -> Model:
+        """The body, checked; at most ``largest_body`` bytes of it are ever held."""
+        length = request.headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > self.largest_body:
+            raise RefusedError(413, f"the body is larger than {self.largest_body} bytes")
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > self.largest_body:
+                raise RefusedError(413, f"the body is larger than {self.largest_body} bytes")
+            parts.append(part)
+        try:
+            return kind.model_validate_json(b"".join(parts))
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            details = [{"where": list(one["loc"]), "what": one["msg"]} for one in found[:20]]
+            raise RefusedError(422, "the body is not what was expected", details) from None

@@ -1,0 +1,144 @@
+"""What travels over HTTP, as pydantic models: they check requests and write the OpenAPI page."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from feducb.deployment import Outcome
+from feducb.deployment.requests import LONGEST_ID, MOST_CANDIDATES
+
+__all__ = [
+    "Candidates",
+    "DecisionRequest",
+    "DecisionResponse",
+    "ErasureRequest",
+    "ErasureResponse",
+    "InboxRequest",
+    "InboxResponse",
+    "OutboxItem",
+    "OutboxName",
+    "OutboxResponse",
+    "Problem",
+    "Reward",
+    "RewardsRequest",
+    "RewardsResponse",
+]
+
+MOST_REWARDS = 1000
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+# What is not a number is refused by the agent itself, which looks at lengths anyway.
+Candidates = Annotated[list[list[float]], Field(min_length=1, max_length=MOST_CANDIDATES)]
+Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class DecisionRequest(_Strict):
+    """A visitor, and what could be shown."""
+
+    actions: Candidates = Field(description="One row of d numbers a candidate, each of length at most L.")
+    id: Id | None = Field(None, description="A name of your own: the same one again gives the same decision.")
+    person: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        None, description="Who it is, where a person may come more than once. Kept as a keyed hash only."
+    )
+    scores: bool = Field(False, description="Also give all scores.")
+    top: Annotated[int, Field(ge=1, le=MOST_CANDIDATES)] | None = Field(
+        None, description="Also give the best so many, in order."
+    )
+    follow: Annotated[int, Field(ge=0, le=MOST_CANDIDATES)] | None = Field(
+        None, description="In shadow mode: what the application shows."
+    )
+    follow_propensity: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="In shadow mode: the chance with which it does, if known."
+    )
+
+
+class DecisionResponse(BaseModel):
+    """What to show."""
+
+    id: str = Field(description="Names the decision, for its reward.")
+    index: int = Field(description="The candidate to show, counted from 0.")
+    propensity: float | None
+    model: str = Field(description="The sum it rests on, season.number; number 0 is none yet.")
+    would_choose: int = Field(description="In shadow mode: what would have been shown.")
+    scores: list[float] | None = None
+    ranking: list[int] | None = None
+    repeated: bool = False
+
+
+class Reward(_Strict):
+    """What a decision was worth."""
+
+    id: Id
+    value: Number = Field(description="From -B to B.")
+
+
+class RewardsRequest(_Strict):
+    """Rewards of one or many decisions."""
+
+    rewards: list[Reward] = Field(min_length=1, max_length=MOST_REWARDS)
+
+
+class RewardsResponse(BaseModel):
+    """What became of each, in order."""
+
+    outcomes: list[Outcome]
+
+
+class ErasureRequest(_Strict):
+    """Somebody wants to be forgotten."""
+
+    person: Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class ErasureResponse(BaseModel):
+    """What could be undone, and what could not."""
+
+    removed: int
+    content_removed: int
+    in_sums: int
+    said: str
+
+
+class OutboxName(_Strict):
+    """Names a message of the outbox."""
+
+    season: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    group: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    number: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class OutboxItem(OutboxName):
+    """A message that waits to be sent."""
+
+    payload: str = Field(description="Base64.")
+
+
+class OutboxResponse(BaseModel):
+    """What waits, oldest first."""
+
+    items: list[OutboxItem]
+
+
+class InboxRequest(_Strict):
+    """A sum."""
+
+    payload: Annotated[str, Field(max_length=2**28)] = Field(description="Base64.")
+
+
+class InboxResponse(BaseModel):
+    """Whether it is newer than what was there."""
+
+    new: bool
+
+
+class Problem(BaseModel):
+    """Why something was refused."""
+
+    error: str
+    details: list[dict[str, Any]] | None = None

@@ -1,0 +1,88 @@
+"""`feducb agent serve`: the service on uvicorn."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import sys
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from feducb.deployment import Agent
+from feducb.errors import ConfigurationError
+from feducb.service.app import Engine, create_app
+from feducb.service.keys import ApiKeys, read_keys
+from feducb.service.logs import set_up_logs
+from feducb.service.settings import AgentFile, ServiceSettings
+
+__all__ = ["engine_of", "serve"]
+
+log = logging.getLogger("feducb.service")
+
+
+def serve(told: AgentFile) -> None:
+    """Serve until SIGTERM or SIGINT; requests under way are answered first."""
+    if not read_keys(told.service.keys):
+        raise ConfigurationError(
+            "service.keys", str(told.service.keys), "keys: `feducb agent key add` makes one"
+        )
+    engine = engine_of(told)
+
+    def open_agent() -> Agent:
+        return Agent.open(told.store, told.agent)
+
+    open_agent().close()  # whatever is wrong with the file is said now, in one sentence
+    set_up_logs()
+    sys.setswitchinterval(0.0005)  # the thread that waited for the disk is let back in soon
+    app = create_app(
+        open_agent, ApiKeys(told.service.keys), largest_body=told.service.largest_body, engine=engine
+    )
+    run(app, told.service)
+
+
+def engine_of(told: AgentFile) -> Engine | None:
+    """What carries this agent's releases; None if it is on its own."""
+    kind = told.engine.get("kind", "none")
+    if kind == "none":
+        return None
+    raise ConfigurationError("engine.kind", kind, "none")
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens, once it does."""
+
+    async def startup(self, sockets: list[Any] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        for server in self.servers:
+            for socket in server.sockets:
+                host, port = socket.getsockname()[:2]
+                log.info("listening", extra={"host": host, "port": port, "tls": self.config.is_ssl})
+
+
+def run(app: FastAPI, settings: ServiceSettings) -> None:
+    """Run an app on uvicorn, with TLS if there is a certificate."""
+    text = {name: str(path) for name, path in _tls(settings).items() if path is not None}
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+        h11_max_incomplete_event_size=65536,
+        limit_concurrency=4096,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if settings.client_ca else ssl.CERT_NONE,
+        **text,  # type: ignore[arg-type]
+    )
+    _Server(config).run()
+
+
+def _tls(settings: ServiceSettings) -> dict[str, Any]:
+    return {
+        "ssl_certfile": settings.certificate,
+        "ssl_keyfile": settings.private_key,
+        "ssl_ca_certs": settings.client_ca,
+    }

@@ -1,0 +1,53 @@
+"""What a running service does on its own: close windows, release by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+
+from feducb.errors import FeducbError
+from feducb.service.commits import GroupCommit
+from feducb.service.mailbox import ServiceMailbox
+
+__all__ = ["keep_up"]
+
+_TICK_SECONDS = 0.2
+log = logging.getLogger("feducb.service")
+
+
+async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) -> None:
+    """Tick for ever; requests go first, and an error is logged once and tried again.
+
+    Args:
+        commit: holds the agent.
+        mailbox: rung when there is something to send.
+        alone: no engine will come: the agent's own releases are its sums (unless they go to a controller).
+    """
+    failing = None
+    while True:
+        await asyncio.sleep(_TICK_SECONDS)
+        try:
+            while await commit.apart(lambda agent: agent.settle_some()):
+                pass
+            made = await commit.apart(lambda agent: agent.tick())
+            if alone and await commit(lambda agent: agent.settings.trust) == "nobody":
+                await _absorb_own(mailbox)
+        except (FeducbError, sqlite3.Error, OSError) as error:
+            if failing != str(error):
+                failing = str(error)
+                log.error("upkeep_failed", extra={"reason": failing})
+            continue
+        failing = None
+        if made:
+            mailbox.ring()
+            told = await commit(lambda agent: agent.snapshot())
+            log.info(
+                "released", extra={name: told[name] for name in ("season", "releases_made", "releases_left")}
+            )
+
+
+async def _absorb_own(mailbox: ServiceMailbox) -> None:
+    for item in await mailbox.outbox():
+        await mailbox.absorb(item.payload)
+        await mailbox.mark_sent(item)

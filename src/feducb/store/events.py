@@ -1,0 +1,196 @@
+"""Decisions in the agent's file, from their making until they are in the statistics and forgotten.
+
+    open ──(window closes)──▶ taken in ──(retention over)──▶ content gone ──(one window later)──▶ row gone
+      └──(discarded)──▶ discarded: content gone at once
+
+A row without content still says that its id was known, so that a late reward is told from an unknown one.
+Times are whole milliseconds. All functions work within a transaction of the store.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["DISCARDED", "OPEN", "TAKEN", "Made", "Row"]
+
+OPEN, TAKEN, DISCARDED = 0, 1, 2
+
+_CONTENT = ("decided_at", "person", "action", "candidates", "features", "chosen", "preferred")
+_STRIP = ", ".join(f"{name} = NULL" for name in (*_CONTENT, "propensity", "model", "reward"))
+
+
+class Made(NamedTuple):
+    """A decision as it is written."""
+
+    number: int
+    tag: bytes
+    id: bytes | None
+    closes_at: int
+    group: int
+    decided_at: int
+    person: bytes | None
+    action: bytes
+    candidates: int
+    features: bytes | None
+    chosen: int
+    preferred: int
+    propensity: float | None
+    model: int
+
+
+class Row(NamedTuple):
+    """A decision as it is looked up."""
+
+    number: int
+    state: int
+    closes_at: int
+    group: int
+    chosen: int | None
+    preferred: int | None
+    propensity: float | None
+    model: int | None
+    reward: float | None
+
+
+class Due(NamedTuple):
+    """A decision whose window has closed."""
+
+    number: int
+    closes_at: int
+    person: bytes | None
+    action: bytes
+    reward: float | None
+
+
+def insert(db: sqlite3.Connection, made: Made) -> None:
+    """Write an open decision."""
+    db.execute(
+        'INSERT INTO decisions (number, tag, id, state, closes_at, "group", decided_at, person, action,'
+        " candidates, features, chosen, preferred, propensity, model)"
+        " VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        made,
+    )
+
+
+_LOOK = (
+    'SELECT number, state, closes_at, "group", chosen, preferred, propensity, model, reward FROM decisions'
+)
+
+
+def find(db: sqlite3.Connection, name: bytes) -> Row | None:
+    """The decision with this (hashed) id of the application's own, if it is still known."""
+    row = db.execute(f"{_LOOK} WHERE id = ?", (name,)).fetchone()
+    return None if row is None else Row(*row)
+
+
+def find_numbered(db: sqlite3.Connection, number: int, tag: bytes) -> Row | None:
+    """The decision with this number, if the tag is its own and it is still known."""
+    row = db.execute(f"{_LOOK} WHERE number = ? AND tag = ?", (number, tag)).fetchone()
+    return None if row is None else Row(*row)
+
+
+def set_reward(db: sqlite3.Connection, number: int, value: float) -> None:
+    """Keep the reward until the window closes."""
+    db.execute("UPDATE decisions SET reward = ? WHERE number = ?", (value, number))
+
+
+def discard(db: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    """Take decisions out before their window closes."""
+    db.executemany(
+        f"UPDATE decisions SET state = {DISCARDED}, {_STRIP} WHERE number = ?", [(one,) for one in numbers]
+    )
+
+
+def due(db: sqlite3.Connection, group: int, *, now: int, limit: int) -> list[Due]:
+    """Open decisions of a group whose window has closed, oldest first."""
+    rows = db.execute(
+        "SELECT number, closes_at, person, action, reward FROM decisions"
+        f' WHERE state = {OPEN} AND closes_at <= ? AND "group" = ? ORDER BY closes_at, number LIMIT ?',
+        (now, group, limit),
+    )
+    return [Due(*row) for row in rows]
+
+
+def mark_taken(db: sqlite3.Connection, group: int, rows: Sequence[Due], *, batch: int, keep: bool) -> None:
+    """What `due` gave is in the statistics: its content goes, unless it is retained for a while."""
+    gone = "" if keep else f", {_STRIP}"
+    found = db.execute(
+        f"UPDATE decisions SET state = {TAKEN}, batch = ?{gone}"
+        f' WHERE state = {OPEN} AND "group" = ? AND closes_at <= ? AND (closes_at, number) <= (?, ?)',
+        (batch, group, rows[-1].closes_at, rows[-1].closes_at, rows[-1].number),
+    )
+    if found.rowcount != len(rows):
+        raise sqlite3.IntegrityError(f"{found.rowcount} decisions were due, expected {len(rows)}")
+
+
+def any_content(db: sqlite3.Connection, *, before: int) -> bool:
+    """Whether `strip` has anything to do."""
+    query = f"SELECT 1 FROM decisions WHERE state = {TAKEN} AND closes_at <= ? AND action IS NOT NULL LIMIT 1"
+    return db.execute(query, (before,)).fetchone() is not None
+
+
+def strip(db: sqlite3.Connection, *, before: int, limit: int) -> None:
+    """Take the content of retained decisions away whose window closed before."""
+    rows = db.execute(
+        f"SELECT number FROM decisions WHERE state = {TAKEN} AND closes_at <= ?"
+        " AND action IS NOT NULL LIMIT ?",
+        (before, limit),
+    ).fetchall()
+    db.executemany(f"UPDATE decisions SET {_STRIP} WHERE number = ?", rows)
+
+
+def any_old(db: sqlite3.Connection, *, before: int) -> bool:
+    """Whether `forget` has anything to do."""
+    query = "SELECT 1 FROM decisions WHERE state = ? AND closes_at <= ? LIMIT 1"
+    return any(db.execute(query, (state, before)).fetchone() is not None for state in (TAKEN, DISCARDED))
+
+
+def forget(db: sqlite3.Connection, *, before: int, limit: int) -> None:
+    """Delete rows, content and all, whose window closed before."""
+    for state in (TAKEN, DISCARDED):
+        db.execute(
+            "DELETE FROM decisions WHERE number IN"
+            " (SELECT number FROM decisions WHERE state = ? AND closes_at <= ? LIMIT ?)",
+            (state, before, limit),
+        )
+
+
+def drop_open(db: sqlite3.Connection) -> int:
+    """Take all open decisions out: their season is over; how many."""
+    rows = db.execute(f"SELECT number FROM decisions WHERE state = {OPEN}").fetchall()
+    discard(db, [number for (number,) in rows])
+    return len(rows)
+
+
+def any_open(db: sqlite3.Connection) -> bool:
+    """Whether a window is still open."""
+    return db.execute(f"SELECT 1 FROM decisions WHERE state = {OPEN} LIMIT 1").fetchone() is not None
+
+
+def of_person(db: sqlite3.Connection, person: bytes) -> list[tuple[int, int]]:
+    """Number and state of the decisions whose content still names this (hashed) person."""
+    return db.execute("SELECT number, state FROM decisions WHERE person = ?", (person,)).fetchall()
+
+
+def take_content(db: sqlite3.Connection, numbers: Iterable[int]) -> None:
+    """Take the content of decisions away, whatever their state."""
+    db.executemany(f"UPDATE decisions SET {_STRIP} WHERE number = ?", [(one,) for one in numbers])
+
+
+def retained(db: sqlite3.Connection, *, chunk: int = 500) -> Iterator[dict[str, Any]]:
+    """Everything that still has its content, in order, in short reads."""
+    names = ("number", "state", "group", "closes_at", "batch", *_CONTENT, "propensity", "model", "reward")
+    columns, last = ", ".join(f'"{name}"' for name in names), 0
+    while True:
+        rows = db.execute(
+            f"SELECT {columns} FROM decisions WHERE number > ? AND action IS NOT NULL"
+            " ORDER BY number LIMIT ?",
+            (last, chunk),
+        ).fetchall()
+        if not rows:
+            return
+        for row in rows:
+            yield dict(zip(names, row, strict=True))
+        last = rows[-1][0]

@@ -1,0 +1,471 @@
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feducb.config import Budget, Problem
+from feducb.deployment import Agent, AgentSettings, Outcome
+from feducb.errors import ConfigurationError, FeducbError, StoreError, StoreInUseError
+from feducb.protocol import messages
+from feducb.store import file
+
+SETTINGS = AgentSettings(
+    name="north",
+    problem=Problem(dim=3),
+    budget=Budget(epsilon=1.0, delta=1e-6),
+    decisions=10_000,
+    releases=8,
+    season=800.0,
+    window=60.0,
+    start=0.0,
+)
+GENEROUS = replace(SETTINGS, budget=Budget(epsilon=1e4, delta=1e-3), decisions=1_000_000)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Agent]]:
+    """Opens the agent's file; the one opened before is given back."""
+    agents: list[Agent] = []
+
+    def anew(settings: AgentSettings | None = SETTINGS, start: float | None = None) -> Agent:
+        while agents:
+            agents.pop().close()
+        if settings is not None:
+            settings = replace(settings, start=clock.now if start is None else start)
+        agents.append(Agent.open(tmp_path / "agent.db", settings, clock=clock))
+        return agents[0]
+
+    yield anew
+    for agent in agents:
+        agent.close()
+
+
+def _candidates(rng: np.random.Generator, count: int = 4) -> np.ndarray:
+    drawn = rng.standard_normal((count, 3))
+    return np.asarray(0.9 * drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
+
+
+def _batch(agent: Agent, group: int = 0) -> list[int]:
+    """What waits for the release: exact sums."""
+    return [int(value) for value in agent.store._privatizers[group]._batch]
+
+
+def _sums_of(records: list[tuple[np.ndarray, float]]) -> list[int]:
+    """What a new agent's batch would be for these records."""
+    from feducb.privacy.deployed import DeployedPrivatizer
+
+    privatizer = DeployedPrivatizer(SETTINGS.terms)
+    for action, reward in records:
+        privatizer.record(action[None], np.array([reward]))
+    return [int(value) for value in privatizer._batch]
+
+
+def test_a_record_enters_with_the_reward_that_came_in_time_or_with_the_default(
+    opened: Callable[..., Agent], clock: Clock
+) -> None:
+    rng = np.random.default_rng(1)
+    agent = opened(replace(SETTINGS, default_reward=-0.25))
+    seen, expected = [_candidates(rng) for _ in range(40)], []
+    decisions = [agent.decide(actions) for actions in seen]
+    for number in rng.permutation(40):  # out of order
+        if number % 4 == 0:
+            continue  # never comes
+        clock.now += 0.01
+        assert agent.reward(decisions[number].id, number / 40) is Outcome.RECORDED
+        if number % 3 == 0:
+            assert agent.reward(decisions[number].id, 0.999) is Outcome.REPEATED
+    for number, (actions, decision) in enumerate(zip(seen, decisions, strict=True)):
+        expected.append((actions[decision.index], number / 40 if number % 4 else -0.25))
+    clock.now += 59.0
+    agent.tick()
+    assert _batch(agent) == [0] * 9  # no window has closed
+    clock.now += 1.0
+    assert (
+        agent.reward(decisions[0].id, 1.0) is Outcome.LATE
+    )  # by the clock, although nothing was settled yet
+    agent.tick()
+    assert _batch(agent) == _sums_of(expected)
+    assert agent.reward(decisions[1].id, 1.0) is Outcome.LATE
+    agent.tick()
+    assert _batch(agent) == _sums_of(expected)
+    counts = agent.snapshot()["counts"]
+    assert counts["late_rewards"] == 2
+    assert counts["defaulted"] == 10
+    assert counts["settled"] == counts["decisions"] == 40
+
+
+def test_opened_anew_at_every_step_it_goes_on_as_if_it_never_closed(
+    opened: Callable[..., Agent], clock: Clock
+) -> None:
+    rng = np.random.default_rng(2)
+    expected, waiting = [], []
+    for step in range(30):
+        agent = opened(start=1_000_000.0)
+        actions = _candidates(rng)
+        decision = agent.decide(actions, id=f"visitor {step}")
+        again = opened(start=1_000_000.0).decide(actions, id=f"visitor {step}")
+        assert (again.index, again.repeated) == (decision.index, True)
+        waiting.append((decision.id, actions[decision.index]))
+        if step % 2:
+            name, action = waiting[-2]
+            assert opened(start=1_000_000.0).reward(name, 0.5) is Outcome.RECORDED
+            expected.append((action, 0.5))
+        clock.now += 1.0
+    clock.now += 60.0
+    expected += [(action, 0.0) for number, (_, action) in enumerate(waiting) if number % 2]
+    agent = opened(start=1_000_000.0 + 0.0)
+    while agent.settle_some():
+        agent = opened(start=1_000_000.0)
+    assert sorted(_batch(agent)) == sorted(_sums_of(expected))
+    assert agent.snapshot()["counts"]["decisions"] == 30
+
+
+def test_it_learns_from_released_sums_alone_and_says_on_which(
+    opened: Callable[..., Agent], clock: Clock
+) -> None:
+    rng, theta = np.random.default_rng(3), np.array([0.8, -0.4, 0.2])
+    agent = opened(GENEROUS)
+    first = agent.decide(_candidates(rng))
+    assert (first.model, first.propensity) == ("1.0", 0.25)
+    for _ in range(600):
+        actions = _candidates(rng)
+        decision = agent.decide(actions)
+        agent.reward(decision.id, float(actions[decision.index] @ theta))
+    clock.now += 60.0
+    agent.tick()
+    assert agent.decide(_candidates(rng)).model == "1.0"  # in the batch, but not released
+    clock.now += 40.0
+    assert agent.tick() == 1
+    (item,) = agent.outbox()
+    assert agent.absorb(item.payload)
+    assert not agent.absorb(item.payload)  # nothing newer
+    agent.mark_sent(item)
+    assert agent.outbox() == []
+    right = 0
+    for _ in range(200):
+        actions = _candidates(rng)
+        decision = agent.decide(actions, scores=True, top=2)
+        assert (decision.model, decision.propensity) == ("1.1", 1.0)
+        assert decision.scores is not None
+        assert decision.ranking is not None
+        assert decision.index == int(np.argmax(decision.scores)) == decision.ranking[0]
+        right += decision.index == int(np.argmax(actions @ theta))
+    assert right > 150  # 50 by chance
+    assert opened(None).decide(_candidates(rng)).model == "1.1"  # the sum is in the file
+
+
+def test_no_record_changes_a_decision_before_its_release(tmp_path: Path, clock: Clock) -> None:
+    """Two agents whose rewards differ decide alike until the next sum."""
+    chosen = []
+    payloads: list[bytes] = []
+    for sign in (1.0, -1.0):
+        with Agent.open(tmp_path / f"{sign}.db", replace(GENEROUS, start=clock.now), clock=clock) as agent:
+            rng = np.random.default_rng(4)
+            if not payloads:
+                for _ in range(50):
+                    decision = agent.decide(_candidates(rng))
+                    agent.reward(decision.id, 0.5)
+                clock.now += 100.0
+                agent.tick()
+                payloads += [item.payload for item in agent.outbox()]
+                rng = np.random.default_rng(4)
+            agent.absorb(payloads[0])
+            rng, mine = np.random.default_rng(5), []
+            for _ in range(100):
+                decision = agent.decide(_candidates(rng))
+                agent.reward(decision.id, sign)
+                mine.append(decision.index)
+            clock.now += 60.0
+            agent.settle_some()
+            mine += [agent.decide(_candidates(rng)).index for _ in range(100)]
+            chosen.append(mine)
+    assert chosen[0] == chosen[1]
+
+
+def test_releases_come_by_the_clock_and_never_twice(opened: Callable[..., Agent], clock: Clock) -> None:
+    agent = opened()
+    begun = clock.now
+    agent.decide(_candidates(np.random.default_rng(6)))
+    made: list[int] = []
+    for passed in (99.0, 100.0, 100.5, 350.0, 799.0, 800.0, 5000.0):
+        clock.now = begun + passed
+        made.append(agent.tick())
+        agent = opened(start=begun)
+    assert made == [0, 1, 0, 2, 4, 1, 0]
+    assert agent.snapshot()["releases_left"] == 0
+    late = agent.decide(_candidates(np.random.default_rng(6)))
+    clock.now += 61.0
+    assert agent.tick() == 0
+    assert agent.snapshot()["counts"]["after_the_last_release"] == 1
+    assert agent.reward(late.id, 1.0) is Outcome.LATE
+
+
+def test_logged_propensities_are_the_frequencies(opened: Callable[..., Agent], clock: Clock) -> None:
+    """4,000 draws; each frequency within 5 standard deviations: a false alarm less than once in 300,000."""
+    agent = opened(replace(GENEROUS, uniform_share=0.3, exploration=0.0))
+    rng, actions = np.random.default_rng(7), _candidates(np.random.default_rng(8))
+    agent._coins.seed(7)
+    for _ in range(50):
+        agent.reward(agent.decide(_candidates(rng)).id, 0.5)
+    clock.now += 100.0
+    agent.tick()
+    assert agent.absorb(agent.outbox()[0].payload)
+    with agent.writing():
+        decisions = [agent.decide(actions) for _ in range(4000)]
+    counts, told = Counter(one.index for one in decisions), {one.index: one.propensity for one in decisions}
+    assert sorted(told) == [0, 1, 2, 3]
+    assert sorted(one or 0.0 for one in told.values()) == pytest.approx([0.075, 0.075, 0.075, 0.775])
+    for index, chance in told.items():
+        assert chance is not None
+        assert abs(counts[index] / 4000 - chance) < 5 * np.sqrt(chance * (1 - chance) / 4000)
+
+
+def test_in_shadow_mode_the_application_is_followed_and_learnt_from(
+    opened: Callable[..., Agent], clock: Clock
+) -> None:
+    agent = opened(replace(SETTINGS, shadow=True))
+    rng, expected, agreed = np.random.default_rng(9), [], 0
+    for _ in range(30):
+        actions = _candidates(rng)
+        decision = agent.decide(actions, follow=2, follow_propensity=0.5)
+        assert (decision.index, decision.propensity) == (2, 0.5)
+        agreed += decision.would_choose == 2
+        agent.reward(decision.id, 0.5)
+        expected.append((actions[2], 0.5))
+    clock.now += 60.0
+    agent.tick()
+    assert _batch(agent) == _sums_of(expected)
+    assert agent.snapshot()["counts"]["agreed"] == agreed
+    for wrong in ({}, {"follow": 4}, {"follow": -1}, {"follow": 0, "follow_propensity": 0.0}):
+        with pytest.raises(ConfigurationError, match="follow"):
+            agent.decide(actions, **wrong)
+    with pytest.raises(ConfigurationError, match="not in shadow mode"):
+        opened().decide(actions, follow=1)
+
+
+def test_discarded_decisions_never_enter(opened: Callable[..., Agent], clock: Clock) -> None:
+    agent = opened()
+    rng = np.random.default_rng(10)
+    kept, gone = [(actions := _candidates(rng), agent.decide(actions)) for _ in range(2)]
+    assert agent.discard(gone[1].id) is Outcome.DISCARDED
+    assert agent.discard(gone[1].id) is Outcome.REPEATED
+    assert agent.reward(gone[1].id, 1.0) is Outcome.DISCARDED
+    assert agent.discard("nobody") is Outcome.UNKNOWN
+    clock.now += 60.0
+    assert agent.discard(kept[1].id) is Outcome.LATE
+    agent.tick()
+    assert _batch(agent) == _sums_of([(kept[0][kept[1].index], 0.0)])
+
+
+@pytest.mark.parametrize(
+    ("actions", "complaint"),
+    [
+        ([[0.1, 0.2]], "shape"),
+        ([], "shape"),
+        ([[0.1, 0.2, float("nan")]], "actions.0."),
+        ([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]], "actions.1."),
+        ([[0.1, 0.2, 0.3], [0.1]], "ragged"),
+        ([["a", "b", "c"]], "numbers"),
+        (np.zeros((10_001, 3)), "10000"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_without_a_trace(
+    opened: Callable[..., Agent], actions: object, complaint: str
+) -> None:
+    agent = opened()
+    with pytest.raises(ConfigurationError, match=complaint):
+        agent.decide(actions)  # type: ignore[arg-type]
+    for value in (float("nan"), float("inf"), 1.5, -2.0, "1", True):
+        with pytest.raises(ConfigurationError, match="reward"):
+            agent.reward("x", value)  # type: ignore[arg-type]
+    assert agent.snapshot()["counts"]["decisions"] == 0
+
+
+def test_one_refused_call_does_not_take_others_of_its_commit_along(opened: Callable[..., Agent]) -> None:
+    agent, rng = opened(), np.random.default_rng(11)
+    with agent.writing():
+        first = agent.decide(_candidates(rng))
+        with pytest.raises(ConfigurationError):
+            agent.decide([[2.0, 0.0, 0.0]])
+        second = agent.decide(_candidates(rng))
+    assert opened().reward(first.id, 0.1) is Outcome.RECORDED
+    assert opened().reward(second.id, 0.1) is Outcome.RECORDED
+
+
+def test_a_commit_that_fails_leaves_nothing_and_the_agent_goes_on(opened: Callable[..., Agent]) -> None:
+    agent, rng = opened(), np.random.default_rng(12)
+    kept = agent.decide(_candidates(rng))
+    made = []
+
+    def decide_and_fail() -> None:
+        with agent.writing():
+            made.append(agent.decide(_candidates(rng)))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        decide_and_fail()
+    assert agent.reward(made[0].id, 0.1) is Outcome.UNKNOWN
+    assert agent.reward(kept.id, 0.1) is Outcome.RECORDED
+    assert agent.decide(_candidates(rng)).id
+    assert agent.snapshot()["counts"]["decisions"] == 2
+
+
+def test_raw_content_is_gone_once_it_is_in_the_sums(
+    opened: Callable[..., Agent], tmp_path: Path, clock: Clock
+) -> None:
+    agent = opened(replace(SETTINGS, records_per_person=3))
+    marked = np.array([[0.123456789, 0.2, 0.3]])
+    decision = agent.decide(marked, id="order 4711", person="ada@example.org")
+    agent.reward(decision.id, 0.31415926)
+    agent.reward(agent.decide(marked, person="bob@example.org").id, 0.1)  # only their sum stays
+    clock.now += 60.0
+    agent.tick()
+    agent.close()
+    everything = b"".join(one.read_bytes() for one in tmp_path.iterdir())
+    for secret in (b"ada@example.org", b"order 4711", marked.tobytes(), np.float64(0.31415926).tobytes()):
+        assert secret not in everything
+        assert secret[::-1] not in everything  # SQLite writes numbers the other way round
+
+
+def test_ids_are_forgotten_a_window_later(opened: Callable[..., Agent], tmp_path: Path, clock: Clock) -> None:
+    agent = opened()
+    decision = agent.decide(_candidates(np.random.default_rng(13)))
+    clock.now += 60.0
+    agent.tick()
+    clock.now += 59.9
+    agent.tick()
+    assert agent.reward(decision.id, 0.1) is Outcome.LATE
+    clock.now += 0.2
+    agent.tick()
+    assert agent.reward(decision.id, 0.1) is Outcome.UNKNOWN
+    rows = agent.store.reading().execute("SELECT count(*) FROM decisions").fetchone()
+    assert rows == (0,)
+
+
+def test_promises_stay_until_a_new_season_and_habits_may_change(
+    opened: Callable[..., Agent], clock: Clock
+) -> None:
+    opened()
+    for change in ({"window": 61.0}, {"default_reward": 0.5}, {"season": 900.0}, {"releases": 9}):
+        with pytest.raises(ConfigurationError, match=next(iter(change))):
+            opened(replace(SETTINGS, **change))
+    agent = opened(replace(SETTINGS, exploration=0.5, uniform_share=0.1, keep_events=10.0))
+    waiting = agent.decide(_candidates(np.random.default_rng(14)))
+    with pytest.raises(StoreError, match="drop_pending"):
+        agent.new_season(replace(SETTINGS, window=61.0))
+    assert agent.new_season(replace(SETTINGS, window=61.0), drop_open=True) == 2
+    assert agent.reward(waiting.id, 0.1) in (Outcome.DISCARDED, Outcome.UNKNOWN)
+    assert agent.snapshot()["open_decisions"] == 0
+    clock.now += 61.0
+    agent.tick()
+    assert _batch(agent) == [0] * 9
+
+
+def test_a_sum_that_does_not_fit_is_refused(
+    opened: Callable[..., Agent], tmp_path: Path, clock: Clock
+) -> None:
+    agent = opened(replace(SETTINGS, agents=2))
+    other = replace(SETTINGS, problem=Problem(dim=2), start=clock.now)
+    with Agent.open(tmp_path / "other.db", other, clock=clock) as stranger:
+        stranger.release()
+        payload = stranger.outbox()[0].payload
+    own = messages.decode(agent.release())
+    three = messages.encode(messages.combine([own, own, own]))
+    for wrong in (payload, b"", b"x" * 1000, payload[:-1], three):
+        with pytest.raises(ValueError, match=r"sum|message"):
+            agent.absorb(wrong)
+    assert agent.absorb(messages.encode(messages.combine([own, own])))
+
+
+def test_a_second_opener_a_newer_file_and_a_damaged_one_are_refused(
+    opened: Callable[..., Agent], tmp_path: Path
+) -> None:
+    agent = opened()
+    with pytest.raises(StoreInUseError, match="one opener at a time"):
+        Agent.open(tmp_path / "agent.db", SETTINGS)
+    agent.close()
+    with sqlite3.connect(tmp_path / "agent.db") as db:
+        db.execute(f"PRAGMA user_version = {len(file._MIGRATIONS) + 1}")
+    db.close()
+    with pytest.raises(StoreError, match="update"):
+        Agent.open(tmp_path / "agent.db", SETTINGS)
+    (tmp_path / "noise.db").write_bytes(bytes(range(256)) * 64)
+    with pytest.raises(StoreError, match="not a store"):
+        Agent.open(tmp_path / "noise.db", SETTINGS)
+    with pytest.raises(ConfigurationError, match="settings"):
+        Agent.open(tmp_path / "nothing.db")
+
+
+def test_another_thread_is_refused(opened: Callable[..., Agent]) -> None:
+    agent, found = opened(), []
+
+    def use() -> None:
+        try:
+            agent.decide([[0.1, 0.1, 0.1]])
+        except FeducbError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert "another process or thread" in found[0]
+
+
+def test_groups_take_turns_and_have_sums_of_their_own(opened: Callable[..., Agent], clock: Clock) -> None:
+    agent = opened(replace(SETTINGS, groups=2))
+    rng, shown = np.random.default_rng(15), []
+    for _ in range(10):
+        actions = _candidates(rng)
+        shown.append((actions[agent.decide(actions).index], 0.0))
+    clock.now += 60.0
+    agent.tick()
+    assert _batch(agent, 1) == _sums_of(shown[0::2])  # t = 1, 3, …
+    assert _batch(agent, 0) == _sums_of(shown[1::2])
+    clock.now += 40.0
+    assert agent.tick() == 2
+    assert [(item.group, item.number) for item in agent.outbox()] == [(0, 1), (1, 1)]
+
+
+def test_settings_that_cannot_be_are_named() -> None:
+    wrong = {
+        "name": "no spaces",
+        "agents": 0,
+        "window": -1.0,
+        "season": float("inf"),
+        "quorum": 2,
+        "alpha": 0.0,
+        "default_reward": 2.0,
+        "uniform_share": 1.5,
+        "schedule": "determinant",
+        "releases": 0,
+    }
+    for name, value in wrong.items():
+        with pytest.raises(ConfigurationError, match=name):
+            replace(SETTINGS, **{name: value})  # type: ignore[arg-type]
+    assert AgentSettings.from_json(SETTINGS.to_json()) == SETTINGS
+    geometric = replace(SETTINGS, schedule="geometric", first_release=8.0)
+    times = geometric.release_times
+    assert (times[0], times[-1]) == (8.0, 800.0)
+    ratios = [later / earlier for earlier, later in itertools.pairwise(times)]
+    assert max(ratios) == pytest.approx(min(ratios), rel=1e-3)

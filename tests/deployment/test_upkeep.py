@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_agent import SETTINGS, Clock, _batch, _candidates, _sums_of
+
+from feducb.deployment import Agent, AgentSettings, Outcome
+from feducb.deployment.upkeep import backup, erase, export, restore, warm_start
+from feducb.errors import ConfigurationError, StoreError
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+@pytest.fixture
+def agent(path: Path, clock: Clock) -> Iterator[Agent]:
+    with Agent.open(path, replace(SETTINGS, start=clock.now), clock=clock) as opened:
+        yield opened
+
+
+def _open(path: Path, clock: Clock, settings: AgentSettings | None = None) -> Agent:
+    return Agent.open(path, settings, clock=clock)
+
+
+def test_own_logs_enter_once(agent: Agent) -> None:
+    rng = np.random.default_rng(1)
+    actions, rewards = _candidates(rng, 50), rng.uniform(-1, 1, 50)
+    assert warm_start(agent, actions, rewards) == 50
+    expected = _sums_of(list(zip(actions, rewards.tolist(), strict=True)))
+    assert _batch(agent) == expected
+    with pytest.raises(StoreError, match="twice"):
+        warm_start(agent, actions, rewards)
+    assert _batch(agent) == expected
+    with pytest.raises(ConfigurationError, match="log"):
+        warm_start(agent, actions[:, :2], rewards)
+
+
+def test_erasure_undoes_what_it_can_and_says_what_it_cannot(path: Path, clock: Clock) -> None:
+    settings = replace(SETTINGS, records_per_person=5, keep_events=1000.0, start=clock.now)
+    with Agent.open(path, settings, clock=clock) as agent:
+        rng = np.random.default_rng(2)
+        before = agent.decide(_candidates(rng), person="ada")
+        agent.reward(before.id, 0.5)
+        clock.now += 60.0
+        agent.tick()
+        entered = _batch(agent)
+        waiting = agent.decide(_candidates(rng), person="ada")
+        other = agent.decide(_candidates(rng), person="bob")
+        found = erase(agent, "ada")
+        assert (found.removed, found.content_removed, found.in_sums) == (1, 1, 1)
+        assert "cannot be taken out" in found.said
+        assert agent.reward(waiting.id, 0.5) is Outcome.DISCARDED
+        assert _batch(agent) == entered
+        assert [row["number"] for row in export(path)] == [3]  # bob's
+        assert agent.reward(other.id, 0.5) is Outcome.RECORDED
+        nobody = erase(agent, "carol")
+        assert (nobody.removed, nobody.in_sums) == (0, 0)
+        assert "Nothing" in nobody.said
+
+
+def test_the_export_holds_what_was_decided_and_can_be_read_while_the_agent_runs(
+    path: Path, clock: Clock
+) -> None:
+    settings = replace(SETTINGS, keep_events=1000.0, start=clock.now)
+    with Agent.open(path, settings, clock=clock) as agent:
+        rng = np.random.default_rng(3)
+        seen = []
+        for number in range(20):
+            actions = _candidates(rng)
+            decision = agent.decide(actions)
+            if number % 2:
+                agent.reward(decision.id, 0.25)
+            seen.append((actions, decision))
+        clock.now += 60.0
+        agent.tick()
+        rows = list(export(path))
+        assert len(rows) == 20
+        for number, (row, (actions, decision)) in enumerate(zip(rows, seen, strict=True)):
+            assert row["features"] == actions.tolist()
+            assert row["action"] == actions[decision.index].tolist()
+            assert (row["index"], row["propensity"]) == (decision.index, 0.25)
+            assert row["reward"] == (0.25 if number % 2 else None)
+        clock.now += 1000.0
+        agent.tick()
+        assert list(export(path)) == []  # retention is over
+
+
+def test_by_default_nothing_raw_is_left_to_export(agent: Agent, path: Path, clock: Clock) -> None:
+    agent.decide(_candidates(np.random.default_rng(4)))
+    assert [row["features"] for row in export(path)] == [None]
+    clock.now += 60.0
+    agent.tick()
+    assert list(export(path)) == []
+
+
+def test_a_backup_opens_only_as_a_new_season_that_costs_anew(
+    agent: Agent, path: Path, tmp_path: Path, clock: Clock
+) -> None:
+    agent.decide(_candidates(np.random.default_rng(5)))
+    backup(path, tmp_path / "copy.db")
+    agent.release()  # made after the backup was taken
+    with pytest.raises(StoreError, match="backup"):
+        _open(tmp_path / "copy.db", clock, SETTINGS)
+    with pytest.raises(ConfigurationError, match="exist"):
+        backup(path, tmp_path / "copy.db")
+    assert restore(tmp_path / "copy.db", tmp_path / "new.db", season=7) == 7
+    with _open(tmp_path / "new.db", clock) as restored:
+        first, second = restored.ledger().accounts
+        assert (first.season, first.continued_elsewhere, first.mu_spent) == (1, True, first.mu)
+        assert (second.season, second.mu_spent) == (7, 0.0)
+        assert _batch(restored) == [0] * 9
+        assert restored.snapshot()["open_decisions"] == 0
+        restored.release()
+        assert restored.outbox()[0].season == 7
+    with pytest.raises(StoreError, match="no backup"):
+        restore(tmp_path / "new.db", tmp_path / "newer.db")
+
+
+def test_a_backup_is_private(agent: Agent, path: Path, tmp_path: Path) -> None:
+    backup(path, tmp_path / "copy.db")
+    assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
+    restore(tmp_path / "copy.db", tmp_path / "new.db")
+    assert (tmp_path / "new.db").stat().st_mode & 0o777 == 0o600
