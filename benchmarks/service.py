@@ -3,7 +3,7 @@
     python benchmarks/service.py                  # throughput and latency, alternating, about two minutes
     python benchmarks/service.py --minutes 10     # load with rewards and releases: nothing lost, memory flat
 
-K = 20 candidates, d = 10, 32 connections on loopback. The empty endpoint takes the same body, unread.
+K = 20 candidates, d = 10, 128 connections on loopback. The empty endpoint takes the same body, unread.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ window = "{window}"
 port = {port}
 keys = "agent.keys"
 """
-CONNECTIONS = 32
+CONNECTIONS = 128
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import blake2b
+from os import urandom
 from pathlib import Path
 from secrets import token_bytes
 from sqlite3 import Connection
@@ -163,7 +164,7 @@ class Agent:
             moment = self._now()
             row = events.Made(
                 number=number,
-                tag=token_bytes(_TAG_BYTES),
+                tag=urandom(_TAG_BYTES),
                 id=own,
                 closes_at=moment + round(1000 * self.settings.window),
                 group=group,

@@ -13,6 +13,8 @@ from typing import Any
 
 import pydantic_core
 from fastapi import FastAPI, Request, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from feducb.deployment import Agent, Decision, Outcome
 from feducb.deployment.upkeep import erase
@@ -157,6 +159,20 @@ def _add_decisions(app: FastAPI) -> None:
         service.admit(request, "application")
         outcome = await service.commit(lambda agent: agent.discard(id))
         return _json({"outcomes": [outcome]})
+
+    for path, handler in (("/v1/decisions", decide), ("/v1/rewards", reward)):
+        app.router.routes.insert(0, Route(path, _Direct(handler), methods=["POST"]))
+
+
+class _Direct:
+    """The same handler without FastAPI's dependencies around it, which these two do not use: faster."""
+
+    def __init__(self, handler: Callable[[Request], Awaitable[Response]]) -> None:
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._handler(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 def _add_looking(app: FastAPI) -> None:

@@ -39,7 +39,7 @@ class Service:
 
     def admit(self, request: Request, role: Role) -> None:
         """Let nobody in who does not belong."""
-        found = self.keys.role(request.headers.get("authorization"))
+        found = self.keys.role(_header(request, b"authorization"))
         if found is None:
             raise RefusedError(401, "a key is needed: Authorization: Bearer KEY")
         if found not in (role, "operator"):
@@ -47,18 +47,29 @@ class Service:
 
     async def read(self, request: Request, kind: type[Model]) -> Model:
         """The body, checked; at most ``largest_body`` bytes of it are ever held."""
-        length = request.headers.get("content-length", "0")
+        length = _header(request, b"content-length") or b"0"
         if not length.isdigit() or int(length) > self.largest_body:
             raise RefusedError(413, f"the body is larger than {self.largest_body} bytes")
-        parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > self.largest_body:
+        whole, more = bytearray(), True
+        while more:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise RefusedError(400, "the body was cut off")
+            whole += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(whole) > self.largest_body:
                 raise RefusedError(413, f"the body is larger than {self.largest_body} bytes")
-            parts.append(part)
         try:
-            return kind.model_validate_json(b"".join(parts))
+            return kind.model_validate_json(bytes(whole))
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False, include_input=False)
-            details = [{"where": list(one["loc"]), "what": one["msg"]} for one in found[:20]]
+            found = error.errors(include_url=False, include_context=False, include_input=False)[:20]
+            details = [{"where": list(one["loc"]), "what": one["msg"]} for one in found]
             raise RefusedError(422, "the body is not what was expected", details) from None
+
+
+def _header(request: Request, name: bytes) -> bytes | None:
+    """One header as it came; names are in small letters already (ASGI)."""
+    for one, value in request.scope["headers"]:
+        if one == name:
+            return bytes(value)
+    return None

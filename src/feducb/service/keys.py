@@ -62,7 +62,7 @@ def add_key(path: Path, name: str, role: Role = "application") -> str:
     if role not in _ROLES:
         raise ConfigurationError("role", role, " or ".join(_ROLES))
     secret = f"feducb_{secrets.token_urlsafe(32)}"
-    made = Key(name=name, role=role, sha256=_hash(secret), made_at=datetime.now(UTC).isoformat())
+    made = Key(name=name, role=role, sha256=_hash(secret.encode()), made_at=datetime.now(UTC).isoformat())
     _write(path, [*keys, made])
     return secret
 
@@ -85,8 +85,8 @@ def _write(path: Path, keys: list[Key]) -> None:
     fresh.replace(path)
 
 
-def _hash(secret: str) -> str:
-    return sha256(secret.encode()).hexdigest()
+def _hash(secret: bytes) -> str:
+    return sha256(secret).hexdigest()
 
 
 class ApiKeys:
@@ -110,13 +110,13 @@ class ApiKeys:
             self._stamp, self._roles = stamp, {}
             self._roles = {one.sha256: one.role for one in read_keys(self._path)}
 
-    def role(self, authorization: str | None) -> Role | None:
+    def role(self, authorization: bytes | None) -> Role | None:
         """Of whoever shows this ``Authorization`` header; None if nobody is known by it."""
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             try:
                 self.look()
             except ConfigurationError:
                 return None
-        if authorization is None or not authorization.startswith("Bearer "):
+        if authorization is None or not authorization.startswith(b"Bearer "):
             return None
         return self._roles.get(_hash(authorization[7:]))
