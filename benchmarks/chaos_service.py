@@ -1,0 +1,248 @@
+"""Kill -9 a decision service at random points under load, and look for anything lost or counted twice.
+
+    python benchmarks/chaos_service.py --kills 100     # about five minutes
+
+Every answer that a client saw is compared with the agent's file at the end; every release that anybody saw
+with the bytes that are there. The kills are drawn from a seed; where they hit is up to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from feducb.deployment import Agent
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.service.keys import add_key
+
+CONFIG = """
+version = 1
+[agent]
+store = "agent.db"
+[problem]
+dim = 3
+[privacy]
+epsilon = 1.0
+delta = 1e-6
+[releases]
+releases = 256
+season = "2048s"
+[rewards]
+window = "2s"
+default_reward = 0.25
+[retention]
+keep_events = "1d"
+[service]
+port = 0
+keys = "agent.keys"
+"""
+CALLERS = 8
+
+
+@dataclass
+class Seen:
+    """What clients and observers saw.
+
+    Attributes:
+        decisions: index by id, of acknowledged decisions.
+        rewards: value by id, of rewards acknowledged as recorded.
+        releases: SHA-256 by (season, group, number), all that were ever told.
+        kills: how many.
+        under_way: of those, how many hit while requests were waiting for an answer.
+    """
+
+    decisions: dict[str, int] = field(default_factory=dict)
+    rewards: dict[str, float] = field(default_factory=dict)
+    releases: dict[tuple[int, int, int], set[str]] = field(default_factory=dict)
+    kills: int = 0
+    under_way: int = 0
+
+
+class Chaos:
+    """A service that dies, its callers, and who kills it."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.seen, self._rng = folder, Seen(), random.Random(seed)
+        (folder / "agent.toml").write_text(CONFIG)
+        self._key = add_key(folder / "agent.keys", "chaos", "operator")
+        self._port, self._waiting, self._over = 0, 0, False
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the service and wait until it listens."""
+        log_path = self.folder / "log"
+        with log_path.open("ab") as log:
+            begun = log.tell()
+            command = [
+                sys.executable,
+                "-m",
+                "feducb",
+                "agent",
+                "serve",
+                "--config",
+                str(self.folder / "agent.toml"),
+            ]
+            process = subprocess.Popen(command, stderr=log)
+        while process.poll() is None:
+            for line in log_path.read_bytes()[begun:].splitlines():
+                if b'"listening"' in line:
+                    self._port = int(json.loads(line)["port"])
+                    return process
+            time.sleep(0.02)
+        raise SystemExit(f"the service did not come back: {log_path.read_text()[begun:]}")
+
+    async def run(self, kills: int, longest: float) -> None:
+        """Kill so often; each life lasts up to ``longest`` seconds after it listens."""
+        loop = asyncio.get_running_loop()
+        process = await loop.run_in_executor(None, self.start)
+        callers = [asyncio.create_task(self._call(random.Random(100 + one))) for one in range(CALLERS)]
+        for _ in range(kills):
+            await asyncio.sleep(self._rng.uniform(0.01, longest))
+            self.seen.under_way += self._waiting > 0
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            self.seen.kills += 1
+            process = await loop.run_in_executor(None, self.start)
+        await asyncio.sleep(1.0)
+        self._over = True
+        await asyncio.gather(*callers)
+        await asyncio.sleep(3.0)  # the last windows close
+        process.terminate()
+        process.wait(timeout=30)
+
+    async def _call(self, rng: random.Random) -> None:
+        """Decide, reward some of it, look at the ledger now and then; what got no answer is sent again."""
+        mine: list[str] = []
+        turn = 0
+        async with httpx.AsyncClient(headers={"authorization": f"Bearer {self._key}"}, timeout=10) as http:
+            while not self._over:
+                turn += 1
+                if turn % 40 == 0:
+                    await self._look(http)
+                asked: dict[str, Any] = {
+                    "actions": [[rng.uniform(-0.5, 0.5) for _ in range(3)] for _ in range(4)]
+                }
+                if rng.random() < 0.5:
+                    asked["id"] = f"own {rng.getrandbits(64):x}"
+                told = await self._send(http, "/v1/decisions", asked)
+                if told is not None:
+                    known = self.seen.decisions.setdefault(told["id"], told["index"])
+                    assert known == told["index"], "a repeated decision changed"
+                    mine.append(told["id"])
+                if len(mine) > 5:
+                    some = [(mine.pop(rng.randrange(len(mine))), round(rng.random(), 6)) for _ in range(3)]
+                    rewards = {"rewards": [{"id": name, "value": value} for name, value in some]}
+                    told = await self._send(http, "/v1/rewards", rewards)
+                    for (name, value), outcome in zip(some, told["outcomes"] if told else [], strict=False):
+                        if outcome == "recorded":
+                            self.seen.rewards[name] = value
+
+    async def _send(self, http: httpx.AsyncClient, path: str, asked: dict[str, Any]) -> Any:
+        for _ in range(2 if "id" in asked else 1):  # an own id may be sent again; what has none is lost to us
+            self._waiting += 1
+            try:
+                response = await http.post(f"http://127.0.0.1:{self._port}{path}", json=asked)
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)
+                continue
+            finally:
+                self._waiting -= 1
+            assert response.status_code == 200, response.text
+            return response.json()
+        return None
+
+    async def _look(self, http: httpx.AsyncClient) -> None:
+        with suppress(httpx.TransportError):
+            told = (await http.get(f"http://127.0.0.1:{self._port}/v1/privacy")).json()
+            for season in told["seasons"]:
+                for entry in season["entries"]:
+                    name = (entry["season"], entry["group"], entry["number"])
+                    self.seen.releases.setdefault(name, set()).add(entry["sha256"])
+
+
+def check(folder: Path, seen: Seen) -> dict[str, int]:
+    """Compare what was seen with the file; raises AssertionError at the first difference."""
+    db = sqlite3.connect(folder / "agent.db")
+    rows = db.execute(
+        "SELECT number, tag, id, state, chosen, reward, batch, action FROM decisions"
+    ).fetchall()
+    counters = dict(db.execute("SELECT name, value FROM counters"))
+    outgoing = db.execute('SELECT season, "group", number, sha256, payload FROM outgoing').fetchall()
+    db.close()
+    assert sorted(row[0] for row in rows) == list(range(1, len(rows) + 1)), "numbers without gaps or repeats"
+    assert counters["decisions"] == len(rows) == counters["settled"]
+    made_up = {f"{row[0]}-{row[1].hex()}": row for row in rows}
+    with Agent.open(folder / "agent.db") as agent:
+        own = {agent._key(name): name for name in seen.decisions if name.startswith("own ")}
+        known = made_up | {own[row[2]]: row for row in rows if row[2] in own}
+        lost = [name for name in seen.decisions if name not in known]
+        assert not lost, f"{len(lost)} acknowledged decisions lost"
+        for name, index in seen.decisions.items():
+            assert known[name][4] == index
+        for name, value in seen.rewards.items():
+            assert known[name][5] == value, "an acknowledged reward was lost"
+        assert counters.get("rewards", 0) == sum(row[5] is not None for row in rows)
+        # What is in the batch now must be, to the last bit, the sum over the records that say they are in it.
+        batch = agent.settings.releases - agent.store.releases_left + 1
+        privatizer = DeployedPrivatizer(agent.settings.terms)
+        current = [row for row in rows if row[6] == batch]
+        for row in current:
+            reward = 0.25 if row[5] is None else row[5]
+            privatizer.record(np.frombuffer(row[7])[None], np.array([reward]))
+        kept = agent.store._privatizers[0]
+        assert [int(one) for one in kept._batch] == [int(one) for one in privatizer._batch]
+        assert kept.pending == len(current)
+    contents = {(season, group, number): digest for season, group, number, digest, _ in outgoing}
+    for release, digests in seen.releases.items():
+        assert digests == {contents[release]}, f"release {release} has two contents"
+    assert all(sha256(payload).hexdigest() == digest for *_, digest, payload in outgoing)
+    return {
+        "kills": seen.kills,
+        "kills with requests under way": seen.under_way,
+        "decisions acknowledged": len(seen.decisions),
+        "decisions in the file": len(rows),
+        "rewards acknowledged": len(seen.rewards),
+        "releases": len(outgoing),
+        "records in the last batch": len(current),
+    }
+
+
+def chaos(folder: Path, *, kills: int, seed: int = 0, longest: float = 1.0) -> dict[str, int]:
+    """Run and check."""
+    made = Chaos(folder, seed)
+    asyncio.run(made.run(kills, longest))
+    return check(folder, made.seen)
+
+
+def main(report: Callable[[str], None] = print) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, value in chaos(Path(folder), kills=arguments.kills, seed=arguments.seed).items():
+            report(f"{name:32} {value}")
+    report("nothing lost, nothing counted twice, no release with two contents")
+
+
+if __name__ == "__main__":
+    main()
