@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from harness import Running
 
 import feducb
 from feducb.core.confidence import Belief, ReleasedSetBound
@@ -44,3 +47,12 @@ def understate_noise(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         return honest(self, gram, moment, variance / 8.0)
 
     return lambda: monkeypatch.setattr(ReleasedSetBound, "belief", understated)
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One decision service for all tests that leave it as it is."""
+    from harness import Running, write_config
+
+    with Running(write_config(tmp_path_factory.mktemp("service"))) as service:
+        yield service

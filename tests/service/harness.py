@@ -39,7 +39,7 @@ keep_events = "{keep}"
 [service]
 port = 0
 keys = "agent.keys"
-largest_body = 65536
+largest_body = 262144
 {service}
 """
 ACTIONS = [[0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [0.0, 0.5, 0.0], [0.4, 0.0, 0.4]]

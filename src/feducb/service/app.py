@@ -13,6 +13,7 @@ from typing import Any
 
 import pydantic_core
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -190,7 +191,13 @@ def _add_looking(app: FastAPI) -> None:
         service.admit(request, "operator")
         return await service.commit(lambda agent: agent.ledger().as_dict())
 
-    @app.get("/metrics", responses=refusals(401, 403), tags=["operator"], summary="For Prometheus")
+    @app.get(
+        "/metrics",
+        responses=refusals(401, 403),
+        response_class=PlainTextResponse,
+        tags=["operator"],
+        summary="For Prometheus",
+    )
     async def metrics(request: Request) -> Response:
         service = _service(request)
         service.admit(request, "operator")

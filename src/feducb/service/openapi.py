@@ -12,12 +12,13 @@ from feducb.service import models
 
 __all__ = ["body", "document", "refusals"]
 
-_BODIES: tuple[type[BaseModel], ...] = (
+_BY_HAND: tuple[type[BaseModel], ...] = (
     models.DecisionRequest,
     models.RewardsRequest,
     models.ErasureRequest,
     models.OutboxName,
     models.InboxRequest,
+    models.Problem,
 )
 _WHY = {
     401: "No key, or an unknown one",
@@ -37,7 +38,8 @@ def body(model: type[BaseModel]) -> dict[str, Any]:
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """What else may be answered."""
-    return {status: {"model": models.Problem, "description": _WHY[status]} for status in statuses}
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": _WHY[status], "content": content} for status in statuses}
 
 
 def document(app: FastAPI) -> None:
@@ -50,7 +52,7 @@ def document(app: FastAPI) -> None:
             )
             components = made.setdefault("components", {})
             schemas = components.setdefault("schemas", {})
-            for model in _BODIES:
+            for model in _BY_HAND:
                 schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
                 schemas |= schema.pop("$defs", {})
                 schemas[model.__name__] = schema

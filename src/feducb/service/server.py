@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import signal
 import ssl
 import sys
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -52,7 +54,11 @@ def engine_of(told: AgentFile) -> Engine | None:
 
 
 class _Server(uvicorn.Server):
-    """Says where it listens, once it does."""
+    """Says where it listens, once it does; a stop that was asked for is no failure."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
         await super().startup(sockets=sockets)

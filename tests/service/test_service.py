@@ -1,0 +1,240 @@
+"""What an application, an operator and a stranger get from a running service."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from harness import ACTIONS, Running, write_config
+
+from feducb.client import Client, ServiceError
+from feducb.deployment import Outcome
+from feducb.deployment.look import look
+from feducb.service.keys import add_key, revoke_key
+
+
+def test_rank_and_reward(running: Running) -> None:
+    with Client(running.url, key=running.application) as agent:
+        decision = agent.decide(ACTIONS)
+        assert 0 <= decision.index < 4
+        assert (decision.propensity, decision.model, decision.repeated) == (0.25, "1.0", False)
+        assert agent.reward(decision.id, 0.5) is Outcome.RECORDED
+        assert agent.reward(decision.id, 0.5) is Outcome.REPEATED
+        own = agent.decide(ACTIONS, id="visit 17")
+        assert agent.decide(ACTIONS, id="visit 17").index == own.index
+        others = [agent.decide(ACTIONS).id for _ in range(3)]
+        found = agent.rewards({others[0]: 1.0, "visit 17": 0.1, "nobody": 0.2})
+        assert found == {others[0]: "recorded", "visit 17": "recorded", "nobody": "unknown"}
+        assert agent.discard(others[1]) is Outcome.DISCARDED
+        assert agent.reward(others[1], 1.0) is Outcome.DISCARDED
+        with pytest.raises(ServiceError, match="operator") as caught:
+            agent.status()
+        assert caught.value.status == 403
+
+
+def test_an_operator_sees_how_it_stands(running: Running) -> None:
+    with Client(running.url, key=running.operator) as agent:
+        before = agent.status()["counts"].get("decisions", 0)
+        agent.decide(ACTIONS)
+        assert agent.status()["counts"]["decisions"] == before + 1
+        (season,) = agent.privacy()["seasons"]
+        assert (season["epsilon"], season["delta"], season["releases"]) == (1.0, 1e-6, 64)
+    with running.http(running.operator) as http:
+        page = http.get("/metrics").text
+        assert f'feducb_events_total{{event="decisions"}} {before + 1}.0' in page
+        assert "feducb_releases_left 64.0" in page
+        assert "feducb_decision_seconds_bucket" in page
+        assert http.get("/v1/outbox").json() == {"items": []}
+        assert http.post("/v1/erasures", json={"person": "ada"}).json()["removed"] == 0
+    with running.http() as http:
+        assert http.get("/healthz").json() == {"status": "alive"}
+        assert http.get("/readyz").json() == {"status": "ready"}
+        paths = http.get("/openapi.json").json()["paths"]
+        assert {"/v1/decisions", "/v1/rewards", "/v1/status", "/v1/privacy"} <= paths.keys()
+        assert http.get("/docs").status_code == 200
+
+
+def test_nobody_gets_in_who_does_not_belong(running: Running) -> None:
+    paths = [
+        ("POST", "/v1/decisions"),
+        ("POST", "/v1/rewards"),
+        ("DELETE", "/v1/decisions/x"),
+        ("GET", "/v1/status"),
+        ("GET", "/v1/privacy"),
+        ("GET", "/metrics"),
+        ("GET", "/v1/outbox"),
+        ("POST", "/v1/outbox/sent"),
+        ("POST", "/v1/inbox"),
+        ("POST", "/v1/erasures"),
+    ]
+    for wrong in (None, "feducb_wrong", running.application[:-1], running.application + "x"):
+        with running.http(wrong) as http:
+            for method, path in paths:
+                response = http.request(method, path, json={"actions": ACTIONS})
+                assert response.status_code == 401, (method, path, wrong)
+                assert response.headers["www-authenticate"] == "Bearer"
+    with running.http(running.application) as http:
+        for method, path in paths[3:]:
+            assert http.request(method, path, json={}).status_code == 403, path
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b'{"actions": []}',
+        b'{"actions": [[]]}',
+        b'{"actions": [[0.1, 0.2]]}',
+        b'{"actions": [[0.1, 0.2, NaN]]}',
+        b'{"actions": [[0.1, 0.2, Infinity]]}',
+        b'{"actions": [[0.1, 0.2, 1e999]]}',
+        b'{"actions": [[0.1, 0.2, "3"]]}',
+        b'{"actions": [[0.1, 0.2, 3.0]]}',
+        b'{"actions": [[0.1, 0.2, 0.3]], "surprise": 1}',
+        b'{"actions": [[0.1, 0.2, 0.3]], "follow": 0}',
+        b'{"actions": [[0.1, 0.2, 0.3]], "top": 0}',
+        b'{"actions": [[0.1, 0.2, 0.3]], "id": ""}',
+        b'{"actions": ' + b"[" * 20000 + b"]" * 20000 + b"}",
+    ],
+)
+def test_a_bad_decision_request_gets_a_clear_4xx(running: Running, body: bytes) -> None:
+    with running.http(running.application) as http:
+        response = http.post("/v1/decisions", content=body)
+        assert response.status_code == 422
+        assert response.json()["error"]
+
+
+def test_a_bad_reward_takes_no_other_along(running: Running) -> None:
+    with running.http(running.application) as http:
+        first = http.post("/v1/decisions", json={"actions": ACTIONS}).json()["id"]
+        for value in ("2.0", "NaN", '"1"', "true", "null"):
+            rewards = f'{{"rewards": [{{"id": "{first}", "value": 0.5}}, {{"id": "x", "value": {value}}}]}}'
+            assert http.post("/v1/rewards", content=rewards).status_code == 422
+        assert http.post("/v1/rewards", json={"rewards": []}).status_code == 422
+        told = http.post("/v1/rewards", json={"rewards": [{"id": first, "value": 0.5}]}).json()
+        assert told == {"outcomes": ["recorded"]}  # the refused ones left no trace
+
+
+def test_a_huge_body_is_refused_and_not_held(running: Running) -> None:
+    def pieces(size: int) -> object:
+        for _ in range(size // 65536):
+            yield b"x" * 65536
+
+    before = running.resident_mib()
+    with running.http(running.application) as http:
+        for headers in ({"content-length": str(100_000_000)}, {}):  # told in advance, or sent in chunks
+            try:
+                response = http.post("/v1/decisions", content=pieces(100_000_000), headers=headers)  # type: ignore[arg-type]
+                assert response.status_code == 413
+            except (httpx.WriteError, httpx.RemoteProtocolError, httpx.LocalProtocolError):
+                pass  # it hung up while we were still sending
+            assert http.post("/v1/decisions", json={"actions": ACTIONS}).status_code == 200
+    assert running.resident_mib() - before < 20
+
+
+def test_ten_thousand_malformed_bodies_do_nothing(running: Running) -> None:
+    """Cut, doubled, flipped and shuffled requests: an answer each, nothing decided, memory as before."""
+    rng = np.random.default_rng(20)
+    good = json.dumps({"actions": ACTIONS, "id": "malformed"}).encode()
+    with running.http(running.operator) as http:
+
+        def send(body: bytes) -> int:
+            return http.post("/v1/decisions", content=body).status_code
+
+        for _ in range(500):
+            send(good[: rng.integers(len(good))])
+        memory, decided = running.resident_mib(), http.get("/v1/status").json()["counts"]["decisions"]
+        statuses = set()
+        for number in range(10_000):
+            body = bytearray(good)
+            if number % 3 == 0:
+                del body[rng.integers(len(body)) :]
+            elif number % 3 == 1:
+                body[0] = rng.integers(128, 256)
+                body[rng.integers(1, len(body))] = rng.integers(256)
+            else:
+                body = bytearray(rng.bytes(int(rng.integers(1, 300))))
+            statuses.add(send(bytes(body)))
+        assert statuses == {422}
+        assert http.get("/v1/status").json()["counts"]["decisions"] == decided
+        assert running.resident_mib() - memory < 10
+
+
+def test_rewards_for_unknown_ids_are_counted_and_nothing_grows(running: Running) -> None:
+    store = running.config.parent / "agent.db"
+    with Client(running.url, key=running.application) as agent:
+        agent.decide(ACTIONS)
+        before, size = look(store)["counts"].get("unknown_rewards", 0), store.stat().st_size
+        for number in range(20):
+            told = agent.rewards({f"nobody {number} {one}": 0.5 for one in range(500)})
+            assert set(told.values()) == {Outcome.UNKNOWN}
+        assert look(store)["counts"]["unknown_rewards"] == before + 10_000
+        assert store.stat().st_size - size < 100_000
+
+
+def test_keys_are_made_and_revoked_while_it_runs(running: Running) -> None:
+    keys = running.config.parent / "agent.keys"
+    fresh = add_key(keys, "rotated")
+    assert fresh not in keys.read_text()
+    time.sleep(1.1)
+    with running.http(fresh) as http:
+        assert http.post("/v1/decisions", json={"actions": ACTIONS}).status_code == 200
+        revoke_key(keys, "rotated")
+        time.sleep(1.1)
+        assert http.post("/v1/decisions", json={"actions": ACTIONS}).status_code == 401
+    assert keys.stat().st_mode & 0o777 == 0o600
+
+
+def test_logs_and_errors_say_nothing_about_a_visitor(running: Running) -> None:
+    with running.http(running.operator) as http:
+        marked = {"actions": [[0.123456, 0.2, 0.3]], "id": "order-4711", "person": "ada@example.org"}
+        assert http.post("/v1/decisions", json=marked).status_code == 200
+        wrong = marked | {"actions": [[7.123456, 0.2, 0.3]], "id": "order-4712"}
+        told = http.post("/v1/decisions", json=wrong).text
+        assert "order-4712" not in told
+        http.delete("/v1/decisions/order-4711")
+        http.post("/v1/erasures", json={"person": "ada@example.org"})
+    log = running.log.read_text()
+    for secret in ("0.123456", "order-471", "ada@example.org", running.application, running.operator):
+        assert secret not in log
+    assert all(json.loads(line)["event"] for line in log.splitlines())
+
+
+def test_it_releases_by_the_clock_and_learns(tmp_path: Path) -> None:
+    """A whole life of one agent: a strong signal, a generous budget, a season of 12 seconds."""
+    config = write_config(tmp_path, season="12s", window="500ms")
+    generous = config.read_text().replace("epsilon = 1.0", "epsilon = 100000.0").replace("= 64", "= 12")
+    config.write_text(generous)
+    with Running(config) as service, Client(service.url, key=service.operator) as agent:
+        best, begun = 0, time.monotonic()
+        rng = np.random.default_rng(21)
+        while time.monotonic() - begun < 6.0:
+            actions = rng.permutation(np.eye(3) * 0.9)
+            decision = agent.decide(actions.tolist())
+            agent.reward(decision.id, float(actions[decision.index, 1] > 0.5))
+        told = agent.status()
+        assert told["releases_made"] >= 3
+        assert told["model"] != ["1.0"]
+        for _ in range(50):
+            actions = rng.permutation(np.eye(3) * 0.9)
+            best += bool(actions[agent.decide(actions.tolist()).index, 1] > 0.5)
+        assert best >= 45  # by chance 17
+        assert agent.privacy()["seasons"][0]["releases_made"] == agent.status()["releases_made"]
+    assert b'"stopped"' in service.log.read_bytes()
+
+
+def test_a_graceful_stop_answers_what_is_under_way(tmp_path: Path) -> None:
+    with Running(write_config(tmp_path, keep="1h")) as service:
+        with Client(service.url, key=service.application) as agent:
+            acknowledged = [agent.decide(ACTIONS).id for _ in range(50)]
+        assert service.stop() == 0
+    assert not (tmp_path / "agent.db-wal").exists()  # closed in order
+    assert look(tmp_path / "agent.db")["counts"]["decisions"] == len(acknowledged)
