@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from feducb.config import Budget, Problem
 from feducb.decisions import Decider
+from feducb.deployment import Agent, AgentSettings, Decision, Outcome
 from feducb.environments.base import Contexts, Environment, OwnEnvironment
 from feducb.environments.synthetic import FixedArms, PaperEnvironment
 from feducb.errors import ConfigurationError, FeducbError, PrivacyError
@@ -18,10 +19,13 @@ from feducb.simulation.runner import simulate
 from feducb.version import __version__
 
 __all__ = [
+    "Agent",
+    "AgentSettings",
     "Budget",
     "ConfigurationError",
     "Contexts",
     "Decider",
+    "Decision",
     "Determinant",
     "Environment",
     "EveryRound",
@@ -29,6 +33,7 @@ __all__ = [
     "FeducbError",
     "FixedArms",
     "Geometric",
+    "Outcome",
     "OwnEnvironment",
     "PaperEnvironment",
     "Periodic",

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
+from threadpoolctl import threadpool_limits
 
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
@@ -140,11 +141,12 @@ def optimal_factors(releases: int, sweeps: int = 64) -> Factors:
     """
     target = prefix_sums(releases)
     u = v = np.full(releases, 1.0 / releases)
-    for _ in range(sweeps):
-        weighted, basis, singular = _right_vectors(target, u, v)
-        u = _level(u * (((weighted @ basis) ** 2 @ (1.0 / singular)) / u) ** 2)
-        v = _level(v * ((basis**2 @ singular) / v) ** 2)
-    _, basis, singular = _right_vectors(target, u, v)
+    with threadpool_limits(1, user_api="blas"):  # threads that wait for each other: ten times slower
+        for _ in range(sweeps):
+            weighted, basis, singular = _right_vectors(target, u, v)
+            u = _level(u * (((weighted @ basis) ** 2 @ (1.0 / singular)) / u) ** 2)
+            v = _level(v * ((basis**2 @ singular) / v) ** 2)
+        _, basis, singular = _right_vectors(target, u, v)
     gram = (basis * singular) @ basis.T / np.sqrt(np.outer(v, v))  # EᵀE, whatever the rotation of E
     encoder = cholesky(gram[::-1, ::-1], lower=False)[::-1, ::-1]  # flipped twice: lower triangular
     encoder = np.tril(encoder / np.linalg.norm(encoder, axis=0)) * (1.0 - SLACK)

@@ -1,0 +1,82 @@
+"""`feducb agent`, as an operator types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FEDUCB = [sys.executable, "-m", "feducb", "agent"]
+
+
+def _feducb(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
+    done = subprocess.run(
+        [*FEDUCB, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    said, _ = _feducb(tmp_path, "init", "--name", "north", "--dim", "2", "--window", "1s")
+    assert said.count("feducb_") == 2
+    return tmp_path
+
+
+def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
+    (made / "log.csv").write_text("x1,x2,reward\n0.5,0.1,1.0\n0.2,0.7,0.0\n")
+    assert "2 records wait" in _feducb(made, "warm-start", "log.csv")[0]
+    assert "count twice" in _feducb(made, "warm-start", "log.csv", status=2)[1]
+    told = json.loads(_feducb(made, "status", "--json")[0])
+    assert (told["name"], told["releases_left"], told["counts"]["loaded"]) == ("north", 64, 2)
+    assert "agent north" in _feducb(made, "status")[0]
+    assert "0 decisions taken back" in _feducb(made, "erase", "ada")[0]
+    said, noted = _feducb(made, "export")
+    assert (said, "keep_events is 0" in noted) == ("", True)
+    _feducb(made, "backup", "copy.db")
+    assert "did not leave yet" in _feducb(made, "new-season", status=2)[1]
+    assert "season 2" in _feducb(made, "new-season", "--drop-open")[0]
+    (made / "north.db").rename(made / "lost.db")
+    assert "in season 9" in _feducb(made, "restore", "copy.db", "--season", "9")[0]
+    assert json.loads(_feducb(made, "status", "--json")[0])["counts"]["loaded"] == 2
+
+
+def test_keys_are_rotated(made: Path) -> None:
+    secret = _feducb(made, "key", "add", "next")[0].strip()
+    assert secret.startswith("feducb_")
+    assert secret not in (made / "north.keys").read_text()
+    listed = _feducb(made, "key", "list")[0]
+    assert [line.split()[0] for line in listed.splitlines()] == ["application", "operator", "next"]
+    _feducb(made, "key", "revoke", "application")
+    assert "application " not in _feducb(made, "key", "list")[0].replace("next", "")[:12]
+    assert "key is 'nobody'" in _feducb(made, "key", "revoke", "nobody", status=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("init", "agent.toml"), "does not exist yet"),
+        (("status", "--config", "other.toml"), "agent init"),
+        (("backup", "north.db"), "does not exist"),
+        (("warm-start", "nothing.csv"), "nothing.csv"),
+        (("restore", "agent.toml"), "agent.toml"),
+        (("key", "add", "bad name"), "a new name"),
+    ],
+)
+def test_what_cannot_be_done_gets_one_sentence(
+    made: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    said = _feducb(made, *arguments, status=2)[1]
+    assert complaint in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("row", ["1,2", "1,2,3,4", "a,b,c"])
+def test_a_bad_log_names_its_row(made: Path, row: str) -> None:
+    (made / "log.csv").write_text(f"0.1,0.2,0.3\n{row}\n")
+    assert "row 2" in _feducb(made, "warm-start", "log.csv", status=2)[1]

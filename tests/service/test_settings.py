@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from feducb.errors import ConfigurationError
+from feducb.service.settings import CURRENT_VERSION, read_agent_file
+
+LEAST = """
+version = 1
+[problem]
+dim = 4
+[privacy]
+epsilon = 1
+delta = 1e-6
+"""
+
+
+def _read(folder: Path, text: str) -> object:
+    (folder / "agent.toml").write_text(text)
+    return read_agent_file(folder / "agent.toml")
+
+
+def test_the_least_file_gets_sensible_defaults(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").write_text(LEAST)
+    told = read_agent_file(tmp_path / "agent.toml")
+    assert (told.agent.releases, told.agent.window, told.agent.season) == (64, 3600.0, 30 * 86400.0)
+    assert told.store == tmp_path / "agent.db"
+    assert told.service.keys == tmp_path / "agent.keys"
+    assert told.service.host == "127.0.0.1"
+
+
+def test_everything_is_read(tmp_path: Path) -> None:
+    text = LEAST.replace("epsilon = 1\n", 'epsilon = 1\nrecords_per_person = 3\ntrust = "controller"\n') + (
+        '[agent]\nname = "south"\nstore = "data/south.db"\n'
+        "[federation]\nagents = 7\ndecisions = 5000\nquorum = 5\n"
+        '[releases]\nreleases = 20\nseason = "7d"\nschedule = "geometric"\nfirst_release = "1h"\n'
+        'start = 2027-01-01T00:00:00Z\n[rewards]\nwindow = "90m"\ndefault_reward = -0.5\n'
+        "[decisions]\nuniform_share = 0.05\nshadow = true\n[retention]\nkeep_events = 60\n"
+        '[service]\nport = 9000\ncertificate = "c.pem"\nprivate_key = "c.key"\n[engine]\nkind = "none"\n'
+    )
+    (tmp_path / "agent.toml").write_text(text)
+    told = read_agent_file(tmp_path / "agent.toml")
+    assert (told.agent.name, told.agent.agents, told.agent.quorum, told.agent.trust) == (
+        "south",
+        7,
+        5,
+        "controller",
+    )
+    assert (told.agent.window, told.agent.start, told.agent.keep_events) == (5400.0, 1798761600.0, 60.0)
+    assert told.agent.release_times[0] == pytest.approx(3600.0, rel=1e-3)
+    assert told.store == tmp_path / "data" / "south.db"
+    assert told.service.certificate == tmp_path / "c.pem"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "version is None"),
+        (LEAST.replace("version = 1", f"version = {CURRENT_VERSION + 1}"), "update feducb"),
+        (LEAST.replace("version = 1", 'version = "1"'), "version"),
+        (LEAST.replace("dim = 4", ""), "problem.dim is None"),
+        (LEAST.replace("epsilon = 1", ""), "privacy.epsilon is None"),
+        (LEAST + "[surprise]\n", "surprise"),
+        (LEAST + "[rewards]\nwindov = 3\n", "rewards.windov is 3, expected one of window"),
+        (LEAST + '[rewards]\nwindow = "soon"\n', "rewards.window is 'soon', expected a number of seconds"),
+        (LEAST + "[rewards]\nwindow = true\n", "rewards.window"),
+        (LEAST + "[releases]\nreleases = 0\n", "releases is 0"),
+        (LEAST + "[releases]\nstart = 2027-01-01T00:00:00\n", "with its zone"),
+        (LEAST + "[service]\nport = 70000\n", "service.port"),
+        (LEAST + '[service]\ncertificate = "x"\n', "private_key"),
+        (LEAST + "[federation]\nagents = 2\nquorum = 3\n", "quorum is 3"),
+        ("version = ", "a TOML file"),
+        (LEAST + "engine = 3\n", "engine"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint.replace("[", r"\[")):
+        _read(tmp_path, text)
+
+
+def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="agent init"):
+        read_agent_file(tmp_path / "agent.toml")
