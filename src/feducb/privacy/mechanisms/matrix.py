@@ -9,9 +9,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
-from threadpoolctl import threadpool_limits
 
 from feducb.config import require_integer
+from feducb.core.blas import single_threaded_blas
 from feducb.errors import ConfigurationError
 from feducb.privacy.mechanisms.base import (
     SLACK,
@@ -141,7 +141,7 @@ def optimal_factors(releases: int, sweeps: int = 64) -> Factors:
     """
     target = prefix_sums(releases)
     u = v = np.full(releases, 1.0 / releases)
-    with threadpool_limits(1, user_api="blas"):  # threads that wait for each other: ten times slower
+    with single_threaded_blas():  # threads that wait for each other: ten times slower
         for _ in range(sweeps):
             weighted, basis, singular = _right_vectors(target, u, v)
             u = _level(u * (((weighted @ basis) ** 2 @ (1.0 / singular)) / u) ** 2)

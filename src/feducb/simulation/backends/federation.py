@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.agent import Knowledge, OwnDataPlay, Rule
+from feducb.core.blas import single_threaded_blas
 from feducb.core.confidence import Belief
 from feducb.core.statistics import Statistics, merge
 from feducb.environments.synthetic import PaperEnvironment
@@ -30,7 +31,6 @@ from feducb.privacy.privatizer import Privatizer, PrivatizerState
 from feducb.protocol.controller import add_up
 from feducb.protocol.messages import ReleasedSum
 from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch
-from feducb.simulation.backends.reference import single_threaded_blas
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, checkpoints

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from feducb.core.blas import single_threaded_blas
 from feducb.errors import ConfigurationError
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, Observer, run_block
 
-__all__ = ["ReferenceBackend", "single_threaded_blas"]
+__all__ = ["ReferenceBackend"]
 
 _AGENTS_AT_ONCE = 32  # enough agents in one numpy call to hide its overhead; never a matter of threads
 
@@ -105,12 +105,3 @@ def _join(blocks: list[BlockResult]) -> BlockResult:
         tuple(rounds for block in blocks for rounds in block.release_rounds),
         tuple(asker for block in blocks for asker in block.requests),
     )
-
-
-def single_threaded_blas() -> Any:
-    """One BLAS thread a worker: small matrices gain nothing from more, and sums keep their order."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:  # only tidies up: results depend on it neither way at these sizes
-        return contextlib.nullcontext()
-    return threadpool_limits(limits=1, user_api="blas")
