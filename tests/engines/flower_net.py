@@ -1,8 +1,9 @@
-"""What the Flower tests run against: real agents behind a small HTTP door, a real SuperLink, real SuperNodes."""
+"""What the Flower tests run against: agents behind a small HTTP door, a real SuperLink, real SuperNodes."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import hmac
 import http.server
@@ -70,12 +71,16 @@ class Site:
             def do_GET(self) -> None:
                 site._answer(self, store)
 
-            do_POST = do_GET
+            def do_POST(self) -> None:
+                site._answer(self, store)
 
             def log_message(self, *_: object) -> None:
                 pass
 
-        with AgentStore.open(path, terms) as store, http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        with (
+            AgentStore.open(path, terms) as store,
+            http.server.HTTPServer(("127.0.0.1", 0), Handler) as server,
+        ):
             if tls is not None:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.load_cert_chain(*tls)
@@ -96,7 +101,9 @@ class Site:
         length = int(request.headers.get("Content-Length", 0))
         body = json.loads(request.rfile.read(length)) if length else None
         if (request.command, request.path) == ("GET", "/v1/outbox"):
-            waiting = [(1, 0, 1, payload) for payload in self.extra] + [tuple(item) for item in store.outbox()]
+            waiting = [(1, 0, 1, payload) for payload in self.extra] + [
+                tuple(item) for item in store.outbox()
+            ]
             names = ("season", "group", "number")
             return _reply(
                 request,
@@ -135,7 +142,9 @@ class Keys:
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.folder = folder
-        self.ca, self.certificate, self.key = (folder / name for name in ("ca.pem", "server.pem", "server.key"))
+        self.ca, self.certificate, self.key = (
+            folder / name for name in ("ca.pem", "server.pem", "server.key")
+        )
         authority, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test authority")])
         now = datetime.datetime.now(datetime.UTC)
@@ -184,9 +193,7 @@ class Keys:
             )
         )
         public.write_bytes(
-            key.public_key().public_bytes(
-                serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-            )
+            key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
         )
         return private, public
 
@@ -300,13 +307,13 @@ class Network:
 
 
 def kill(process: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
-def wait_for(ready: Callable[[], object], what: str, *, log: Callable[[], str], seconds: float = 60.0) -> None:
+def wait_for(
+    ready: Callable[[], object], what: str, *, log: Callable[[], str], seconds: float = 60.0
+) -> None:
     """Wait until something holds; fail with everybody's log if it never does."""
     deadline = time.monotonic() + seconds
     while not ready():

@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS sums (
 CREATE TRIGGER IF NOT EXISTS a_sum_is_final BEFORE UPDATE ON sums
     BEGIN SELECT RAISE(ABORT, 'a published sum is never changed'); END;
 """
-_MOST_SEASONS = 2  # that one agent may have waiting: the open one, and the next
+_MOST_SEASONS = 2  # that one agent may have waiting, beyond the season of the newest sum
 
 
 class Book(Protocol):
@@ -143,8 +143,8 @@ class SumBook:
             if known[0] != digest:
                 raise ValueError(f"release {number} of season {season} came before with different content")
             return False
-        self._require_room(agent, season)
         last = self._last()
+        self._require_room(agent, season, last[0] if last is not None else 0)
         content = None if last is not None and (season, number) <= last else payload
         with self._transaction():
             self._db.execute(
@@ -220,7 +220,7 @@ class SumBook:
             "UPDATE releases SET payload = NULL WHERE (season, number) <= (?, ?)", (season, number)
         )
 
-    def _require_room(self, agent: str, season: int) -> None:
+    def _require_room(self, agent: str, season: int, current: int) -> None:
         others, mine = self._db.execute(
             "SELECT count(DISTINCT iif(agent = ?1, NULL, agent)), max(agent = ?1) FROM releases"
             " WHERE season = ?2",
@@ -228,11 +228,14 @@ class SumBook:
         ).fetchone()
         if not mine and others >= self._agents:
             raise ValueError(f"agent {agent} is none of the {self._agents} of season {season}")
-        seasons = self._db.execute(
-            "SELECT DISTINCT season FROM releases WHERE agent = ? AND payload IS NOT NULL", (agent,)
+        ahead = self._db.execute(
+            "SELECT DISTINCT season FROM releases WHERE agent = ? AND season > ?", (agent, current)
         ).fetchall()
-        if (season,) not in seasons and len(seasons) >= _MOST_SEASONS:
-            raise ValueError(f"agent {agent} has {len(seasons)} seasons waiting, expected {_MOST_SEASONS}")
+        if season > current and (season,) not in ahead and len(ahead) >= _MOST_SEASONS:
+            raise ValueError(
+                f"release is of season {season}, but agent {agent} has {len(ahead)} seasons waiting after "
+                f"{current}, expected at most {_MOST_SEASONS}"
+            )
 
     def _require_same(self, terms: Terms) -> None:
         text = terms.to_json()

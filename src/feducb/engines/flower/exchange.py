@@ -17,8 +17,9 @@ VERSION = 1
 _MOST_PROBLEMS = 8
 _MOST_LETTERS = 300
 
-Scalar = int | float | str | bytes | bool
-Plain = dict[str, Scalar | list[int] | list[float] | list[str] | list[bytes] | list[bool]]  # a Flower record's
+_Scalar = int | float | str | bytes | bool
+# What a record of Flower holds.
+Plain = dict[str, _Scalar | list[int] | list[float] | list[str] | list[bytes] | list[bool]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
