@@ -23,10 +23,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
 from feducb.store import AgentStore
@@ -140,6 +136,10 @@ class Keys:
     """A certificate authority, a server certificate for loopback, and keys of SuperNodes, as files."""
 
     def __init__(self, folder: Path) -> None:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
         folder.mkdir()
         self.folder = folder
         self.ca, self.certificate, self.key = (
@@ -182,7 +182,10 @@ class Keys:
         )
 
     def node(self, name: str) -> tuple[Path, Path]:
-        """A SuperNode's private and public key, as Flower reads them."""
+        """A SuperNode's private and public key, as ``ssh-keygen -t ecdsa -b 384`` makes them."""
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
         key = ec.generate_private_key(ec.SECP384R1())
         private, public = self.folder / name, self.folder / f"{name}.pub"
         private.write_bytes(
@@ -206,9 +209,10 @@ class Network:
         self.port = free_port()
         self.home = folder / "flwr"
         self.home.mkdir()
+        self.options: dict[str, set[str]] = {}  # that commands were last started with
         self._processes: list[subprocess.Popen[bytes]] = []
         # Nothing of this machine's settings reaches Flower: no proxy, no account, no other home.
-        self._environment = {
+        self.environment = {
             "PATH": f"{BINARIES}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(folder),
             "PYTHONPATH": str(SOURCE),
@@ -232,24 +236,25 @@ class Network:
             *("--ssl-ca-certfile", str(self.keys.ca)),
             *("--ssl-certfile", str(self.keys.certificate), "--ssl-keyfile", str(self.keys.key)),
             *("--enable-supernode-auth", "--disable-runtime-dependency-installation"),
+            *("--database", str(self.folder / "superlink.db")),
         )
         wait_for(lambda: _listens(self.port), "the SuperLink listens", log=self.log)
 
-    def start_node(self, name: str, site: Site, private_key: Path) -> subprocess.Popen[bytes]:
+    def start_node(self, name: str, site: Site, private_key: Path, *more: str) -> subprocess.Popen[bytes]:
         config = f'agent-url="{site.url}" agent-key-file="{site.key_file}" agent-ca-file="{self.keys.ca}"'
         return self._start(
             name,
             "flower-supernode",
             *("--superlink", f"127.0.0.1:{self.port}", "--root-certificates", str(self.keys.ca)),
             *("--auth-supernode-private-key", str(private_key)),
-            *("--port", str(free_port()), "--node-config", config, "--max-retries", "3"),
+            *("--port", str(free_port()), "--node-config", config, *more),
         )
 
     def flwr(self, *arguments: str) -> str:
         """Run the flwr command; returns what it wrote."""
         done = subprocess.run(
             [BINARIES / "flwr", *arguments],
-            env=self._environment,
+            env=self.environment,
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -293,10 +298,11 @@ class Network:
         assert not self.processes()
 
     def _start(self, name: str, command: str, *arguments: str) -> subprocess.Popen[bytes]:
+        self.options[command] = {argument for argument in arguments if argument.startswith("--")}
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [BINARIES / command, *arguments],
-                env=self._environment,
+                env=self.environment,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import random
+import re
 import sqlite3
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import flower_net
 import numpy as np
 import pytest
-from flower_net import APP, BINARIES, Keys, Network, Site, kill, wait_for
+from flower_net import APP, Keys, Network, Site, kill, wait_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -285,8 +290,8 @@ def test_an_agent_that_does_not_do_as_asked_is_told_of_and_the_rest_is_done(site
         _door(site, url="http://127.0.0.1:1").outbox()
 
 
-def test_the_key_goes_to_the_right_agent_alone(tmp_path: Path) -> None:
-    keys, others = Keys(tmp_path / "keys"), Keys(tmp_path / "others")
+def test_the_key_goes_to_the_right_agent_alone(tmp_path: Path, keys: Keys) -> None:
+    others = Keys(tmp_path / "others")
     site = Site(tmp_path / "site", TERMS, tls=(keys.certificate, keys.key))
     try:
         assert _door(site, ca_file=keys.ca).outbox() == []
@@ -313,16 +318,58 @@ def test_a_site_says_which_setting_it_lacks(tmp_path: Path) -> None:
 # Over Flower
 
 
-@pytest.fixture
-def network(tmp_path: Path) -> Iterator[Network]:
-    missing = [name for name in _COMMANDS if not (BINARIES / name).exists()]
-    if importlib.util.find_spec("flwr") is None or missing:
+def _require_flower() -> None:
+    present = all((flower_net.BINARIES / name).exists() for name in _COMMANDS)
+    if not present or importlib.util.find_spec("flwr") is None:
         if os.environ.get("CI") == "true":
-            pytest.fail("Flower is missing, and CI must have it: pip install 'feducb[flower]'")
+            pytest.fail("Flower is not installed, and CI must have it: pip install 'feducb[flower]'")
         pytest.skip("Flower is not installed: pip install 'feducb[flower]'")
-    opened = Network(tmp_path, Keys(tmp_path / "keys"))
+
+
+def test_without_flower_one_line_says_so_and_ci_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flower_net, "BINARIES", tmp_path)
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="not installed"):
+        _require_flower()
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="CI must have it"):
+        _require_flower()
+    for module in ("server_app", "client_app"):
+        code = f"import sys; sys.modules['flwr'] = None; import feducb.engines.flower.{module}"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONPATH": str(flower_net.SOURCE)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "MissingExtraError: this engine runs on Flower: pip install 'feducb[flower]'" in done.stderr
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    _require_flower()
+    return Keys(tmp_path / "keys")
+
+
+@pytest.fixture
+def network(tmp_path: Path, keys: Keys) -> Iterator[Network]:
+    opened = Network(tmp_path, keys)
     yield opened
     opened.close()
+
+
+def _documented() -> dict[str, set[str]]:
+    """Options and environment of every command in docs/flower.md."""
+    text = (flower_net.APP.parents[1] / "docs" / "flower.md").read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"^ {4}(.*)$", text, flags=re.MULTILINE)).replace("\\\n", " ")
+    found = {"environment": set(re.findall(r"^export (\S+)", blocks, flags=re.MULTILINE))}
+    for command in ("flower-superlink", "flower-supernode"):
+        lines = re.findall(rf"^{command} .*$", blocks, flags=re.MULTILINE)
+        found[command] = set(re.findall(r"(?<=\s)--[a-z-]+", " ".join(lines)))
+    return found
 
 
 def _work(store: AgentStore) -> None:
@@ -333,16 +380,18 @@ def _work(store: AgentStore) -> None:
         store.release()
 
 
-def _run(network: Network, folder: Path, **settings: object) -> None:
+def _run(network: Network, folder: Path, **settings: object) -> str:
+    """Start the app as docs/flower.md says; returns the run's id."""
     (folder / "terms.json").write_text(TERMS.to_json(), encoding="utf-8")
     config = {"book": f'"{folder / "book.db"}"', "terms": f'"{folder / "terms.json"}"', "agents": 3}
     config |= {name.replace("_", "-"): value for name, value in settings.items()}
-    network.flwr("run", str(APP), "--run-config", " ".join(f"{key}={value}" for key, value in config.items()))
+    given = " ".join(f"{key}={value}" for key, value in config.items())
+    told = network.flwr("run", str(APP), "--run-config", given, "--format", "json")
+    return str(json.loads(told)["run-id"])
 
 
-def test_three_agents_over_flower(tmp_path: Path, network: Network) -> None:
+def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) -> None:
     """The ServerApp is killed, a stranger comes, an agent breaks: sums are exactly those of `combine`."""
-    keys = network.keys
     sites = [
         Site(tmp_path / f"site-{name}", TERMS, tls=(keys.certificate, keys.key) if name == "0" else None)
         for name in ("0", "1", "2", "stranger")
@@ -355,7 +404,13 @@ def test_three_agents_over_flower(tmp_path: Path, network: Network) -> None:
             network.flwr("supernode", "register", str(public))
             network.start_node(f"node-{number}", one, private)
             one.do(_work)
-        unknown = network.start_node("node-stranger", stranger, keys.node("stranger")[0])
+        started = network.options | {"environment": {"=".join(item) for item in network.environment.items()}}
+        for command, options in _documented().items():
+            assert options <= started[command]  # what docs/flower.md tells to start is what runs here
+            assert options
+        unknown = network.start_node(
+            "node-stranger", stranger, keys.node("stranger")[0], "--max-retries", "3"
+        )
         stranger.do(_work)
         _run(network, tmp_path, poll_seconds=3)
 
@@ -381,15 +436,15 @@ def test_three_agents_over_flower(tmp_path: Path, network: Network) -> None:
             agents[2].do(lambda store: store.replay(1, 1))[:-3],  # its site keeps it back
             _stream(replace(TERMS, problem=Problem(dim=5)), 1, seed=0)[0],  # the ServerApp refuses it
         ]
-        _run(network, tmp_path, poll_seconds=3, quorum=2, deadline_seconds=1)
+        run = _run(network, tmp_path, poll_seconds=3, quorum=2, deadline_seconds=1)
         wait_for(arrived(sums(6, agents[:2]), agents), "sum 6 at all agents", log=network.log)
 
-        said = network.log()
-        assert "kept back 1 of season 1, group 0: message has" in said
-        assert "refused a release: release has 200 bytes, expected 112" in said
+        reports = network.flwr("log", run, "--show")
+        assert "kept back 1 of season 1, group 0: message has 109 bytes" in reports
+        assert "refused a release: release has 200 bytes, expected 112" in reports
         assert stranger.inbox == []
         assert len(stranger.do(lambda store: store.outbox())) == 3
-        assert unknown.poll() not in (None, 0), said
+        assert unknown.poll() not in (None, 0), network.log()
         network.close()
         with SumBook.open(tmp_path / "book.db", TERMS, agents=3) as book:
             for number, parts in ((1, agents), (2, agents), (3, agents), (6, agents[:2])):

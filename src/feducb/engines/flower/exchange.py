@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["RECORD", "VERSION", "Answer", "Ask", "Plain", "quoted"]
+__all__ = ["MOST_RELEASES", "RECORD", "VERSION", "Answer", "Ask", "Plain", "quoted"]
 
 RECORD = "feducb"  # the record's name in a message
 VERSION = 1
+MOST_RELEASES = 1024  # in one answer
 _MOST_PROBLEMS = 8
 _MOST_LETTERS = 300
 
@@ -89,8 +90,11 @@ class Answer:
     def from_plain(cls, plain: Mapping[str, Any]) -> Answer:
         """Back from plain values."""
         _require_version(plain)
+        releases = _list(plain, "releases", bytes)
+        if len(releases) > MOST_RELEASES:
+            raise ValueError(f"answer has {len(releases)} releases, expected at most {MOST_RELEASES}")
         return cls(
-            releases=tuple(_list(plain, "releases", bytes)),
+            releases=tuple(releases),
             absorbed=plain.get("absorbed") == 1,
             more=plain.get("more") == 1,
             problems=tuple(quoted(text) for text in _list(plain, "problems", str)[:_MOST_PROBLEMS]),

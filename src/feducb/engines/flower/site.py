@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from feducb.engines.flower.door import AgentDoor, DoorError
-from feducb.engines.flower.exchange import Answer, Ask
+from feducb.engines.flower.exchange import MOST_RELEASES, Answer, Ask
 from feducb.protocol import messages
 from feducb.store import Unsent
 
@@ -62,7 +62,7 @@ def _releases(waiting: list[Unsent]) -> tuple[list[Unsent], list[str]]:
             refused.append(f"kept back {item.number} of season {item.season}, group {item.group}: {error}")
             continue
         size += len(item.payload)
-        if fit and size > _MOST_BYTES:
+        if fit and (size > _MOST_BYTES or len(fit) == MOST_RELEASES):
             break
         fit.append(item)
     return fit, refused
