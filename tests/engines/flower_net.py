@@ -25,7 +25,7 @@ from typing import Any
 
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
-from feducb.store import AgentStore
+from feducb.store import AgentStore, Unsent
 
 SOURCE = Path(__file__).parents[2] / "src"
 APP = Path(__file__).parents[2] / "examples" / "flower"
@@ -95,20 +95,13 @@ class Site:
             self.refused += 1
             return _reply(request, 401, {"detail": "unknown key"})
         length = int(request.headers.get("Content-Length", 0))
-        body = json.loads(request.rfile.read(length)) if length else None
+        body: Any = json.loads(request.rfile.read(length)) if length else {}
         if (request.command, request.path) == ("GET", "/v1/outbox"):
-            waiting = [(1, 0, 1, payload) for payload in self.extra] + [
-                tuple(item) for item in store.outbox()
+            waiting = [Unsent(1, 0, 1, payload) for payload in self.extra] + store.outbox()
+            plain = [
+                item._asdict() | {"payload": base64.b64encode(item.payload).decode()} for item in waiting
             ]
-            names = ("season", "group", "number")
-            return _reply(
-                request,
-                200,
-                [
-                    dict(zip(names, item[:3], strict=True)) | {"payload": base64.b64encode(item[3]).decode()}
-                    for item in waiting
-                ],
-            )
+            return _reply(request, 200, plain)
         if (request.command, request.path) == ("POST", "/v1/outbox/sent"):
             store.mark_sent(body["season"], body["number"], group=body["group"])
             return _reply(request, 200, {})
@@ -240,7 +233,14 @@ class Network:
         )
         wait_for(lambda: _listens(self.port), "the SuperLink listens", log=self.log)
 
-    def start_node(self, name: str, site: Site, private_key: Path, *more: str) -> subprocess.Popen[bytes]:
+    def start_node(
+        self,
+        name: str,
+        site: Site,
+        private_key: Path,
+        *more: str,
+        environment: dict[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
         config = f'agent-url="{site.url}" agent-key-file="{site.key_file}" agent-ca-file="{self.keys.ca}"'
         return self._start(
             name,
@@ -248,6 +248,7 @@ class Network:
             *("--superlink", f"127.0.0.1:{self.port}", "--root-certificates", str(self.keys.ca)),
             *("--auth-supernode-private-key", str(private_key)),
             *("--port", str(free_port()), "--node-config", config, *more),
+            environment=environment,
         )
 
     def flwr(self, *arguments: str) -> str:
@@ -297,12 +298,14 @@ class Network:
             started.wait(timeout=10)
         assert not self.processes()
 
-    def _start(self, name: str, command: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, command: str, *arguments: str, environment: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
         self.options[command] = {argument for argument in arguments if argument.startswith("--")}
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [BINARIES / command, *arguments],
-                env=self.environment,
+                env=self.environment | (environment or {}),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -318,13 +321,18 @@ def kill(process: int) -> None:
 
 
 def wait_for(
-    ready: Callable[[], object], what: str, *, log: Callable[[], str], seconds: float = 60.0
+    ready: Callable[[], object],
+    what: str,
+    *,
+    log: Callable[[], str],
+    every: float = 0.1,
+    seconds: float = 90.0,
 ) -> None:
     """Wait until something holds; fail with everybody's log if it never does."""
     deadline = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{log()}"
-        time.sleep(0.1)
+        time.sleep(every)
 
 
 def free_port() -> int:

@@ -380,6 +380,26 @@ def _work(store: AgentStore) -> None:
         store.release()
 
 
+_HOSTILE = """
+from pathlib import Path
+
+def hostile(self):
+    return {"version": 1, "releases": ["\\x1b[31m"], "problems": [b""]}
+
+here = Path(__file__).with_name("now").exists()
+if here and "flwr-clientapp" in Path("/proc/self/cmdline").read_text():
+    from feducb.engines.flower.exchange import Answer
+    Answer.to_plain = hostile
+"""
+
+
+def _hostile(folder: Path) -> dict[str, str]:
+    """Surroundings in which a site's answers are none while a file ``now`` is there."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(_HOSTILE, encoding="utf-8")
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{flower_net.SOURCE}"}
+
+
 def _run(network: Network, folder: Path, **settings: object) -> str:
     """Start the app as docs/flower.md says; returns the run's id."""
     (folder / "terms.json").write_text(TERMS.to_json(), encoding="utf-8")
@@ -388,6 +408,14 @@ def _run(network: Network, folder: Path, **settings: object) -> str:
     given = " ".join(f"{key}={value}" for key, value in config.items())
     told = network.flwr("run", str(APP), "--run-config", given, "--format", "json")
     return str(json.loads(told)["run-id"])
+
+
+def _wait_for_reports(network: Network, run: str, *texts: str) -> None:
+    def said() -> bool:
+        log = network.flwr("log", run, "--show")
+        return all(text in log for text in texts)
+
+    wait_for(said, f"the run's log has {texts}", log=network.log, every=2.0)
 
 
 def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) -> None:
@@ -399,10 +427,12 @@ def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) 
     agents, stranger = sites[:3], sites[3]
     try:
         network.start_link()
+        hostile = _hostile(tmp_path / "hostile")
         for number, one in enumerate(agents):
             private, public = keys.node(f"node-{number}")
             network.flwr("supernode", "register", str(public))
-            network.start_node(f"node-{number}", one, private)
+            surroundings = hostile if number == 2 else None
+            network.start_node(f"node-{number}", one, private, environment=surroundings)
             one.do(_work)
         started = network.options | {"environment": {"=".join(item) for item in network.environment.items()}}
         for command, options in _documented().items():
@@ -412,7 +442,7 @@ def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) 
             "node-stranger", stranger, keys.node("stranger")[0], "--max-retries", "3"
         )
         stranger.do(_work)
-        _run(network, tmp_path, poll_seconds=3)
+        _run(network, tmp_path, poll_seconds=60)
 
         def sums(number: int, parts: list[Site]) -> bytes:
             return _sum([one.do(lambda store: store.replay(1, number)) for one in parts])
@@ -436,12 +466,18 @@ def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) 
             agents[2].do(lambda store: store.replay(1, 1))[:-3],  # its site keeps it back
             _stream(replace(TERMS, problem=Problem(dim=5)), 1, seed=0)[0],  # the ServerApp refuses it
         ]
-        run = _run(network, tmp_path, poll_seconds=3, quorum=2, deadline_seconds=1)
-        wait_for(arrived(sums(6, agents[:2]), agents), "sum 6 at all agents", log=network.log)
-
-        reports = network.flwr("log", run, "--show")
-        assert "kept back 1 of season 1, group 0: message has 109 bytes" in reports
-        assert "refused a release: release has 200 bytes, expected 112" in reports
+        (tmp_path / "hostile" / "now").touch()
+        run = _run(network, tmp_path, poll_seconds=4, quorum=2, deadline_seconds=1)
+        wait_for(arrived(sums(6, agents[:2]), agents[:2]), "sum 6 at the first two", log=network.log)
+        _wait_for_reports(network, run, "releases is not a list of bytes")
+        (tmp_path / "hostile" / "now").unlink()
+        _wait_for_reports(
+            network,
+            run,
+            "kept back 1 of season 1, group 0: message has 109 bytes",
+            "refused a release: release has 200 bytes, expected 112",
+        )
+        assert arrived(sums(6, agents[:2]), agents)()
         assert stranger.inbox == []
         assert len(stranger.do(lambda store: store.outbox())) == 3
         assert unknown.poll() not in (None, 0), network.log()

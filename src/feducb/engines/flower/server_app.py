@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import secrets
 import sys
 import time
@@ -32,6 +33,8 @@ __all__ = ["Collector", "app", "open_book"]
 
 _LOG = logging.getLogger("feducb.engines.flower")
 _TICK = 0.5  # seconds between two looks at the grid
+_LEAST_PATIENCE = 10.0  # seconds: a SuperNode looks for questions every 3 s, and starts a process for each
+_MOST_REPORTS = 16  # of one visit, in the log
 
 app = ServerApp()
 
@@ -45,8 +48,8 @@ def main(grid: Grid, context: Context) -> None:
         _LOG.addHandler(handler)
         _LOG.setLevel(logging.INFO)
         _LOG.propagate = False
-    poll = _number(context.run_config, "poll-seconds", above=0.0)
-    patience = _number(context.run_config, "patience-seconds", above=0.0)
+    poll = _seconds(context.run_config, "poll-seconds")
+    patience = max(_LEAST_PATIENCE, _seconds(context.run_config, "patience-seconds"))
     with open_book(context.run_config) as book:
         collector = Collector(grid, book, poll=poll, patience=patience)
         while True:
@@ -61,13 +64,12 @@ def open_book(run_config: Mapping[str, Any]) -> SumBook:
         if not path.is_absolute():
             raise ConfigurationError(name, run_config.get(name), "an absolute path at the SuperLink")
     terms = Terms.from_json(paths["terms"].read_text(encoding="utf-8"))
-    agents = int(_number(run_config, "agents", above=0.0))
     return SumBook.open(
         paths["book"],
         terms,
-        agents=agents,
-        quorum=int(_number(run_config, "quorum")) or agents,
-        deadline=_number(run_config, "deadline-seconds"),
+        agents=run_config.get("agents", 0),
+        quorum=run_config.get("quorum") or None,
+        deadline=_seconds(run_config, "deadline-seconds"),
     )
 
 
@@ -84,7 +86,7 @@ class _Site:
     eager: bool = True  # ask as soon as there is something to tell or to fetch; not after a failure
     more: bool = False
     sent: list[tuple[int, int]] = field(default_factory=list)  # to be acknowledged
-    problems: tuple[str, ...] = ()
+    problems: list[str] = field(default_factory=list)
 
 
 class Collector:
@@ -105,7 +107,9 @@ class Collector:
 
     def step(self) -> None:
         """Look once: take answers in, publish what is due, ask whom it is time to ask."""
-        self._pull()
+        for site in self._sites.values():
+            if site.message is not None:
+                self._hear(site, site.message)
         newest = self._book.newest() or b""
         if newest != self._published:
             total = messages.decode(newest)
@@ -145,23 +149,29 @@ class Collector:
         content = RecordDict({RECORD: ConfigRecord(ask.to_plain())})
         return Message(content, site.node, "query.exchange", ttl=self._patience)
 
-    def _pull(self) -> None:
-        asked = {site.message: site for site in self._sites.values() if site.message is not None}
-        for reply in self._grid.pull_messages(list(asked)) if asked else ():
-            site = asked.get(reply.metadata.reply_to_message_id)
-            if site is None:
-                continue
-            site.message = None
-            try:
+    def _answer(self, question: str) -> Answer | None:
+        """What a site answers to a question, if it has; a ``ValueError`` for whatever is no answer."""
+        try:
+            for reply in self._grid.pull_messages([question]):
                 if reply.has_error():
                     raise ValueError(f"no answer: {reply.error.reason}")
-                answer = Answer.from_plain(reply.content[RECORD])
-            except (ValueError, KeyError) as error:
-                self._report(site, (str(error),))
-                continue
-            self._take(site, answer)
+                return Answer.from_plain(reply.content[RECORD])
+        except Exception as error:
+            # Whatever it is: a site makes up what Flower has to unpack here, and must not stop the others. If
+            # it is the SuperLink that fails, asking it for its nodes fails next.
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+        return None
 
-    def _take(self, site: _Site, answer: Answer) -> None:
+    def _hear(self, site: _Site, question: str) -> None:
+        try:
+            answer = self._answer(question)
+        except ValueError as error:
+            site.message = None
+            self._report(site, [str(error)])
+            return
+        if answer is None:
+            return
+        site.message = None
         problems = list(answer.problems)
         if site.told and answer.absorbed:
             site.has = site.told
@@ -174,20 +184,19 @@ class Collector:
             release = messages.decode(payload)
             site.sent.append((release.season, release.number))
         site.more = answer.more and bool(site.sent)
-        self._report(site, tuple(problems))
+        self._report(site, problems)
 
-    def _report(self, site: _Site, problems: tuple[str, ...]) -> None:
+    def _report(self, site: _Site, problems: list[str]) -> None:
         site.eager = not problems
+        del problems[_MOST_REPORTS:]
         if problems != site.problems:  # said once, not at every visit
             for problem in problems:
                 _LOG.warning("agent %s: %s", site.agent, quoted(problem))
         site.problems = problems
 
 
-def _number(run_config: Mapping[str, Any], name: str, *, above: float | None = None) -> float:
+def _seconds(run_config: Mapping[str, Any], name: str) -> float:
     value = run_config.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise ConfigurationError(name, value, "a number, at least 0")
-    if above is not None and not value > above:
-        raise ConfigurationError(name, value, f"a number above {above:g}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ConfigurationError(name, value, "seconds, at least 0")
     return float(value)
