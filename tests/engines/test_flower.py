@@ -254,6 +254,16 @@ def test_whatever_the_other_side_says_is_read_or_a_value_error(plain: dict[str, 
         assert kind.from_plain(read.to_plain()) == read
 
 
+def test_a_flood_is_not_read() -> None:
+    with pytest.raises(ValueError, match="1025 releases"):
+        Answer.from_plain({"version": 1, "releases": [b""] * 1025, "problems": []})
+    with pytest.raises(ValueError, match="2050 parts"):
+        Ask.from_plain({"version": 1, "nonce": b"", "total": b"", "sent": [1] * 2050})
+    said = Answer.from_plain({"version": 1, "releases": [], "problems": ["\x1b[31m\n" + "a" * 500] * 100})
+    assert len(said.problems) < 10
+    assert all(len(text) < 400 and text.isprintable() for text in said.problems)
+
+
 def test_a_visit_acknowledges_brings_the_sum_and_fetches(site: Site) -> None:
     first, second = site.do(lambda store: [store.release(), store.release()])
     answer = visit(_door(site), Ask(nonce=b"", total=_sum([first]), sent=((1, 1),)))
@@ -263,6 +273,13 @@ def test_a_visit_acknowledges_brings_the_sum_and_fetches(site: Site) -> None:
         visit(_door(site), Ask(nonce=b"", total=_sum([first]), sent=((1, 1),))) == answer
     )  # again: the same
     assert site.inbox == [_sum([first])]
+
+
+def test_what_does_not_fit_into_one_answer_follows(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = site.do(lambda store: [store.release(), store.release()])
+    monkeypatch.setattr("feducb.engines.flower.site._MOST_BYTES", len(first) + 1)
+    assert visit(_door(site), Ask(nonce=b"")) == Answer(releases=(first,), more=True)
+    assert visit(_door(site), Ask(nonce=b"", sent=((1, 1),))) == Answer(releases=(second,))
 
 
 def test_raw_uploads_stay_at_the_site(tmp_path: Path, site: Site) -> None:

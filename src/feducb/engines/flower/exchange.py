@@ -51,8 +51,10 @@ class Ask:
         """Back from plain values."""
         _require_version(plain)
         sent = _list(plain, "sent", int)
-        if len(sent) % 2:
-            raise ValueError(f"sent has {len(sent)} parts, expected pairs of season and number")
+        if len(sent) % 2 or len(sent) > 2 * MOST_RELEASES:
+            raise ValueError(
+                f"sent has {len(sent)} parts, expected season and number of at most {MOST_RELEASES} releases"
+            )
         return cls(
             nonce=_bytes(plain, "nonce"),
             total=_bytes(plain, "total"),
