@@ -41,6 +41,7 @@ class Site:
         self.key_file.write_text(f"key-of-{folder.name}\n", encoding="utf-8")
         self.inbox: list[bytes] = []
         self.extra: list[bytes] = []  # put in front of the outbox: what a broken agent would offer
+        self.named = True  # the outbox is an object with items, else a bare list
         self.refused = 0
         self._jobs: queue.Queue[tuple[Callable[[AgentStore], Any], Future[Any]]] = queue.Queue()
         self._stop = threading.Event()
@@ -101,7 +102,7 @@ class Site:
             plain = [
                 item._asdict() | {"payload": base64.b64encode(item.payload).decode()} for item in waiting
             ]
-            return _reply(request, 200, plain)
+            return _reply(request, 200, {"items": plain} if self.named else plain)
         if (request.command, request.path) == ("POST", "/v1/outbox/sent"):
             store.mark_sent(body["season"], body["number"], group=body["group"])
             return _reply(request, 200, {})
@@ -212,7 +213,7 @@ class Network:
             "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
             "OPENBLAS_NUM_THREADS": "1",
         }
         (self.home / "config.toml").write_text(

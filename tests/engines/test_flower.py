@@ -264,7 +264,9 @@ def test_a_flood_is_not_read() -> None:
     assert all(len(text) < 400 and text.isprintable() for text in said.problems)
 
 
-def test_a_visit_acknowledges_brings_the_sum_and_fetches(site: Site) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_a_visit_acknowledges_brings_the_sum_and_fetches(site: Site, named: bool) -> None:
+    site.named = named
     first, second = site.do(lambda store: [store.release(), store.release()])
     answer = visit(_door(site), Ask(nonce=b"", total=_sum([first]), sent=((1, 1),)))
     assert answer == Answer(releases=(second,), absorbed=True)
@@ -432,7 +434,7 @@ def _wait_for_reports(network: Network, run: str, *texts: str) -> None:
         log = network.flwr("log", run, "--show")
         return all(text in log for text in texts)
 
-    wait_for(said, f"the run's log has {texts}", log=network.log, every=2.0)
+    wait_for(said, f"the run's log has {texts}", log=network.log, every=4.0)
 
 
 def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) -> None:
@@ -484,7 +486,7 @@ def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) 
             _stream(replace(TERMS, problem=Problem(dim=5)), 1, seed=0)[0],  # the ServerApp refuses it
         ]
         (tmp_path / "hostile" / "now").touch()
-        run = _run(network, tmp_path, poll_seconds=4, quorum=2, deadline_seconds=1)
+        run = _run(network, tmp_path, poll_seconds=8, quorum=2, deadline_seconds=1)
         wait_for(arrived(sums(6, agents[:2]), agents[:2]), "sum 6 at the first two", log=network.log)
         _wait_for_reports(network, run, "releases is not a list of bytes")
         (tmp_path / "hostile" / "now").unlink()

@@ -86,6 +86,7 @@ class AgentDoor:
         """What the agent has on disk and not yet reported sent, oldest first."""
         listed = self._call("GET", "/v1/outbox")
         try:
+            items = listed["items"] if isinstance(listed, dict) else listed
             return [
                 Unsent(
                     season=int(item["season"]),
@@ -93,7 +94,7 @@ class AgentDoor:
                     number=int(item["number"]),
                     payload=base64.b64decode(item["payload"], validate=True),
                 )
-                for item in listed
+                for item in items
             ]
         except (TypeError, KeyError, ValueError, binascii.Error) as error:
             raise DoorError(f"the agent's outbox cannot be read: {error!r}") from error
