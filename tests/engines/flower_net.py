@@ -260,7 +260,7 @@ class Network:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert done.returncode == 0, (arguments, done.stdout, done.stderr, self.log())
@@ -327,7 +327,7 @@ def wait_for(
     *,
     log: Callable[[], str],
     every: float = 0.1,
-    seconds: float = 90.0,
+    seconds: float = 180.0,
 ) -> None:
     """Wait until something holds; fail with everybody's log if it never does."""
     deadline = time.monotonic() + seconds
