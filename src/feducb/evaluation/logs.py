@@ -70,6 +70,13 @@ class Chunk:
     columns: Mapping[str, NDArray[Any] | Coded]
     rows: int
 
+    def part(self, name: str, some: slice) -> NDArray[Any] | Coded:
+        """Some rows of a column."""
+        values = self.columns[name]
+        if isinstance(values, Coded):
+            return Coded(values.codes[some], values.texts)
+        return np.asarray(values[some])
+
 
 class Log(Protocol):
     """Something that can be read from beginning to end, as often as needed."""

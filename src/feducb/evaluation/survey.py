@@ -18,7 +18,7 @@ from feducb.evaluation.logs import Chunk, Log, LogColumns
 from feducb.evaluation.off_policy import require_column
 from feducb.features import Category, Coded, Column, Hashed, Number, Recipe
 
-__all__ = ["Survey", "default_terms", "parse_context", "parse_terms", "survey"]
+__all__ = ["Survey", "default_terms", "numbers_of", "parse_context", "parse_terms", "survey"]
 
 _MANY_LEVELS = 50  # a text column with more is hashed
 _BUCKETS = 64
@@ -191,7 +191,7 @@ def survey(
         action_levels.add(chunk.columns[columns.action], chunk.first_row)
         if allowed is not None:
             allowed.index(chunk.columns[columns.action], chunk.first_row)
-        _, propensity = _numbers(chunk, columns, low, high)
+        _, propensity = numbers_of(chunk, columns, low, high)
         least = min(least, float(propensity.min(initial=1.0)))
         for name, kind in known.items():
             if isinstance(kind, str):
@@ -223,7 +223,7 @@ def survey(
     )
 
 
-def _numbers(chunk: Chunk, columns: LogColumns, low: float, high: float) -> tuple[Any, Any]:
+def numbers_of(chunk: Chunk, columns: LogColumns, low: float, high: float) -> tuple[Any, Any]:
     """Rewards and propensities, checked."""
     parts = {name: chunk.columns[name] for name in (columns.reward, columns.propensity)}
     for name, values in parts.items():

@@ -8,7 +8,9 @@ the logged action with probability π, so w = π/p weighs the record:
     DR      Σ (Σ_a π(a) q(a) + w (r − q)) / n   unbiased whatever the model q is, if it was fitted elsewhere
     replay  mean of r over accepted records  a record is accepted with probability w/w_max: unbiased, wasteful
 
-Intervals are normal ones, from the spread over records, or over agents where records of one agent are alike.
+Intervals are normal ones, from the spread over records, or Student's from the spread over agents, where
+records of one agent are alike.
+Where a policy is one of several draws (folds, noise), the spread over draws widens those of DR.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from feducb.config import require_probability
 from feducb.errors import ConfigurationError
@@ -37,16 +39,22 @@ class Estimate:
         value: the estimate; NaN if there was nothing to estimate from.
         stderr: its standard error; NaN if it cannot be told.
         level: of the interval.
+        freedom: degrees of freedom of the standard error; None: as many as not to matter.
     """
 
     value: float
     stderr: float
     level: float = 0.95
+    freedom: int | None = None
 
     @property
     def margin(self) -> float:
         """Half the interval."""
-        return NormalDist().inv_cdf(0.5 + self.level / 2.0) * self.stderr
+        return self.margin_at(self.level)
+
+    def margin_at(self, level: float) -> float:
+        """Half an interval at another level."""
+        return float(student.ppf(0.5 + level / 2.0, self.freedom or math.inf)) * self.stderr
 
     @property
     def low(self) -> float:
@@ -97,10 +105,13 @@ class Tally:
     Args:
         policies: how many.
         clusters: how many agents, if intervals are to come from the spread over them.
+        draws: how many draws of each policy there are, if their spread is to count too.
         level: of the intervals.
     """
 
-    def __init__(self, policies: int, *, clusters: int | None = None, level: float = 0.95) -> None:
+    def __init__(
+        self, policies: int, *, clusters: int | None = None, draws: int = 1, level: float = 0.95
+    ) -> None:
         self.level = require_probability("level", level)
         self.records = 0
         groups = 0 if clusters is None else clusters
@@ -111,6 +122,7 @@ class Tally:
         self._kept, self._kept_mean, self._kept_scatter = (np.zeros(policies) for _ in range(3))
         self._by_agent = np.zeros((3, groups, policies))  # weights, weighted rewards, doubly robust
         self._of_agent = np.zeros(groups)
+        self._draws = np.zeros((draws, policies))
 
     def add(
         self,
@@ -120,6 +132,7 @@ class Tally:
         doubly_robust: Array | None = None,
         accepted: NDArray[np.bool_] | None = None,
         agents: NDArray[np.int64] | None = None,
+        draws: Array | None = None,
     ) -> None:
         """Take in n records.
 
@@ -129,6 +142,7 @@ class Tally:
             doubly_robust: (n, P), Σ_a π q + w (r − q); w r if not given.
             accepted: (n, P), which records replay accepts; none if not given.
             agents: (n,), by number, if intervals come from the spread over agents.
+            draws: (D, P), sums of what the n records say of each draw, doubly robust.
         """
         if not len(rewards):
             return
@@ -149,6 +163,8 @@ class Tally:
             self._of_agent += np.bincount(agents, minlength=self._clusters)
             for sums, part in zip(self._by_agent, (weights, weighted, robust), strict=True):
                 np.add.at(sums, agents, part)
+        if draws is not None:
+            self._draws += draws
         self.records += len(rewards)
 
     def _add_robust(self, robust: Array) -> None:
@@ -203,12 +219,14 @@ class Tally:
             contrast[other] -= 1.0
         value = float(contrast @ self._mean)
         if self._clusters is not None:
-            return self._estimate(value, self._over_agents(self._by_agent[2] @ contrast, value))
-        return self._estimate(value, self._over_records(float(contrast @ self._scatter @ contrast)))
+            error = self._over_agents(self._by_agent[2] @ contrast, value)
+        else:
+            error = self._over_records(float(contrast @ self._scatter @ contrast))
+        return self._estimate(value, math.hypot(error, self._over_draws(contrast)))
 
     def _error(self, scatter: float, which: tuple[int, int] | None, value: float) -> float:
         if self._clusters is not None and which is not None:
-            return self._over_agents(self._by_agent[which], value)
+            return self._over_agents(self._by_agent[which[0]][:, which[1]], value)
         return self._over_records(scatter)
 
     def _ratio_error(self, policy: int, ratio: float, residual: float) -> float:
@@ -229,6 +247,13 @@ class Tally:
         n = self.records
         return _root(scatter / (n - 1) / n) if n > 1 else math.nan
 
+    def _over_draws(self, contrast: Array) -> float:
+        draws = len(self._draws)
+        if draws < 2:
+            return 0.0
+        means = self._draws @ contrast / self.records
+        return float(means.std(ddof=1)) / math.sqrt(draws)
+
     def _over_agents(self, sums: Array, value: float) -> float:
         groups = int((self._of_agent > 0).sum())
         if groups < 2:
@@ -237,7 +262,8 @@ class Tally:
         return _root(squares * groups / (groups - 1)) / self.records
 
     def _estimate(self, value: float, stderr: float) -> Estimate:
-        return Estimate(float(value), float(stderr), self.level)
+        groups = None if self._clusters is None else max(1, int((self._of_agent > 0).sum()) - 1)
+        return Estimate(float(value), float(stderr), self.level, groups)
 
     def values(self, policies: Sequence[int] | None = None) -> list[PolicyValue]:
         """Of all policies, or of some."""

@@ -105,7 +105,12 @@ class Recipe:
         return self._assembled(blocks)
 
     def candidates(
-        self, context: Mapping[str, Values], actions: Sequence[Any], *, first_row: int = 1
+        self,
+        context: Mapping[str, Values],
+        actions: Sequence[Any],
+        *,
+        first_row: int = 1,
+        rows: int | None = None,
     ) -> Array:
         """The same actions for each of n visitors: (n, K, d).
 
@@ -113,6 +118,7 @@ class Recipe:
             context: n values for each column of the context.
             actions: K of them: values of the only action column, or mappings with all action columns.
             first_row: the number of the first row, for errors.
+            rows: n, needed only where the context has no columns.
         """
         for column in self.context:
             if column.name not in context:
@@ -121,7 +127,7 @@ class Recipe:
                 )
         visitor = {column.name: column.block(context[column.name], first_row) for column in self.context}
         described = [self._described(action) for action in actions]
-        rows = len(next(iter(visitor.values()))) if visitor else 1
+        rows = len(next(iter(visitor.values()))) if visitor else 1 if rows is None else rows
         made = np.empty((rows, len(described), self.dim))
         for index, action in enumerate(described):
             blocks = dict(visitor)
