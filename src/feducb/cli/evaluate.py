@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -18,9 +19,10 @@ from feducb.errors import ConfigurationError
 from feducb.evaluation.compare import compare_on_log
 from feducb.evaluation.logs import FrameLog, Log, LogColumns, open_log
 from feducb.evaluation.online import compare_online
-from feducb.evaluation.results import Comparison
+from feducb.evaluation.results import Comparison, Row
 from feducb.evaluation.study import Spread, Study
 from feducb.evaluation.survey import parse_context, parse_terms, survey
+from feducb.evaluation.tally import Estimate
 from feducb.features import Recipe
 from feducb.privacy.accounting import require_trust
 
@@ -225,7 +227,10 @@ def _on_log(
 def _show(found: Comparison, json_file: Path | None, plot_file: Path | None) -> None:
     to_standard_output = json_file is not None and str(json_file) == "-"
     console = errors_to if to_standard_output else Console()
-    console.print(_table(found))
+    for table in _tables(found):
+        console.print(table)
+    if not all(row.reads for row in found.rows):
+        console.print("* no release is worth reading at this noise: plays at random\n", highlight=False)
     for note in found.notes:
         console.print(f"  {note}", style="dim", highlight=False, markup=False)
     console.print(found.verdict(), highlight=False, markup=False)
@@ -247,31 +252,47 @@ def _show(found: Comparison, json_file: Path | None, plot_file: Path | None) -> 
         found.plot(plot_file)
 
 
-def _table(found: Comparison) -> Table:
+def _tables(found: Comparison) -> Iterator[Table]:
+    """The values, and of a log what the other estimators say of the play that the verdict is about."""
     settings = found.settings
     size = f"{settings.get('rows', settings.get('records')):,} records, {settings['agents']} agents"
-    table = Table(
-        title=f"{found.source}: {found.measure} ({size}, d = {settings['dim']})", title_justify="left"
-    )
-    from_log = any(row.details is not None for row in found.rows)
-    table.add_column("policy")
-    table.add_column("play")
-    for heading in (
-        ("DR", "− alone", "SNIPS", "IPS", "replay", "eff. n") if from_log else ("value", "− alone")
-    ):
-        table.add_column(heading, justify="right")
+    table = _empty(f"{found.source}: {found.measure} ({size}, d = {settings['dim']})", "value", "− alone")
     for row in found.rows:
-        cells = [_number(row.value), "" if row.over_alone is None else _number(row.over_alone, sign="+")]
-        if row.details is not None:
-            one = row.details
-            cells += [_number(one.snips), _number(one.ips), _number(one.replay), f"{one.effective:,.0f}"]
-        name = row.name if row.reads else f"{row.name} (reads no release: at random)"
-        table.add_row(name, "" if row.play == "fixed" else row.play, *cells)
+        over = "" if row.over_alone is None else _number(row.over_alone, sign="+")
+        table.add_row(_short(row), _number(row.value), over)
+    yield table
+    rows = [(row, row.details) for row in found.rows if row.play in ("fixed", found.primary)]
+    if any(details is None for _, details in rows):
+        return
+    table = _empty("the same by other estimators", "SNIPS", "IPS", "replay", "effective n")
+    for row, details in rows:
+        assert details is not None
+        others = (details.snips, details.ips, details.replay)
+        table.add_row(_short(row), *(_number(one, digits=3) for one in others), f"{details.effective:,.0f}")
+    yield table
+
+
+def _empty(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("policy")
+    for heading in headings:
+        table.add_column(heading, justify="right")
     return table
 
 
-def _number(estimate: Any, sign: str = "") -> str:
-    return f"{estimate.value:{sign}.4f} ± {estimate.margin:.4f}"
+def _short(row: Row) -> str:
+    """A name that leaves room for numbers; * if it reads no release."""
+    name = row.name.replace("private federation, ", "private ").replace(" trusted", "").replace(" = ", "=")
+    name = (
+        name.replace("federation without privacy", "no privacy")
+        .replace("each agent alone", "alone")
+        .removeprefix("the ")
+    )
+    return f"{name}{'' if row.play == 'fixed' else f', {row.play}'}{'' if row.reads else ' *'}"
+
+
+def _number(estimate: Estimate, *, sign: str = "", digits: int = 4) -> str:
+    return f"{estimate.value:{sign}.{digits}f} ± {estimate.margin:.{digits}f}"
 
 
 @contextmanager

@@ -74,8 +74,8 @@ def _load(agents: int | None) -> Trial:
             "propensity: the share of the class kind among all children assigned at the school, since chance "
             "was applied within schools",
             "intervals come from the spread over schools",
-            "folds are drawn by child, so values are for one more child of the same school year: a school alone "
-            "also learns which of its classrooms has the better teacher this year, and is paid for it",
+            "folds are drawn by child, so values are for one more child of the same school year: a school "
+            "alone also learns which of its classrooms has the better teacher this year, and is paid for it",
         ),
         spread="agents",
     )

@@ -84,7 +84,7 @@ def compare_on_log(
     return _comparison(log, found, study, repeats, horizon, learners, names, tally, notes)
 
 
-_FIXED: tuple[str, ...] = ("the logged policy", "uniform", "best single action")
+_FIXED: tuple[str, ...] = ("the logged policy", "uniform", "the best single action")
 
 
 def _policies(learners: Sequence[Learner]) -> list[tuple[str, Play]]:
@@ -175,7 +175,7 @@ def _comparison(
 ) -> Comparison:
     place = {policy: index for index, policy in enumerate(names)}
     by_name = {learner.name: learner for learner in learners}
-    fixed = place["best single action", "fixed"]
+    fixed = place["the best single action", "fixed"]
     rows, warnings = [], []
     for (name, play), index in place.items():
         value, learner = tally.value(index), by_name.get(name)
@@ -215,7 +215,7 @@ def _comparison(
         source=log.name,
         measure="reward a decision, doubly robust",
         rows=rows,
-        fixed="best single action",
+        fixed="the best single action",
         primary="greedy",
         notes=(*notes, *found.notes),
         warnings=warnings,

@@ -123,14 +123,18 @@ class CsvLog:
         pandas = need("pandas", "reading a CSV file")
         # A missing value is an empty field: NA may well be the code of a region.
         settings: dict[str, Any] = {"keep_default_na": False, "na_values": [""], "encoding": "utf-8-sig"}
+        header = None
         try:
             header = pandas.read_csv(self.path, nrows=0, **settings)
             _require_columns(columns, [str(name) for name in header.columns], self.name)
+            first_line = pandas.read_csv(self.path, header=None, skiprows=1, nrows=1, dtype=str, **settings)
+            if len(first_line.columns) > len(header.columns):  # pandas would shift all columns
+                raise ConfigurationError("log", self.name, "as many fields in line 2 as in the header")
             texts = dict.fromkeys((columns.agent, columns.action, *columns.texts), "category")
             first = 1
+            # All columns are parsed: with usecols pandas would not notice a line with a field too many.
             with pandas.read_csv(
                 self.path,
-                usecols=list(columns.all),
                 dtype=texts,
                 chunksize=self.rows_at_once,
                 low_memory=False,
@@ -140,6 +144,8 @@ class CsvLog:
                     yield _chunk(frame, columns, first)
                     first += len(frame)
         except pandas.errors.EmptyDataError:
+            if header is not None:
+                return  # no rows
             raise ConfigurationError("log", self.name, "a CSV file with a header") from None
         except (pandas.errors.ParserError, UnicodeDecodeError) as error:
             raise ConfigurationError("log", self.name, f"a CSV file ({error})") from None

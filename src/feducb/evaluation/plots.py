@@ -20,7 +20,7 @@ _NAMES = {
     "greedy": "by its estimate (greedy)",
     "practical": "with 0.3 of the proven bonus (practical)",
     "played": "by the proven upper bound (played)",
-    "fixed": "learns nothing",
+    "fixed": "one rule for everybody",
 }
 
 
@@ -68,7 +68,7 @@ def plot_comparison(comparison: Comparison, *, path: str | Path | None = None) -
     if alone is not None:
         axes.axvline(alone.value.value, color="#6b6b6b", linewidth=1.0, linestyle="--")
     axes.set_yticks(range(len(names)), [textwrap.fill(name, 44) for name in reversed(names)])
-    axes.set_xlabel(f"{comparison.measure}, 95 % intervals")
+    axes.set_xlabel(f"{comparison.measure}, {100 * comparison.settings['level']:g} % intervals")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", color="#e6e6e6")
     axes.set_axisbelow(True)

@@ -129,6 +129,10 @@ class Comparison:
         winners = sorted((one for one in private if self._wins(one)), key=lambda one: one.value.value)
         if winners:
             sentences.append(f"Federate: {self._against_alone(winners[-1])}.")
+            constant = winners[-1].over_fixed
+            if constant is not None and self._surely(constant) <= 0:
+                number = f"{constant.value:+.4f} ± {constant.margin:.4f}"
+                sentences.append(f"It does not surely earn more than {self.fixed} ({number}), though.")
         else:
             sentences.append(
                 "Do not federate for this: no private federation surely earns more than it costs."
