@@ -80,16 +80,11 @@ def test_public_ranges_are_not_complained_about(shops: Path) -> None:
         (["log.csv", *COLUMNS, "--context", "height"], "column is 'height', expected one of"),
         (["log.csv", *COLUMNS, "--actions", "a,c"], "offer in row"),
         (["log.csv", *COLUMNS, "--reward-range", "0:0.5"], "bought in row"),
-        (["log.csv", *COLUMNS, "--reward-range", "much"], "--reward-range is 'much'"),
-        (["log.csv", *COLUMNS, "--agents", "3"], "--agents is 3"),
         (["log.csv", *COLUMNS, "--terms", "offer*height"], "terms is 'height'"),
-        (["log.csv", *COLUMNS, "--trust", "everyone"], "trust is 'everyone'"),
         (["log.csv", *COLUMNS, "--epsilon", "0"], "epsilon is 0.0"),
         (["log.csv", *COLUMNS, "--recipe", "none.json"], "none.json"),
         (["none.csv", *COLUMNS], "a file that exists, or the name of a data set"),
         (["actg175", "--context", "age"], "--context is 'age', expected nothing beside the data set"),
-        (["star", "--agents", "3"], "agents is 3, expected nothing for star"),
-        (["actg175", "--plot", "x.txt"], "--plot is 'x.txt'"),
     ],
 )
 def test_bad_input_ends_with_status_2_and_one_sentence(shops: Path, arguments: list[str], named: str) -> None:

@@ -304,7 +304,7 @@ def _progress() -> Iterator[Callable[[str, int], None]]:
     done: dict[str, int] = {}
 
     def tell(stage: str, count: int) -> None:
-        if not tasks:  # not before there is something to show: an error stays alone on its line
+        if not tasks and errors_to.is_terminal:
             bar.start()
         if stage not in tasks:
             total = done.get("checking")
@@ -315,5 +315,5 @@ def _progress() -> Iterator[Callable[[str, int], None]]:
     try:
         yield tell
     finally:
-        if tasks:
+        if bar.live.is_started:
             bar.stop()

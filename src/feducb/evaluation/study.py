@@ -51,6 +51,7 @@ class Study:
             require_integer("repeats", self.repeats, at_least=1)
         require_probability("alpha", self.alpha)
         require_probability("level", self.level)
+        self.budgets()
         if self.spread not in get_args(Spread):
             raise ConfigurationError("spread", self.spread, "records or agents")
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import ndtri, stdtrit
 
 from feducb.config import require_probability
 from feducb.errors import ConfigurationError
@@ -54,7 +54,9 @@ class Estimate:
 
     def margin_at(self, level: float) -> float:
         """Half an interval at another level."""
-        return float(student.ppf(0.5 + level / 2.0, self.freedom or math.inf)) * self.stderr
+        share = 0.5 + level / 2.0
+        quantile = ndtri(share) if self.freedom is None else stdtrit(self.freedom, share)
+        return float(quantile) * self.stderr
 
     @property
     def low(self) -> float:
