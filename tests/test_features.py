@@ -83,7 +83,7 @@ def test_hashing_is_the_same_in_another_process_and_for_unknown_levels() -> None
 
 
 def test_rows_candidates_and_vectors_agree() -> None:
-    columns = {"age": [20, 60], "region": ["north", "south"], "zip": ["1", "2"]}
+    columns: dict[str, Any] = {"age": [20, 60], "region": ["north", "south"], "zip": ["1", "2"]}
     many = RECIPE.candidates(columns, ["a", "b", "c"])
     coded = columns | {"region": Coded(np.array([0, 1]), ("north", "south"))}
     np.testing.assert_array_equal(RECIPE.candidates(coded, ["a", "b", "c"]), many)

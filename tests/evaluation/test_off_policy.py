@@ -142,10 +142,10 @@ def test_intervals_over_agents_see_that_records_of_one_agent_are_alike(rng: np.r
     level = rng.random(20)
     agents = np.repeat(np.arange(20), 50)
     tally = Tally(1, clusters=20)
-    tally.add(level[agents], np.ones((1000, 1)), agents=agents)
+    tally.add(level[agents], np.ones((1000, 1)), accepted=np.ones((1000, 1), dtype=bool), agents=agents)
     found = tally.value(0)
     expected = level.std(ddof=1) / math.sqrt(20)
-    for one in (found.ips, found.snips, found.doubly_robust):
+    for one in (found.ips, found.snips, found.doubly_robust, found.replay):
         assert one.stderr == pytest.approx(expected)
         assert one.margin == pytest.approx(stats.t.ppf(0.975, 19) * expected)
 

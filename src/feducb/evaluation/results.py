@@ -134,9 +134,7 @@ class Comparison:
                 number = f"{constant.value:+.4f} ± {constant.margin:.4f}"
                 sentences.append(f"It does not surely earn more than {self.fixed} ({number}), though.")
         else:
-            sentences.append(
-                "Do not federate for this: no private federation surely earns more than it costs."
-            )
+            sentences.append(f"Do not federate for this: {self._why_not(private)}.")
         told = [f"{one.name}, {self._outcome(one)}" for one in private]
         if told:
             sentences.append(f"Against each agent alone, {self.primary}: " + "; ".join(told) + ".")
@@ -148,6 +146,12 @@ class Comparison:
             sentences.append(f"Without privacy: {self._against_alone(open_federation)}.")
         sentences.append(self._highest())
         return " ".join(sentences)
+
+    def _why_not(self, private: Sequence[Row]) -> str:
+        better = [one for one in private if one.reads and one.over_alone and self._surely(one.over_alone) > 0]
+        if better:
+            return f"{self.fixed} surely earns more than every private federation that beats {ALONE}"
+        return f"no private federation surely earns more than {ALONE}"
 
     def _outcome(self, row: Row) -> str:
         if row.over_alone is None:

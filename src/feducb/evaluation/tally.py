@@ -122,7 +122,8 @@ class Tally:
         self._largest = np.zeros(policies)
         self._mean, self._scatter = np.zeros(policies), np.zeros((policies, policies))
         self._kept, self._kept_mean, self._kept_scatter = (np.zeros(policies) for _ in range(3))
-        self._by_agent = np.zeros((3, groups, policies))  # weights, weighted rewards, doubly robust
+        # weights, weighted rewards, doubly robust, accepted, their rewards
+        self._by_agent = np.zeros((5, groups, policies))
         self._of_agent = np.zeros(groups)
         self._draws = np.zeros((draws, policies))
 
@@ -163,7 +164,9 @@ class Tally:
             if agents is None:
                 raise ConfigurationError("agents", None, "the agent of each record")
             self._of_agent += np.bincount(agents, minlength=self._clusters)
-            for sums, part in zip(self._by_agent, (weights, weighted, robust), strict=True):
+            kept = np.zeros_like(weights) if accepted is None else accepted.astype(np.float64)
+            parts = (weights, weighted, robust, kept, kept * rewards[:, None])
+            for sums, part in zip(self._by_agent, parts, strict=True):
                 np.add.at(sums, agents, part)
         if draws is not None:
             self._draws += draws
@@ -202,7 +205,7 @@ class Tally:
             doubly_robust=self.difference(policy, None),
             replay=self._estimate(
                 float(self._kept_mean[policy]) if kept else math.nan,
-                _root(self._kept_scatter[policy] / (kept - 1) / kept) if kept > 1 else math.nan,
+                self._replay_error(policy, kept),
             ),
             records=n,
             accepted=kept,
@@ -231,6 +234,14 @@ class Tally:
             return self._over_agents(self._by_agent[which[0]][:, which[1]], value)
         return self._over_records(scatter)
 
+    def _replay_error(self, policy: int, kept: int) -> float:
+        if kept < 2:
+            return math.nan
+        if self._clusters is None:
+            return _root(self._kept_scatter[policy] / (kept - 1) / kept)
+        sums = self._by_agent[4][:, policy] - self._kept_mean[policy] * self._by_agent[3][:, policy]
+        return self._spread(sums) / kept
+
     def _ratio_error(self, policy: int, ratio: float, residual: float) -> float:
         """Of Σwr/Σw, linearised: Σ w²(r − v)² / (Σw)²."""
         total = self._w[policy]
@@ -239,10 +250,7 @@ class Tally:
         small = self.records / (self.records - 1)
         if self._clusters is not None:
             sums = self._by_agent[1][:, policy] - ratio * self._by_agent[0][:, policy]
-            groups = int((self._of_agent > 0).sum())
-            if groups < 2:
-                return math.nan
-            residual, small = float((sums**2).sum()), groups / (groups - 1)
+            return self._spread(sums) / float(total)
         return _root(residual * small / total**2)
 
     def _over_records(self, scatter: float) -> float:
@@ -257,11 +265,12 @@ class Tally:
         return float(means.std(ddof=1)) / math.sqrt(draws)
 
     def _over_agents(self, sums: Array, value: float) -> float:
+        return self._spread(sums - self._of_agent * value) / self.records
+
+    def _spread(self, sums: Array) -> float:
+        """Standard deviation of a total, from what each agent adds to it."""
         groups = int((self._of_agent > 0).sum())
-        if groups < 2:
-            return math.nan
-        squares = float(((sums - self._of_agent * value) ** 2).sum())
-        return _root(squares * groups / (groups - 1)) / self.records
+        return _root(float((sums**2).sum()) * groups / (groups - 1)) if groups > 1 else math.nan
 
     def _estimate(self, value: float, stderr: float) -> Estimate:
         groups = None if self._clusters is None else max(1, int((self._of_agent > 0).sum()) - 1)
