@@ -114,6 +114,13 @@ def test_few_shops_under_much_noise_should_not_and_say_so() -> None:
     assert private.over_alone.high < 0
 
 
+def test_a_log_with_wrong_propensities_is_warned_about() -> None:
+    log = FrameLog(shop_log(4000).assign(p=1 / 3))
+    found = survey(log, COLUMNS, context=parse_context(["age:0:100"]))
+    warned = compare_on_log(log, found, study=Study(epsilons=(8.0,), repeats=1)).warnings
+    assert any("where 1 is expected" in one for one in warned)
+
+
 def test_the_same_seed_gives_the_same_comparison_and_another_one_does_not() -> None:
     study: dict[str, Any] = {"epsilons": (8.0,), "trusts": ("controller",), "repeats": 1}
     one, same, other = (_compare(2000, seed=seed, **study).to_json() for seed in (3, 3, 4))
@@ -128,6 +135,21 @@ def test_what_is_not_known_is_drawn_uniformly_and_greedy_follows_the_estimate() 
     alone = Alone(Problem(dim=2)).learn(sums, 0)
     np.testing.assert_array_equal(alone.choices(candidates, np.array([0]), greedy=True), [[1.0, 0.0]])
     np.testing.assert_array_equal(alone.choices(candidates, np.array([0]), greedy=False), [[0.0, 1.0]])
+
+
+def test_many_rows_an_agent_and_few_are_chosen_for_alike() -> None:
+    # Loops over agents where an agent has many rows, over rows where it has few: the same choices.
+    _, _, sums = _records(5, 40, 3)
+    learnt = Alone(Problem(dim=3)).learn(sums, 0)
+    rng = np.random.default_rng(2)
+    candidates, agents = rng.standard_normal((400, 4, 3)) / 4, rng.integers(0, 5, 400)
+    for greedy in (True, False):
+        at_once = learnt.choices(candidates, agents, greedy=greedy)
+        one_by_one = [
+            learnt.choices(candidates[row : row + 1], agents[row : row + 1], greedy=greedy)[0]
+            for row in range(400)
+        ]
+        np.testing.assert_array_equal(at_once, one_by_one)
 
 
 def _made(*rows: Row) -> Comparison:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -47,7 +48,7 @@ def evaluate(
         str | None, typer.Option(help="Of a log: the column with the probability of what was done.")
     ] = None,
     person_column: Annotated[
-        str | None, typer.Option(help="Of a log: records of one person stay in one fold.")
+        str | None, typer.Option(help="Of a log or a trial: records of one person stay in one fold.")
     ] = None,
     actions: Annotated[
         str | None, typer.Option(help="Of a log: all actions, a,b,c.", show_default="those in the log")
@@ -132,7 +133,6 @@ def evaluate(
     }
     of_a_log = columns | {
         "--context": context,
-        "--person-column": person_column,
         "--actions": actions,
         "--terms": terms,
         "--recipe": None if recipe is None else str(recipe),
@@ -145,6 +145,8 @@ def evaluate(
         made = loaded.recipe
         with _progress() as tell:
             if isinstance(loaded, Known):
+                if person_column is not None:
+                    raise ConfigurationError("--person-column", person_column, "nothing: there are no folds")
                 study = Study(**settings, spread=cast(Spread, spread or "records"))
                 found = compare_online(
                     loaded.world,
@@ -157,7 +159,7 @@ def evaluate(
                     progress=tell,
                 )
             else:
-                found = _on_trial(source, loaded, settings, spread, tell)
+                found = _on_trial(source, loaded, settings, spread, person_column, tell)
     else:
         if agents is not None:
             raise ConfigurationError("--agents", agents, "nothing beside a log: its agents are in its column")
@@ -185,11 +187,18 @@ def _on_trial(
     loaded: Trial,
     settings: dict[str, Any],
     spread: str | None,
+    person: str | None,
     tell: Callable[[str, int], None],
 ) -> Comparison:
     log = FrameLog(loaded.frame, name)
     study = Study(**settings, spread=cast(Spread, spread or loaded.spread))
-    seen = survey(log, loaded.columns, recipe=loaded.recipe, reward_range=loaded.reward_range, progress=tell)
+    seen = survey(
+        log,
+        replace(loaded.columns, person=person),
+        recipe=loaded.recipe,
+        reward_range=loaded.reward_range,
+        progress=tell,
+    )
     return compare_on_log(log, seen, study=study, notes=loaded.notes, progress=tell)
 
 

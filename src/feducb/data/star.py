@@ -10,6 +10,7 @@ from feducb.features import Category, Number, Recipe
 __all__ = ["STAR"]
 
 _CLASSES = ("regular", "regular+aide", "small")
+_TEACHER = ["experiencek", "degreek", "ladderk", "tethnicityk"]
 _LOW, _HIGH = 350.0, 600.0  # of the mean of two scaled scores
 
 RECIPE = Recipe(
@@ -46,6 +47,7 @@ def _load(agents: int | None) -> Trial:
                 shares[school, kind]
                 for school, kind in zip(complete["schoolidk"], complete["stark"], strict=True)
             ],
+            "classroom": complete[["schoolidk", "stark", *_TEACHER]].astype(str).agg("/".join, axis=1),
             "free_lunch": (complete["lunchk"] == "free").astype(float),
             "female": (complete["gender"] == "female").astype(float),
             "white_or_asian": complete["ethnicity"].isin(["cauc", "asian"]).astype(float),

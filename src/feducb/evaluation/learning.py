@@ -34,6 +34,9 @@ __all__ = ["Alone", "Federation", "Learner", "Learnt", "problem_for", "release_r
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
+_ROWS_AN_AGENT = 32
+_GATHERED = 2**19  # numbers in matrices of rows gathered at once
+
 
 def problem_for(recipe: Recipe, *, reward_bound: float = 0.5) -> Problem:
     """The public bounds for rewards of range 1: ‖x‖ ≤ L, |y| ≤ B, σ = ½, S = √m B/L.
@@ -84,25 +87,36 @@ class Learnt:
         chosen = np.empty(count, dtype=np.int64)
         if self.belief.theta.shape[0] == 1:
             chosen[:] = self._best(0, candidates, greedy)
-        else:
-            order = np.argsort(agents, kind="stable")
-            names, starts = np.unique(agents[order], return_index=True)
+            return np.asarray(np.eye(arms)[chosen])
+        order = np.argsort(agents, kind="stable")
+        names, starts = np.unique(agents[order], return_index=True)
+        if count >= _ROWS_AN_AGENT * len(names):
             for agent, rows in zip(names.tolist(), np.split(order, starts[1:]), strict=True):
                 chosen[rows] = self._best(agent, candidates[rows], greedy)
+        else:  # few rows an agent: a matrix a row is faster than a call an agent
+            at_once = max(1, _GATHERED // candidates.shape[-1] ** 2)
+            for start in range(0, count, at_once):
+                rows = order[start : start + at_once]
+                chosen[rows] = self._best(agents[rows], candidates[rows], greedy)
         return np.asarray(np.eye(arms)[chosen])
 
-    def _best(self, agent: int, candidates: Array, greedy: bool) -> Indices:
+    def _best(self, agent: int | Indices, candidates: Array, greedy: bool) -> Indices:
+        """The best candidate of each row, for one agent, or for each row's own."""
         assert self.belief is not None
         if greedy:
-            return np.asarray(np.argmax(candidates @ self.belief.theta[agent], axis=-1))
+            scores = candidates @ self.belief.theta[agent][..., None]
+            return np.asarray(np.argmax(scores[..., 0], axis=-1))
         own = Belief(
             self.belief.theta[agent],
             self.belief.inverse[agent],
             self.belief.ellipsoid_width[agent],
             self.belief.euclidean_width[agent],
         )
-        flat = candidates.reshape(-1, candidates.shape[-1])
-        scores = upper_confidence_bounds(own, flat).reshape(candidates.shape[:-1])
+        if isinstance(agent, int):
+            flat = candidates.reshape(-1, candidates.shape[-1])
+            scores = upper_confidence_bounds(own, flat).reshape(candidates.shape[:-1])
+        else:
+            scores = upper_confidence_bounds(own, candidates)
         return np.asarray(np.argmax(scores, axis=-1))
 
 
@@ -194,6 +208,8 @@ class Federation:
         """One belief for all, from the last release."""
         privatizer, rule = self.estimator.privatizer, self.estimator.rule
         assert privatizer is not None
+        if not self.reads:
+            return Learnt(None)
         streams = Streams(self.seed)
         noise = SeededNoise(
             streams.grid(range(run, run + 1), range(self.agents), Purpose.NOISE)
@@ -202,13 +218,11 @@ class Federation:
         )
         # All records are there before the first release: the last one, which counts, is the same.
         total = Statistics(sums.gram[None], sums.moment[None], sums.count)
-        state, knowledge = PrivatizerState(total, 0, ()), rule.start((1, self.agents))
+        state = PrivatizerState(total, 0, ())
         for _ in self.estimator.release_rounds:
             state, release = synchronise(privatizer, state, noise, trust=self.trust)
-            knowledge = rule.absorb(knowledge, add_up(release))
-        if knowledge.belief is None:
-            return Learnt(None)
-        belief = knowledge.belief
+        belief = rule.absorb(rule.start((1, self.agents)), add_up(release)).belief
+        assert belief is not None
         return Learnt(
             Belief(
                 belief.theta[0],
