@@ -107,7 +107,7 @@ def test_a_bad_row_ends_with_its_number(shops: Path) -> None:
 def test_a_trial_and_a_labelled_set_by_name() -> None:
     trial = json.loads(_feducb("evaluate", "actg175", *QUICK, "--json", "-").stdout)
     assert trial["settings"]["agents"] == 10
-    assert trial["verdict"].startswith(("Federate", "Do not federate"))
+    assert trial["verdict"].startswith(("Federate: ", "Do not federate"))
     rated = _feducb(
         "evaluate", "movielens", "--epsilon", "8", "--trust", "controller", "--runs", "2", "--horizon", "20",
         "--json", "-",

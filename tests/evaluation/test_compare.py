@@ -114,11 +114,13 @@ def test_few_shops_under_much_noise_should_not_and_say_so() -> None:
     assert private.over_alone.high < 0
 
 
-def test_a_log_with_wrong_propensities_is_warned_about() -> None:
+def test_a_log_with_wrong_propensities_gets_no_yes() -> None:
     log = FrameLog(shop_log(4000).assign(p=1 / 3))
     found = survey(log, COLUMNS, context=parse_context(["age:0:100"]))
-    warned = compare_on_log(log, found, study=Study(epsilons=(8.0,), repeats=1)).warnings
-    assert any("where 1 is expected" in one for one in warned)
+    compared = compare_on_log(log, found, study=Study(epsilons=(8.0,), repeats=1))
+    assert any("where 1 is expected" in one for one in compared.warnings)
+    assert not compared.federate
+    assert compared.verdict().startswith("Cannot tell: weights do not average 1")
 
 
 def test_the_same_seed_gives_the_same_comparison_and_another_one_does_not() -> None:

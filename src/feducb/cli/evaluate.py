@@ -91,6 +91,10 @@ def evaluate(
     horizon: Annotated[
         int | None, typer.Option(help="Where all rewards are known: rounds.", show_default="all")
     ] = None,
+    exploration: Annotated[
+        float,
+        typer.Option(help="Where all rewards are known: part of the proven bonus in practical play."),
+    ] = 0.1,
     spread: Annotated[
         str | None,
         typer.Option(
@@ -155,6 +159,7 @@ def evaluate(
                     study=study,
                     runs=runs,
                     horizon=horizon,
+                    exploration=exploration,
                     notes=loaded.notes,
                     progress=tell,
                 )

@@ -17,7 +17,7 @@ from feducb.errors import ConfigurationError
 from feducb.evaluation.crossfit import Rows, Sums, draw_folds, read_blocks
 from feducb.evaluation.learning import Alone, Federation, Learner, Learnt, problem_for, release_rounds
 from feducb.evaluation.logs import Log
-from feducb.evaluation.off_policy import overlap_warnings
+from feducb.evaluation.off_policy import overlap_warnings, weights_off
 from feducb.evaluation.results import Comparison, Play, Row
 from feducb.evaluation.study import Study
 from feducb.evaluation.survey import Survey
@@ -176,7 +176,7 @@ def _comparison(
     place = {policy: index for index, policy in enumerate(names)}
     by_name = {learner.name: learner for learner in learners}
     fixed = place["the best single action", "fixed"]
-    rows, warnings = [], []
+    rows, warnings, reliable = [], [], True
     for (name, play), index in place.items():
         value, learner = tally.value(index), by_name.get(name)
         alone = place.get((learners[0].name, play))
@@ -193,6 +193,7 @@ def _comparison(
                 details=value,
             )
         )
+        reliable = reliable and not (play in ("greedy", "fixed") and weights_off(value))
         warnings += overlap_warnings(f"{name} ({play})" if learner else name, value)
     settings = {
         "rows": found.rows,
@@ -219,5 +220,6 @@ def _comparison(
         primary="greedy",
         notes=(*notes, *found.notes),
         warnings=warnings,
+        reliable=reliable,
         settings=settings,
     )

@@ -14,7 +14,14 @@ from feducb.evaluation.tally import PolicyValue, Tally
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["effective_sample_size", "evaluate_arrays", "evaluate_frame", "overlap_warnings", "require_column"]
+__all__ = [
+    "effective_sample_size",
+    "evaluate_arrays",
+    "evaluate_frame",
+    "overlap_warnings",
+    "require_column",
+    "weights_off",
+]
 
 Array = NDArray[np.float64]
 
@@ -151,6 +158,11 @@ def evaluate_frame(
     )
 
 
+def weights_off(found: PolicyValue) -> bool:
+    """Whether weights do not average 1 beyond chance (1 in 16,000): then no estimate is to be believed."""
+    return abs(found.mean_weight.value - 1.0) > _SURE * found.mean_weight.stderr + 1e-9
+
+
 def overlap_warnings(name: str, found: PolicyValue) -> list[str]:
     """Why not to believe the estimates for one policy, in sentences; none if there is no reason."""
     told = []
@@ -165,8 +177,7 @@ def overlap_warnings(name: str, found: PolicyValue) -> list[str]:
     if n > 1 and found.largest_weight > _HEAVY * n * found.mean_weight.value:
         share = found.largest_weight / (n * found.mean_weight.value)
         told.append(f"{name}: one record carries {100 * share:.0f} % of all weight")
-    off = found.mean_weight.value - 1.0
-    if abs(off) > _SURE * found.mean_weight.stderr + 1e-9:
+    if weights_off(found):
         told.append(
             f"{name}: weights average {found.mean_weight.value:.3f} where 1 is expected: the propensities "
             "are not those that drew the actions, or actions that it wants were never tried"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.config import require_integer
+from feducb.config import require_finite, require_integer
 from feducb.environments.replay import KnownRewards
 from feducb.evaluation.learning import Federation
 from feducb.evaluation.results import ALONE, Comparison, Play, Row
@@ -24,7 +24,7 @@ __all__ = ["compare_online"]
 Array = NDArray[np.float64]
 Progress = Callable[[str, int], None]
 
-_PLAYS: tuple[tuple[Play, float], ...] = (("practical", 0.3), ("played", 1.0))
+_PRACTICAL = 0.1  # of the proven bonus
 
 
 def compare_online(
@@ -35,6 +35,7 @@ def compare_online(
     study: Study | None = None,
     runs: int = 10,
     horizon: int | None = None,
+    exploration: float = _PRACTICAL,
     notes: Sequence[str] = (),
     progress: Progress = lambda stage, steps: None,
 ) -> Comparison:
@@ -47,12 +48,15 @@ def compare_online(
         study: budgets, trust, releases, α, level and seed; folds and repeats are not needed here.
         runs: orders of the records, and draws of the noise.
         horizon: rounds; as many as every agent has records for if not given.
+        exploration: the part of the proven bonus in ``practical`` play; ``played`` has all of it.
         notes: of whoever made the data.
         progress: told a stage and how many more agent-steps of it are done.
     """
     study = study or Study()
     require_integer("runs", runs, at_least=2)
     horizon = world.horizon if horizon is None else require_integer("horizon", horizon, at_least=1)
+    require_finite("exploration", exploration, at_least=0)
+    plays: tuple[tuple[Play, float], ...] = (("practical", exploration), ("played", 1.0))
     agents, streams = len(world.records), Streams(study.seed)
     best = np.array([world.best(streams, run, horizon) for run in range(runs)])
     values: dict[tuple[str, Play], Array] = {}
@@ -69,11 +73,11 @@ def compare_online(
                 best - _play(world, study, runs, horizon, name, setting, progress) / horizon
             )
             continue
-        for play, exploration in _PLAYS:
+        for play, part in plays:
             if name in blind:  # it plays uniformly, with the same coins
                 values[name, play] = values["uniform", "fixed"]
                 continue
-            setting["exploration"] = exploration
+            setting["exploration"] = part
             values[name, play] = best - _play(world, study, runs, horizon, name, setting, progress) / horizon
     rows = []
     for (name, play), value in values.items():
@@ -96,6 +100,7 @@ def compare_online(
         "dim": world.problem.dim,
         "horizon": horizon,
         "runs": runs,
+        "exploration": exploration,
         "releases": len(Geometric(releases=study.releases).rounds(horizon)),
         "delta": study.delta,
         "alpha": study.alpha,

@@ -18,8 +18,8 @@ __all__ = ["plot_comparison"]
 _MARKS = {"greedy": "o", "practical": "o", "played": "s", "fixed": "D"}
 _NAMES = {
     "greedy": "by its estimate (greedy)",
-    "practical": "with 0.3 of the proven bonus (practical)",
-    "played": "by the proven upper bound (played)",
+    "practical": "with part of the bonus (practical)",
+    "played": "by the proven bound (played)",
     "fixed": "one rule for everybody",
 }
 
@@ -72,7 +72,7 @@ def plot_comparison(comparison: Comparison, *, path: str | Path | None = None) -
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", color="#e6e6e6")
     axes.set_axisbelow(True)
-    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(0.0, -0.16), ncols=3)
+    figure.legend(fontsize=8, frameon=False, loc="outside lower left", ncols=3)
     figure.suptitle(comparison.source, x=0.01, ha="left", fontsize=13, fontweight="bold")
     if path is not None:
         figure.savefig(path, dpi=150)

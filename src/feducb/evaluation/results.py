@@ -86,6 +86,7 @@ class Comparison:
         notes: what was done to the data.
         warnings: why not to believe a number.
         settings: all that it was made with.
+        reliable: whether weights average 1, as they must if the propensities are right.
     """
 
     source: str
@@ -96,6 +97,7 @@ class Comparison:
     notes: Sequence[str]
     warnings: Sequence[str]
     settings: Mapping[str, Any]
+    reliable: bool = True
 
     def row(self, name: str, play: Play | None = None) -> Row:
         """The row of a policy."""
@@ -104,7 +106,7 @@ class Comparison:
     @property
     def federate(self) -> bool:
         """Whether some private federation surely beats agents alone, and no constant surely beats it."""
-        return any(self._wins(one) for one in self._private())
+        return self.reliable and any(self._wins(one) for one in self._private())
 
     def _private(self) -> list[Row]:
         return [one for one in self.rows if one.private and one.play == self.primary]
@@ -127,7 +129,11 @@ class Comparison:
         private = self._private()
         sentences = []
         winners = sorted((one for one in private if self._wins(one)), key=lambda one: one.value.value)
-        if winners:
+        if not self.reliable:
+            sentences.append(
+                "Cannot tell: weights do not average 1, so the propensities are not to be believed."
+            )
+        elif winners:
             sentences.append(f"Federate: {self._against_alone(winners[-1])}.")
             constant = winners[-1].over_fixed
             if constant is not None and self._surely(constant) <= 0:
@@ -187,6 +193,7 @@ class Comparison:
             "source": self.source,
             "measure": self.measure,
             "federate": self.federate,
+            "reliable": self.reliable,
             "verdict": self.verdict(),
             "fixed": self.fixed,
             "primary": self.primary,
