@@ -14,7 +14,9 @@ import typer
 from feducb import __version__
 from feducb.cli.agent import app as agent
 from feducb.cli.bench import bench
+from feducb.cli.data import app as data
 from feducb.cli.demo import demo
+from feducb.cli.evaluate import evaluate
 from feducb.cli.figure import figure
 from feducb.cli.privacy import app as privacy
 from feducb.cli.report import report
@@ -38,6 +40,8 @@ app.command()(topology)
 app.command()(bench)
 app.command()(figure)
 app.command()(report)
+app.command()(evaluate)
+app.add_typer(data, name="data")
 app.add_typer(privacy, name="privacy")
 app.add_typer(agent, name="agent")
 

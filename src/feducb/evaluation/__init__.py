@@ -1,0 +1,35 @@
+"""What a policy is worth on data: off-policy estimators, and comparisons of agents alone with federations."""
+
+from __future__ import annotations
+
+from feducb.evaluation.compare import compare_on_log
+from feducb.evaluation.logs import FrameLog, LogColumns, open_log
+from feducb.evaluation.off_policy import (
+    effective_sample_size,
+    evaluate_arrays,
+    evaluate_frame,
+    overlap_warnings,
+)
+from feducb.evaluation.online import compare_online
+from feducb.evaluation.results import Comparison
+from feducb.evaluation.study import Study
+from feducb.evaluation.survey import survey
+from feducb.evaluation.tally import Estimate, PolicyValue, Tally
+
+__all__ = [
+    "Comparison",
+    "Estimate",
+    "FrameLog",
+    "LogColumns",
+    "PolicyValue",
+    "Study",
+    "Tally",
+    "compare_on_log",
+    "compare_online",
+    "effective_sample_size",
+    "evaluate_arrays",
+    "evaluate_frame",
+    "open_log",
+    "overlap_warnings",
+    "survey",
+]

@@ -1,0 +1,225 @@
+"""Would a federation have done better on this log? Policies learnt on part of it, valued on the rest.
+
+Cross-fitting: the log falls into folds, by record or by person; each policy is learnt on all folds but one
+and valued on that one, so that no record judges what it taught. With repeats the folds and the noise are
+drawn again, and the value is that of the mixture. A log is read three times and never held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.errors import ConfigurationError
+from feducb.evaluation.crossfit import Rows, Sums, draw_folds, read_blocks
+from feducb.evaluation.learning import Alone, Federation, Learner, Learnt, problem_for, release_rounds
+from feducb.evaluation.logs import Log
+from feducb.evaluation.off_policy import overlap_warnings, weights_off
+from feducb.evaluation.results import Comparison, Play, Row
+from feducb.evaluation.study import Study
+from feducb.evaluation.survey import Survey
+from feducb.evaluation.tally import Tally
+
+__all__ = ["compare_on_log"]
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Progress = Callable[[str, int], None]
+
+_RELEASES = 8
+_LARGE = 200_000  # rows from which one repeat is enough
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """All that was learnt without one fold of one repeat."""
+
+    learnt: tuple[Learnt, ...]
+    best_action: int
+    model: Array  # (d,), pooled ridge regression: judges only, no agent has it
+
+
+def compare_on_log(
+    log: Log,
+    found: Survey,
+    *,
+    study: Study | None = None,
+    notes: Sequence[str] = (),
+    progress: Progress = lambda stage, rows: None,
+) -> Comparison:
+    """Compare agents alone, federations and fixed policies on a log of randomised decisions.
+
+    Args:
+        log: the log.
+        found: its survey.
+        study: how to compare.
+        notes: of whoever made the log.
+        progress: told a stage and how many more rows of it are done.
+    """
+    study = study or Study()
+    repeats = study.repeats or (1 if found.rows >= _LARGE else 20)
+    if found.rows < 2 * study.folds:
+        raise ConfigurationError("folds", study.folds, f"at most half of the {found.rows} rows")
+    agents, arms = len(found.agents), len(found.actions)
+    sums = Sums.empty(repeats, study.folds, agents, arms, found.recipe.dim)
+    for rows in read_blocks(log, found):
+        sums.add(rows, draw_folds(rows.keys, study, repeats))
+        progress("learning", len(rows.rewards))
+    learners, horizon = _learners(found, study)
+    fitted = {
+        (repeat, fold): _fit(sums, repeat, fold, learners, run=repeat * study.folds + fold)
+        for repeat in range(repeats)
+        for fold in range(study.folds)
+    }
+    names = _policies(learners)
+    clusters = agents if study.spread == "agents" else None
+    tally = Tally(len(names), clusters=clusters, draws=repeats, level=study.level)
+    coins = np.random.default_rng([study.seed, 1])
+    for rows in read_blocks(log, found):
+        _judge(tally, rows, draw_folds(rows.keys, study, repeats), fitted, found, coins, repeats)
+        progress("valuing", len(rows.rewards))
+    return _comparison(log, found, study, repeats, horizon, learners, names, tally, notes)
+
+
+_FIXED: tuple[str, ...] = ("the logged policy", "uniform", "the best single action")
+
+
+def _policies(learners: Sequence[Learner]) -> list[tuple[str, Play]]:
+    plays: tuple[Play, ...] = ("greedy", "played")
+    fixed: list[tuple[str, Play]] = [(name, "fixed") for name in _FIXED]
+    return fixed + [(learner.name, play) for learner in learners for play in plays]
+
+
+def _learners(found: Survey, study: Study) -> tuple[list[Learner], int]:
+    """Alone and every federation; a round is one record of the average agent's training part."""
+    problem, agents = problem_for(found.recipe), len(found.agents)
+    horizon = max(1, found.rows * (study.folds - 1) // (study.folds * agents))
+    rounds = release_rounds(horizon, min(study.releases or _RELEASES, horizon))
+    common = {"agents": agents, "alpha": study.alpha, "seed": study.seed}
+    learners: list[Learner] = [Alone(problem, study.alpha)]
+    learners.append(Federation.of(problem, rounds, budget=None, **common))  # type: ignore[arg-type]
+    for budget, trust in study.budgets():
+        learners.append(Federation.of(problem, rounds, budget=budget, trust=trust, **common))  # type: ignore[arg-type]
+    return learners, horizon
+
+
+def _fit(sums: Sums, repeat: int, fold: int, learners: Sequence[Learner], *, run: int) -> _Fitted:
+    train = sums.without(repeat, fold)
+    gram, moment = train.gram.sum(axis=0), train.moment.sum(axis=0)
+    return _Fitted(
+        learnt=tuple(learner.learn(train, run) for learner in learners),
+        best_action=sums.best_action(repeat, fold),
+        model=np.linalg.solve(gram + np.eye(len(moment)), moment),
+    )
+
+
+def _judge(
+    tally: Tally,
+    rows: Rows,
+    folds: Indices,
+    fitted: dict[tuple[int, int], _Fitted],
+    found: Survey,
+    coins: np.random.Generator,
+    repeats: int,
+) -> None:
+    """Add a block's records to the tally, each valued by what was learnt without it."""
+    count, arms = len(rows.actions), rows.candidates.shape[1]
+    policies = len(_FIXED) + 2 * len(next(iter(fitted.values())).learnt)
+    weights, robust = np.zeros((count, policies)), np.zeros((count, policies))
+    draws = np.zeros((repeats, policies))
+    for (repeat, fold), fit in fitted.items():
+        (some,) = np.nonzero(folds[repeat] == fold)
+        if not len(some):
+            continue
+        candidates, agents = rows.candidates[some], rows.agents[some]
+        model = np.asarray(candidates @ fit.model)
+        chances = [
+            np.full((len(some), arms), 1.0 / arms),
+            np.tile(np.eye(arms)[fit.best_action], (len(some), 1)),
+        ]
+        for learnt in fit.learnt:
+            chances += [learnt.choices(candidates, agents, greedy=greedy) for greedy in (True, False)]
+        taken = (np.arange(len(some)), rows.actions[some])
+        surprise = rows.scaled[some] - model[taken]
+        for policy, chance in enumerate(chances, start=1):
+            weight = chance[taken] / rows.propensities[some]
+            weights[some, policy] += weight / repeats
+            worth = (chance * model).sum(axis=1) + weight * surprise
+            robust[some, policy] += worth / repeats
+            draws[repeat, policy] += worth.sum()
+    middle, width = (found.reward_low + found.reward_high) / 2, found.reward_high - found.reward_low
+    robust *= width
+    robust += middle
+    weights[:, 0], robust[:, 0] = 1.0, rows.rewards
+    accepted = coins.random(count)[:, None] < weights * found.least_propensity
+    accepted[:, 0] = True
+    draws *= width
+    draws += middle * count
+    draws[:, 0] = rows.rewards.sum()
+    tally.add(rows.rewards, weights, doubly_robust=robust, accepted=accepted, agents=rows.agents, draws=draws)
+
+
+def _comparison(
+    log: Log,
+    found: Survey,
+    study: Study,
+    repeats: int,
+    horizon: int,
+    learners: Sequence[Learner],
+    names: Sequence[tuple[str, Play]],
+    tally: Tally,
+    notes: Sequence[str],
+) -> Comparison:
+    place = {policy: index for index, policy in enumerate(names)}
+    by_name = {learner.name: learner for learner in learners}
+    fixed = place["the best single action", "fixed"]
+    rows, warnings, reliable = [], [], True
+    for (name, play), index in place.items():
+        value, learner = tally.value(index), by_name.get(name)
+        alone = place.get((learners[0].name, play))
+        private = isinstance(learner, Federation) and name.startswith("private")
+        rows.append(
+            Row(
+                name=name,
+                play=play,
+                value=value.doubly_robust,
+                over_alone=None if alone in (None, index) else tally.difference(index, alone),
+                over_fixed=None if index == fixed else tally.difference(index, fixed),
+                private=private,
+                reads=not isinstance(learner, Federation) or learner.reads,
+                details=value,
+            )
+        )
+        reliable = reliable and not (play in ("greedy", "fixed") and weights_off(value))
+        warnings += overlap_warnings(f"{name} ({play})" if learner else name, value)
+    settings = {
+        "rows": found.rows,
+        "agents": len(found.agents),
+        "actions": list(found.actions),
+        "dim": found.recipe.dim,
+        "reward_range": [found.reward_low, found.reward_high],
+        "rounds_of_training": horizon,
+        "releases": min(study.releases or _RELEASES, horizon),
+        "delta": study.delta,
+        "folds": study.folds,
+        "repeats": repeats,
+        "alpha": study.alpha,
+        "level": study.level,
+        "spread": study.spread,
+        "seed": study.seed,
+        "recipe_is_public": found.recipe.public,
+    }
+    return Comparison(
+        source=log.name,
+        measure="reward a decision, doubly robust",
+        rows=rows,
+        fixed="the best single action",
+        primary="greedy",
+        notes=(*notes, *found.notes),
+        warnings=warnings,
+        reliable=reliable,
+        settings=settings,
+    )

@@ -1,0 +1,233 @@
+"""Policies learnt from logged records by the code that agents run: the same sums, noise and bounds.
+
+The confidence bound holds for any predictable actions, so learning from actions that a trial drew at random
+is legitimate. Logged actions do not depend on releases either: only what an agent knows after the last one
+matters here, and when within the stream a record came does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.config import Budget, Problem
+from feducb.core.confidence import Belief, OwnDataBound, upper_confidence_bounds
+from feducb.core.ridge import factorise
+from feducb.core.statistics import Statistics
+from feducb.errors import ConfigurationError
+from feducb.estimators import EVERYTHING, Estimator, calibrated_estimator
+from feducb.features import Recipe
+from feducb.privacy.accounting import Trust
+from feducb.privacy.noise import SeededNoise
+from feducb.privacy.privatizer import PrivatizerState
+from feducb.protocol.controller import add_up, synchronise
+from feducb.protocol.schedules import Explicit, Geometric
+from feducb.streams import Purpose, Streams
+
+__all__ = ["Alone", "Federation", "Learner", "Learnt", "problem_for", "release_rounds"]
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_ROWS_AN_AGENT = 32
+_GATHERED = 2**19  # numbers in matrices of rows gathered at once
+
+
+def problem_for(recipe: Recipe, *, reward_bound: float = 0.5) -> Problem:
+    """The public bounds for rewards of range 1: ‖x‖ ≤ L, |y| ≤ B, σ = ½, S = √m B/L.
+
+    S is an assumption, as everywhere: a parameter that puts a reward of size B into one of the m terms is
+    that long.
+    """
+    bound = math.sqrt(len(recipe.terms)) * reward_bound / recipe.action_bound
+    return Problem(
+        dim=recipe.dim,
+        action_bound=recipe.action_bound,
+        reward_bound=reward_bound,
+        parameter_bound=bound,
+        noise_scale=0.5,
+    )
+
+
+def release_rounds(horizon: int, releases: int) -> tuple[int, ...]:
+    """Release rounds up to the horizon: geometric, the last one at the end."""
+    if releases > horizon:
+        raise ConfigurationError("releases", releases, f"at most the records of an average agent, {horizon}")
+    if releases == 1:
+        return Explicit((horizon,)).rounds(horizon)
+    return Geometric(first=min(8, horizon - releases + 1), releases=releases).rounds(horizon)
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What agents know in the end.
+
+    Attributes:
+        belief: of each agent, or of all with a leading axis of length 1; None: nothing worth reading.
+    """
+
+    belief: Belief | None
+
+    def choices(self, candidates: Array, agents: Indices, *, greedy: bool) -> Array:
+        """(n, K), the probability of each candidate; uniform while nothing is known.
+
+        Args:
+            candidates: (n, K, d).
+            agents: (n,), by number.
+            greedy: by the estimate alone; else by the upper confidence bound, as an agent plays.
+        """
+        count, arms, _ = candidates.shape
+        if self.belief is None:
+            return np.full((count, arms), 1.0 / arms)
+        chosen = np.empty(count, dtype=np.int64)
+        if self.belief.theta.shape[0] == 1:
+            chosen[:] = self._best(0, candidates, greedy)
+            return np.asarray(np.eye(arms)[chosen])
+        order = np.argsort(agents, kind="stable")
+        names, starts = np.unique(agents[order], return_index=True)
+        if count >= _ROWS_AN_AGENT * len(names):
+            for agent, rows in zip(names.tolist(), np.split(order, starts[1:]), strict=True):
+                chosen[rows] = self._best(agent, candidates[rows], greedy)
+        else:  # few rows an agent: a matrix a row is faster than a call an agent
+            at_once = max(1, _GATHERED // candidates.shape[-1] ** 2)
+            for start in range(0, count, at_once):
+                rows = order[start : start + at_once]
+                chosen[rows] = self._best(agents[rows], candidates[rows], greedy)
+        return np.asarray(np.eye(arms)[chosen])
+
+    def _best(self, agent: int | Indices, candidates: Array, greedy: bool) -> Indices:
+        """The best candidate of each row, for one agent, or for each row's own."""
+        assert self.belief is not None
+        if greedy:
+            scores = candidates @ self.belief.theta[agent][..., None]
+            return np.asarray(np.argmax(scores[..., 0], axis=-1))
+        own = Belief(
+            self.belief.theta[agent],
+            self.belief.inverse[agent],
+            self.belief.ellipsoid_width[agent],
+            self.belief.euclidean_width[agent],
+        )
+        if isinstance(agent, int):
+            flat = candidates.reshape(-1, candidates.shape[-1])
+            scores = upper_confidence_bounds(own, flat).reshape(candidates.shape[:-1])
+        else:
+            scores = upper_confidence_bounds(own, candidates)
+        return np.asarray(np.argmax(scores, axis=-1))
+
+
+class Learner(Protocol):
+    """A way to learn from the records of M agents."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        ...
+
+    def learn(self, sums: Statistics, run: int) -> Learnt:
+        """From raw sums with one leading axis, agents; ``run`` numbers the draw of the noise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Each agent learns from its own records and sends nothing."""
+
+    problem: Problem
+    alpha: float = 0.1
+    regularizer: float = 1.0
+    name: str = "each agent alone"
+
+    def learn(self, sums: Statistics, run: int) -> Learnt:
+        """One belief an agent."""
+        bound = OwnDataBound(problem=self.problem, alpha=self.alpha, regularizer=self.regularizer)
+        prior = self.regularizer * np.eye(self.problem.dim)
+        return Learnt(bound.belief(factorise(sums.gram + prior, sums.moment)))
+
+
+@dataclass(frozen=True, slots=True)
+class Federation:
+    """All learn from released sums, under noise or not.
+
+    Attributes:
+        name: what to call it.
+        estimator: noise, bound and release rounds.
+        agents: M.
+        trust: who adds the noise.
+        seed: of the noise.
+    """
+
+    name: str
+    estimator: Estimator
+    agents: int
+    trust: Trust = "nobody"
+    seed: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        rounds: tuple[int, ...],
+        *,
+        agents: int,
+        budget: Budget | None,
+        trust: Trust = "nobody",
+        alpha: float = 0.1,
+        seed: int = 0,
+    ) -> Federation:
+        """With noise for a budget, or without privacy."""
+        budgets: Sequence[Budget] = [] if budget is None else [budget] * agents
+        estimator = calibrated_estimator(
+            problem,
+            rounds,
+            budgets=budgets or None,
+            everybody=budgets,
+            agents=agents,
+            alpha=alpha,
+            regularizer=1.0,
+            mechanism="auto",
+            trust=trust,
+            tuning=EVERYTHING,
+        )
+        name = "federation without privacy"
+        if budget is not None:
+            name = f"private federation, ε = {budget.epsilon:g}, {trust} trusted"
+        return cls(name, estimator, agents, trust, seed)
+
+    @property
+    def reads(self) -> bool:
+        """Whether any release is worth reading, by public numbers; if not, actions are drawn uniformly."""
+        first: int = getattr(self.estimator.rule, "first", 1)
+        return first <= len(self.estimator.release_rounds)
+
+    def learn(self, sums: Statistics, run: int) -> Learnt:
+        """One belief for all, from the last release."""
+        privatizer, rule = self.estimator.privatizer, self.estimator.rule
+        assert privatizer is not None
+        if not self.reads:
+            return Learnt(None)
+        streams = Streams(self.seed)
+        noise = SeededNoise(
+            streams.grid(range(run, run + 1), range(self.agents), Purpose.NOISE)
+            if self.trust == "nobody"
+            else [[streams.shared(run, Purpose.NOISE)]]
+        )
+        # All records are there before the first release: the last one, which counts, is the same.
+        total = Statistics(sums.gram[None], sums.moment[None], sums.count)
+        state = PrivatizerState(total, 0, ())
+        for _ in self.estimator.release_rounds:
+            state, release = synchronise(privatizer, state, noise, trust=self.trust)
+        belief = rule.absorb(rule.start((1, self.agents)), add_up(release)).belief
+        assert belief is not None
+        return Learnt(
+            Belief(
+                belief.theta[0],
+                belief.inverse[0],
+                belief.ellipsoid_width[0],
+                belief.euclidean_width[0],
+            )
+        )

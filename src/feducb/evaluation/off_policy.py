@@ -1,0 +1,185 @@
+"""Off-policy estimators of one policy, on arrays or on a plain data frame."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from feducb.errors import ConfigurationError
+from feducb.evaluation.tally import PolicyValue, Tally
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "effective_sample_size",
+    "evaluate_arrays",
+    "evaluate_frame",
+    "overlap_warnings",
+    "require_column",
+    "weights_off",
+]
+
+Array = NDArray[np.float64]
+
+_FEW = 100.0  # effective records below which a normal interval is not to be trusted
+_SMALL_SHARE = 0.1
+_HEAVY = 0.1  # of all weight on one record
+_SURE = 4.0  # standard errors: false alarm 1 in 16,000
+
+
+def effective_sample_size(weights: ArrayLike) -> float:
+    """(Σw)²/Σw²; 0 if no record has weight."""
+    given = np.asarray(weights, dtype=np.float64)
+    squares = float((given**2).sum())
+    return float(given.sum() ** 2) / squares if squares > 0 else 0.0
+
+
+def require_column(
+    name: str,
+    values: ArrayLike,
+    *,
+    first_row: int = 1,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: bool = False,
+) -> Array:
+    """The column as numbers, or an error that names the first row where it is not one, or out of range.
+
+    Args:
+        name: the column.
+        values: (n,).
+        first_row: the number of the first of them.
+        low: the least that is allowed.
+        high: the largest.
+        above: whether ``low`` itself is not allowed.
+    """
+    given = np.asarray(values)
+    try:
+        numbers = given.astype(np.float64)
+    except (TypeError, ValueError):
+        numbers = np.array([_number(value) for value in given.tolist()])
+    good = np.isfinite(numbers) & (numbers <= high) & ((numbers > low) if above else (numbers >= low))
+    if not good.all():
+        row = int(np.argmin(good))
+        value: Any = given[row].item() if isinstance(given[row], np.generic) else given[row]
+        expected = "a finite number"
+        if math.isfinite(low):
+            expected = f"a number {'above' if above else 'from'} {low:g}"
+        if math.isfinite(high):
+            expected += f" {'and at most' if above else 'to'} {high:g}"
+        raise ConfigurationError(f"{name} in row {first_row + row}", value, expected)
+    return numbers
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def evaluate_arrays(
+    rewards: ArrayLike,
+    propensities: ArrayLike,
+    targets: ArrayLike,
+    *,
+    expected: ArrayLike | None = None,
+    fitted: ArrayLike | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> PolicyValue:
+    """What a log says of one policy.
+
+    Args:
+        rewards: (n,), of the logged actions.
+        propensities: (n,), the probability with which each was taken, in (0, 1].
+        targets: (n,), the probability with which the policy would have taken it, in [0, 1].
+        expected: (n,), Σ_a π(a) q(a), what a model of rewards, fitted on other records, expects of it.
+        fitted: (n,), q: what it expects of the logged action. Both or neither; without them DR is IPS.
+        level: of the intervals.
+        seed: of replay's coins.
+
+    Raises:
+        ConfigurationError: a value cannot be; the message names the row, counted from 1.
+    """
+    reward = require_column("reward", rewards)
+    propensity = require_column("propensity", propensities, low=0.0, high=1.0, above=True)
+    target = require_column("target", targets, low=0.0, high=1.0)
+    if (expected is None) != (fitted is None):
+        raise ConfigurationError("expected", expected, "given together with fitted, or neither")
+    _same_length(reward, {"propensity": propensity, "target": target})
+    robust, weights = None, target / propensity
+    if expected is not None and fitted is not None:
+        model = {name: require_column(name, v) for name, v in (("expected", expected), ("fitted", fitted))}
+        _same_length(reward, model)
+        robust = (model["expected"] + weights * (reward - model["fitted"]))[:, None]
+    coins = np.random.default_rng(seed).random(len(reward))
+    largest = 1.0 / propensity.min(initial=1.0)
+    tally = Tally(1, level=level)
+    tally.add(reward, weights[:, None], doubly_robust=robust, accepted=(coins < weights / largest)[:, None])
+    return tally.value(0)
+
+
+def _same_length(reward: Array, columns: dict[str, Array]) -> None:
+    for name, column in columns.items():
+        if column.shape != reward.shape:
+            raise ConfigurationError(name, f"of shape {column.shape}", f"{reward.shape}, as the rewards")
+
+
+def evaluate_frame(
+    frame: pd.DataFrame,
+    *,
+    reward: str,
+    propensity: str,
+    target: str,
+    expected: str | None = None,
+    fitted: str | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> PolicyValue:
+    """The same from columns of a data frame, by their names; rows are counted from 1 in errors."""
+    wanted = {name for name in (reward, propensity, target, expected, fitted) if name is not None}
+    missing = sorted(wanted - set(frame.columns))
+    if missing:
+        among = ", ".join(str(name) for name in frame.columns)
+        raise ConfigurationError("column", missing[0], f"one of {among}")
+    return evaluate_arrays(
+        frame[reward].to_numpy(),
+        frame[propensity].to_numpy(),
+        frame[target].to_numpy(),
+        expected=None if expected is None else frame[expected].to_numpy(),
+        fitted=None if fitted is None else frame[fitted].to_numpy(),
+        level=level,
+        seed=seed,
+    )
+
+
+def weights_off(found: PolicyValue) -> bool:
+    """Whether weights do not average 1 beyond chance (1 in 16,000): then no estimate is to be believed."""
+    return abs(found.mean_weight.value - 1.0) > _SURE * found.mean_weight.stderr + 1e-9
+
+
+def overlap_warnings(name: str, found: PolicyValue) -> list[str]:
+    """Why not to believe the estimates for one policy, in sentences; none if there is no reason."""
+    told = []
+    n = found.records
+    if found.effective == 0.0:
+        return [f"{name}: the log never does what it would do; nothing can be said of it"]
+    if found.effective < _FEW or found.effective < _SMALL_SHARE * n:
+        told.append(
+            f"{name}: {n:,} records are worth {found.effective:,.0f} of its own "
+            f"({100 * found.effective / n:.1f} %): little overlap, intervals are optimistic"
+        )
+    if n > 1 and found.largest_weight > _HEAVY * n * found.mean_weight.value:
+        share = found.largest_weight / (n * found.mean_weight.value)
+        told.append(f"{name}: one record carries {100 * share:.0f} % of all weight")
+    if weights_off(found):
+        told.append(
+            f"{name}: weights average {found.mean_weight.value:.3f} where 1 is expected: the propensities "
+            "are not those that drew the actions, or actions that it wants were never tried"
+        )
+    return told

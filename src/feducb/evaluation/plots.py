@@ -1,0 +1,79 @@
+"""A comparison as a picture: a point and an interval a policy. The only file here that draws."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from feducb.evaluation.results import ALONE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from feducb.evaluation.results import Comparison, Row
+
+__all__ = ["plot_comparison"]
+
+_MARKS = {"greedy": "o", "practical": "o", "played": "s", "fixed": "D"}
+_NAMES = {
+    "greedy": "by its estimate (greedy)",
+    "practical": "with part of the bonus (practical)",
+    "played": "by the proven bound (played)",
+    "fixed": "one rule for everybody",
+}
+
+
+def _colour(row: Row) -> str:
+    if row.private:
+        return "#1b6ca8"
+    if row.name == ALONE:
+        return "#6b6b6b"
+    return "#b8860b" if row.play == "fixed" else "#3a7d44"
+
+
+def plot_comparison(comparison: Comparison, *, path: str | Path | None = None) -> Figure:
+    """Draw it, best at the top; write it to ``path`` if given, the ending says the format."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(row.name for row in comparison.rows))
+    figure = Figure(figsize=(9.5, 1.9 + 0.42 * len(names)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    shown = set()
+    for row in comparison.rows:
+        height = (
+            len(names)
+            - 1
+            - names.index(row.name)
+            + {"greedy": 0.12, "practical": 0.12, "played": -0.12, "fixed": 0.0}[row.play]
+        )
+        label = None if row.play in shown else _NAMES[row.play]
+        shown.add(row.play)
+        axes.errorbar(
+            row.value.value,
+            height,
+            xerr=row.value.margin,
+            marker=_MARKS[row.play],
+            color=_colour(row),
+            markersize=5.5,
+            capsize=3,
+            linewidth=1.6,
+            label=label,
+        )
+    alone = next(
+        (row for row in comparison.rows if row.name == ALONE and row.play == comparison.primary), None
+    )
+    if alone is not None:
+        axes.axvline(alone.value.value, color="#6b6b6b", linewidth=1.0, linestyle="--")
+    axes.set_yticks(range(len(names)), [textwrap.fill(name, 44) for name in reversed(names)])
+    axes.set_xlabel(f"{comparison.measure}, {100 * comparison.settings['level']:g} % intervals")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="x", color="#e6e6e6")
+    axes.set_axisbelow(True)
+    figure.legend(fontsize=8, frameon=False, loc="outside lower left", ncols=3)
+    figure.suptitle(comparison.source, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure

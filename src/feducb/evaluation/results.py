@@ -1,0 +1,218 @@
+"""What a comparison of policies came to, and what it says: a table, plain data, and a yes or no."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from feducb.evaluation.tally import Estimate, PolicyValue
+from feducb.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["ALONE", "Comparison", "Play", "Row"]
+
+Play = Literal["greedy", "practical", "played", "fixed"]
+ALONE = "each agent alone"
+
+_FAMILY = 0.05  # the chance that a yes is a false alarm, over all private federations compared
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One policy.
+
+    Attributes:
+        name: what it is.
+        play: ``greedy``, by the estimate; ``played``, by the upper bound; ``practical``,
+            by a part of the bonus; ``fixed``, nothing learnt.
+        value: reward a decision.
+        over_alone: less that of agents alone under the same play, on the same records or runs.
+        over_fixed: less that of the fixed policy that nobody must learn (``Comparison.fixed``).
+        private: whether it keeps a budget.
+        reads: whether any release is worth reading; if not, it plays at random.
+        details: all estimators, where it is an estimate from a log.
+    """
+
+    name: str
+    play: Play
+    value: Estimate
+    over_alone: Estimate | None = None
+    over_fixed: Estimate | None = None
+    private: bool = False
+    reads: bool = True
+    details: PolicyValue | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        plain: dict[str, Any] = {
+            "policy": self.name,
+            "play": self.play,
+            "private": self.private,
+            "reads_a_release": self.reads,
+            "value": self.value.as_dict(),
+            "over_alone": self.over_alone and self.over_alone.as_dict(),
+            "over_fixed": self.over_fixed and self.over_fixed.as_dict(),
+        }
+        if self.details is not None:
+            found = self.details
+            plain |= {
+                "ips": found.ips.as_dict(),
+                "snips": found.snips.as_dict(),
+                "doubly_robust": found.doubly_robust.as_dict(),
+                "replay": found.replay.as_dict() | {"accepted": found.accepted},
+                "effective_records": found.effective,
+                "mean_weight": found.mean_weight.value,
+                "largest_weight": found.largest_weight,
+            }
+        return plain
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Several policies on one source.
+
+    Attributes:
+        source: of the data.
+        measure: what a value is.
+        rows: the policies.
+        fixed: the name of the fixed policy that learners are held against.
+        primary: the play that the verdict is about.
+        notes: what was done to the data.
+        warnings: why not to believe a number.
+        settings: all that it was made with.
+        reliable: whether weights average 1, as they must if the propensities are right.
+    """
+
+    source: str
+    measure: str
+    rows: Sequence[Row]
+    fixed: str
+    primary: Play
+    notes: Sequence[str]
+    warnings: Sequence[str]
+    settings: Mapping[str, Any]
+    reliable: bool = True
+
+    def row(self, name: str, play: Play | None = None) -> Row:
+        """The row of a policy."""
+        return next(one for one in self.rows if one.name == name and play in (None, one.play))
+
+    @property
+    def federate(self) -> bool:
+        """Whether some private federation surely beats agents alone, and no constant surely beats it."""
+        return self.reliable and any(self._wins(one) for one in self._private())
+
+    def _private(self) -> list[Row]:
+        return [one for one in self.rows if one.private and one.play == self.primary]
+
+    def _wins(self, row: Row) -> bool:
+        fixed = row.over_fixed
+        beaten = fixed is not None and self._surely(fixed) < 0
+        return row.reads and row.over_alone is not None and self._surely(row.over_alone) > 0 and not beaten
+
+    def _surely(self, difference: Estimate) -> int:
+        """The sign of a difference, 0 if it may be chance: Bonferroni over the private federations."""
+        compared = max(1, len(self._private()))
+        margin = difference.margin_at(1.0 - _FAMILY / compared)
+        if not math.isfinite(difference.value) or not math.isfinite(margin):
+            return 0
+        return int(difference.value > margin) - int(difference.value < -margin)
+
+    def verdict(self) -> str:
+        """Who wins, in sentences that the numbers write."""
+        private = self._private()
+        sentences = []
+        winners = sorted((one for one in private if self._wins(one)), key=lambda one: one.value.value)
+        if not self.reliable:
+            sentences.append(
+                "Cannot tell: weights do not average 1, so the propensities are not to be believed."
+            )
+        elif winners:
+            sentences.append(f"Federate: {self._against_alone(winners[-1])}.")
+            constant = winners[-1].over_fixed
+            if constant is not None and self._surely(constant) <= 0:
+                number = f"{constant.value:+.4f} ± {constant.margin:.4f}"
+                sentences.append(f"It does not surely earn more than {self.fixed} ({number}), though.")
+        else:
+            sentences.append(f"Do not federate for this: {self._why_not(private)}.")
+        told = [f"{one.name}, {self._outcome(one)}" for one in private]
+        if told:
+            sentences.append(f"Against each agent alone, {self.primary}: " + "; ".join(told) + ".")
+        open_federation = next(
+            (one for one in self.rows if one.play == self.primary and not one.private and one.name != ALONE),
+            None,
+        )
+        if open_federation is not None:
+            sentences.append(f"Without privacy: {self._against_alone(open_federation)}.")
+        sentences.append(self._highest())
+        return " ".join(sentences)
+
+    def _why_not(self, private: Sequence[Row]) -> str:
+        better = [one for one in private if one.reads and one.over_alone and self._surely(one.over_alone) > 0]
+        if better:
+            return f"{self.fixed} surely earns more than every private federation that beats {ALONE}"
+        return f"no private federation surely earns more than {ALONE}"
+
+    def _outcome(self, row: Row) -> str:
+        if row.over_alone is None:
+            return "not compared"
+        said = {1: "wins", -1: "loses", 0: "no difference can be told"}[self._surely(row.over_alone)]
+        number = f"{row.over_alone.value:+.4f} ± {row.over_alone.margin:.4f}"
+        random = "" if row.reads else ", nothing released is worth reading so it plays at random"
+        return f"{said} ({number}{random})"
+
+    def _against_alone(self, row: Row) -> str:
+        assert row.over_alone is not None
+        found, sign = row.over_alone, self._surely(row.over_alone)
+        verb = {1: "earns more than", -1: "earns less than", 0: "cannot be told from"}[sign]
+        return f"{row.name} {verb} {ALONE} ({found.value:+.4f} ± {found.margin:.4f} a decision)"
+
+    def _highest(self) -> str:
+        best = max(
+            self.rows, key=lambda one: one.value.value if math.isfinite(one.value.value) else -math.inf
+        )
+        said = f"Highest value: {best.name}{'' if best.play == 'fixed' else f' ({best.play})'}"
+        said += f", {best.value.value:.4f} ± {best.value.margin:.4f}"
+        if best.over_fixed is not None and best.name != self.fixed:
+            sign = self._surely(best.over_fixed)
+            than = f"{self.fixed} ({best.over_fixed.value:+.4f} ± {best.over_fixed.margin:.4f})"
+            said += {1: ", surely more than ", -1: ", surely less than ", 0: ", not surely more than "}[
+                sign
+            ] + than
+        return said + "."
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "source": self.source,
+            "measure": self.measure,
+            "federate": self.federate,
+            "reliable": self.reliable,
+            "verdict": self.verdict(),
+            "fixed": self.fixed,
+            "primary": self.primary,
+            "policies": [one.as_dict() for one in self.rows],
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+            "settings": dict(self.settings),
+            "version": __version__,
+        }
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """As JSON text, written to ``path`` if given."""
+        text = json.dumps(self.as_dict(), indent=1, ensure_ascii=False) + "\n"
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Values with their intervals."""
+        from feducb.evaluation.plots import plot_comparison
+
+        return plot_comparison(self, path=path)

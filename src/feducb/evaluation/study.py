@@ -1,0 +1,60 @@
+"""How policies are compared: budgets, trust, folds, repeats, intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from feducb.config import Budget, require_integer, require_probability
+from feducb.errors import ConfigurationError
+from feducb.privacy.accounting import Trust
+
+__all__ = ["Spread", "Study"]
+
+Spread = Literal["records", "agents"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Study:
+    """How to compare.
+
+    Attributes:
+        epsilons: of the private federations.
+        delta: theirs.
+        trusts: who adds the noise, one federation each.
+        releases: how often agents release while they learn; None: 8 on a log, what a simulation takes online.
+        folds: parts of the log.
+        repeats: how often folds and noise are drawn; None: 20, or 1 from 200,000 rows on.
+        alpha: α of the confidence bounds.
+        level: of the intervals.
+        spread: intervals from the spread over records, or over agents where records of one agent are alike.
+        seed: of folds, noise and replay's coins.
+    """
+
+    epsilons: tuple[float, ...] = (1.0, 8.0)
+    delta: float = 1e-6
+    trusts: tuple[Trust, ...] = ("nobody", "controller")
+    releases: int | None = None
+    folds: int = 5
+    repeats: int | None = None
+    alpha: float = 0.1
+    level: float = 0.95
+    spread: Spread = "records"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_integer("folds", self.folds, at_least=2)
+        if self.releases is not None:
+            require_integer("releases", self.releases, at_least=1)
+        require_integer("seed", self.seed, at_least=0)
+        if self.repeats is not None:
+            require_integer("repeats", self.repeats, at_least=1)
+        require_probability("alpha", self.alpha)
+        require_probability("level", self.level)
+        self.budgets()
+        if self.spread not in get_args(Spread):
+            raise ConfigurationError("spread", self.spread, "records or agents")
+
+    def budgets(self) -> list[tuple[Budget, Trust]]:
+        """The private federations."""
+        return [(Budget(epsilon=e, delta=self.delta), trust) for e in self.epsilons for trust in self.trusts]

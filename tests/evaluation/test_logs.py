@@ -1,0 +1,189 @@
+"""Reading logs: the same from every source, bad rows are named, and memory does not grow."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from logs import OFFERS, shop_log
+
+from feducb.errors import ConfigurationError
+from feducb.evaluation import FrameLog, LogColumns, Study, compare_on_log, open_log, survey
+from feducb.evaluation.logs import CsvLog, Log
+from feducb.evaluation.survey import Survey, parse_context, parse_terms
+from feducb.features import Category, Hashed, Number
+
+COLUMNS = LogColumns(agent="shop", action="offer", reward="bought", propensity="p")
+QUICK = Study(epsilons=(8.0,), trusts=("controller",), folds=2, repeats=1)
+
+
+def _survey(log: Log, *context: str, **settings: Any) -> Survey:
+    return survey(
+        log, COLUMNS, context=parse_context(context or ("age:0:100", "region:north|south")), **settings
+    )
+
+
+def test_csv_parquet_and_frame_say_the_same(tmp_path: Path) -> None:
+    frame = shop_log(3000)
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    frame.to_csv(tmp_path / "log.csv.gz", index=False)
+    frame.to_parquet(tmp_path / "log.parquet")
+    logs: list[Log] = [FrameLog(frame, rows_at_once=1000)]
+    logs += [open_log(tmp_path / name, rows_at_once=700) for name in ("log.csv", "log.csv.gz", "log.parquet")]
+    values = []
+    for log in logs:
+        found = compare_on_log(log, _survey(log), study=QUICK)
+        values.append([row.value.value for row in found.rows])
+    for other in values[1:]:
+        np.testing.assert_allclose(other, values[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("column", "value", "named"),
+    [
+        ("p", 0.0, "p in row 1234 is 0.0, expected a number above 0 and at most 1"),
+        ("p", 1.01, "p in row 1234 is 1.01, expected"),
+        ("p", math.nan, "p in row 1234 is nan, expected"),
+        ("bought", math.nan, "bought in row 1234 is nan, expected a number from 0 to 1"),
+        ("bought", 7.0, "bought in row 1234 is 7.0, expected a number from 0 to 1"),
+        ("age", math.nan, "age in row 1234 is nan, expected a finite number"),
+        ("offer", "car", "offer in row 1234 is 'car', expected one of book, game, film"),
+        ("offer", None, "offer in row 1234 is None, expected a value"),
+        ("region", "moon", "region in row 1234 is 'moon', expected one of north, south"),
+        ("shop", None, "shop in row 1234 is None, expected a value"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, ending: str, column: str, value: Any, named: str) -> None:
+    frame = shop_log(2000)
+    frame.loc[1233, column] = value
+    path = tmp_path / f"log.{ending}"
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    with pytest.raises(ConfigurationError) as raised:
+        _survey(open_log(path, rows_at_once=500), actions=OFFERS)
+    assert str(raised.value).startswith(named)
+
+
+@pytest.mark.parametrize("column", ["p", "bought", "age"])
+def test_text_where_a_number_should_be_is_named(tmp_path: Path, column: str) -> None:
+    frame = shop_log(2000).astype({column: object})
+    frame.loc[1233, column] = "much"
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(ConfigurationError) as raised:
+        _survey(open_log(tmp_path / "log.csv", rows_at_once=500))
+    assert str(raised.value).startswith(f"{column} in row 1234 is 'much', expected")
+
+
+def test_a_missing_column_is_named_with_those_that_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    shop_log(20).drop(columns="p").to_csv(path, index=False)
+    with pytest.raises(ConfigurationError) as raised:
+        _survey(open_log(path))
+    assert str(raised.value) == (
+        "column is 'p', expected one of those of log.csv: shop, age, region, offer, bought"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "named"),
+    [
+        ("log.csv", "", "expected a CSV file with a header"),
+        ("log.csv", "shop,age,region,offer,bought,p\n", "expected at least one row"),
+        (
+            "log.csv",
+            "shop,age,region,offer,bought,p\na,1,north,x,1,1,1,1\n",
+            "as many fields in line 2 as in the header",
+        ),
+        ("log.csv", "shop,age,region,offer,bought,p\na,1,north,x,1,1\na,1,north,x,1,1,1\n", "line 3, saw 7"),
+        ("log.parquet", "not one", "expected a Parquet file"),
+        ("log.txt", "x", "expected a file that ends in .csv or .parquet"),
+    ],
+)
+def test_a_file_that_is_no_log_is_refused(tmp_path: Path, name: str, text: str, named: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigurationError) as raised:
+        _survey(open_log(tmp_path / name))
+    assert named in str(raised.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="a file that exists, or the name of a data set"):
+        open_log(tmp_path / "none.csv")
+
+
+def test_a_log_with_one_action_has_nothing_to_choose() -> None:
+    frame = shop_log(100).assign(offer="book")
+    with pytest.raises(ConfigurationError, match="two actions or more"):
+        _survey(FrameLog(frame))
+
+
+def test_what_is_not_said_is_read_off_the_log_and_said_so() -> None:
+    frame = shop_log(500).assign(zip=[str(one) for one in range(500)])
+    found = _survey(FrameLog(frame), "age", "region", "zip")
+    age, region, place = found.recipe.context
+    assert isinstance(age, Number)
+    assert (age.low, age.high) == (frame["age"].min(), frame["age"].max())
+    assert region == Category("region", ("north", "south"))
+    assert place == Hashed("zip", 64)
+    assert not found.recipe.public
+    assert "the levels of region were read off the log: region:north|south" in found.notes
+    assert found.actions == tuple(sorted(OFFERS))
+    public = _survey(FrameLog(frame), actions=OFFERS)
+    assert public.recipe.public
+    assert public.notes == ()
+
+
+def test_codes_are_kept_as_they_are_written(tmp_path: Path) -> None:
+    # NA is a region, 007 is not 7, and an agent may have a number.
+    frame = shop_log(400).assign(region="NA", shop=[one % 3 for one in range(400)], zip="007")
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    found = _survey(open_log(tmp_path / "log.csv"), "region", "zip:category")
+    assert found.recipe.context == (Category("region", ("NA",)), Category("zip", ("007",)))
+    assert found.agents == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("text", ["age:0", "age:a:b", "age:1:2:3", "zip:hash:x"])
+def test_a_context_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="context is"):
+        parse_context([text])
+
+
+def test_terms_as_text() -> None:
+    assert parse_terms("1, offer, offer*age") == ((), ("offer",), ("offer", "age"))
+
+
+def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
+    # Chunks of 2,000 rows; a log of 40,000 is 4 MB as a CSV, and its vectors would be 10 MB.
+    peaks = []
+    for rows in (8_000, 40_000):
+        path = tmp_path / f"{rows}.csv"
+        shop_log(rows).to_csv(path, index=False)
+        log = CsvLog(path, rows_at_once=2000)
+        _survey(log)  # imports and caches are not the log
+        tracemalloc.start()
+        compare_on_log(log, _survey(log), study=QUICK)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.05 * peaks[0]
+
+
+def test_records_of_one_person_are_never_on_both_sides() -> None:
+    from feducb.evaluation.crossfit import draw_folds, read_blocks
+
+    frame = shop_log(2000).assign(person=[f"p{one % 300}" for one in range(2000)])
+    log = FrameLog(frame, rows_at_once=450)
+    columns = LogColumns(agent="shop", action="offer", reward="bought", propensity="p", person="person")
+    found = survey(log, columns, context=parse_context(["age:0:100"]))
+    folds = np.concatenate(
+        [draw_folds(rows.keys, Study(folds=5), 3) for rows in read_blocks(log, found)], axis=1
+    )
+    for repeat in range(3):
+        by_person = pd.Series(folds[repeat]).groupby(frame["person"]).nunique()
+        assert (by_person == 1).all()
+        assert np.bincount(folds[repeat], minlength=5).min() > 200  # of 400 expected
+    assert (folds[0] != folds[1]).any()
