@@ -221,6 +221,24 @@ def test_releases_come_by_the_clock_and_never_twice(opened: Callable[..., Agent]
     assert agent.reward(late.id, 1.0) is Outcome.LATE
 
 
+def test_where_the_controller_is_trusted_uploads_come_by_the_clock(
+    opened: Callable[..., Agent], clock: Clock
+) -> None:
+    agent = opened(replace(SETTINGS, trust="controller"))
+    begun = clock.now
+    agent.decide(_candidates(np.random.default_rng(16)))
+    made = []
+    for passed in (99.0, 100.0, 350.0, 350.5, 900.0, 5000.0):
+        clock.now = begun + passed
+        made.append(agent.tick())
+    assert made == [0, 1, 2, 0, 5, 0]
+    assert [item.number for item in agent.outbox()] == list(range(1, 9))
+    for item in agent.outbox():
+        agent.mark_sent(item)
+    assert agent.outbox() == []
+    assert agent.snapshot()["releases_left"] == 0
+
+
 def test_logged_propensities_are_the_frequencies(opened: Callable[..., Agent], clock: Clock) -> None:
     """4,000 draws; each frequency within 5 standard deviations: a false alarm less than once in 300,000."""
     agent = opened(replace(GENEROUS, uniform_share=0.3, exploration=0.0))

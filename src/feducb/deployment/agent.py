@@ -271,7 +271,7 @@ class Agent:
         """How many releases the clock asks for that were not made yet."""
         passed = self._clock() - self.started_at
         due = sum(one <= passed for one in self.settings.release_times)
-        return max(0, due - (self.settings.releases - self.store.releases_left_in(group)))
+        return max(0, due - self._made(group))
 
     def release(self, group: int = 0) -> bytes:
         """Make the next release (or raw upload, where the controller is trusted) of what has settled."""
@@ -323,9 +323,9 @@ class Agent:
             "first_useful_sum": self.settings.rule.first,
             "learning": sorted(self._deciders),
             "shadow": self.settings.shadow,
-            "releases_made": account.releases_made,
-            "releases_left": account.releases_left,
-            "next_release_at": self.started_at + later[0] if later and account.releases_left else None,
+            "releases_made": len(account.entries),
+            "releases_left": self.settings.groups * self.settings.releases - len(account.entries),
+            "next_release_at": self.started_at + later[0] if later else None,
             "outbox": len(self.outbox()),
             "epsilon": self.settings.budget.epsilon,
             "delta": self.settings.budget.delta,
@@ -446,17 +446,22 @@ class Agent:
         with self.writing() as db:
             self._counters.add("settled", len(rows))
             self._counters.add("defaulted", sum(row.reward is None for row in rows))
-            left = self.store.releases_left_in(group)
-            if left or self.settings.trust == "controller":
+            made = self._made(group)
+            if made < self.settings.releases:
                 actions = np.frombuffer(b"".join(row.action for row in rows))
                 rewards = np.array([default if row.reward is None else row.reward for row in rows])
                 shaped = actions.reshape(-1, self.settings.problem.dim)
                 self.store.settle(db, group, shaped, rewards, [row.person for row in rows])
             else:  # they could never leave
                 self._counters.add("after_the_last_release", len(rows))
-            batch = self.settings.releases - left + 1
             keep = self.settings.keep_events > 0
-            events.mark_taken(db, group, rows, batch=batch, keep=keep)
+            events.mark_taken(db, group, rows, batch=made + 1, keep=keep)
+
+    def _made(self, group: int) -> int:
+        """Releases made in this season, or uploads where the controller makes releases of them."""
+        if self.settings.trust == "controller":
+            return self.store.uploads_made
+        return self.settings.releases - self.store.releases_left_in(group)
 
     def _forget(self, moment: int) -> None:
         """Take the content of retained events away once that is over, and their rows a window later."""

@@ -21,9 +21,7 @@ def look(path: str | Path) -> dict[str, Any]:
             raise StoreError(f"{path} is no agent's file, or was never opened by one")
         season, body, started_at = row
         settings = AgentSettings.from_json(body)
-        (made,) = db.execute(
-            "SELECT count(*) FROM outgoing WHERE season = ? AND kind = 'release'", (season,)
-        ).fetchone()
+        (made,) = db.execute("SELECT count(*) FROM outgoing WHERE season = ?", (season,)).fetchone()
         (unsent,) = db.execute(
             "SELECT count(*) FROM outgoing WHERE sent_at IS NULL AND payload IS NOT NULL"
         ).fetchone()

@@ -124,14 +124,24 @@ class AgentStore(Store):
     def upload(self) -> bytes:
         """Hand what is pending over raw, for a trusted controller alone; refused under ``trust="nobody"``."""
         with self._transaction() as db:
-            (last,) = db.execute(
-                "SELECT coalesce(max(number), 0) FROM outgoing WHERE kind = 'upload' AND season = ?",
-                (self.season,),
-            ).fetchone()
-            payload = encode_upload(self._privatizers[0].upload(), season=self.season, number=last + 1)
-            self._put_out(db, "upload", last + 1, payload)
+            number = self.uploads_made + 1
+            payload = encode_upload(self._privatizers[0].upload(), season=self.season, number=number)
+            self._put_out(db, "upload", number, payload)
             self._end_batch(db, 0)
         return payload
+
+    @property
+    def uploads_made(self) -> int:
+        """How many uploads this season has made."""
+        (last,) = (
+            self._database()
+            .execute(
+                "SELECT coalesce(max(number), 0) FROM outgoing WHERE kind = 'upload' AND season = ?",
+                (self.season,),
+            )
+            .fetchone()
+        )
+        return int(last)
 
     def uploads(self) -> list[Unsent]:
         """Uploads not yet acknowledged, oldest first. For the controller alone."""
