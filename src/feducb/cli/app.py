@@ -13,8 +13,10 @@ import typer
 
 from feducb import __version__
 from feducb.cli.bench import bench
+from feducb.cli.controller import app as controller
 from feducb.cli.demo import demo
 from feducb.cli.figure import figure
+from feducb.cli.keys import app as keys
 from feducb.cli.privacy import app as privacy
 from feducb.cli.report import report
 from feducb.cli.simulate import simulate
@@ -38,6 +40,8 @@ app.command()(bench)
 app.command()(figure)
 app.command()(report)
 app.add_typer(privacy, name="privacy")
+app.add_typer(keys, name="keys")
+app.add_typer(controller, name="controller")
 
 
 def _show_version(wanted: bool) -> None:
