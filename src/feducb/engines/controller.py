@@ -29,7 +29,8 @@ import signal
 import sys
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -125,14 +126,9 @@ class JsonLog:
 
     def __call__(self, event: str, **facts: object) -> None:
         """Write a line; a log that cannot be written does not stop the controller."""
-        try:
-            print(
-                json.dumps({"at": round(time.time(), 3), "event": event, **facts}),
-                file=self._stream,
-                flush=True,
-            )
-        except OSError:
-            pass
+        line = json.dumps({"at": round(time.time(), 3), "event": event, **facts})
+        with suppress(OSError):
+            print(line, file=self._stream, flush=True)
 
 
 def serve(settings: ControllerSettings, *, log: JsonLog | None = None) -> None:
@@ -179,7 +175,7 @@ async def _serve(settings: ControllerSettings, collector: Collector, log: JsonLo
         _write_status(_status_path(settings), facts())
 
 
-async def _report(path: Path, facts: Any) -> None:
+async def _report(path: Path, facts: Callable[[], dict[str, Any]]) -> None:
     while True:
         _write_status(path, facts())
         await asyncio.sleep(_STATUS_EVERY)
@@ -191,11 +187,9 @@ def _status_path(settings: ControllerSettings) -> Path:
 
 def _write_status(path: Path, facts: dict[str, Any]) -> None:
     fresh = path.with_name(f"{path.name}.new")
-    try:
+    with suppress(OSError):  # a full disk must not stop what can still be done
         fresh.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         fresh.replace(path)
-    except OSError:
-        pass  # a full disk must not stop what can still be done
 
 
 def read_status(settings: ControllerSettings) -> dict[str, Any]:
