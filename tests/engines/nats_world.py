@@ -27,7 +27,7 @@ from feducb.protocol import messages
 from feducb.protocol.graphs import Topology
 from feducb.store import Unsent
 
-PATIENCE = 60.0  # seconds for anything to happen; reached only where something is broken
+PATIENCE = 20.0  # seconds for anything to happen; reached only where something is broken
 
 
 def require_server() -> None:
@@ -170,7 +170,7 @@ async def running(*works: Awaitable[None]) -> AsyncIterator[list[asyncio.Task[No
     """Run engines for as long as the block lasts; none of them may end by itself."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
-        yield tasks  # type: ignore[misc]
+        yield tasks
         assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
     finally:
         for task in tasks:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nats_world import Broker, make_terms, record_streams, run_agents, running, until
 
 from feducb.engines.collect import TrustedCollector, open_collector
 from feducb.engines.local import LocalController, MemoryMailbox, StoreMailbox
 from feducb.engines.nats import NatsController
 from feducb.protocol import messages
 from feducb.store import AgentStore, ReleaseBook
-from nats_world import Broker, make_terms, record_streams, run_agents, running, until
 
 NAMES = ("a", "b", "c", "d")
 

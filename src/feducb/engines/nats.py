@@ -11,10 +11,10 @@ import random
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from feducb import subjects
 from feducb.engines import frames
@@ -86,6 +86,20 @@ class EngineStatus:
         self.last_error = f"{type(error).__name__}: {error}"[:500]
 
 
+_Result = TypeVar("_Result")
+
+
+async def _apart(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Await a call of nats-py in a task of its own: some of them swallow cancellation, and ours must not."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
+        task.cancel()
+        raise
+
+
 class _DisconnectedError(ConnectionError):
     """The session is over."""
 
@@ -140,19 +154,21 @@ class _Link:
         settings = self._settings
         try:
             async with asyncio.timeout(2 * settings.timeout):
-                await client.connect(
-                    servers=list(settings.servers),
-                    name=self._name,
-                    tls=_tls(settings),
-                    nkeys_seed=str(settings.seed),
-                    inbox_prefix=subjects.inbox(self._name),
-                    allow_reconnect=False,
-                    max_reconnect_attempts=1,
-                    reconnect_time_wait=0,
-                    connect_timeout=max(1, int(settings.timeout)),
-                    ping_interval=10,
-                    error_cb=on_error,
-                    closed_cb=on_closed,
+                await _apart(
+                    client.connect(
+                        servers=list(settings.servers),
+                        name=self._name,
+                        tls=_tls(settings),
+                        nkeys_seed=str(settings.seed),
+                        inbox_prefix=subjects.inbox(self._name),
+                        allow_reconnect=False,
+                        max_reconnect_attempts=1,
+                        reconnect_time_wait=0,
+                        connect_timeout=max(1, int(settings.timeout)),
+                        ping_interval=10,
+                        error_cb=on_error,
+                        closed_cb=on_closed,
+                    )
                 )
             if not client._server_info.get("tls_required"):
                 raise ConnectionError("the server does not ask for TLS")
@@ -165,7 +181,8 @@ class _Link:
         finally:
             self._status.connected = False
             with suppress(Exception):
-                await client.close()
+                async with asyncio.timeout(settings.timeout):
+                    await _apart(client.close())
 
 
 async def _until(closed: asyncio.Event) -> None:
@@ -262,7 +279,7 @@ class _WithController:
                 heard.get_nowait()  # a newer one replaces it
             heard.put_nowait(message.data)
 
-        await client.subscribe(subjects.topic(self._roster.federation, "sum"), cb=on_sum)
+        await _apart(client.subscribe(subjects.topic(self._roster.federation, "sum"), cb=on_sum))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._absorb(heard))
             group.create_task(self._ask(client))
@@ -290,7 +307,7 @@ class _WithController:
         while True:
             pause = self._settings.retry
             with _counting(self._engine.status):
-                reply = await client.request(subject, b"", timeout=self._settings.timeout)
+                reply = await _apart(client.request(subject, b"", timeout=self._settings.timeout))
                 pause = self._settings.refresh
                 if reply.data:
                     await self._take(reply.data)
@@ -331,7 +348,7 @@ class _WithController:
             body = seal_for(self._roster.sealing, item.payload, self._roster.federation, self._agent)
         data = frames.frame(self._signer, body, kind, self._roster.federation, self._agent)
         subject = subjects.topic(self._roster.federation, kind, self._agent)
-        reply = await client.request(subject, data, timeout=self._settings.timeout)
+        reply = await _apart(client.request(subject, data, timeout=self._settings.timeout))
         told = frames.unframe(
             self._roster.controller, reply.data, "receipt", self._roster.federation, self._agent
         )
@@ -383,10 +400,10 @@ class _OnGraph:
 
     async def _hear(self, stream: JetStreamContext) -> None:
         name = subjects.stream_name(self._federation)
-        reader = await stream.pull_subscribe_bind(durable=self._agent, stream=name)
+        reader = await _apart(stream.pull_subscribe_bind(durable=self._agent, stream=name))
         while True:
             try:
-                messages = await reader.fetch(_FETCH, timeout=_FETCH_SECONDS)
+                messages = await _apart(reader.fetch(_FETCH, timeout=_FETCH_SECONDS))
             except TimeoutError:
                 continue
             passed_on: list[Packet] = []
@@ -396,7 +413,7 @@ class _OnGraph:
             self._driver.commit()
             await self._publish(stream, passed_on)
             for message in messages:
-                await message.ack()
+                await _apart(message.ack())
             await self._absorb()
 
     async def _publish(self, stream: JetStreamContext, packets: list[Packet]) -> None:
@@ -405,10 +422,12 @@ class _OnGraph:
         async with asyncio.TaskGroup() as group:
             for one in packets:
                 group.create_task(
-                    stream.publish(
-                        subjects.edge(self._federation, self._agent, names[one.to]),
-                        one.data,
-                        headers={"Nats-Msg-Id": one.identity},
+                    _apart(
+                        stream.publish(
+                            subjects.edge(self._federation, self._agent, names[one.to]),
+                            one.data,
+                            headers={"Nats-Msg-Id": one.identity},
+                        )
                     )
                 )
 
@@ -460,7 +479,7 @@ class NatsController:
             waiting.put_nowait(message)
 
         for kind in ("release", "upload", "ask"):
-            await client.subscribe(subjects.topic(self._roster.federation, kind, "*"), cb=on_message)
+            await _apart(client.subscribe(subjects.topic(self._roster.federation, kind, "*"), cb=on_message))
         self._log("connected")
         newest = self._collector.newest()
         if newest is not None:
@@ -490,7 +509,7 @@ class NatsController:
             if not message.reply.startswith(f"{subjects.inbox(agent)}."):
                 continue  # nobody could be told
             if kind == "ask":
-                await client.publish(message.reply, self._newest or b"")
+                await _apart(client.publish(message.reply, self._newest or b""))
                 continue
             try:
                 taken.append((agent, self._open(kind, agent, message.data), message))
@@ -522,13 +541,13 @@ class NatsController:
             self.status.sent += 1
         body = frames.write_receipt(message.data, receipt)
         signed = frames.frame(self._signer, body, "receipt", self._roster.federation, agent)
-        await client.publish(message.reply, signed)
+        await _apart(client.publish(message.reply, signed))
 
     async def _publish(self, client: Client, named: sums.NamedSum) -> None:
         told = named.read()
         body = sums.encode(named)
         self._newest = frames.frame(self._signer, body, "sum", self._roster.federation, subjects.CONTROLLER)
-        await client.publish(subjects.topic(self._roster.federation, "sum"), self._newest)
+        await _apart(client.publish(subjects.topic(self._roster.federation, "sum"), self._newest))
         self.status.newest, self.status.members = (told.season, told.number), named.names
         self.status.absorbed += 1
         self._log("sum", season=told.season, number=told.number, agents=len(named.names), bytes=len(body))
