@@ -507,7 +507,8 @@ class NatsController:
         for message in batch:
             kind, agent = message.subject.split(".")[-2:]
             if not message.reply.startswith(f"{subjects.inbox(agent)}."):
-                continue  # nobody could be told
+                self.refusals.add(agent, "sender")  # nobody could be told
+                continue
             if kind == "ask":
                 await _apart(client.publish(message.reply, self._newest or b""))
                 continue

@@ -73,6 +73,7 @@ _MIGRATIONS = (
         BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
     """,
 )
+_KINDS = ("agent", "controller")
 _BUSY_SECONDS = 5.0
 
 
@@ -149,5 +150,9 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(
             f"{path} has schema {version}, this feducb knows up to {len(_MIGRATIONS)}: update it"
         )
+    if version:  # other kinds of file have schemas of their own
+        row = connection.execute("SELECT kind FROM store").fetchone()
+        if row is not None and row[0] not in _KINDS:
+            raise StoreError(f"{path} is a store of kind {row[0]}, expected {' or '.join(_KINDS)}")
     for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
         connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
