@@ -182,7 +182,10 @@ async def until(true: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
     """Wait for something that must come true."""
     end = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < end, "it did not come true"
+        if time.monotonic() > end:
+            for task in asyncio.all_tasks():
+                task.print_stack()  # for whoever looks into why
+            raise AssertionError("it did not come true")
         await asyncio.sleep(0.01)
 
 

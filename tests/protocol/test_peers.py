@@ -270,12 +270,12 @@ def test_uneven_links_lose_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = peers._forward
 
     def first_seen_only(state: State, message: peers.Message[str], sender: int) -> peers._Step[str]:
-        seen = message.number in state.forwarded.get((type(message), message.origin, message.group), {})
+        seen = message.version in state.forwarded.get((type(message), message.origin, message.group), {})
         if seen:
             return state, ()
         flow = (type(message), message.origin, message.group)
         after, outgoing = exact(state, message, sender)
-        return replace(after, forwarded={**after.forwarded, flow: {message.number: message.life}}), outgoing
+        return replace(after, forwarded={**after.forwarded, flow: {message.version: message.life}}), outgoing
 
     monkeypatch.setattr(peers, "_forward", first_seen_only)
     assert _pairs_lost_on_uneven_links(random.Random(44))[1] > 0

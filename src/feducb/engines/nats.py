@@ -89,19 +89,30 @@ class EngineStatus:
 _Result = TypeVar("_Result")
 
 
+class _DisconnectedError(ConnectionError):
+    """The session is over."""
+
+
 async def _apart(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Await a call of nats-py in a task of its own: some of them swallow cancellation, and ours must not."""
+    """Await a call of nats-py in a task of its own.
+
+    Some calls swallow a cancellation, and then we would never end; some are cancelled when the connection
+    closes, and then we would end without anybody having asked for it.
+    """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
+        if task.cancelled() and not _asked_to_end():
+            raise _DisconnectedError("the connection was closed during a call") from None
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
         task.cancel()
         raise
 
 
-class _DisconnectedError(ConnectionError):
-    """The session is over."""
+def _asked_to_end() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class _Link:
@@ -181,7 +192,9 @@ class _Link:
         finally:
             self._status.connected = False
             with suppress(Exception):
-                async with asyncio.timeout(settings.timeout):
+                async with asyncio.timeout(
+                    min(settings.timeout, 1.0)
+                ):  # it can hang after a failed handshake
                     await _apart(client.close())
 
 
