@@ -245,7 +245,7 @@ def main() -> None:
             found["bare_request_p50"] = asyncio.run(bare_request(world, given.rounds))
             found["two_commits_p50"] = commits(Path(scratch), given.rounds)
             world.start_controller()
-            found |= asyncio.run(round_trips(world, given.rounds))
+            found |= asyncio.run(asyncio.wait_for(round_trips(world, given.rounds), 300))
             bare = found["bare_request_p50"] + found["two_commits_p50"]
             found["to_sum_over_bare"] = found["to_sum"] / bare
         finally:
@@ -254,7 +254,10 @@ def main() -> None:
         try:
             world.start_controller()
             found["agents"] = given.agents
-            found |= {f"many_{name}": value for name, value in asyncio.run(many(world)).items()}
+            found |= {
+                f"many_{name}": value
+                for name, value in asyncio.run(asyncio.wait_for(many(world), 300)).items()
+            }
         finally:
             world.close()
     text = json.dumps({key: float(f"{value:.4g}") for key, value in found.items()}, indent=1)

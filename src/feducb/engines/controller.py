@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -131,10 +132,23 @@ class JsonLog:
             print(line, file=self._stream, flush=True)
 
 
+class _LibraryLog(logging.Handler):
+    """What asyncio and nats-py complain about, as lines of the same log."""
+
+    def __init__(self, log: JsonLog) -> None:
+        super().__init__(logging.ERROR)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line."""
+        self._log("library", logger=record.name, text=record.getMessage()[:500])
+
+
 def serve(settings: ControllerSettings, *, log: JsonLog | None = None) -> None:
     """Run until SIGTERM or SIGINT. Killed at any point, it goes on from its file."""
     log = log or JsonLog()
     collector = settings.open()
+    logging.basicConfig(handlers=[_LibraryLog(log)], level=logging.ERROR)
     try:
         asyncio.run(_serve(settings, collector, log))
     finally:

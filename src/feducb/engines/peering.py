@@ -90,6 +90,7 @@ class PeerDriver:
         self._seal: Seal = seal or Unsigned()
         self._book = book
         self._admission = Admission(terms=terms)
+        self._admission.prepare()
         self.refusals = RefusalCount.of(self.names)
         state: PeerState[bytes] = peers.start(topology, self._number, groups=own.groups)
         self._state = replace(state, kept=book.load()) if book is not None else state

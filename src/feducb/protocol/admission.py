@@ -74,6 +74,12 @@ class Admission:
     terms: Mapping[str, Terms]
     season: int = 1
 
+    def prepare(self) -> None:
+        """Compute all noise levels now: some mechanisms take seconds, and nobody should wait for them later."""
+        for terms in set(self.terms.values()):
+            certificate, mechanism = _noise_of(terms)
+            entry_variance(certificate, mechanism, 1)
+
     @property
     def largest(self) -> int:
         """|value| a release may have, so that the sum over all agents fits 64 bits."""

@@ -100,6 +100,7 @@ class ReleaseBook(Book):
             raise
         self.quorum = Quorum(len(terms), quorum or len(terms), deadline)
         self.admission = Admission(terms=terms, season=self.season)
+        self.admission.prepare()
 
     def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
         """Take releases in, all in one transaction; one that is refused does not touch the others.
