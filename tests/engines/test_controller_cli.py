@@ -127,8 +127,7 @@ def test_settings_that_cannot_be_are_named(tmp_path: Path, broker: Broker) -> No
         ("quorum = 2", "quorom = 2", "controller.quorom is 2, expected one of"),
         ('state = "controller.db"', "", "controller.state is None, expected a value"),
         ("dim = 3", "dim = 0", "dim is 0, expected"),
-        ("releases = 8", 'releases = 8
-trust = "controller"', "engine.sealing is None, expected a key file"),
+        ("releases = 8", 'releases = 8\ntrust = "controller"', "engine.sealing is None, expected a key file"),
         ('seed = "controller.seed"', 'seed = "no.seed"', "expected a file that exists"),
         ('federation = "tests"', 'federation = "others"', "engine.federation is 'others', expected tests"),
         ('kind = "nats"', 'kind = "smoke"', "engine.kind is 'smoke', expected nats"),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from nats_world import Broker, make_terms, record_streams, run_agents, running, until
 
+from feducb import subjects
 from feducb.engines.collect import TrustedCollector, open_collector
 from feducb.engines.local import LocalController, MemoryMailbox, StoreMailbox
-from feducb.engines.nats import NatsController
+from feducb.engines.nats import EngineStatus, NatsController, _Link
 from feducb.protocol import messages
 from feducb.store import AgentStore, ReleaseBook
 
@@ -74,11 +76,19 @@ def test_a_trusted_controller_adds_noise_once_and_what_it_is_sent_is_sealed(
         assert isinstance(collector, TrustedCollector)
         controller = NatsController(broker.controller_settings(), collector)
         engines, agents = run_agents(broker, dict(boxes), terms)
-        async with running(controller.run(), *agents):
+        seen: list[bytes] = []
+        raw: list[bytes] = []
+
+        async def watch(message: Any) -> None:
+            seen.append(message.data)
+
+        broker_sees = _Link(broker.controller_settings(), subjects.CONTROLLER, EngineStatus())
+        async with broker_sees.connected() as client, running(controller.run(), *agents):
+            await client.subscribe("feducb.tests.upload.*", cb=watch)
             for number in range(1, 6):
                 for name, store in stores.items():
                     store.record(actions, rewards)
-                    store.upload()
+                    raw.append(store.upload())
                     boxes[name].notify()
                 await until(lambda number=number: all(_number(box) == number for box in boxes.values()))  # type: ignore[misc]
         told = messages.decode(boxes["a"].newest[0])
@@ -88,6 +98,9 @@ def test_a_trusted_controller_adds_noise_once_and_what_it_is_sent_is_sealed(
         deviations = (told.read().gram - truth) / np.sqrt(2 * told.variance)
         assert np.abs(deviations).max() < 8
         assert all(store.uploads() == [] for store in stores.values())
+        assert len(seen) >= len(raw) == 20
+        for one in seen:
+            assert not any(part in one for upload in raw for part in (upload, upload[:8], upload[-16:]))
         for store in stores.values():
             store.close()
         collector.close()

@@ -75,7 +75,7 @@ class Admission:
     season: int = 1
 
     def prepare(self) -> None:
-        """Compute all noise levels now: some mechanisms take seconds, and nobody should wait for them later."""
+        """Compute all noise levels now: some mechanisms take seconds, and messages should not wait."""
         for terms in set(self.terms.values()):
             certificate, mechanism = _noise_of(terms)
             entry_variance(certificate, mechanism, 1)
