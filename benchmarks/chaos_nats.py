@@ -35,7 +35,7 @@ from feducb import keys, subjects
 from feducb.config import Budget, Problem
 from feducb.engines.controller import ControllerSettings, JsonLog, serve
 from feducb.engines.local import StoreMailbox
-from feducb.engines.nats import EngineStatus, NatsEngine, _Link, make_streams
+from feducb.engines.nats import EngineStatus, Link, NatsEngine, make_streams
 from feducb.engines.settings import NatsSettings
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages, sums
@@ -203,7 +203,7 @@ class Seen:
             await client.subscribe(subjects.topic("chaos", "release", "*"), cb=on_release)
             await asyncio.Event().wait()
 
-        await _Link(settings_of(folder, "controller"), subjects.CONTROLLER, EngineStatus()).keep(session)
+        await Link(settings_of(folder, "controller"), subjects.CONTROLLER, EngineStatus()).keep(session)
 
 
 async def hear_sums(folder: Path, seen: Seen) -> None:
@@ -218,7 +218,7 @@ async def hear_sums(folder: Path, seen: Seen) -> None:
         await client.subscribe(subjects.topic("chaos", "sum"), cb=on_sum)
         await asyncio.Event().wait()
 
-    await _Link(settings_of(folder, "a"), "a", EngineStatus()).keep(session)
+    await Link(settings_of(folder, "a"), "a", EngineStatus()).keep(session)
 
 
 async def run(folder: Path, *, mode: str, kills: int, seed: int) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import Any
 from feducb import keys, subjects
 from feducb.config import Budget, Problem
 from feducb.engines.local import MemoryMailbox
-from feducb.engines.nats import EngineStatus, NatsEngine, _Link
+from feducb.engines.nats import EngineStatus, Link, NatsEngine
 from feducb.engines.settings import NatsSettings
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
@@ -106,7 +106,7 @@ async def answer(folder: Path, port: int) -> None:
     """The other end of a bare request: says back what it hears."""
     world = World.__new__(World)
     world.folder, world.server = folder, f"tls://127.0.0.1:{port}"
-    async with _Link(world.settings(None), subjects.CONTROLLER, EngineStatus()).connected() as client:
+    async with Link(world.settings(None), subjects.CONTROLLER, EngineStatus()).connected() as client:
 
         async def echo(message: Any) -> None:
             await message.respond(message.data)
@@ -122,7 +122,7 @@ async def bare_request(world: World, rounds: int) -> float:
         other = subprocess.Popen(command, stderr=log)
     name, took = world.names[0], []
     data = bytes(messages.message_size(DIM) + 64)
-    async with _Link(world.settings(name), name, EngineStatus()).connected() as client:
+    async with Link(world.settings(name), name, EngineStatus()).connected() as client:
         subject = subjects.topic("bench", "release", name)
         while True:
             try:

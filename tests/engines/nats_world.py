@@ -27,7 +27,7 @@ from feducb.protocol import messages
 from feducb.protocol.graphs import Topology
 from feducb.store import Unsent
 
-PATIENCE = 20.0  # seconds for anything to happen; reached only where something is broken
+PATIENCE = 120.0  # seconds for anything to happen; reached only where something is broken
 
 
 def require_server() -> None:

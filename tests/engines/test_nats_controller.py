@@ -14,7 +14,7 @@ from nats_world import Broker, make_terms, record_streams, run_agents, running, 
 from feducb import subjects
 from feducb.engines.collect import TrustedCollector, open_collector
 from feducb.engines.local import LocalController, MemoryMailbox, StoreMailbox
-from feducb.engines.nats import EngineStatus, NatsController, _Link
+from feducb.engines.nats import EngineStatus, Link, NatsController
 from feducb.protocol import messages
 from feducb.store import AgentStore, ReleaseBook
 
@@ -82,7 +82,7 @@ def test_a_trusted_controller_adds_noise_once_and_what_it_is_sent_is_sealed(
         async def watch(message: Any) -> None:
             seen.append(message.data)
 
-        broker_sees = _Link(broker.controller_settings(), subjects.CONTROLLER, EngineStatus())
+        broker_sees = Link(broker.controller_settings(), subjects.CONTROLLER, EngineStatus())
         async with broker_sees.connected() as client, running(controller.run(), *agents):
             await client.subscribe("feducb.tests.upload.*", cb=watch)
             for number in range(1, 6):

@@ -12,7 +12,7 @@ from nats_world import Broker, make_terms, record_streams, run_agents, running, 
 from feducb import subjects
 from feducb.engines import frames
 from feducb.engines.local import LocalPeers, MemoryMailbox
-from feducb.engines.nats import EngineStatus, NatsEngine, _Link, make_streams
+from feducb.engines.nats import EngineStatus, Link, NatsEngine, make_streams
 from feducb.protocol import messages, peers
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.peers import Announcement
@@ -148,7 +148,7 @@ def test_what_a_neighbour_makes_up_is_refused_and_the_others_go_on(ring: Broker)
     async def run() -> None:
         engines, agents = run_agents(ring, dict(boxes), terms)
         status = EngineStatus()
-        async with running(*agents), _Link(ring.settings("b"), "b", status).connected() as client:
+        async with running(*agents), Link(ring.settings("b"), "b", status).connected() as client:
             for name, box in boxes.items():
                 box.put(streams[name][0])
             await until(lambda: all(_number(box) == 1 for box in boxes.values()))

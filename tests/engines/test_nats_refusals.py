@@ -17,7 +17,7 @@ from nats_world import Broker, make_terms, record_streams, run_agents, running, 
 from feducb import keys, subjects
 from feducb.engines import frames
 from feducb.engines.local import MemoryMailbox
-from feducb.engines.nats import EngineStatus, NatsController, NatsEngine, _Link
+from feducb.engines.nats import EngineStatus, Link, NatsController, NatsEngine
 from feducb.engines.settings import NatsSettings
 from feducb.errors import ConfigurationError
 from feducb.protocol import messages
@@ -51,7 +51,7 @@ async def _say(broker: Broker, agent: str, data: bytes, *, subject: str | None =
     """One message with an agent's key, as raw as it can be."""
     controller = broker.roster.controller
     assert controller is not None
-    async with _Link(broker.settings(agent), agent, EngineStatus()).connected() as client:
+    async with Link(broker.settings(agent), agent, EngineStatus()).connected() as client:
         reply = await client.request(subject or subjects.topic("tests", "release", agent), data, timeout=5)
     return frames.read_receipt(data, frames.unframe(controller, reply.data, "receipt", "tests", agent))
 
@@ -97,7 +97,7 @@ def test_nobody_speaks_or_listens_beyond_its_permissions(broker: Broker, book: R
 
     async def run() -> None:
         controller = NatsController(broker.controller_settings(), book)
-        async with running(controller.run()), _Link(broker.settings("c"), "c", status).connected() as client:
+        async with running(controller.run()), Link(broker.settings("c"), "c", status).connected() as client:
             forbidden = [
                 subjects.topic("tests", "release", "a"),
                 subjects.topic("tests", "sum"),
@@ -125,7 +125,7 @@ def test_an_oversized_message_ends_its_own_connection_alone(broker: Broker, book
         engines, agents = run_agents(broker, dict(boxes), TERMS)
         async with running(controller.run(), *agents):
             with suppress(BaseExceptionGroup):  # the server hangs up
-                async with _Link(broker.settings("c"), "c", EngineStatus()).connected() as client:
+                async with Link(broker.settings("c"), "c", EngineStatus()).connected() as client:
                     client._max_payload = 10**9  # a client that does not look
                     await client.publish(subjects.topic("tests", "release", "c"), bytes(10**6))
                     await asyncio.sleep(1)
@@ -175,7 +175,7 @@ def test_a_fuzzed_controller_takes_in_nothing_wrong_does_not_grow_and_serves_the
         engines, agents = run_agents(broker, dict(boxes), TERMS)
         async with running(controller.run(), *agents) as tasks:
             await until(lambda: engines["a"].status.sent > 0)  # the controller is there
-            async with _Link(broker.settings("c"), "c", EngineStatus()).connected() as client:
+            async with Link(broker.settings("c"), "c", EngineStatus()).connected() as client:
                 inbox = f"{subjects.inbox('c')}.fuzz"
                 for index in range(FUZZ):
                     kind = draws.choice(("release", "upload", "ask"))
@@ -251,7 +251,7 @@ def test_a_sum_that_the_controller_did_not_sign_is_not_absorbed(broker: Broker, 
     engine = NatsEngine(broker.settings("a"), TERMS)
 
     async def run() -> None:
-        link = _Link(broker.controller_settings(), subjects.CONTROLLER, EngineStatus())
+        link = Link(broker.controller_settings(), subjects.CONTROLLER, EngineStatus())
         async with running(engine.run(box)), link.connected() as client:
             await until(lambda: engine.status.connected)
             await asyncio.sleep(0.1)
