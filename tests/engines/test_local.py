@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
-from nats_world import make_terms, record_streams
+from nats_world import make_terms, record_streams, require_server
 
 from feducb.engines.local import LocalController, LocalPeers, MemoryMailbox, StoreMailbox
+from feducb.engines.peering import PeerDriver
 from feducb.protocol import messages
 from feducb.protocol.graphs import build_topology
 from feducb.store import AgentStore, ReleaseBook
@@ -91,3 +93,41 @@ def test_on_a_graph_members_of_a_clique_get_their_sum_and_an_absent_one_holds_it
         assert {box.newest[0] for box in boxes.values()} == {messages.encode(second)}
 
     asyncio.run(run())
+
+
+def test_a_peer_that_hears_garbage_drops_it_and_remembers_no_more_than_it_must() -> None:
+    draws = random.Random(3)
+    terms = make_terms(releases=200)
+    topology = build_topology("line", NAMES, [(0, 1), (1, 2)], ttl=2)
+    everybody = dict.fromkeys(NAMES, terms)
+    peers = {name: PeerDriver(topology, name, everybody) for name in NAMES}
+    stream = record_streams(["a"], terms, 60)["a"]
+    passed_on = 0
+    for item in stream:
+        for packet in peers["a"].announce(item):
+            passed_on += len(peers["b"].hear(packet.data, sender="a"))
+            for _ in range(20):
+                data = bytearray(packet.data)
+                for _ in range(draws.randint(1, 3)):
+                    data[draws.randrange(len(data))] = draws.getrandbits(8)
+                peers["b"].hear(
+                    bytes(data[: draws.choice((len(data), draws.randrange(len(data))))]), sender="c"
+                )
+                peers["b"].hear(draws.randbytes(draws.randint(0, 200)), sender="c")
+    assert passed_on == 60
+    assert peers["b"].refusals.total > 1_500
+    state = peers["b"]._state
+    assert max(len(kept) for kept in state.kept.values()) < 15
+    assert sum(len(numbers) for numbers in state.forwarded.values()) < 3 * 15
+
+
+def test_where_the_server_is_missing_tests_say_so_and_with_ci_they_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="nats-server is not installed"):
+        require_server()
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="nats-server is not installed, and CI=true"):
+        require_server()

@@ -245,6 +245,23 @@ def test_a_server_whose_certificate_is_not_good_is_not_talked_to(
     assert any("Cert" in kind for kind in found), found
 
 
+def test_a_server_without_tls_gets_no_message(broker: Broker) -> None:
+    broker.stop()
+    path = broker.folder / "server" / "nats-server.conf"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(line for line in lines if not line.startswith("tls")))
+    broker.start()
+    engine = NatsEngine(broker.settings("a"), TERMS)
+
+    async def run() -> None:
+        async with running(engine.run(MemoryMailbox())):
+            await until(lambda: engine.status.errors["ConnectionError"] > 1)
+
+    asyncio.run(run())
+    assert engine.status.sessions == 0
+    assert "does not ask for TLS" in engine.status.last_error
+
+
 def test_a_sum_that_the_controller_did_not_sign_is_not_absorbed(broker: Broker, book: ReleaseBook) -> None:
     streams = record_streams(NAMES, TERMS, 1)
     box = MemoryMailbox()

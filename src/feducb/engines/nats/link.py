@@ -31,6 +31,7 @@ __all__ = [
     "say_nothing",
 ]
 
+_CLOSING = 1.0  # seconds; after a failed handshake it would hang
 _SLOWER = 10  # so many times the retry time between attempts, at most
 
 Log = Callable[..., None]  # an event's name, and facts about it
@@ -180,9 +181,7 @@ class Link:
         finally:
             self._status.connected = False
             with suppress(Exception):
-                async with asyncio.timeout(
-                    min(settings.timeout, 1.0)
-                ):  # it can hang after a failed handshake
+                async with asyncio.timeout(_CLOSING):
                     await apart(client.close())
 
 
