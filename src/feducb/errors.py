@@ -4,6 +4,7 @@ FeducbError
 ├── ConfigurationError (ValueError)          a setting that cannot be: its name, value, what was expected
 │   └── PrivateScheduleError                 a schedule that reads private data, where none may
 ├── MissingExtraError                        a library that an extra of feducb brings is not installed
+├── RefusedError (ValueError)                a message that is not taken in, and for which reason
 ├── StoreError                               an agent's file cannot do what was asked
 │   └── StoreInUseError                      somebody else has it open
 └── PrivacyError
@@ -21,6 +22,7 @@ __all__ = [
     "PrivacyError",
     "PrivateScheduleError",
     "RecordOutOfBoundsError",
+    "RefusedError",
     "ReleasesExhaustedError",
     "StoreError",
     "StoreInUseError",
@@ -57,6 +59,23 @@ class PrivateScheduleError(ConfigurationError):
 
 class MissingExtraError(FeducbError):
     """What was asked for needs a library that is not installed; the message names its extra."""
+
+
+class RefusedError(FeducbError, ValueError):
+    """A message from outside that is not taken in; the others go on.
+
+    Attributes:
+        reason: one word out of a fixed list, to be counted.
+        text: what was found and what was expected.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(reason, text)
+        self.reason = reason
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.text}"
 
 
 class StoreError(FeducbError):

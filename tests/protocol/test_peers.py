@@ -270,12 +270,12 @@ def test_uneven_links_lose_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = peers._forward
 
     def first_seen_only(state: State, message: peers.Message[str], sender: int) -> peers._Step[str]:
-        seen = message.number in state.forwarded.get((type(message), message.origin, message.group), {})
+        seen = message.version in state.forwarded.get((type(message), message.origin, message.group), {})
         if seen:
             return state, ()
         flow = (type(message), message.origin, message.group)
         after, outgoing = exact(state, message, sender)
-        return replace(after, forwarded={**after.forwarded, flow: {message.number: message.life}}), outgoing
+        return replace(after, forwarded={**after.forwarded, flow: {message.version: message.life}}), outgoing
 
     monkeypatch.setattr(peers, "_forward", first_seen_only)
     assert _pairs_lost_on_uneven_links(random.Random(44))[1] > 0
@@ -444,7 +444,8 @@ def _random_message(draws: random.Random) -> peers.Message[bytes]:
     life = draws.randint(1, 2**16 - 1)
     if draws.random() < 0.5:
         return Request(origin, group, round_, life)
-    return Announcement(origin, group, max(number, 1), round_, life, draws.randbytes(draws.randint(1, 99)))
+    payload, season = draws.randbytes(draws.randint(1, 99)), draws.randint(1, 2**32 - 1)
+    return Announcement(origin, group, max(number, 1), round_, life, payload, season)
 
 
 def test_what_travels_reads_back_and_has_the_size_that_is_counted() -> None:
@@ -455,7 +456,7 @@ def test_what_travels_reads_back_and_has_the_size_that_is_counted() -> None:
         assert peers.decode(data) == message
         payload = message.payload if isinstance(message, Announcement) else b""
         assert len(data) == peers.envelope_size() + len(payload)
-    assert peers.envelope_size() == 28
+    assert peers.envelope_size() == 32
 
 
 def test_garbage_is_refused_or_is_the_only_way_to_write_a_message() -> None:
@@ -486,8 +487,9 @@ def test_garbage_is_refused_or_is_the_only_way_to_write_a_message() -> None:
         lambda data: data[:6] + b"\x00\x00" + data[8:],
         lambda data: data + b"x",
         lambda data: data[:16] + b"\x01" + data[17:],
+        lambda data: data[:20] + b"\x01" + data[21:],
     ],
-    ids=["too short", "mark", "kind", "life", "trailing bytes", "number"],
+    ids=["too short", "mark", "kind", "life", "trailing bytes", "season", "number"],
 )
 def test_damaged_requests_are_refused(damage: Callable[[bytes], bytes]) -> None:
     with pytest.raises(ValueError, match="message has"):
@@ -510,12 +512,41 @@ def test_announcements_are_neither_empty_nor_larger_than_any_release(monkeypatch
 def test_a_release_is_read_only_as_what_it_was_announced_as() -> None:
     terms = Terms(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=2, groups=3)
     made = DeployedPrivatizer(terms).release()
-    payload = messages.encode(made, group=2)
+    payload = messages.encode(made, season=1, group=2)
     usual = Announcement(0, 2, 1, 5, 3, payload)
     assert (peers.read_release(usual).values == made.values).all()
     doubled = messages.encode(messages.combine([messages.decode(payload)] * 2))
-    for wrong in (replace(usual, group=1), replace(usual, number=2), replace(usual, payload=doubled)):
-        with pytest.raises(ValueError, match=r"message has release 1 of group 2 .* announced as"):
+    told_otherwise = ({"group": 1}, {"number": 2}, {"season": 2}, {"payload": doubled})
+    for wrong in (replace(usual, **told) for told in told_otherwise):
+        with pytest.raises(ValueError, match=r"message has release 1 of season 1, group 2 .* announced as"):
             peers.read_release(wrong)
     with pytest.raises(ValueError, match="message has 7 bytes"):
         peers.read_release(replace(usual, payload=b"garbage"))
+
+
+def test_a_new_season_replaces_the_old_one_though_its_numbers_start_again() -> None:
+    topology = parse_topology("line:2", ttl=1)
+    state: peers.PeerState[str] = peers.start(topology, 0)
+    for season, number in ((1, 1), (1, 2), (2, 1)):
+        now = 10 * season + number
+        state, outgoing = peers.publish(
+            state, group=0, number=number, payload=f"own {season}.{number}", now=now, season=season
+        )
+        assert outgoing[0].message == Announcement(0, 0, number, now, 1, f"own {season}.{number}", season)
+        told = Announcement(1, 0, number, now, 1, f"peer {season}.{number}", season)
+        state, _ = peers.receive(state, told, sender=1, now=now + 1)
+        view = peers.complete_view(state, group=0, now=now + 1)
+        assert [one.payload for one in view] == [f"own {season}.{number}", f"peer {season}.{number}"]
+    late = Announcement(1, 0, 3, 13, 1, "of the season before", 1)
+    after, _ = peers.receive(state, late, sender=1, now=40)
+    assert after.kept == state.kept
+    with pytest.raises(ConfigurationError, match="season is 1, expected at least 2"):
+        peers.publish(state, group=0, number=3, payload="x", now=50)
+
+
+def test_a_release_of_a_new_season_is_passed_on_though_its_number_was_heard_before() -> None:
+    state: peers.PeerState[str] = peers.start(parse_topology("line:3", ttl=2), 1, groups=1)
+    for season, passed_on in ((1, 1), (2, 1), (2, 0), (1, 0)):
+        told = Announcement(0, 0, 1, 4, 2, f"season {season}", season)
+        state, outgoing = peers.receive(state, told, sender=0, now=9)
+        assert len(outgoing) == passed_on

@@ -14,10 +14,12 @@ import typer
 from feducb import __version__
 from feducb.cli.agent import app as agent
 from feducb.cli.bench import bench
+from feducb.cli.controller import app as controller
 from feducb.cli.data import app as data
 from feducb.cli.demo import demo
 from feducb.cli.evaluate import evaluate
 from feducb.cli.figure import figure
+from feducb.cli.keys import app as keys
 from feducb.cli.privacy import app as privacy
 from feducb.cli.report import report
 from feducb.cli.simulate import simulate
@@ -44,6 +46,8 @@ app.command()(evaluate)
 app.add_typer(data, name="data")
 app.add_typer(privacy, name="privacy")
 app.add_typer(agent, name="agent")
+app.add_typer(keys, name="keys")
+app.add_typer(controller, name="controller")
 
 
 def _show_version(wanted: bool) -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "Terms",
     "decode_upload",
     "encode_upload",
+    "entry_variance",
     "to_gram_and_moment",
 ]
 
@@ -298,14 +299,13 @@ class DeployedPrivatizer:
         row = self._encoder.encode(self._batch)
         told = self._encoder.decode(total((row, fresh)))
         self.released, self.pending, self._batch = number, 0, np.zeros_like(self._batch)
-        entry = self.certificate.scale / math.sqrt(2.0)  # an off-diagonal entry is its coordinate over √2
         return GridRelease(
             number=number,
             dim=self.terms.problem.dim,
             exponent=self.certificate.exponent,
             weight=self.terms.weight,
             values=np.rint(told).astype(np.int64),
-            variance=(entry * self._mechanism.error(number)) ** 2 * _GRID_SLACK,
+            variance=entry_variance(self.certificate, self._mechanism, number),
             seal=_SEAL,
         )
 
@@ -343,6 +343,12 @@ class DeployedPrivatizer:
 
     def __reduce__(self) -> NoReturn:
         raise PrivacyError("a privatizer is not copied: two of them would draw two noises for one release")
+
+
+def entry_variance(certificate: Certificate, mechanism: Mechanism, number: int) -> float:
+    """Variance of an off-diagonal entry of the Gram in release ``number``: public, and the same for all."""
+    entry = certificate.scale / math.sqrt(2.0)  # an off-diagonal entry is its coordinate over √2
+    return (entry * float(mechanism.error(number))) ** 2 * _GRID_SLACK
 
 
 def _coordinates_of(actions: Array, rewards: Array) -> Array:

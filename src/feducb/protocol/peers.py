@@ -61,6 +61,7 @@ __all__ = [
 ]
 
 Payload = TypeVar("Payload")
+_Version: TypeAlias = tuple[int, int]  # season, number
 
 LARGEST_PAYLOAD = messages.message_size(messages.MAX_DIM)
 WINDOW = 8  # numbers remembered for an (origin, group) beside those still on their way; older is too late
@@ -87,6 +88,11 @@ class Request:
         """What tells two requests of one origin and group apart."""
         return self.round
 
+    @property
+    def version(self) -> _Version:
+        """Its round: requests know no seasons."""
+        return 0, self.round
+
 
 @dataclass(frozen=True, slots=True)
 class Announcement(Generic[Payload]):
@@ -95,10 +101,11 @@ class Announcement(Generic[Payload]):
     Attributes:
         origin: whose release.
         group: g.
-        number: k, rising in each (origin, group).
+        number: k, rising in each (origin, group, season).
         round: t_k, after which it was published.
         life: hops left, the one it is on included.
         payload: the release; not looked into.
+        season: in which it was made. A new season starts its numbers at 1 again and replaces the one before.
     """
 
     origin: int
@@ -107,6 +114,12 @@ class Announcement(Generic[Payload]):
     round: int
     life: int
     payload: Payload
+    season: int = 1
+
+    @property
+    def version(self) -> _Version:
+        """Season and number: what tells two releases of one origin and group apart, rising."""
+        return self.season, self.number
 
 
 Message: TypeAlias = Request | Announcement[Payload]
@@ -131,9 +144,9 @@ class PeerState(Generic[Payload]):
         members: its clique, itself included.
         ttl: γ.
         groups: estimators an agent, γ or 1; round t belongs to group t mod groups.
-        kept: by (member, group), releases by rising number: the newest, and those back to the last complete
-            version, without which a lost message would leave members no number in common.
-        forwarded: by kind, origin and group: the most life forwarded of each number.
+        kept: by (member, group), releases by rising version: the newest, and those back to the last complete
+            one, without which a lost message would leave members no version in common.
+        forwarded: by kind, origin and group: the most life forwarded of each version.
         owed: (group, t′) of requests not yet answered.
     """
 
@@ -143,7 +156,7 @@ class PeerState(Generic[Payload]):
     ttl: int
     groups: int
     kept: Mapping[tuple[int, int], tuple[Announcement[Payload], ...]] = field(default_factory=dict)
-    forwarded: Mapping[_Flow, Mapping[int, int]] = field(default_factory=dict)
+    forwarded: Mapping[_Flow, Mapping[_Version, int]] = field(default_factory=dict)
     owed: frozenset[tuple[int, int]] = frozenset()
 
 
@@ -172,15 +185,21 @@ def start(topology: Topology, agent: int, *, groups: int | None = None) -> PeerS
 
 
 def publish(
-    state: PeerState[Payload], *, group: int, number: int, payload: Payload, now: int
+    state: PeerState[Payload], *, group: int, number: int, payload: Payload, now: int, season: int = 1
 ) -> _Step[Payload]:
-    """Announce the own release k of a group, after acting in round ``now``."""
+    """Announce the own release k of a group, after acting in round ``now``.
+
+    Rounds rise within a season; a new one may count them from the start again, as it does numbers.
+    """
     _require_group(state, group, now)
-    own = state.kept.get((state.agent, group), ())
+    require_integer("season", season, at_least=1)
+    own = [kept for kept in state.kept.get((state.agent, group), ()) if kept.season >= season]
+    if own and own[-1].season > season:
+        raise ConfigurationError("season", season, f"at least {own[-1].season}, that of the last release")
     if own and now <= own[-1].round:
         raise ConfigurationError("round", now, f"a round after {own[-1].round}, that of the last release")
     require_integer("number", number, at_least=own[-1].number + 1 if own else 1)
-    announcement = Announcement(state.agent, group, number, now, state.ttl, payload)
+    announcement = Announcement(state.agent, group, number, now, state.ttl, payload, season)
     owed = frozenset((g, asked) for g, asked in state.owed if g != group or asked + state.ttl > now)
     state = _keep(replace(state, owed=owed), announcement, now)
     return state, tuple(Outgoing(to, announcement) for to in state.neighbours)
@@ -233,7 +252,7 @@ def receive(state: PeerState[Payload], message: Message[Payload], *, sender: int
 
 
 def complete_view(state: PeerState[Payload], *, group: int, now: int) -> tuple[Announcement[Payload], ...]:
-    """The newest number that every member's release is here of, from ttl rounds after it was published.
+    """The newest version that every member's release is here of, from ttl rounds after it was published.
 
     Until then the version before it is used, even if all has arrived: so all members switch at once. Empty
     before the first. (``calibrated``: public rounds, hence common numbers.)
@@ -241,12 +260,12 @@ def complete_view(state: PeerState[Payload], *, group: int, now: int) -> tuple[A
     Returns:
         One kept announcement a member, in the order of ``members``.
     """
-    number = _complete_number(state, group, now)
+    version = _complete_version(state, group, now)
     return tuple(
         kept
         for member in state.members
         for kept in state.kept.get((member, group), ())
-        if kept.number == number
+        if kept.version == version
     )
 
 
@@ -262,9 +281,9 @@ def newest_view(state: PeerState[Payload], *, group: int, now: int) -> tuple[Ann
     return tuple(kept[-1] for kept in before if kept)
 
 
-# mark, kind, life, origin, group, number (of a request 0: its round says it), round; then the payload
-_ENVELOPE = struct.Struct("<4sHHIIIQ")
-_MARK = b"PEER"
+# mark, kind, life, origin, group, season, number (of a request both 0: its round says it), round; the payload
+_ENVELOPE = struct.Struct("<4sHHIIIIQ")
+_MARK = b"PER2"  # b"PEER", without a season, was never deployed
 _REQUEST, _ANNOUNCEMENT = 0, 1
 
 
@@ -276,12 +295,12 @@ def envelope_size() -> int:
 def encode(message: Message[bytes]) -> bytes:
     """A message as bytes, for one link; there is one way to write it."""
     if isinstance(message, Request):
-        kind, number, payload = _REQUEST, 0, b""
+        kind, (season, number), payload = _REQUEST, (0, 0), b""
     else:
-        kind, number, payload = _ANNOUNCEMENT, message.number, message.payload
+        kind, (season, number), payload = _ANNOUNCEMENT, message.version, message.payload
     try:
         envelope = _ENVELOPE.pack(
-            _MARK, kind, message.life, message.origin, message.group, number, message.round
+            _MARK, kind, message.life, message.origin, message.group, season, number, message.round
         )
     except struct.error as error:
         raise ValueError(f"message of origin {message.origin} does not fit its envelope: {error}") from None
@@ -294,31 +313,35 @@ def decode(data: bytes) -> Message[bytes]:
     """Read what `encode` wrote; raises ``ValueError`` on anything else. The payload is not looked into."""
     if len(data) < _ENVELOPE.size:
         raise ValueError(f"message has {len(data)} bytes, expected at least {_ENVELOPE.size}")
-    mark, kind, life, origin, group, number, when = _ENVELOPE.unpack_from(data)
+    mark, kind, life, origin, group, season, number, when = _ENVELOPE.unpack_from(data)
     payload = len(data) - _ENVELOPE.size
     if mark != _MARK or kind not in (_REQUEST, _ANNOUNCEMENT):
         raise ValueError(f"message has mark {mark!r} and kind {kind}, expected {_MARK!r} and 0 or 1")
     if life == 0:
         raise ValueError("message has life 0, expected at least 1: it is not sent on")
     if kind == _REQUEST:
-        if number or payload:
-            raise ValueError(f"message has number {number} and {payload} bytes, expected none in a request")
+        if season or number or payload:
+            raise ValueError(
+                f"message has season {season}, number {number} and {payload} bytes, expected none in a "
+                "request"
+            )
         return Request(origin, group, when, life)
-    if number == 0 or not 0 < payload <= LARGEST_PAYLOAD:
+    if season == 0 or number == 0 or not 0 < payload <= LARGEST_PAYLOAD:
         raise ValueError(
-            f"message has number {number} and a payload of {payload} bytes, expected at least 1 and 1 to "
-            f"{LARGEST_PAYLOAD}"
+            f"message has season {season}, number {number} and a payload of {payload} bytes, expected at "
+            f"least 1, at least 1 and 1 to {LARGEST_PAYLOAD}"
         )
-    return Announcement(origin, group, number, when, life, data[_ENVELOPE.size :])
+    return Announcement(origin, group, number, when, life, data[_ENVELOPE.size :], season)
 
 
 def read_release(message: Announcement[bytes]) -> messages.GridSum:
     """The release in an announcement; raises ``ValueError`` unless it is one agent's, as announced."""
     told = messages.decode(message.payload)
-    if (told.agents, told.group, told.number) != (1, message.group, message.number):
+    if (told.agents, told.group, told.season, told.number) != (1, message.group, *message.version):
         raise ValueError(
-            f"message has release {told.number} of group {told.group} of {told.agents} agents, announced as "
-            f"release {message.number} of group {message.group} of one"
+            f"message has release {told.number} of season {told.season}, group {told.group} of {told.agents} "
+            f"agents, announced as release {message.number} of season {message.season}, group "
+            f"{message.group} of one"
         )
     return told
 
@@ -330,19 +353,19 @@ def _require_group(state: PeerState[Payload], group: int, now: int) -> None:
 
 
 def _window(state: PeerState[Payload]) -> int:
-    """How many numbers to remember: as many as can be younger than ttl, and `WINDOW` more."""
+    """How many versions to remember: as many as can be younger than ttl, and `WINDOW` more."""
     return WINDOW + state.ttl // state.groups
 
 
-def _complete_number(state: PeerState[Payload], group: int, now: int) -> int:
-    """0 where no version is complete."""
-    common: set[int] = set()
+def _complete_version(state: PeerState[Payload], group: int, now: int) -> _Version:
+    """(0, 0) where none is complete."""
+    common: set[_Version] = set()
     for index, member in enumerate(state.members):
         kept = state.kept.get((member, group), ())
-        numbers = {one.number for one in kept if one.round + state.ttl <= now}
-        common = common & numbers if index else numbers
+        versions = {one.version for one in kept if one.round + state.ttl <= now}
+        common = common & versions if index else versions
         if not common:
-            return 0
+            return 0, 0
     return max(common)
 
 
@@ -353,18 +376,18 @@ def _absorb(state: PeerState[Payload], message: Message[Payload], now: int) -> P
 
 
 def _keep(state: PeerState[Payload], message: Announcement[Payload], now: int) -> PeerState[Payload]:
-    """Keep a release of a member; the first of a number stays, and older ones never displace newer ones."""
+    """Keep a release of a member; the first of a version stays, and older ones never displace newer ones."""
     key = message.origin, message.group
-    held = {one.number: one for one in state.kept.get(key, ())}
-    if message.number in held:
+    held = {one.version: one for one in state.kept.get(key, ())}
+    if message.version in held:
         return state
-    complete = _complete_number(state, message.group, now)
-    if message.number < max(complete, 1):
+    complete = _complete_version(state, message.group, now)
+    if message.number < 1 or message.version < complete:
         return state
-    held[message.number] = replace(message, life=0)
-    later = sorted(number for number in held if number > complete)[-_window(state) :]
+    held[message.version] = replace(message, life=0)
+    later = sorted(version for version in held if version > complete)[-_window(state) :]
     wanted = ([complete] if complete in held else []) + later
-    return replace(state, kept={**state.kept, key: tuple(held[number] for number in wanted)})
+    return replace(state, kept={**state.kept, key: tuple(held[version] for version in wanted)})
 
 
 def _owe(state: PeerState[Payload], group: int, asked: int, now: int) -> PeerState[Payload]:
@@ -380,10 +403,10 @@ def _forward(state: PeerState[Payload], message: Message[Payload], sender: int) 
     life = message.life - 1
     flow = (type(message), message.origin, message.group)
     lives = state.forwarded.get(flow, {})
-    newest = sorted({*lives, message.number})[-_window(state) :]
-    if life <= lives.get(message.number, 0) or message.number not in newest:
+    newest = sorted({*lives, message.version})[-_window(state) :]
+    if life <= lives.get(message.version, 0) or message.version not in newest:
         return state, ()
-    lives = {number: life if number == message.number else lives[number] for number in newest}
+    lives = {version: life if version == message.version else lives[version] for version in newest}
     state = replace(state, forwarded={**state.forwarded, flow: lives})
     passed_on = replace(message, life=life)
     return state, tuple(Outgoing(to, passed_on) for to in state.neighbours if to != sender)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import signal
 import ssl
 import sys
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -14,7 +16,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from feducb.deployment import Agent
-from feducb.errors import ConfigurationError
+from feducb.engines.base import Mailbox
+from feducb.engines.settings import NatsSettings
+from feducb.errors import ConfigurationError, MissingExtraError
 from feducb.service.app import Engine, create_app
 from feducb.service.keys import ApiKeys, read_keys
 from feducb.service.logs import set_up_logs
@@ -49,8 +53,26 @@ def engine_of(told: AgentFile) -> Engine | None:
     """What carries this agent's releases; None if it is on its own."""
     kind = told.engine.get("kind", "none")
     if kind == "none":
+        if told.agent.agents > 1:
+            log.warning(
+                "no_engine", extra={"reason": "the federation has more agents, but nothing carries releases"}
+            )
         return None
-    raise ConfigurationError("engine.kind", kind, "none")
+    if kind == "door":  # somebody else comes to /v1/outbox and /v1/inbox: Flower's ClientApp, for one
+        return _leave_it_to_the_door
+    if kind != "nats":
+        raise ConfigurationError("engine.kind", kind, "none, nats or door")
+    try:
+        from feducb.engines.nats import NatsEngine
+    except ImportError as error:
+        raise MissingExtraError(f"NATS needs {error.name}: pip install 'feducb[nats]'") from error
+    settings = NatsSettings.from_table(told.engine, base=told.path.parent)
+    engine = NatsEngine(replace(settings, agent=settings.agent or told.agent.name), told.agent.terms)
+    return engine.run
+
+
+async def _leave_it_to_the_door(mailbox: Mailbox) -> None:
+    await asyncio.Event().wait()
 
 
 class _Server(uvicorn.Server):

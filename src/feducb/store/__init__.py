@@ -12,5 +12,17 @@ from feducb.errors import StoreError, StoreInUseError
 from feducb.store.agent import AgentStore
 from feducb.store.base import Unsent
 from feducb.store.controller import ControllerStore
+from feducb.store.peers import PeerBook
+from feducb.store.releases import Quorum, Receipt, ReleaseBook
 
-__all__ = ["AgentStore", "ControllerStore", "StoreError", "StoreInUseError", "Unsent"]
+__all__ = [
+    "AgentStore",
+    "ControllerStore",
+    "PeerBook",
+    "Quorum",
+    "Receipt",
+    "ReleaseBook",
+    "StoreError",
+    "StoreInUseError",
+    "Unsent",
+]

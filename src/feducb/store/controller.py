@@ -64,6 +64,28 @@ class ControllerStore(Store):
             )
         return True
 
+    def waiting(self) -> dict[str, str]:
+        """Whose uploads wait for the next release, and since when (UTC, ISO 8601)."""
+        rows = self._database().execute(
+            "SELECT agent, min(received_at) FROM received WHERE payload IS NOT NULL GROUP BY agent"
+        )
+        return dict(rows)
+
+    def included(self) -> list[str]:
+        """Whose uploads of this season are in the newest release."""
+        rows = self._database().execute(
+            "SELECT DISTINCT agent FROM received WHERE payload IS NULL AND season = ? ORDER BY agent",
+            (self.season,),
+        )
+        return [agent for (agent,) in rows]
+
+    def newest_uploads(self) -> dict[str, int]:
+        """By agent, the number of its newest upload of this season."""
+        rows = self._database().execute(
+            "SELECT agent, max(number) FROM received WHERE season = ? GROUP BY agent", (self.season,)
+        )
+        return dict(rows)
+
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
         if terms.trust != "controller":
             raise ConfigurationError("trust", terms.trust, "controller, for the store of a controller")

@@ -97,6 +97,7 @@ _MIGRATIONS = (
     CREATE TABLE loaded (sha256 TEXT PRIMARY KEY, loaded_at TEXT NOT NULL, records INTEGER NOT NULL);
     """,
 )
+_KINDS = ("agent", "controller")
 _BUSY_SECONDS = 5.0
 BACKUP = "a backup"  # in place of the path under which a file was left open
 
@@ -198,5 +199,9 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(
             f"{path} has schema {version}, this feducb knows up to {len(_MIGRATIONS)}: update it"
         )
+    if version:  # other kinds of file have schemas of their own
+        row = connection.execute("SELECT kind FROM store").fetchone()
+        if row is not None and row[0] not in _KINDS:
+            raise StoreError(f"{path} is a store of kind {row[0]}, expected {' or '.join(_KINDS)}")
     for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
         connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")

@@ -1,0 +1,270 @@
+"""How long a release takes over NATS, and how long a controller takes for a thousand agents.
+
+    python benchmarks/over_nats.py [--rounds 200] [--agents 1000] [--json out.json]
+
+Round trip: four agents, d = 20, TLS and nkeys on loopback; from the moment a release is in the outbox until
+the sum with it is in the inbox. Against it stands, from the same run, a bare NATS request and reply of the
+same size (a second process answers) plus the two commits that must lie in between: the release, the sum.
+Needs nats-server and the nats extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from feducb import keys, subjects
+from feducb.config import Budget, Problem
+from feducb.engines.local import MemoryMailbox
+from feducb.engines.nats import EngineStatus, Link, NatsEngine
+from feducb.engines.settings import NatsSettings
+from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.protocol import messages
+from feducb.store import ReleaseBook, Unsent
+
+DIM = 20
+TERMS = Terms(problem=Problem(dim=DIM), budget=Budget(epsilon=1.0, delta=1e-6), releases=1000)
+CONTROLLER = """
+[controller]
+state = "controller.db"
+[terms]
+dim = {dim}
+epsilon = 1.0
+delta = 1e-6
+releases = 1000
+[engine]
+servers = ["{server}"]
+federation = "bench"
+roster = "federation.json"
+seed = "controller.seed"
+ca = "ca.pem"
+"""
+
+
+class World:
+    """A broker, and a controller in a process of its own."""
+
+    def __init__(self, folder: Path, names: list[str]) -> None:
+        self.folder, self.names = folder, names
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            self.port = server.getsockname()[1]
+        keys.init(folder, names, federation="bench", port=self.port, max_payload=2**18)
+        self.server = f"tls://127.0.0.1:{self.port}"
+        (folder / "controller" / "controller.toml").write_text(CONTROLLER.format(dim=DIM, server=self.server))
+        with (folder / "log").open("wb") as log:
+            self.broker = subprocess.Popen(
+                ["nats-server", "-c", "nats-server.conf"], cwd=folder / "server", stdout=log, stderr=log
+            )
+        time.sleep(1.0)
+        self.controller: subprocess.Popen[bytes] | None = None
+
+    def start_controller(self) -> None:
+        """As a user would."""
+        command = [sys.executable, "-m", "feducb", "controller", "serve", "--config", "controller.toml"]
+        with (self.folder / "controller.log").open("wb") as log:
+            self.controller = subprocess.Popen(command, cwd=self.folder / "controller", stderr=log)
+
+    def settings(self, name: str | None) -> NatsSettings:
+        """Of an agent, or of the controller."""
+        seed = f"agents/{name}/agent.seed" if name else "controller/controller.seed"
+        return NatsSettings(
+            servers=(self.server,),
+            federation="bench",
+            roster=self.folder / "federation.json",
+            seed=self.folder / seed,
+            ca=self.folder / "ca.pem",
+            agent=name,
+            timeout=30.0,
+            retry=0.2,
+            refresh=1e6,
+        )
+
+    def close(self) -> None:
+        """Everything."""
+        for process in (self.controller, self.broker):
+            if process is not None:
+                process.terminate()
+                process.wait(timeout=30)
+
+
+def make_release(privatizer: DeployedPrivatizer) -> Unsent:
+    made = privatizer.release()
+    return Unsent(1, 0, made.number, messages.encode(made, season=1))
+
+
+async def answer(folder: Path, port: int) -> None:
+    """The other end of a bare request: says back what it hears."""
+    world = World.__new__(World)
+    world.folder, world.server = folder, f"tls://127.0.0.1:{port}"
+    async with Link(world.settings(None), subjects.CONTROLLER, EngineStatus()).connected() as client:
+
+        async def echo(message: Any) -> None:
+            await message.respond(message.data)
+
+        await client.subscribe(subjects.topic("bench", "release", "*"), cb=echo)
+        await asyncio.Event().wait()
+
+
+async def bare_request(world: World, rounds: int) -> float:
+    """p50 of a request and its reply, seconds, with payloads of a release's size."""
+    command = [sys.executable, __file__, "--answer", str(world.folder), str(world.port)]
+    with (world.folder / "echo.log").open("wb") as log:
+        other = subprocess.Popen(command, stderr=log)
+    name, took = world.names[0], []
+    data = bytes(messages.message_size(DIM) + 64)
+    async with Link(world.settings(name), name, EngineStatus()).connected() as client:
+        subject = subjects.topic("bench", "release", name)
+        while True:
+            try:
+                await client.request(subject, data, timeout=1)
+                break
+            except Exception:
+                await asyncio.sleep(0.1)
+        for _ in range(rounds):
+            began = time.perf_counter()
+            await client.request(subject, data, timeout=5)
+            took.append(time.perf_counter() - began)
+    other.kill()
+    other.wait()
+    return statistics.median(took)
+
+
+def commits(folder: Path, rounds: int) -> float:
+    """p50 of taking a release in and publishing its sum in the controller's file: two commits, seconds."""
+    took = []
+    privatizer = DeployedPrivatizer(TERMS)
+    with ReleaseBook(folder / "commits.db", {"a": TERMS}) as book:
+        for _ in range(rounds):
+            item = make_release(privatizer)
+            began = time.perf_counter()
+            book.receive([("a", item.payload)], now=time.time())
+            book.publish_due(now=time.time())
+            took.append(time.perf_counter() - began)
+    return statistics.median(took)
+
+
+class TimedMailbox(MemoryMailbox):
+    """Knows when each sum came in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: dict[int, float] = {}
+        self.sent: dict[int, float] = {}
+
+    async def mark_sent(self, item: Unsent) -> None:
+        """Note when."""
+        self.sent[item.number] = time.perf_counter()
+        await super().mark_sent(item)
+
+    async def absorb(self, payload: bytes) -> bool:
+        """Note when."""
+        self.heard[messages.decode(payload).number] = time.perf_counter()
+        return await super().absorb(payload)
+
+
+async def _start(world: World) -> tuple[dict[str, TimedMailbox], list[asyncio.Task[None]]]:
+    boxes = {name: TimedMailbox() for name in world.names}
+    engines = {name: NatsEngine(world.settings(name), TERMS) for name in world.names}
+    tasks = []
+    for index, (name, engine) in enumerate(engines.items()):
+        tasks.append(asyncio.create_task(engine.run(boxes[name])))
+        if index % 20 == 19:
+            while not all(one.status.connected for one in list(engines.values())[: index + 1]):
+                await asyncio.sleep(0.01)
+    while not all(one.status.connected for one in engines.values()):
+        await asyncio.sleep(0.01)
+    return boxes, tasks
+
+
+async def round_trips(world: World, rounds: int) -> dict[str, float]:
+    """p50 from outbox to receipt and from outbox to the sum, over all agents and rounds."""
+    boxes, tasks = await _start(world)
+    makers = {name: DeployedPrivatizer(TERMS) for name in world.names}
+    receipts, whole = [], []
+    for number in range(1, rounds + 1):
+        items = {name: make_release(maker) for name, maker in makers.items()}
+        began = time.perf_counter()
+        for name, item in items.items():
+            boxes[name].put(item)
+        while not all(number in box.heard and number in box.sent for box in boxes.values()):
+            await asyncio.sleep(0.0005)
+        if number > 5:  # warm
+            whole += [box.heard[number] - began for box in boxes.values()]
+            receipts += [box.sent[number] - began for box in boxes.values()]
+    await _stop(tasks)
+    return {"to_receipt": statistics.median(receipts), "to_sum": statistics.median(whole)}
+
+
+async def _stop(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def many(world: World) -> dict[str, float]:
+    """All at once: until the first and until the last agent has the sum."""
+    began = time.perf_counter()
+    boxes, tasks = await _start(world)
+    connecting = time.perf_counter() - began
+    items = {name: make_release(DeployedPrivatizer(TERMS)) for name in world.names}
+    began = time.perf_counter()
+    for name, item in items.items():
+        boxes[name].put(item)
+    while not all(1 in box.heard for box in boxes.values()):
+        await asyncio.sleep(0.005)
+    heard = [box.heard[1] - began for box in boxes.values()]
+    await _stop(tasks)
+    return {"connecting": connecting, "first_agent": min(heard), "last_agent": max(heard)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--agents", type=int, default=1000)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--answer", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.answer:
+        asyncio.run(answer(Path(given.answer[0]), int(given.answer[1])))
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        world = World(Path(scratch) / "four", ["a", "b", "c", "d"])
+        try:
+            found["bare_request_p50"] = asyncio.run(bare_request(world, given.rounds))
+            found["two_commits_p50"] = commits(Path(scratch), given.rounds)
+            world.start_controller()
+            found |= asyncio.run(asyncio.wait_for(round_trips(world, given.rounds), 300))
+            bare = found["bare_request_p50"] + found["two_commits_p50"]
+            found["to_sum_over_bare"] = found["to_sum"] / bare
+        finally:
+            world.close()
+        world = World(Path(scratch) / "many", [f"agent-{index}" for index in range(given.agents)])
+        try:
+            world.start_controller()
+            found["agents"] = given.agents
+            found |= {
+                f"many_{name}": value
+                for name, value in asyncio.run(asyncio.wait_for(many(world), 300)).items()
+            }
+        finally:
+            world.close()
+    text = json.dumps({key: float(f"{value:.4g}") for key, value in found.items()}, indent=1)
+    print(text)
+    if given.json:
+        given.json.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

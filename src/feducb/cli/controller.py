@@ -1,0 +1,34 @@
+"""`feducb controller`: run a controller, and see how it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="The controller of a federation: collects releases, publishes their sums.", no_args_is_help=True
+)
+
+_Config = Annotated[Path, typer.Option("--config", help="The controller's TOML file (docs/deploy.md).")]
+
+
+@app.command()
+def serve(config: _Config = Path("controller.toml")) -> None:
+    """Run until SIGTERM; logs are JSON lines on standard error."""
+    from feducb.engines.controller import ControllerSettings
+    from feducb.engines.controller import serve as run
+
+    run(ControllerSettings.read(config))
+
+
+@app.command()
+def status(config: _Config = Path("controller.toml")) -> None:
+    """What the controller last said about itself, as JSON."""
+    from feducb.engines.controller import ControllerSettings, read_status
+
+    typer.echo(json.dumps(read_status(ControllerSettings.read(config)), indent=1))

@@ -1,0 +1,63 @@
+"""An agent's engine over NATS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from feducb.engines import frames
+from feducb.engines.base import Mailbox
+from feducb.engines.nats.desk import Desk
+from feducb.engines.nats.link import EngineStatus, Link, own_signer
+from feducb.engines.nats.on_graph import OnGraph
+from feducb.engines.nats.with_controller import WithController
+from feducb.engines.peering import PeerDriver
+from feducb.engines.settings import NatsSettings
+from feducb.errors import ConfigurationError
+from feducb.privacy.deployed import Terms
+from feducb.protocol.admission import RefusalCount
+from feducb.store import PeerBook
+
+__all__ = ["NatsEngine"]
+
+
+class NatsEngine:
+    """Ships an agent's outbox and fills its inbox; with a controller or on a graph, as the roster says.
+
+    Guarantees:
+        What is sent again is the same bytes. An item is reported sent after the controller, or JetStream for
+        every neighbour, said that it has it stored. Raw uploads leave sealed for the controller alone.
+
+    Attributes:
+        status: what has been done.
+        refusals: on a graph, others' releases that were refused; by agent and reason.
+    """
+
+    def __init__(self, settings: NatsSettings, terms: Terms | Mapping[str, Terms]) -> None:
+        if settings.agent is None:
+            raise ConfigurationError("engine.agent", None, "the agent's name")
+        self.status = EngineStatus()
+        self._settings = settings
+        self._agent = settings.agent
+        self._roster = settings.read_roster()
+        self._signer = own_signer(settings, self._roster.agents[self._agent])
+        names = self._roster.agents
+        self._terms = dict.fromkeys(names, terms) if isinstance(terms, Terms) else dict(terms)
+        if missing := names.keys() - self._terms.keys():
+            raise ConfigurationError("terms", sorted(missing), "terms of every agent of the roster")
+        if self._roster.edges is not None and settings.state is None:
+            raise ConfigurationError("engine.state", None, "a file, on a graph")
+        self.refusals = RefusalCount.of(names)
+        self._link = Link(settings, self._agent, self.status)
+
+    async def run(self, mailbox: Mailbox) -> None:
+        """Until cancelled; raises on wrong settings alone."""
+        desk = Desk(self._settings, self._agent, self._roster, self._signer, self.status, mailbox)
+        if self._roster.edges is None:
+            await self._link.keep(WithController(desk).session)
+            return
+        assert self._settings.state is not None
+        with PeerBook(self._settings.state) as book:
+            seal = frames.OriginSeal(self._roster, self._agent, self._signer)
+            driver = PeerDriver(self._roster.topology(), self._agent, self._terms, seal=seal, book=book)
+            driver.refusals = self.refusals
+            await self._link.keep(OnGraph(desk, driver).session)

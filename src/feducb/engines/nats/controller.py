@@ -1,0 +1,158 @@
+"""The controller's link over NATS: messages in, receipts and sums out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from feducb import subjects
+from feducb.engines import frames
+from feducb.engines.collect import Collector
+from feducb.engines.nats.link import EngineStatus, Link, Log, apart, own_signer, say_nothing
+from feducb.engines.settings import NatsSettings
+from feducb.errors import ConfigurationError, RefusedError
+from feducb.protocol import sums
+from feducb.protocol.admission import RefusalCount
+from feducb.roster import open_sealed
+from feducb.store import Receipt
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+__all__ = ["NatsController"]
+
+_BATCH = 256
+_HELD = 10_000  # messages that wait for the controller's disk; what comes on top is sent again by its agent
+
+
+class NatsController:
+    """The controller's link: messages in, receipts and sums out. One thread, which opened the collector.
+
+    Attributes:
+        status: of the link.
+        refusals: by agent and reason.
+    """
+
+    def __init__(
+        self,
+        settings: NatsSettings,
+        collector: Collector,
+        *,
+        log: Log | None = None,
+    ) -> None:
+        self.status = EngineStatus()
+        self._settings = settings
+        self._roster = settings.read_roster()
+        if self._roster.controller is None:
+            raise ConfigurationError("engine.roster", str(settings.roster), "one with a controller")
+        self._signer = own_signer(settings, self._roster.controller)
+        self._private = _read_sealing(settings)
+        self._collector = collector
+        self._log: Log = log or say_nothing
+        self.refusals = RefusalCount.of(self._roster.agents)
+        self._newest: bytes | None = None
+        self._link = Link(settings, subjects.CONTROLLER, self.status, log)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._link.keep(self.session)
+
+    async def session(self, client: Client) -> None:
+        """Serve until the connection is lost."""
+        waiting: asyncio.Queue[Msg] = asyncio.Queue(maxsize=_HELD)
+
+        async def on_message(message: Msg) -> None:
+            if waiting.full():
+                self.status.errors["overload"] += 1  # no receipt: it is sent again
+                return
+            waiting.put_nowait(message)
+
+        for kind in ("release", "upload", "ask"):
+            await apart(client.subscribe(subjects.topic(self._roster.federation, kind, "*"), cb=on_message))
+        self._log("connected")
+        newest = self._collector.newest()
+        if newest is not None:
+            await self._publish(client, newest)
+        while True:
+            await self._serve(client, await self._next_batch(waiting))
+            for named in self._collector.publish_due(now=time.time()):
+                await self._publish(client, named)
+
+    async def _next_batch(self, waiting: asyncio.Queue[Msg]) -> list[Msg]:
+        """All that has arrived; empty when a deadline has passed."""
+        due = self._collector.next_due()
+        seconds = None if due is None else max(due - time.time(), 0.0)
+        batch: list[Msg] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                batch.append(await waiting.get())
+        while not waiting.empty() and len(batch) < _BATCH:
+            batch.append(waiting.get_nowait())
+        return batch
+
+    async def _serve(self, client: Client, batch: list[Msg]) -> None:
+        """One transaction for all that came, then their receipts."""
+        taken: list[tuple[str, bytes, Msg]] = []
+        for message in batch:
+            kind, agent = message.subject.split(".")[-2:]
+            if not message.reply.startswith(f"{subjects.inbox(agent)}."):
+                self.refusals.add(agent, "sender")  # nobody could be told
+                continue
+            if kind == "ask":
+                await apart(client.publish(message.reply, self._newest or b""))
+                continue
+            try:
+                taken.append((agent, self._open(kind, agent, message.data), message))
+            except RefusedError as error:
+                await self._answer(client, message, agent, Receipt("refused", error.reason, error.text))
+        if taken:
+            receipts = self._collector.receive(
+                [(agent, payload) for agent, payload, _ in taken], now=time.time()
+            )
+            for (agent, _, message), receipt in zip(taken, receipts, strict=True):
+                await self._answer(client, message, agent, receipt)
+
+    def _open(self, kind: str, agent: str, data: bytes) -> bytes:
+        if agent not in self._roster.agents:
+            raise RefusedError("sender", "nobody of this federation")
+        body = frames.unframe(self._roster.agents[agent], data, kind, self._roster.federation, agent)
+        if kind == "release":
+            return body
+        if self._private is None:
+            raise RefusedError("malformed", "a raw upload, which this controller does not take")
+        return open_sealed(self._private, body, self._roster.federation, agent)
+
+    async def _answer(self, client: Client, message: Msg, agent: str, receipt: Receipt) -> None:
+        if receipt.status == "refused":
+            count = self.refusals.add(agent, receipt.reason)
+            if count & (count - 1) == 0:  # the 1st, 2nd, 4th, …: a flood does not fill the log
+                self._log("refused", agent=agent[:64], reason=receipt.reason, text=receipt.text, count=count)
+        else:
+            self.status.sent += 1
+        body = frames.write_receipt(message.data, receipt)
+        signed = frames.frame(self._signer, body, "receipt", self._roster.federation, agent)
+        await apart(client.publish(message.reply, signed))
+
+    async def _publish(self, client: Client, named: sums.NamedSum) -> None:
+        told = named.read()
+        body = sums.encode(named)
+        self._newest = frames.frame(self._signer, body, "sum", self._roster.federation, subjects.CONTROLLER)
+        await apart(client.publish(subjects.topic(self._roster.federation, "sum"), self._newest))
+        self.status.newest, self.status.members = (told.season, told.number), named.names
+        self.status.absorbed += 1
+        self._log("sum", season=told.season, number=told.number, agents=len(named.names), bytes=len(body))
+
+
+def _read_sealing(settings: NatsSettings) -> bytes | None:
+    if settings.sealing is None:
+        return None
+    try:
+        private = bytes.fromhex(settings.sealing.read_text().strip())
+        if len(private) != 32:
+            raise ValueError
+    except ValueError:
+        raise ConfigurationError("engine.sealing", str(settings.sealing), "a key of 32 bytes") from None
+    return private

@@ -1,0 +1,46 @@
+"""What the sessions of an agent work with, with a controller or on a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from feducb.engines.base import Mailbox
+from feducb.engines.nats.link import EngineStatus
+from feducb.engines.settings import NatsSettings
+from feducb.protocol import sums
+from feducb.roster import Roster, Signer
+
+__all__ = ["Desk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the sessions of an agent work with.
+
+    Attributes:
+        settings: how the federation is reached.
+        agent: the own name.
+        roster: everybody.
+        signer: signs in the own name.
+        status: what has been done.
+        mailbox: the agent's.
+    """
+
+    settings: NatsSettings
+    agent: str
+    roster: Roster
+    signer: Signer
+    status: EngineStatus
+    mailbox: Mailbox
+
+    async def absorb(self, names: tuple[str, ...], payload: bytes) -> None:
+        """Hand a sum over; one that the agent does not want is counted."""
+        try:
+            new = await self.mailbox.absorb(payload)
+        except ValueError as error:
+            self.status.fail(error)
+            return
+        if new:
+            told = sums.NamedSum(names, payload).read()
+            self.status.absorbed += 1
+            self.status.newest, self.status.members = (told.season, told.number), names

@@ -1,0 +1,221 @@
+"""A connection to NATS that is lost and made again, and what is known about it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from feducb import subjects
+from feducb.engines.settings import NatsSettings
+from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.roster import Signer
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+__all__ = [
+    "DisconnectedError",
+    "EngineStatus",
+    "Link",
+    "Log",
+    "apart",
+    "counting",
+    "own_signer",
+    "say_nothing",
+]
+
+_CLOSING = 1.0  # seconds; after a failed handshake it would hang
+_SLOWER = 10  # so many times the retry time between attempts, at most
+
+Log = Callable[..., None]  # an event's name, and facts about it
+
+
+def say_nothing(event: str, **facts: object) -> None:
+    """A log that nobody keeps."""
+
+
+@dataclass(slots=True)
+class EngineStatus:
+    """What an engine has done; for dashboards and logs, without private data.
+
+    Attributes:
+        connected: whether there is a session now.
+        sessions: how many there were.
+        sent: releases or uploads that the other side has on disk.
+        absorbed: sums that were new.
+        newest: season and number of the newest one.
+        members: who is in it.
+        refused: own messages that were refused, by reason.
+        errors: by kind.
+        last_error: the last one, in words.
+    """
+
+    connected: bool = False
+    sessions: int = 0
+    sent: int = 0
+    absorbed: int = 0
+    newest: tuple[int, int] | None = None
+    members: tuple[str, ...] = ()
+    refused: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    last_error: str = ""
+
+    def fail(self, error: BaseException) -> None:
+        """Count an error; kinds are types, so there are few."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        self.errors[type(error).__name__] += 1
+        self.last_error = f"{type(error).__name__}: {error}"[:500]
+
+
+_Result = TypeVar("_Result")
+
+
+class DisconnectedError(ConnectionError):
+    """The session is over."""
+
+
+async def apart(work: Coroutine[Any, Any, _Result]) -> _Result:
+    """Await a call of nats-py in a task of its own.
+
+    Some calls swallow a cancellation, and then we would never end; some are cancelled when the connection
+    closes, and then we would end without anybody having asked for it.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if task.cancelled() and not _asked_to_end():
+            raise DisconnectedError("the connection was closed during a call") from None
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
+        task.cancel()
+        raise
+
+
+def _asked_to_end() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class Link:
+    """Connects again and again; each connection is one session."""
+
+    def __init__(
+        self, settings: NatsSettings, name: str, status: EngineStatus, log: Log | None = None
+    ) -> None:
+        try:
+            import nats  # noqa: F401
+        except ImportError:
+            raise MissingExtraError("this engine needs nats-py: pip install 'feducb[nats]'") from None
+        self._settings = settings
+        self._name = name
+        self._status = status
+        self._log: Log = log or say_nothing
+
+    async def keep(self, session: Callable[[Client], Awaitable[None]]) -> None:
+        """Run sessions until cancelled. Only cancellation and wrong settings end it."""
+        wait = self._settings.retry
+        while True:
+            began = time.monotonic()
+            try:
+                async with self.connected() as client:
+                    await session(client)
+            except asyncio.CancelledError:
+                raise
+            except ConfigurationError:
+                raise
+            except Exception as error:
+                self._status.fail(error)
+                self._log("disconnected", error=self._status.last_error)
+            held = time.monotonic() - began > _SLOWER * self._settings.retry
+            wait = self._settings.retry if held else min(2 * wait, _SLOWER * self._settings.retry)
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # not all at once after the broker's return
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Client]:
+        """One connection, with TLS; raises `DisconnectedError` inside when it is lost."""
+        from nats.aio.client import Client
+
+        client, closed = Client(), asyncio.Event()
+
+        async def on_error(error: Exception) -> None:
+            self._status.fail(error)
+
+        async def on_closed() -> None:
+            closed.set()
+
+        settings = self._settings
+        try:
+            async with asyncio.timeout(2 * settings.timeout):
+                await apart(
+                    client.connect(
+                        servers=list(settings.servers),
+                        name=self._name,
+                        tls=_tls(settings),
+                        nkeys_seed=str(settings.seed),
+                        inbox_prefix=subjects.inbox(self._name),
+                        allow_reconnect=False,
+                        max_reconnect_attempts=1,
+                        reconnect_time_wait=0,
+                        connect_timeout=max(1, int(settings.timeout)),
+                        ping_interval=10,
+                        error_cb=on_error,
+                        closed_cb=on_closed,
+                    )
+                )
+            if not client._server_info.get("tls_required"):
+                raise ConnectionError("the server does not ask for TLS")
+            self._status.connected = True
+            self._status.sessions += 1
+            async with asyncio.TaskGroup() as group:
+                watcher = group.create_task(_until(closed))
+                yield client
+                watcher.cancel()
+        finally:
+            self._status.connected = False
+            with suppress(Exception):
+                async with asyncio.timeout(_CLOSING):
+                    await apart(client.close())
+
+
+async def _until(closed: asyncio.Event) -> None:
+    await closed.wait()
+    raise DisconnectedError("the connection to the server was lost")
+
+
+def _tls(settings: NatsSettings) -> ssl.SSLContext:
+    """Read anew for every session, so that a new certificate authority needs no restart."""
+    try:
+        context = ssl.create_default_context(cafile=str(settings.ca))
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError("engine.ca", str(settings.ca), f"certificates in PEM ({error})") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+@contextmanager
+def counting(status: EngineStatus) -> Iterator[None]:
+    """Count the errors of one exchange and go on, unless the connection is gone."""
+    import nats.errors
+
+    try:
+        yield
+    except* (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError):
+        raise
+    except* (nats.errors.Error, ValueError, TimeoutError) as errors:
+        status.fail(errors)
+
+
+def own_signer(settings: NatsSettings, expected: str) -> Signer:
+    """The own key, which must be the one that the others know."""
+    signer = Signer(settings.seed)
+    if signer.nkey != expected:
+        raise ConfigurationError("engine.seed", signer.nkey, f"the seed of {expected}, as in the roster")
+    return signer

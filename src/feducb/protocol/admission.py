@@ -1,0 +1,174 @@
+"""Which releases are taken in: what a controller and peers can check without trusting anybody.
+
+A release is refused if it could not have come from an honest agent with the public terms: wrong size, shape,
+grid, weight, variance, season or number, values that could overflow a sum, or a Gram further from positive
+semi-definite than its noise explains. An honest one is refused for the last reason with a probability of at
+most `FALSE_REFUSAL` each. Lies that stay within the noise cannot be told from data (docs/threat-model.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from feducb.errors import RefusedError
+from feducb.privacy.deployed import Terms, entry_variance
+from feducb.privacy.grid import Certificate
+from feducb.privacy.mechanisms import Mechanism
+from feducb.protocol import messages
+
+__all__ = ["FALSE_REFUSAL", "REASONS", "Admission", "RefusalCount", "least_eigenvalue"]
+
+FALSE_REFUSAL = 1e-12
+REASONS = (
+    "agents",  # a sum where a release was expected
+    "definite",  # a Gram below what its noise explains
+    "dimension",
+    "exhausted",  # a trusted controller's budget is spent
+    "grid",
+    "group",
+    "magnitude",  # values that could overflow a sum
+    "malformed",
+    "number",
+    "replay",  # a number that is known with other content
+    "season",
+    "sender",  # nobody of this federation
+    "signature",  # not signed by whom it claims to be from
+    "size",
+    "variance",
+    "weight",
+)
+_DEVIATIONS = math.sqrt(4.0 * math.log(1.0 / FALSE_REFUSAL))
+_TOLERANCE = 1e-6  # of variances and weights, which other machines may have rounded otherwise
+
+
+@lru_cache(maxsize=64)
+def _noise_of(terms: Terms) -> tuple[Certificate, Mechanism]:
+    return terms.certificate(), terms.factors
+
+
+def least_eigenvalue(dim: int, variance: float) -> float:
+    """What the smallest eigenvalue of an honest Gram exceeds, but for a probability of `FALSE_REFUSAL`.
+
+    The Gram is positive semi-definite plus √variance times a symmetric Gaussian matrix with variance 1 beside
+    and 2 on the diagonal. Its smallest eigenvalue is −2√d or more on average and moves by at most √2 per unit
+    of the independent normals behind it, so it is below −2√d − t with probability at most exp(−t²/4).
+    """
+    return -math.sqrt(variance) * (2.0 * math.sqrt(dim) + _DEVIATIONS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Admission:
+    """The public terms of everybody, and what follows from them for a release.
+
+    Attributes:
+        terms: by agent. Budgets may differ; dimension, bounds, releases and mechanism are common.
+        season: the one that is open.
+    """
+
+    terms: Mapping[str, Terms]
+    season: int = 1
+
+    def prepare(self) -> None:
+        """Compute all noise levels now: some mechanisms take seconds, and messages should not wait."""
+        for terms in set(self.terms.values()):
+            certificate, mechanism = _noise_of(terms)
+            entry_variance(certificate, mechanism, 1)
+
+    @property
+    def largest(self) -> int:
+        """|value| a release may have, so that the sum over all agents fits 64 bits."""
+        return (2**63 - 1) // max(len(self.terms), 1)
+
+    def check(self, payload: bytes, *, agent: str, any_season: bool = False) -> messages.GridSum:
+        """Read a release of an agent, or raise `RefusedError`.
+
+        Args:
+            payload: as it arrived.
+            agent: who it is from, as the link authenticated it.
+            any_season: leave the season to the caller.
+        """
+        terms = self.terms.get(agent)
+        if terms is None:
+            raise RefusedError("sender", f"{agent[:64]!r} is not of this federation")
+        expected = messages.message_size(terms.problem.dim)
+        if len(payload) != expected:
+            raise RefusedError("size", f"a release of {len(payload)} bytes, expected {expected}")
+        try:
+            told = messages.decode(payload)
+        except ValueError as error:
+            raise RefusedError("malformed", str(error)) from None
+        certificate, mechanism = _noise_of(terms)
+        _require("dimension", told.dim, terms.problem.dim)
+        _require("agents", told.agents, 1)
+        _require("grid", told.exponent, certificate.exponent)
+        _require_close("weight", told.weight, terms.weight)
+        if not 0 <= told.group < terms.groups:
+            raise RefusedError("group", f"group {told.group}, expected 0 to {terms.groups - 1}")
+        if not 1 <= told.number <= terms.releases:
+            raise RefusedError("number", f"release {told.number}, expected 1 to {terms.releases}")
+        if not any_season:
+            _require("season", told.season, self.season)
+        _require_close("variance", told.variance, entry_variance(certificate, mechanism, told.number))
+        if max(int(told.values.max()), -int(told.values.min())) > self.largest:
+            raise RefusedError("magnitude", f"a value beyond {self.largest}, which could overflow the sum")
+        _require_definite(told)
+        return told
+
+
+def _require(reason: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise RefusedError(reason, f"{reason} {found}, expected {expected}")
+
+
+def _require_close(reason: str, found: float, expected: float) -> None:
+    if not math.isclose(found, expected, rel_tol=_TOLERANCE):
+        raise RefusedError(reason, f"{reason} {found:g}, expected {expected:g}")
+
+
+def _require_definite(told: messages.GridSum) -> None:
+    least = float(np.linalg.eigvalsh(told.read().gram)[0])
+    floor = least_eigenvalue(told.dim, told.variance)
+    if not least >= floor:
+        raise RefusedError("definite", f"an eigenvalue {least:g}, expected at least {floor:g}")
+
+
+@dataclass(slots=True)
+class RefusalCount:
+    """Refusals by agent and reason: as many counters as there are agents and reasons, never more.
+
+    Attributes:
+        names: who has counters of their own; all others share one.
+        counts: by (agent, reason).
+    """
+
+    names: frozenset[str]
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> RefusalCount:
+        """Nothing refused yet."""
+        return cls(frozenset(names))
+
+    def add(self, agent: str, reason: str) -> int:
+        """Count one; returns how many of this kind there were."""
+        key = (agent if agent in self.names else "(unknown)", reason if reason in REASONS else "malformed")
+        self.counts[key] += 1
+        return self.counts[key]
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.counts.total()
+
+    def as_dict(self) -> dict[str, dict[str, int]]:
+        """By agent, then reason."""
+        plain: dict[str, dict[str, int]] = {}
+        for (agent, reason), count in sorted(self.counts.items()):
+            plain.setdefault(agent, {})[reason] = count
+        return plain

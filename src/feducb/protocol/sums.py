@@ -1,0 +1,73 @@
+"""A sum as a controller publishes it: who is in it, and the sum.
+
+    mark │ bytes of the names │ names, sorted, one a line │ the sum (`messages`)
+
+There is one way to write it, so a sum that was published is published again byte for byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from feducb.protocol import messages
+
+__all__ = ["NamedSum", "decode", "encode", "name_sum"]
+
+_HEAD = struct.Struct("<4sI")
+_MARK = b"SUM1"
+_LONGEST_NAMES = 2**23
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSum:
+    """A sum, and whose records are in it.
+
+    Attributes:
+        names: sorted. Under ``trust="nobody"`` as many as `messages.GridSum.agents`; a trusted controller's
+            release counts as one, and has the names of all who handed records over.
+        payload: the sum, as `messages` writes it.
+    """
+
+    names: tuple[str, ...]
+    payload: bytes
+
+    def read(self) -> messages.GridSum:
+        """The sum; raises ``ValueError`` if it is none."""
+        return messages.decode(self.payload)
+
+
+def name_sum(names: Iterable[str], payload: bytes) -> NamedSum:
+    """Put names to a sum."""
+    return NamedSum(tuple(sorted(set(names))), payload)
+
+
+def encode(named: NamedSum) -> bytes:
+    """As bytes."""
+    names = "\n".join(named.names).encode()
+    data = _HEAD.pack(_MARK, len(names)) + names + named.payload
+    decode(data)  # what nobody would accept is not sent
+    return data
+
+
+def decode(data: bytes) -> NamedSum:
+    """Read what `encode` wrote; raises ``ValueError`` on anything else."""
+    if len(data) < _HEAD.size:
+        raise ValueError(f"message has {len(data)} bytes, expected at least {_HEAD.size}")
+    mark, size = _HEAD.unpack_from(data)
+    if mark != _MARK:
+        raise ValueError(f"message has mark {mark!r}, expected {_MARK!r}")
+    if size > min(_LONGEST_NAMES, len(data) - _HEAD.size):
+        raise ValueError(f"message has {len(data)} bytes, which does not fit names of {size} bytes")
+    try:
+        names = tuple(data[_HEAD.size : _HEAD.size + size].decode().split("\n"))
+    except UnicodeDecodeError:
+        raise ValueError("message has names that are no text") from None
+    if "" in names or list(names) != sorted(set(names)):
+        raise ValueError("message has names that are empty, repeated or not sorted")
+    named = NamedSum(names, data[_HEAD.size + size :])
+    told = named.read()
+    if told.agents not in (1, len(names)):
+        raise ValueError(f"message has {len(names)} names for a sum of {told.agents} agents")
+    return named

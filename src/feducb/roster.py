@@ -1,0 +1,210 @@
+"""Who is in a federation: names, public keys and the graph. Public; everybody has the same file.
+
+Names are signed for with nkeys (Ed25519, as NATS writes them), so that neither a broker nor an agent in
+between can speak for somebody else. Raw uploads are sealed for the controller alone (X25519).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from feducb.errors import ConfigurationError, MissingExtraError, RefusedError
+from feducb.protocol.graphs import Topology, build_topology
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+__all__ = [
+    "SIGNATURE_SIZE",
+    "Roster",
+    "Signer",
+    "open_sealed",
+    "public_bytes",
+    "require_name",
+    "seal_for",
+    "verify",
+]
+
+SIGNATURE_SIZE = 64
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SEALED = b"feducb upload"
+
+
+def require_name(setting: str, name: object) -> str:
+    """A name that can be part of a subject and of a path."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(setting, name, "1 to 64 letters, digits, - or _")
+    return name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Roster:
+    """The public file of a federation.
+
+    Attributes:
+        federation: its name.
+        agents: names in order, each with its public nkey.
+        controller: the controller's public nkey; None without one.
+        sealing: the controller's X25519 key, hexadecimal; None without a controller.
+        edges: pairs of names; None with a controller.
+        ttl: γ, hops that a release lives.
+    """
+
+    federation: str
+    agents: dict[str, str]
+    controller: str | None = None
+    sealing: str | None = None
+    edges: tuple[tuple[str, str], ...] | None = None
+    ttl: int = 1
+
+    def __post_init__(self) -> None:
+        require_name("federation", self.federation)
+        if not self.agents:
+            raise ConfigurationError("agents", [], "at least one")
+        for name, key in self.agents.items():
+            require_name("agent", name)
+            public_bytes(key)
+        if self.controller is not None:
+            public_bytes(self.controller)
+        if (self.edges is None) == (self.controller is None):
+            raise ConfigurationError("federation", self.federation, "either a controller or edges of a graph")
+
+    def topology(self) -> Topology:
+        """The graph, its cliques and the like; the same wherever it is computed."""
+        if self.edges is None:
+            raise ConfigurationError(
+                "mode", "decentralised", "a roster with edges; this one has a controller"
+            )
+        labels = list(self.agents)
+        known = {name: index for index, name in enumerate(labels)}
+        for edge in self.edges:
+            for name in edge:
+                if name not in known:
+                    raise ConfigurationError("edge", edge, "agents of the roster")
+        pairs = [(known[one], known[other]) for one, other in self.edges]
+        return build_topology(self.federation, labels, pairs, ttl=self.ttl)
+
+    def to_json(self) -> str:
+        """As text."""
+        plain = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(plain, indent=1) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> Roster:
+        """From a file that `to_json` wrote."""
+        try:
+            plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            edges = plain.pop("edges")
+            return cls(edges=None if edges is None else tuple((one, other) for one, other in edges), **plain)
+        except OSError as error:
+            raise ConfigurationError(
+                "roster", str(path), f"a file that can be read ({error.strerror})"
+            ) from None
+        except ConfigurationError:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ConfigurationError(
+                "roster", str(path), f"what `feducb keys init` wrote ({error})"
+            ) from None
+
+
+def public_bytes(nkey: str) -> bytes:
+    """The 32 bytes of a public user nkey."""
+    expected = "a public user nkey: U and 55 letters or digits"
+    try:
+        raw = base64.b32decode(nkey + "=" * (-len(nkey) % 8))
+    except (binascii.Error, TypeError, ValueError):
+        raise ConfigurationError("nkey", nkey, expected) from None
+    if (
+        len(raw) != 35
+        or raw[0] != 20 << 3
+        or binascii.crc_hqx(raw[:33], 0) != int.from_bytes(raw[33:], "little")
+    ):
+        raise ConfigurationError("nkey", nkey, expected)
+    return raw[1:33]
+
+
+class Signer:
+    """Signs in one name; made from the seed file that `feducb keys` wrote."""
+
+    def __init__(self, seed: Path) -> None:
+        try:
+            import nkeys  # type: ignore[import-untyped]
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        except ImportError:
+            raise MissingExtraError("keys need the nats extra: pip install 'feducb[nats]'") from None
+        try:
+            text = bytearray(seed.read_bytes().strip())
+            pair = nkeys.from_seed(text)
+            _, raw = nkeys.decode_seed(text)
+            self._key = Ed25519PrivateKey.from_private_bytes(bytes(raw))
+            self.nkey: str = pair.public_key.decode()
+        except OSError as error:
+            raise ConfigurationError(
+                "seed", str(seed), f"a file that can be read ({error.strerror})"
+            ) from None
+        except Exception:
+            raise ConfigurationError("seed", str(seed), "a file with the seed of a user nkey") from None
+
+    def sign(self, body: bytes, *context: str) -> bytes:
+        """64 bytes, for this body in this context alone."""
+        return self._key.sign(_signed(body, context))
+
+
+def verify(nkey: str, signature: bytes, body: bytes, *context: str) -> None:
+    """Raise `RefusedError` unless the owner of the key signed this body in this context."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(public_bytes(nkey)).verify(signature, _signed(body, context))
+    except InvalidSignature:
+        raise RefusedError("signature", "not signed by whom it claims to be from") from None
+
+
+def _signed(body: bytes, context: tuple[str, ...]) -> bytes:
+    """Names hold no zero byte, so two contexts never read the same."""
+    return "\0".join(("feducb", *context, "")).encode() + body
+
+
+def seal_for(public: str, payload: bytes, *context: str) -> bytes:
+    """Encrypt for the owner of an X25519 key alone: ephemeral key, HKDF-SHA256, ChaCha20-Poly1305."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+    ephemeral = X25519PrivateKey.generate()
+    shared = ephemeral.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(public)))
+    told = ephemeral.public_key().public_bytes_raw()
+    return told + _cipher(shared, told, bytes.fromhex(public)).encrypt(
+        bytes(12), payload, _signed(b"", context)
+    )
+
+
+def open_sealed(private: bytes, sealed: bytes, *context: str) -> bytes:
+    """What `seal_for` sealed; raises `RefusedError` on anything else."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+    key = X25519PrivateKey.from_private_bytes(private)
+    told = sealed[:32]
+    try:
+        shared = key.exchange(X25519PublicKey.from_public_bytes(told))
+        cipher = _cipher(shared, told, key.public_key().public_bytes_raw())
+        return cipher.decrypt(bytes(12), sealed[32:], _signed(b"", context))
+    except (InvalidTag, ValueError):
+        raise RefusedError("malformed", "not sealed for this controller") from None
+
+
+def _cipher(shared: bytes, ephemeral: bytes, public: bytes) -> ChaCha20Poly1305:
+    """A key of its own for every message, so that the nonce can be zero."""
+    from cryptography.hazmat.primitives.ciphers import aead
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    derived = HKDF(algorithm=SHA256(), length=32, salt=ephemeral + public, info=_SEALED).derive(shared)
+    return aead.ChaCha20Poly1305(derived)

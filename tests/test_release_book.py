@@ -1,0 +1,165 @@
+"""The controller's file: a number has one content an agent and one sum, for ever, whatever arrives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feducb.config import Budget, Problem
+from feducb.engines.collect import TrustedCollector, open_collector
+from feducb.errors import ConfigurationError, StoreError, StoreInUseError
+from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.protocol import messages, sums
+from feducb.store import AgentStore, ReleaseBook
+
+TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=6)
+NAMES = ("a", "b", "c")
+EVERYBODY = dict.fromkeys(NAMES, TERMS)
+
+
+def _stream(count: int, season: int = 1) -> list[bytes]:
+    privatizer = DeployedPrivatizer(TERMS)
+    return [messages.encode(privatizer.release(), season=season) for _ in range(count)]
+
+
+def test_a_sum_is_made_when_all_are_there_and_stays_the_same_in_any_order(tmp_path: Path) -> None:
+    streams = {name: _stream(2) for name in NAMES}
+    with ReleaseBook(tmp_path / "one.db", EVERYBODY) as book:
+        for name in NAMES:
+            assert book.publish_due(now=0.0) == []
+            assert book.receive([(name, streams[name][0])], now=0.0)[0].status == "stored"
+        (first,) = book.publish_due(now=0.0)
+        assert first.names == NAMES
+        assert first.read().agents == 3
+        assert book.publish_due(now=9e9) == []
+        assert book.receive([("a", streams["a"][0])], now=1.0)[0].status == "known"
+    with ReleaseBook(tmp_path / "two.db", EVERYBODY) as other:
+        other.receive([(name, streams[name][0]) for name in reversed(NAMES)], now=5.0)
+        assert other.publish_due(now=5.0) == [first]
+    with ReleaseBook(tmp_path / "one.db", EVERYBODY) as book:
+        assert book.newest() == first == book.published(1, 1)
+        with pytest.raises(StoreError, match="sum 2 of season 1 was never made"):
+            book.published(1, 2)
+
+
+def test_with_a_quorum_the_deadline_decides_and_who_is_late_is_in_the_next(tmp_path: Path) -> None:
+    streams = {name: _stream(2) for name in NAMES}
+    path = tmp_path / "book.db"
+    with ReleaseBook(path, EVERYBODY, quorum=2, deadline=10.0) as book:
+        book.receive([("a", streams["a"][0])], now=100.0)
+        assert book.next_due() is None  # one is not enough, however long it takes
+        assert book.publish_due(now=1000.0) == []
+        book.receive([("b", streams["b"][0])], now=105.0)
+        assert book.next_due() == 110.0
+        assert book.publish_due(now=109.0) == []
+    with ReleaseBook(path, EVERYBODY, quorum=2, deadline=10.0) as book:  # the clock survives a restart
+        (first,) = book.publish_due(now=110.0)
+        assert first.names == ("a", "b")
+        variance = messages.decode(streams["a"][0]).variance
+        assert first.read().variance == pytest.approx(2 * variance)
+        assert book.receive([("c", streams["c"][0])], now=111.0)[0].status == "stored"
+        assert book.publish_due(now=999.0) == []
+        assert book.published(1, 1) == first
+        book.receive([(name, streams[name][1]) for name in NAMES], now=120.0)
+        (second,) = book.publish_due(now=120.0)
+        assert second.names == NAMES
+
+
+def test_a_number_with_two_contents_is_refused_before_and_after_its_sum(tmp_path: Path) -> None:
+    streams = {name: _stream(1) for name in NAMES}
+    (other,) = _stream(1)
+    with ReleaseBook(tmp_path / "book.db", EVERYBODY) as book:
+        book.receive([("a", streams["a"][0])], now=0.0)
+        for _ in range(2):
+            receipt = book.receive([("a", other)], now=0.0)[0]
+            assert (receipt.status, receipt.reason) == ("refused", "replay")
+            book.receive([(name, streams[name][0]) for name in NAMES], now=0.0)
+            book.publish_due(now=0.0)
+        total = messages.combine([messages.decode(streams[name][0]) for name in NAMES])
+        assert book.published(1, 1).payload == messages.encode(total)
+
+
+def test_one_bad_message_in_a_batch_does_not_touch_the_others(tmp_path: Path) -> None:
+    streams = {name: _stream(1) for name in NAMES}
+    batch = [("a", streams["a"][0]), ("b", b"garbage"), ("x", streams["a"][0]), ("c", streams["c"][0])]
+    with ReleaseBook(tmp_path / "book.db", EVERYBODY) as book:
+        found = book.receive(batch, now=0.0)
+        assert [one.status for one in found] == ["stored", "refused", "refused", "stored"]
+        assert [one.reason for one in found[1:3]] == ["size", "sender"]
+        assert book.progress() == {"a": 1, "c": 1}
+
+
+def test_a_new_season_starts_numbers_again_and_old_ones_are_past(tmp_path: Path) -> None:
+    path = tmp_path / "book.db"
+    old = {name: _stream(3) for name in NAMES}
+    new = {name: _stream(1, season=2) for name in NAMES}
+    with ReleaseBook(path, EVERYBODY) as book:
+        for number in range(2):
+            book.receive([(name, old[name][number]) for name in NAMES], now=0.0)
+        assert len(book.publish_due(now=0.0)) == 2
+        receipt = book.receive([("a", new["a"][0])], now=0.0)[0]
+        assert (receipt.status, receipt.reason) == ("refused", "season")
+    with ReleaseBook(path, EVERYBODY, season=2) as book:
+        newest = book.newest()
+        assert newest is not None  # until there is one of this season
+        assert newest.read().season == 1
+        assert book.receive([("a", old["a"][2])], now=0.0)[0].status == "past"
+        book.receive([(name, new[name][0]) for name in NAMES], now=0.0)
+        (first,) = book.publish_due(now=0.0)
+        assert (first.read().season, first.read().number) == (2, 1)
+        assert book.newest() == first
+    with pytest.raises(ConfigurationError, match="season is 1, expected at least 2"):
+        ReleaseBook(path, EVERYBODY)
+
+
+def test_the_file_has_one_opener_and_what_was_published_cannot_be_changed_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "book.db"
+    with ReleaseBook(path, EVERYBODY) as book:
+        with pytest.raises(StoreInUseError, match="open elsewhere"):
+            ReleaseBook(path, EVERYBODY)
+        book.receive([(name, _stream(1)[0]) for name in NAMES], now=0.0)
+        book.publish_due(now=0.0)
+        for statement in (
+            "DELETE FROM sums",
+            "UPDATE sums SET named = x'00'",
+            "DELETE FROM releases",
+            "UPDATE releases SET sha256 = x'00'",
+        ):
+            with pytest.raises(Exception, match=r"never (changed|deleted)"):
+                book.database.execute(statement)
+    with pytest.raises(StoreError, match="is a store of kind releases, expected agent or controller"):
+        AgentStore.open(path, TERMS)
+
+
+def test_a_trusted_controller_waits_as_long_and_counts_each_upload_once(tmp_path: Path) -> None:
+    trusting = Terms(
+        problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=3, trust="controller"
+    )
+    uploads = {}
+    for name in NAMES:
+        with AgentStore.open(tmp_path / f"{name}.db", trusting) as store:
+            store.record(np.eye(2), np.ones(2))
+            uploads[name] = store.upload()
+    collector = open_collector(
+        tmp_path / "controller.db", dict.fromkeys(NAMES, trusting), quorum=2, deadline=3600.0
+    )
+    assert isinstance(collector, TrustedCollector)
+    assert [one.status for one in collector.receive([("a", uploads["a"])] * 2, now=0.0)] == [
+        "stored",
+        "known",
+    ]
+    other = uploads["a"][:-1] + bytes([uploads["a"][-1] ^ 1])
+    found = collector.receive([("a", other), ("x", uploads["b"]), ("b", b"RAW1")], now=0.0)
+    assert [one.reason for one in found] == ["replay", "sender", "malformed"]
+    collector.receive([("b", uploads["b"])], now=0.0)
+    due = collector.next_due()
+    assert due is not None
+    assert collector.publish_due(now=due - 1) == []
+    (first,) = collector.publish_due(now=due)
+    assert first.names == ("a", "b")
+    collector.receive([("c", uploads["c"])], now=0.0)
+    assert collector.newest() == first  # c waits for the next
+    assert sums.decode(sums.encode(first)) == first
+    collector.close()
