@@ -79,9 +79,9 @@ class Seen:
 class Chaos:
     """A service that dies, its callers, and who kills it."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, config: str = CONFIG) -> None:
         self.folder, self.seen, self._rng = folder, Seen(), random.Random(seed)
-        (folder / "agent.toml").write_text(CONFIG)
+        (folder / "agent.toml").write_text(config)
         self._key = add_key(folder / "agent.keys", "chaos", "operator")
         self._port, self._waiting, self._over = 0, 0, False
 
@@ -112,7 +112,7 @@ class Chaos:
         """Kill so often; each life lasts up to ``longest`` seconds after it listens."""
         loop = asyncio.get_running_loop()
         process = await loop.run_in_executor(None, self.start)
-        callers = [asyncio.create_task(self._call(random.Random(100 + one))) for one in range(CALLERS)]
+        callers = self.call(CALLERS)
         for _ in range(kills):
             await asyncio.sleep(self._rng.uniform(0.01, longest))
             self.seen.under_way += self._waiting > 0
@@ -121,11 +121,19 @@ class Chaos:
             self.seen.kills += 1
             process = await loop.run_in_executor(None, self.start)
         await asyncio.sleep(1.0)
-        self._over = True
+        self.hang_up()
         await asyncio.gather(*callers)
         await asyncio.sleep(3.0)  # the last windows close
         process.terminate()
         process.wait(timeout=30)
+
+    def call(self, callers: int) -> list[asyncio.Task[None]]:
+        """Start so many callers; they go on until `hang_up`."""
+        return [asyncio.create_task(self._call(random.Random(100 + one))) for one in range(callers)]
+
+    def hang_up(self) -> None:
+        """No more calls."""
+        self._over = True
 
     async def _call(self, rng: random.Random) -> None:
         """Decide, reward some of it, look at the ledger now and then; what got no answer is sent again."""

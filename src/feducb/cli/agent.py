@@ -228,6 +228,20 @@ def restore(
     )
 
 
+@app.command()
+def terms(config: Config = DEFAULT) -> None:
+    """What this agent promises, as the `[terms]` table of a controller's configuration."""
+    from feducb.service.settings import read_agent_file
+
+    promised = json.loads(read_agent_file(config).agent.terms.to_json())
+    plain = promised.pop("problem") | promised
+    for name in ("groups", "excess"):
+        plain.pop(name)
+    typer.echo("[terms]")
+    for name, value in plain.items():
+        typer.echo(f"{name} = {json.dumps(value)}")
+
+
 @app.command("new-season")
 def new_season(
     config: Config = DEFAULT,
