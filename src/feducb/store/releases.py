@@ -67,7 +67,9 @@ class ReleaseBook(Book):
         """
         CREATE TABLE releases (
             season INTEGER NOT NULL, number INTEGER NOT NULL, agent TEXT NOT NULL, received_at REAL NOT NULL,
-            sha256 BLOB NOT NULL, payload BLOB, PRIMARY KEY (season, number, agent)) WITHOUT ROWID;
+            sha256 BLOB NOT NULL, PRIMARY KEY (season, number, agent)) WITHOUT ROWID;
+        CREATE TABLE waiting (
+            id INTEGER PRIMARY KEY, number INTEGER NOT NULL, agent TEXT NOT NULL, payload BLOB NOT NULL);
         CREATE TABLE sums (
             season INTEGER NOT NULL, number INTEGER NOT NULL, published_at REAL NOT NULL, named BLOB NOT NULL,
             PRIMARY KEY (season, number));
@@ -78,7 +80,7 @@ class ReleaseBook(Book):
             BEGIN SELECT RAISE(ABORT, 'what was published is never changed'); END;
         CREATE TRIGGER a_release_stays BEFORE DELETE ON releases
             BEGIN SELECT RAISE(ABORT, 'what was acknowledged is never deleted'); END;
-        CREATE TRIGGER a_release_is_final BEFORE UPDATE OF season, number, agent, sha256 ON releases
+        CREATE TRIGGER a_release_is_final BEFORE UPDATE ON releases
             BEGIN SELECT RAISE(ABORT, 'what was acknowledged is never changed'); END;
         """,
     )
@@ -168,7 +170,7 @@ class ReleaseBook(Book):
                 raise ConfigurationError("season", season, f"at least {row[0]}, the open one of {self.path}")
             db.execute("REPLACE INTO open_season VALUES (1, ?)", (season,))
             if row is not None and row[0] < season:  # nothing more is made of the season before
-                db.execute("UPDATE releases SET payload = NULL WHERE payload IS NOT NULL")
+                db.execute("DELETE FROM waiting")
         return season
 
     def _check(self, agent: str, payload: bytes) -> Receipt | messages.GridSum:
@@ -198,16 +200,13 @@ class ReleaseBook(Book):
 
     def _publish(self, number: int, now: float) -> NamedSum:
         rows = self.database.execute(
-            "SELECT agent, payload FROM releases WHERE season = ? AND number = ?", (self.season, number)
+            "SELECT agent, payload FROM waiting WHERE number = ?", (number,)
         ).fetchall()
         total = messages.combine([messages.decode(payload) for _, payload in rows])
         named = sums.name_sum((agent for agent, _ in rows), messages.encode(total))
         with self._transaction() as db:
             db.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (self.season, number, now, sums.encode(named)))
-            db.execute(  # only their hashes are needed from now on
-                "UPDATE releases SET payload = NULL WHERE season = ? AND number <= ? AND payload IS NOT NULL",
-                (self.season, number),
-            )
+            db.execute("DELETE FROM waiting WHERE number <= ?", (number,))  # hashes are enough from now on
         return named
 
 
@@ -225,9 +224,9 @@ def _put(db: sqlite3.Connection, agent: str, told: messages.GridSum, payload: by
     if told.season < season:
         return Receipt("past")
     (newest,) = db.execute("SELECT coalesce(max(number), 0) FROM sums WHERE season = ?", (season,)).fetchone()
-    kept = payload if told.number > newest else None  # too late for its sum: the next one has it
-    db.execute(
-        "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?)",
-        (told.season, told.number, agent, now, digest, kept),
-    )
+    db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (told.season, told.number, agent, now, digest))
+    if told.number > newest:  # otherwise it is too late for its sum, and the next one has it
+        db.execute(
+            "INSERT INTO waiting (number, agent, payload) VALUES (?, ?, ?)", (told.number, agent, payload)
+        )
     return Receipt("stored")
