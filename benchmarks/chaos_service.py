@@ -32,6 +32,7 @@ import numpy as np
 from feducb.deployment import Agent
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.service.keys import add_key
+from feducb.service.settings import read_agent_file
 
 CONFIG = """
 version = 1
@@ -42,9 +43,10 @@ dim = 3
 [privacy]
 epsilon = 1.0
 delta = 1e-6
+mechanism = "toeplitz"
 [releases]
-releases = 256
-season = "2048s"
+releases = 200
+season = "600s"
 [rewards]
 window = "2s"
 default_reward = 0.25
@@ -82,6 +84,8 @@ class Chaos:
     def __init__(self, folder: Path, seed: int, config: str = CONFIG) -> None:
         self.folder, self.seen, self._rng = folder, Seen(), random.Random(seed)
         (folder / "agent.toml").write_text(config)
+        told = read_agent_file(folder / "agent.toml")
+        Agent.open(told.store, told.agent).close()
         self._key = add_key(folder / "agent.keys", "chaos", "operator")
         self._port, self._waiting, self._over = 0, 0, False
 

@@ -28,8 +28,10 @@ import numpy as np
 import uvloop
 from load import Load, prepared, run_load
 
+from feducb.deployment import Agent
 from feducb.deployment.look import look
 from feducb.service.keys import add_key
+from feducb.service.settings import read_agent_file
 
 EMPTY = """
 import uvicorn
@@ -69,6 +71,8 @@ def agent_service(
 ) -> Iterator[tuple[str, int]]:
     """The service as a process; its key and process id."""
     (folder / "agent.toml").write_text(CONFIG.format(port=port, season=season, window=window))
+    told = read_agent_file(folder / "agent.toml")
+    Agent.open(told.store, told.agent).close()
     key = add_key(folder / "agent.keys", "load", "operator")
     with (folder / "log").open("ab") as log:
         command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(folder / "agent.toml")]

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -49,13 +50,23 @@ class Client:
         *,
         key: str,
         ca: str | Path | None = None,
+        certificate: tuple[str | Path, str | Path] | None = None,
         timeout: float = 5.0,
         attempts: int = 4,
     ) -> None:
-        """Args: the service's address, an API key, a CA file for TLS, seconds to wait, how often to try."""
-        import ssl
+        """Where to ask, and how.
 
-        verify = ssl.create_default_context(cafile=str(ca)) if ca is not None else True
+        Args:
+            url: of the service.
+            key: an API key.
+            ca: whom to trust with the service's certificate (PEM).
+            certificate: the own certificate and its private key (PEM), where the service asks for one.
+            timeout: seconds to wait.
+            attempts: how often to try.
+        """
+        verify = ssl.create_default_context(cafile=None if ca is None else str(ca))
+        if certificate is not None:
+            verify.load_cert_chain(*(str(path) for path in certificate))
         self._http = httpx.Client(
             base_url=url, headers={"authorization": f"Bearer {key}"}, verify=verify, timeout=timeout
         )
@@ -99,7 +110,7 @@ class Client:
 
     def discard(self, id: str) -> Outcome:
         """Take a decision back that was never shown."""
-        told = self._send("DELETE", f"/v1/decisions/{id}")
+        told = self._send("POST", "/v1/discards", {"id": id})
         return Outcome(told["outcomes"][0])
 
     def status(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     said, noted = _feducb(made, "export")
     assert (said, "keep_events is 0" in noted) == ("", True)
     _feducb(made, "backup", "copy.db")
-    assert "did not leave yet" in _feducb(made, "new-season", status=2)[1]
+    assert "--drop-open" in _feducb(made, "new-season", status=2)[1]
     assert "season 2" in _feducb(made, "new-season", "--drop-open")[0]
     (made / "north.db").rename(made / "lost.db")
     assert "in season 9" in _feducb(made, "restore", "copy.db", "--season", "9")[0]
@@ -64,7 +64,9 @@ def test_keys_are_rotated(made: Path) -> None:
         (("status", "--config", "other.toml"), "agent init"),
         (("backup", "north.db"), "does not exist"),
         (("warm-start", "nothing.csv"), "nothing.csv"),
-        (("restore", "agent.toml"), "agent.toml"),
+        (("restore", "agent.toml", "--season", "2"), "moved away first"),
+        (("create",), "does not exist yet"),
+        (("init", "other.toml", "--name", "north"), "moved away"),
         (("key", "add", "bad name"), "a new name"),
     ],
 )

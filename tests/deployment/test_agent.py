@@ -137,7 +137,7 @@ def test_opened_anew_at_every_step_it_goes_on_as_if_it_never_closed(
     agent = opened(start=1_000_000.0 + 0.0)
     while agent.settle_some():
         agent = opened(start=1_000_000.0)
-    assert sorted(_batch(agent)) == sorted(_sums_of(expected))
+    assert _batch(agent) == _sums_of(expected)
     assert agent.snapshot()["counts"]["decisions"] == 30
 
 
@@ -156,7 +156,7 @@ def test_it_learns_from_released_sums_alone_and_says_on_which(
     agent.tick()
     assert agent.decide(_candidates(rng)).model == "1.0"  # in the batch, but not released
     clock.now += 40.0
-    assert agent.tick() == 1
+    assert agent.tick(alone=False) == 1
     (item,) = agent.outbox()
     assert agent.absorb(item.payload)
     assert not agent.absorb(item.payload)  # nothing newer
@@ -187,7 +187,7 @@ def test_no_record_changes_a_decision_before_its_release(tmp_path: Path, clock: 
                     decision = agent.decide(_candidates(rng))
                     agent.reward(decision.id, 0.5)
                 clock.now += 100.0
-                agent.tick()
+                agent.tick(alone=False)
                 payloads += [item.payload for item in agent.outbox()]
                 rng = np.random.default_rng(4)
             agent.absorb(payloads[0])
@@ -247,8 +247,8 @@ def test_logged_propensities_are_the_frequencies(opened: Callable[..., Agent], c
     for _ in range(50):
         agent.reward(agent.decide(_candidates(rng)).id, 0.5)
     clock.now += 100.0
-    agent.tick()
-    assert agent.absorb(agent.outbox()[0].payload)
+    agent.tick()  # the only agent: its release is its sum
+    assert agent.outbox() == []
     with agent.writing():
         decisions = [agent.decide(actions) for _ in range(4000)]
     counts, told = Counter(one.index for one in decisions), {one.index: one.propensity for one in decisions}
@@ -331,6 +331,55 @@ def test_one_refused_call_does_not_take_others_of_its_commit_along(opened: Calla
     assert opened().reward(second.id, 0.1) is Outcome.RECORDED
 
 
+def test_a_repeated_id_must_be_asked_for_alike(opened: Callable[..., Agent]) -> None:
+    agent, actions = opened(), _candidates(np.random.default_rng(17))
+    first = agent.decide(actions, id="visit")
+    assert agent.decide(actions, id="visit").index == first.index
+    with pytest.raises(ConfigurationError, match="same candidates"):
+        agent.decide(actions[:2], id="visit")
+    made_up = agent.decide(actions).id
+    with pytest.raises(ConfigurationError, match="are taken"):
+        agent.decide(actions, id=made_up)
+    agent.discard("visit")
+    with pytest.raises(ConfigurationError, match="is over"):
+        agent.decide(actions, id="visit")
+    for odd in ("\ud800", "", "x" * 129, 5):
+        with pytest.raises(ConfigurationError, match="id"):
+            agent.decide(actions, id=odd)  # type: ignore[arg-type]
+
+
+def test_a_new_season_does_not_start_in_the_past(opened: Callable[..., Agent], clock: Clock) -> None:
+    agent = opened()
+    clock.now += 500.0
+    with pytest.raises(ConfigurationError, match="after the last season"):
+        agent.new_season(replace(SETTINGS, start=agent.started_at))
+    assert agent.new_season() == 2
+    assert agent.tick() == 0
+    assert agent.started_at == clock.now
+
+
+def test_what_an_earlier_season_left_in_the_outbox_does_no_harm(
+    opened: Callable[..., Agent], clock: Clock
+) -> None:
+    agent = opened()
+    agent.release()
+    agent.new_season()
+    clock.now += 100.0
+    assert agent.tick() == 1
+    assert agent.outbox() == []
+    assert agent.snapshot()["model"] == ["2.1"]
+
+
+def test_retention_that_is_lowered_holds_at_once(opened: Callable[..., Agent], clock: Clock) -> None:
+    agent = opened(replace(SETTINGS, keep_events=1000.0))
+    agent.decide(_candidates(np.random.default_rng(18)))
+    clock.now += 60.0
+    agent.tick()
+    count = "SELECT count(*) FROM decisions WHERE action IS NOT NULL"
+    assert agent.store.reading().execute(count).fetchone() == (1,)
+    assert opened(SETTINGS, start=1_000_000.0).store.reading().execute(count).fetchone() == (0,)
+
+
 def test_a_commit_that_fails_leaves_nothing_and_the_agent_goes_on(opened: Callable[..., Agent]) -> None:
     agent, rng = opened(), np.random.default_rng(12)
     kept = agent.decide(_candidates(rng))
@@ -359,7 +408,7 @@ def test_raw_content_is_gone_once_it_is_in_the_sums(
     agent.reward(agent.decide(marked, person="bob@example.org").id, 0.1)  # only their sum stays
     clock.now += 60.0
     agent.tick()
-    agent.close()
+    agent.sweep()  # tick does it every ten seconds
     everything = b"".join(one.read_bytes() for one in tmp_path.iterdir())
     for secret in (b"ada@example.org", b"order 4711", marked.tobytes(), np.float64(0.31415926).tobytes()):
         assert secret not in everything
@@ -391,9 +440,9 @@ def test_promises_stay_until_a_new_season_and_habits_may_change(
     agent = opened(replace(SETTINGS, exploration=0.5, uniform_share=0.1, keep_events=10.0))
     waiting = agent.decide(_candidates(np.random.default_rng(14)))
     with pytest.raises(StoreError, match="drop_pending"):
-        agent.new_season(replace(SETTINGS, window=61.0))
-    assert agent.new_season(replace(SETTINGS, window=61.0), drop_open=True) == 2
-    assert agent.reward(waiting.id, 0.1) in (Outcome.DISCARDED, Outcome.UNKNOWN)
+        agent.new_season(replace(SETTINGS, window=61.0, start=None))
+    assert agent.new_season(replace(SETTINGS, window=61.0, start=None), drop_open=True) == 2
+    assert agent.reward(waiting.id, 0.1) is Outcome.DISCARDED
     assert agent.snapshot()["open_decisions"] == 0
     clock.now += 61.0
     agent.tick()
@@ -451,7 +500,7 @@ def test_another_thread_is_refused(opened: Callable[..., Agent]) -> None:
 
 
 def test_groups_take_turns_and_have_sums_of_their_own(opened: Callable[..., Agent], clock: Clock) -> None:
-    agent = opened(replace(SETTINGS, groups=2))
+    agent = opened(replace(SETTINGS, groups=2, agents=2))
     rng, shown = np.random.default_rng(15), []
     for _ in range(10):
         actions = _candidates(rng)
@@ -469,7 +518,7 @@ def test_settings_that_cannot_be_are_named() -> None:
     wrong = {
         "name": "no spaces",
         "agents": 0,
-        "window": -1.0,
+        "window": 0.0,
         "season": float("inf"),
         "quorum": 2,
         "alpha": 0.0,

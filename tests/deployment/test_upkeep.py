@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_agent import SETTINGS, Clock, _batch, _candidates, _sums_of
 
-from feducb.deployment import Agent, AgentSettings, Outcome
+from feducb.deployment import Agent, AgentSettings, Decision, Outcome
 from feducb.deployment.upkeep import backup, erase, export, restore, warm_start
 from feducb.errors import ConfigurationError, StoreError
 
@@ -44,19 +44,35 @@ def test_own_logs_enter_once(agent: Agent) -> None:
     assert _batch(agent) == expected
     with pytest.raises(ConfigurationError, match="log"):
         warm_start(agent, actions[:, :2], rewards)
+    for place, wrong in ((7, np.nan), (9, 2.0)):
+        spoilt = rewards.copy()
+        spoilt[place] = wrong
+        with pytest.raises(ConfigurationError, match=f"record {place + 1}"):
+            warm_start(agent, actions, spoilt)
+    for _ in range(8):
+        agent.release()
+    with pytest.raises(StoreError, match="never leave"):
+        warm_start(agent, -actions, rewards)
 
 
 def test_erasure_undoes_what_it_can_and_says_what_it_cannot(path: Path, clock: Clock) -> None:
     settings = replace(SETTINGS, records_per_person=5, keep_events=1000.0, start=clock.now)
     with Agent.open(path, settings, clock=clock) as agent:
         rng = np.random.default_rng(2)
-        before = agent.decide(_candidates(rng), person="ada")
+        shown: dict[str, np.ndarray] = {}
+
+        def decide(person: str) -> Decision:
+            actions = _candidates(rng)
+            decision = agent.decide(actions, person=person)
+            shown[decision.id] = actions[decision.index]
+            return decision
+
+        before = decide("ada")
         agent.reward(before.id, 0.5)
         clock.now += 60.0
         agent.tick()
         entered = _batch(agent)
-        waiting = agent.decide(_candidates(rng), person="ada")
-        other = agent.decide(_candidates(rng), person="bob")
+        waiting, other = decide("ada"), decide("bob")
         found = erase(agent, "ada")
         assert (found.removed, found.content_removed, found.in_sums) == (1, 1, 1)
         assert "cannot be taken out" in found.said
@@ -64,6 +80,9 @@ def test_erasure_undoes_what_it_can_and_says_what_it_cannot(path: Path, clock: C
         assert _batch(agent) == entered
         assert [row["number"] for row in export(path)] == [3]  # bob's
         assert agent.reward(other.id, 0.5) is Outcome.RECORDED
+        everything = b"".join(one.read_bytes() for one in path.parent.iterdir())
+        for row in (before, waiting):
+            assert shown[row.id].tobytes() not in everything  # not in the log either
         nobody = erase(agent, "carol")
         assert (nobody.removed, nobody.in_sums) == (0, 0)
         assert "Nothing" in nobody.said
@@ -124,11 +143,16 @@ def test_a_backup_opens_only_as_a_new_season_that_costs_anew(
         restored.release()
         assert restored.outbox()[0].season == 7
     with pytest.raises(StoreError, match="no backup"):
-        restore(tmp_path / "new.db", tmp_path / "newer.db")
+        restore(tmp_path / "new.db", tmp_path / "newer.db", season=8)
+    (tmp_path / "third.db-wal").write_bytes(b"the log of a file that was lost")
+    with pytest.raises(ConfigurationError, match=r"third\.db-wal"):
+        restore(tmp_path / "copy.db", tmp_path / "third.db", season=8)
+    with pytest.raises(ConfigurationError, match="season"):  # one that the agent had
+        restore(tmp_path / "copy.db", tmp_path / "fourth.db", season=1)
 
 
 def test_a_backup_is_private(agent: Agent, path: Path, tmp_path: Path) -> None:
     backup(path, tmp_path / "copy.db")
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
-    restore(tmp_path / "copy.db", tmp_path / "new.db")
+    restore(tmp_path / "copy.db", tmp_path / "new.db", season=2)
     assert (tmp_path / "new.db").stat().st_mode & 0o777 == 0o600

@@ -14,7 +14,9 @@ from typing import Any, Self
 
 import httpx
 
+from feducb.deployment import Agent
 from feducb.service.keys import add_key
+from feducb.service.settings import read_agent_file
 
 CONFIG = """
 version = 1
@@ -59,6 +61,9 @@ class Running:
         self, config: Path, *, scheme: str = "http", verify: Any = True, wrapper: Sequence[str] = ()
     ) -> None:
         self.config, self._scheme, self._verify, self._wrapper = config, scheme, verify, list(wrapper)
+        told = read_agent_file(config)
+        if not told.store.exists():
+            Agent.open(told.store, told.agent).close()
         keys = config.parent / "agent.keys"
         self.application = add_key(keys, f"application-{time.time_ns()}")
         self.operator = add_key(keys, f"operator-{time.time_ns()}", "operator")

@@ -22,6 +22,7 @@ def test_killed_under_load_nothing_acknowledged_is_lost_or_counted_twice(tmp_pat
     assert found["kills with requests under way"] >= 2
     assert found["decisions acknowledged"] > 100
     assert found["rewards acknowledged"] > 50
+    assert found["releases"] >= 1
 
 
 def test_the_log_is_synced_before_every_answer(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import sqlite3
 import subprocess
@@ -58,7 +57,11 @@ def test_a_corrupt_a_foreign_and_a_newer_file_are_refused(tmp_path: Path) -> Non
     db.close()
     status, said = _serve(config)
     assert (status, "update it" in said) == (2, True)
-    assert store.read_bytes() != b""
+
+
+def test_a_file_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    status, said = _serve(write_config(tmp_path))
+    assert (status, "noise of old releases" in said) == (2, True)
 
 
 def test_a_changed_promise_is_refused(tmp_path: Path) -> None:
@@ -125,4 +128,3 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> No
                     raise AssertionError("it did not go on")
     counted = look(small_disk / "agent.db")["counts"]["decisions"]
     assert acknowledged <= counted <= acknowledged + 2  # a commit that failed after it was done may count
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -62,7 +65,7 @@ def test_nobody_gets_in_who_does_not_belong(running: Running) -> None:
     paths = [
         ("POST", "/v1/decisions"),
         ("POST", "/v1/rewards"),
-        ("DELETE", "/v1/decisions/x"),
+        ("POST", "/v1/discards"),
         ("GET", "/v1/status"),
         ("GET", "/v1/privacy"),
         ("GET", "/metrics"),
@@ -131,12 +134,27 @@ def test_a_huge_body_is_refused_and_not_held(running: Running) -> None:
     before = running.resident_mib()
     with running.http(running.application) as http:
         for headers in ({"content-length": str(100_000_000)}, {}):  # told in advance, or sent in chunks
-            try:
-                response = http.post("/v1/decisions", content=pieces(100_000_000), headers=headers)  # type: ignore[arg-type]
-                assert response.status_code == 413
-            except (httpx.WriteError, httpx.RemoteProtocolError, httpx.LocalProtocolError):
-                pass  # it hung up while we were still sending
+            with suppress(httpx.TransportError):  # it may hang up while we are still sending
+                http.post("/v1/decisions", content=pieces(100_000_000), headers=headers)  # type: ignore[arg-type]
             assert http.post("/v1/decisions", json={"actions": ACTIONS}).status_code == 200
+        assert http.post("/v1/decisions", content=b"x" * 300_000).status_code == 413
+    assert running.resident_mib() - before < 20
+
+
+def test_heads_without_end_and_silent_callers_are_cut_off(running: Running) -> None:
+    before = running.resident_mib()
+    with socket.create_connection(("127.0.0.1", running.port)) as link:
+        link.settimeout(10)
+        link.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n")
+        sent = 0
+        with suppress(OSError):
+            while sent < 30_000_000:
+                link.sendall(b"a: b\r\n" * 10_000)
+                sent += 60_000
+            raise AssertionError("30 MB of headers were read")
+    assert sent < 5_000_000
+    with running.http() as http:
+        assert http.get("/healthz").status_code == 200
     assert running.resident_mib() - before < 20
 
 
@@ -200,7 +218,8 @@ def test_logs_and_errors_say_nothing_about_a_visitor(running: Running) -> None:
         wrong = marked | {"actions": [[7.123456, 0.2, 0.3]], "id": "order-4712"}
         told = http.post("/v1/decisions", json=wrong).text
         assert "order-4712" not in told
-        http.delete("/v1/decisions/order-4711")
+        http.post("/v1/discards", json={"id": "order-4711"})
+        http.get("/v1/decisions/order-4711", headers={"upgrade": "websocket", "connection": "upgrade"})
         http.post("/v1/erasures", json={"person": "ada@example.org"})
     log = running.log.read_text()
     for secret in ("0.123456", "order-471", "ada@example.org", running.application, running.operator):
@@ -233,8 +252,21 @@ def test_it_releases_by_the_clock_and_learns(tmp_path: Path) -> None:
 
 def test_a_graceful_stop_answers_what_is_under_way(tmp_path: Path) -> None:
     with Running(write_config(tmp_path, keep="1h")) as service:
-        with Client(service.url, key=service.application) as agent:
-            acknowledged = [agent.decide(ACTIONS).id for _ in range(50)]
+        acknowledged: list[str] = []
+
+        def decide() -> None:
+            with Client(service.url, key=service.application, attempts=1) as agent, suppress(ServiceError):
+                while True:
+                    acknowledged.append(agent.decide(ACTIONS).id)
+
+        callers = [threading.Thread(target=decide) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        while len(acknowledged) < 50:
+            time.sleep(0.01)
         assert service.stop() == 0
+        for caller in callers:
+            caller.join()
     assert not (tmp_path / "agent.db-wal").exists()  # closed in order
-    assert look(tmp_path / "agent.db")["counts"]["decisions"] == len(acknowledged)
+    counted = look(tmp_path / "agent.db")["counts"]["decisions"]
+    assert len(acknowledged) <= counted <= len(acknowledged) + 4  # at most one a caller went unheard

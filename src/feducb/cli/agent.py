@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from feducb.deployment import Agent, AgentSettings
-from feducb.errors import ConfigurationError, MissingExtraError, StoreInUseError
+from feducb.errors import ConfigurationError, MissingExtraError, StoreError, StoreInUseError
 
 __all__ = ["app"]
 
@@ -101,6 +103,9 @@ def init(
 
     if path.exists():
         raise ConfigurationError("config", str(path), "a file that does not exist yet")
+    for left in (path.parent / f"{name}.keys", path.parent / f"{name}.db"):
+        if left.exists():
+            raise ConfigurationError("name", name, f"another one, or {left} moved away")
     path.write_text(
         _TEMPLATE.format(
             name=name,
@@ -118,6 +123,7 @@ def init(
     )
     try:
         told = read_agent_file(path)
+        Agent.open(told.store, told.agent).close()
         secrets = {role: add_key(told.service.keys, role, role) for role in ("application", "operator")}
     except BaseException:
         path.unlink()
@@ -125,6 +131,23 @@ def init(
     typer.echo(f"wrote {path} and {told.service.keys}; the keys are shown once:")
     for role, secret in secrets.items():
         typer.echo(f"  {role:12} {secret}")
+
+
+@app.command()
+def create(
+    config: Config = DEFAULT,
+    first_season: Annotated[
+        int, typer.Option(help="In place of a lost file: a season that it never opened.")
+    ] = 1,
+) -> None:
+    """Make the agent's file (`init` does so too)."""
+    from feducb.service.settings import read_agent_file
+
+    told = read_agent_file(config)
+    if told.store.exists():
+        raise ConfigurationError("store", str(told.store), "a file that does not exist yet")
+    Agent.open(told.store, told.agent, first_season=first_season).close()
+    typer.echo(f"made {told.store}, in season {first_season}")
 
 
 @app.command()
@@ -185,15 +208,15 @@ def export(
 
 
 def _write_lines(rows: Iterable[dict[str, Any]], out: Path) -> int:
-    target = sys.stdout if str(out) == "-" else out.open("w", encoding="utf-8")
     count = 0
-    try:
+    with ExitStack() as stack:
+        target = sys.stdout
+        if str(out) != "-":  # raw data: for the owner alone
+            descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            target = stack.enter_context(open(descriptor, "w", encoding="utf-8"))
         for row in rows:
             target.write(json.dumps(row) + "\n")
             count += 1
-    finally:
-        if target is not sys.stdout:
-            target.close()
     return count
 
 
@@ -212,20 +235,18 @@ def backup(
 @app.command()
 def restore(
     source: Annotated[Path, typer.Argument(help="Made by `feducb agent backup`.")],
-    config: Config = DEFAULT,
     season: Annotated[
-        int | None, typer.Option(help="A season that was never used; the next by default.")
-    ] = None,
+        int, typer.Option(help="One that the agent never opened; if you do not know, one far beyond.")
+    ],
+    config: Config = DEFAULT,
 ) -> None:
-    """Make the agent's file out of a backup, in a new season: nothing is ever released twice."""
+    """Make the agent's file out of a backup, in a new season, so that nothing is released twice."""
     from feducb.deployment.upkeep import restore as make
     from feducb.service.settings import read_agent_file
 
     told = read_agent_file(config)
     opened = make(source, told.store, season=season)
-    typer.echo(
-        f"{told.store} is open in season {opened}; if the lost file had reached it, restore with a later one"
-    )
+    typer.echo(f"{told.store} is open in season {opened}")
 
 
 @app.command()
@@ -308,9 +329,10 @@ class _opened:  # noqa: N801  # reads as a statement
         self._told = read_agent_file(config)
 
     def __enter__(self) -> tuple[Agent, AgentSettings]:
-        stored = self._told.store if self._told.store.exists() else None
+        if not self._told.store.exists():
+            raise StoreError(f"{self._told.store} does not exist; `feducb agent create` makes it")
         try:
-            self._agent = Agent.open(self._told.store, None if stored else self._told.agent)
+            self._agent = Agent.open(self._told.store)
         except StoreInUseError as error:
             raise StoreInUseError(f"{error}: stop the agent first, or ask its service") from None
         return self._agent, self._told.agent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +21,15 @@ from numpy.typing import ArrayLike, NDArray
 from feducb.config import require_integer
 from feducb.decisions import Decider
 from feducb.deployment.books import Counters, Inbox
-from feducb.deployment.requests import require_candidates, require_follow, require_id, require_reward
+from feducb.deployment.requests import (
+    MADE_UP,
+    require_candidates,
+    require_follow,
+    require_id,
+    require_reward,
+)
 from feducb.deployment.settings import AgentSettings
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, StoreError
 from feducb.privacy.ledger import Ledger
 from feducb.store import AgentStore, Unsent, events, file
 
@@ -34,7 +39,8 @@ Array = NDArray[np.float64]
 
 _CHUNK = 500  # decisions settled in one go: a few milliseconds
 _TAG_BYTES = 8  # random bytes in an id that was made up here, so that nobody guesses another's
-_MADE_UP = re.compile(r"([1-9]\d{0,17})-([0-9a-f]{16})")
+_SWEEP_SECONDS = 10.0
+_ACTIVITY_HOURS = 30 * 24  # for which hourly counts are kept
 _LEAST_MEMORY = 60_000  # milliseconds for which an id is remembered after its window, at least
 
 
@@ -60,7 +66,7 @@ class Decision:
         would_choose: in shadow mode, what the agent would have shown; else the same as ``index``.
         scores: the upper confidence bound of each candidate, if asked for; None before anything was learnt.
         ranking: the best candidates in order, if asked for; None before anything was learnt.
-        repeated: this id had been decided before, and this is that decision.
+        repeated: this id had been decided before, and this is that decision; scores are those of now.
     """
 
     id: str
@@ -92,9 +98,12 @@ class Agent:
         self._writing: Connection | None = None
         self._counters, self._inbox = Counters(), Inbox()
         self._deciders: dict[int, Decider] = {}
+        self._unswept, self._swept_at = False, time.monotonic()
         self._id_key, self.started_at = b"", 0.0
         with store.writing() as db:
             self._keep_settings(db)
+            if not settings.keep_events:  # what an earlier setting kept goes now
+                events.strip(db, before=self._now(), limit=-1)
         self._reload()
 
     @classmethod
@@ -149,14 +158,15 @@ class Agent:
             top: also give the best so many, in order.
         """
         candidates = require_candidates(actions, self.settings.problem)
-        own = None if id is None else self._key(require_id(id))
+        own = None if id is None else self._key(require_id(id, new=True))
         require_follow(self.settings, follow, follow_propensity, len(candidates))
         if top is not None:
             require_integer("top", top, at_least=1)
         hashed = self.store.hash_person(person)
         with self.writing() as db:
             if own is not None and (known := events.find(db, own)) is not None:
-                return self._again(str(id), known)
+                again = self._again(str(id), known, len(candidates), follow)
+                return self._with_scores(again, known.group, candidates, scores=scores, top=top)
             number = self._counters.total("decisions") + 1
             group = number % self.settings.groups
             preferred, chance, drawn = self._choose(group, candidates)
@@ -234,6 +244,8 @@ class Agent:
         An error of one call may be caught within it: refused calls leave no trace.
         """
         if self._writing is not None:
+            if not self._writing.in_transaction:
+                raise StoreError("the commit that this belongs to has failed")
             yield self._writing
             return
         try:
@@ -250,8 +262,13 @@ class Agent:
 
     # What happens on its own
 
-    def tick(self) -> int:
-        """Do what is due: close windows, forget, release; returns how many releases were made."""
+    def tick(self, *, alone: bool = True) -> int:
+        """Do what is due: close windows, forget, release; returns how many releases were made.
+
+        Args:
+            alone: if this is the only agent, its own releases are its sums: act on them at once. Whoever
+                carries them elsewhere says no.
+        """
         moment = self._now()
         while self._settle_some(moment):
             pass
@@ -261,11 +278,24 @@ class Agent:
             for _ in range(self.releases_due(group)):
                 self.release(group)
                 made += 1
+        if alone and self.settings.agents == 1 and self.settings.trust == "nobody":
+            self._absorb_own()
         return made
+
+    def _absorb_own(self) -> None:
+        for item in self.outbox():
+            if item.season == self.store.season:
+                self.absorb(item.payload)
+            self.mark_sent(item)
 
     def settle_some(self) -> bool:
         """Close a few windows that are due, for a few milliseconds; whether there may be more."""
         return self._settle_some(self._now())
+
+    @property
+    def season_over(self) -> bool:
+        """Whether all releases of this season are made."""
+        return all(self._made(group) >= self.settings.releases for group in range(self.settings.groups))
 
     def releases_due(self, group: int = 0) -> int:
         """How many releases the clock asks for that were not made yet."""
@@ -334,6 +364,7 @@ class Agent:
             - counts["discarded"]
             - counts["dropped"],
             "in_batch": account.pending,
+            "season_over": self.season_over,
             "counts": counts,
         }
 
@@ -344,6 +375,7 @@ class Agent:
     def new_season(self, settings: AgentSettings | None = None, *, drop_open: bool = False) -> int:
         """Close the season and open the next, over new decisions only, with a fresh budget."""
         settings = settings or replace(self.settings, start=None)
+        self._require_later(settings, self.started_at)
         self.store.new_season(settings.terms, drop_pending=drop_open)
         self.settings = settings
         with self.store.writing() as db:
@@ -370,7 +402,7 @@ class Agent:
 
     def _find(self, db: Connection, id: str) -> events.Row | None:
         """By the id that was made up here, or by the application's own."""
-        if made_up := _MADE_UP.fullmatch(id):
+        if made_up := MADE_UP.fullmatch(id):
             row = events.find_numbered(db, int(made_up[1]), bytes.fromhex(made_up[2]))
             if row is not None:
                 return row
@@ -408,11 +440,11 @@ class Agent:
             ranking=None if ranking is None else tuple(ranking),
         )
 
-    def _again(self, name: str, known: events.Row) -> Decision:
+    def _again(self, name: str, known: events.Row, candidates: int, follow: int | None) -> Decision:
         if known.chosen is None or known.preferred is None:
-            raise ConfigurationError(
-                "id", name, "a new one: this decision was made and its window has closed"
-            )
+            raise ConfigurationError("id", name, "a new one: that decision is over")
+        if known.candidates != candidates or follow not in (None, known.chosen):
+            raise ConfigurationError("id", name, "a new one, or the same candidates as before")
         return Decision(
             id=name,
             index=known.chosen,
@@ -444,6 +476,7 @@ class Agent:
     def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
         default = self.settings.default_reward
         with self.writing() as db:
+            self._unswept = True
             self._counters.add("settled", len(rows))
             self._counters.add("defaulted", sum(row.reward is None for row in rows))
             made = self._made(group)
@@ -475,6 +508,15 @@ class Agent:
         if events.any_old(db, before=oldest):
             with self.writing() as db:
                 events.forget(db, before=oldest, limit=4 * _CHUNK)
+        if self._unswept and time.monotonic() - self._swept_at > _SWEEP_SECONDS:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Cut the file's log off, which still holds content that the file itself has forgotten."""
+        with self.writing() as db:
+            db.execute("DELETE FROM activity WHERE hour < ?", (self._now() // 3_600_000 - _ACTIVITY_HOURS,))
+        self.store.cut_log()
+        self._swept_at, self._unswept = time.monotonic(), False
 
     def _learn(self, group: int) -> None:
         """Make the newest sum of a group ready to decide by."""
@@ -498,9 +540,20 @@ class Agent:
                     raise ConfigurationError(name, value, f"{kept[name]!r} until a new season opens")
             db.execute("UPDATE settings SET body = ?", (self.settings.to_json(),))
             return
+        earlier = db.execute("SELECT started_at FROM settings").fetchone()
+        if earlier is not None:
+            self._require_later(self.settings, earlier[0])
         start = self.settings.start if self.settings.start is not None else self._clock()
         row = (season, self.settings.to_json(), start, token_bytes(32))
         db.execute("REPLACE INTO settings VALUES (1, ?, ?, ?, ?)", row)
+
+    @staticmethod
+    def _require_later(settings: AgentSettings, earlier: float) -> None:
+        """A season that started long ago would make all its releases at once."""
+        if settings.start is not None and settings.start <= earlier:
+            raise ConfigurationError(
+                "start", settings.start, "after the last season's, or none, in a new season"
+            )
 
     def _reload(self) -> None:
         """What is in memory, from the file."""
@@ -509,6 +562,7 @@ class Agent:
         db = self.store.reading()
         self.started_at, self._id_key = db.execute("SELECT started_at, id_key FROM settings").fetchone()
         self._counters.load(db)
+        self._counters.at_least("decisions", events.last_number(db))
         self._inbox.load(db)
         self._deciders.clear()
         for group in range(self.settings.groups):
@@ -520,10 +574,13 @@ def _stored_settings(path: Path) -> AgentSettings:
         raise ConfigurationError("settings", None, f"settings, to make the agent {path}")
     db = file.read_only(path)
     try:
-        row = db.execute("SELECT body FROM settings").fetchone()
+        row = db.execute(
+            "SELECT body, settings.season = open_season.season FROM settings, open_season"
+        ).fetchone()
     finally:
         db.close()
     if row is None:
         raise ConfigurationError("settings", None, f"settings: {path} holds none yet")
-    (body,) = row
-    return AgentSettings.from_json(body)
+    body, current = row
+    settings = AgentSettings.from_json(body)
+    return settings if current else replace(settings, start=None)  # a new season has begun since

@@ -34,6 +34,10 @@ class Counters:
         """How often, what is not yet written included."""
         return self._kept[name] + self._new[name]
 
+    def at_least(self, name: str, count: int) -> None:
+        """What is in the file proves that there were so many."""
+        self._new[name] += max(0, count - self.total(name))
+
     def totals(self) -> Counter[str]:
         """All of them."""
         return self._kept + self._new

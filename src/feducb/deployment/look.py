@@ -16,7 +16,7 @@ __all__ = ["look"]
 def look(path: str | Path) -> dict[str, Any]:
     """What `Agent.snapshot` says, as far as the file tells."""
     with closing(file.read_only(Path(path).resolve())) as db:
-        row = db.execute("SELECT season, body, started_at FROM settings").fetchone()
+        row = db.execute("SELECT open_season.season, body, started_at FROM settings, open_season").fetchone()
         if row is None:
             raise StoreError(f"{path} is no agent's file, or was never opened by one")
         season, body, started_at = row

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -11,6 +14,7 @@ from feducb.errors import ConfigurationError
 
 __all__ = [
     "LONGEST_ID",
+    "MADE_UP",
     "MOST_CANDIDATES",
     "require_candidates",
     "require_follow",
@@ -22,6 +26,7 @@ Array = NDArray[np.float64]
 
 MOST_CANDIDATES = 10_000
 LONGEST_ID = 128
+MADE_UP = re.compile(r"([1-9]\d{0,17})-([0-9a-f]{16})")  # an id that an agent makes up: number and tag
 _ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a little longer
 
 
@@ -29,7 +34,7 @@ def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
     """(K, d) finite numbers, each row of length at most L."""
     try:
         given = np.ascontiguousarray(actions, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ConfigurationError("actions", "ragged or no numbers", f"K rows of {problem.dim}") from None
     if given.ndim != 2 or given.shape[1] != problem.dim or not 1 <= len(given) <= MOST_CANDIDATES:
         raise ConfigurationError(
@@ -49,15 +54,25 @@ def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
 def require_reward(value: float, problem: Problem) -> float:
     """A number from −B to B."""
     bound = problem.reward_bound
-    if abs(require_finite("reward", value)) > bound * _ROUNDING:
-        raise ConfigurationError("reward", value, f"from -{bound:g} to {bound:g}")
-    return float(value)
+    try:
+        worth = require_finite("reward", value)
+    except OverflowError:
+        worth = math.inf
+    if abs(worth) > bound * _ROUNDING:
+        raise ConfigurationError("reward", worth, f"from -{bound:g} to {bound:g}")
+    return worth
 
 
-def require_id(name: str) -> str:
-    """Text that is not too long."""
+def require_id(name: str, *, new: bool = False) -> str:
+    """Text that is not too long; a new one must not look like those that are made up here."""
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_ID:
         raise ConfigurationError("id", type(name).__name__, f"text of 1 to {LONGEST_ID} characters")
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise ConfigurationError("id", "half a character", "text")
+    if new and MADE_UP.fullmatch(name):
+        raise ConfigurationError(
+            "id", name, "another one: digits, a dash and 16 hexadecimal digits are taken"
+        )
     return name
 
 

@@ -85,7 +85,7 @@ class AgentSettings:
             raise ConfigurationError("name", self.name, "up to 63 letters, digits, - and _")
         require_integer("agents", self.agents, at_least=1)
         require_integer("decisions", self.decisions, at_least=1)
-        for name, least in (("season", 0.001), ("window", 0.0), ("keep_events", 0.0)):
+        for name, least in (("season", 0.001), ("window", 0.001), ("keep_events", 0.0)):
             if require_finite(name, getattr(self, name), at_least=least) > _LONGEST:
                 raise ConfigurationError(name, getattr(self, name), "at most ten years, in seconds")
         if self.quorum is not None and require_integer("quorum", self.quorum, at_least=1) > self.agents:

@@ -23,6 +23,8 @@ from feducb.store.base import now as written_now
 
 __all__ = ["Erasure", "backup", "erase", "export", "restore", "warm_start"]
 
+_ROUNDING = 1.0 + 1e-9
+
 
 def warm_start(
     agent: Agent, actions: ArrayLike, rewards: ArrayLike, persons: Sequence[str] | None = None
@@ -45,11 +47,22 @@ def warm_start(
     dim = settings.problem.dim
     if rows.ndim != 2 or rows.shape[1] != dim or told.shape != rows.shape[:1]:
         raise ConfigurationError("log", f"of shapes {rows.shape}, {told.shape}", f"(n, {dim}) and (n,)")
+    fits = np.isfinite(rows).all(axis=1) & (
+        np.linalg.norm(rows, axis=1) <= settings.problem.action_bound * _ROUNDING
+    )
+    fits &= np.abs(told) <= settings.problem.reward_bound * _ROUNDING
+    if not fits.all():
+        place = int(np.argmin(fits))
+        raise ConfigurationError(
+            f"record {place + 1}", "beyond the public bounds", "an action and a reward within them"
+        )
     people: Sequence[str | None] = persons if persons is not None else [None] * len(told)
     if len(people) != len(told):
         raise ConfigurationError("persons", len(people), f"one a record, {len(told)}")
     digest = sha256(rows.tobytes() + told.tobytes()).hexdigest()
     hashes = [agent.store.hash_person(person) for person in people]
+    if agent.season_over:
+        raise StoreError("all releases of this season are made: these records could never leave")
     with agent.writing() as db:
         if db.execute("SELECT 1 FROM loaded WHERE sha256 = ?", (digest,)).fetchone():
             raise StoreError("this log was loaded before; its records would count twice")
@@ -87,6 +100,8 @@ def erase(agent: Agent, person: str) -> Erasure:
     """Answer a person's wish to be forgotten: what can be undone is, what cannot is said."""
     hashed = agent.store.hash_person(person)
     assert hashed is not None
+    while agent.settle_some():  # what is past its window has entered, whether we got round to it or not
+        pass
     with agent.writing() as db:
         found = events.of_person(db, hashed)
         still_open = [number for number, state in found if state == events.OPEN]
@@ -96,6 +111,7 @@ def erase(agent: Agent, person: str) -> Erasure:
         agent.count("discarded", len(still_open))
         agent.count("erasures")
         row = db.execute("SELECT records FROM people WHERE hash = ?", (hashed,)).fetchone()
+    agent.sweep()
     entered = int(row[0]) if row else 0
     said = "Nothing under this id is in this season's sums."
     if entered:
@@ -121,6 +137,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
             features = row["features"]
             yield {
                 "number": row["number"],
+                "group": row["group"],
                 "decided_at": datetime.fromtimestamp(row["decided_at"] / 1000, UTC).isoformat(),
                 "open": row["state"] == events.OPEN,
                 "action": action.tolist(),
@@ -145,37 +162,53 @@ def backup(path: str | Path, target: str | Path) -> None:
     target = Path(target)
     if target.exists():
         raise ConfigurationError("backup", str(target), "a file that does not exist yet")
+    fresh = target.with_name(f"{target.name}.new")
+    fresh.unlink(missing_ok=True)
     with closing(file.read_only(Path(path).resolve())) as source:
-        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+        os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        with closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
             source.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
+            copy.execute("PRAGMA synchronous = FULL")
             copy.execute("UPDATE store SET open_at = ?", (file.BACKUP,))
+    fresh.rename(target)  # marked, or not there
 
 
-def restore(backup_path: str | Path, path: str | Path, *, season: int | None = None) -> int:
+def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
     """Make an agent's file out of a backup, in a new season; returns its number.
 
     Guarantees:
-        Nothing is released again under a number that may be out. What waited when the backup was taken is
-        dropped: it may have been released since. The season of the backup counts as spent.
+        If the agent never opened ``season``, nothing is released again under a number that may be out. What
+        waited when the backup was taken is dropped: it may have been released since. The season of the backup
+        counts as spent.
 
     Args:
         backup_path: made by `backup`.
         path: of the new file.
-        season: must never have been used by this agent; the one after the backup's, if not given.
+        season: one that this agent never opened; if you do not know how far it got, one far beyond.
     """
     source, target = Path(backup_path).resolve(), Path(path).resolve()
-    if target.exists():
-        raise ConfigurationError("store", str(target), "a file that does not exist yet")
+    for name in (target, Path(f"{target}-wal"), Path(f"{target}-shm")):
+        if name.exists():
+            raise ConfigurationError(
+                "store", str(name), "moved away first: it belongs to the file that was lost"
+            )
+    if not source.is_file():
+        raise ConfigurationError("backup", str(source), "a file made by `feducb agent backup`")
     fresh = target.with_name(f"{target.name}.restoring")
-    fresh.unlink(missing_ok=True)
-    with closing(file.read_only(source)) as db:
-        if db.execute("SELECT open_at FROM store").fetchone() != (file.BACKUP,):
-            raise StoreError(f"{source} is no backup")
+    for name in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm")):
+        name.unlink(missing_ok=True)
     shutil.copyfile(source, fresh)
     fresh.chmod(0o600)
     with closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
+        try:
+            found = copy.execute("SELECT open_at FROM store").fetchone()
+        except sqlite3.DatabaseError:
+            found = None
+        if found != (file.BACKUP,):
+            fresh.unlink()
+            raise StoreError(f"{source} is no backup")
+        file.migrate(copy, source)
         copy.execute("UPDATE store SET open_at = NULL")
         copy.execute(
             "UPDATE seasons SET continued_elsewhere = 1 WHERE season = (SELECT season FROM open_season)"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pydantic_core
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -25,7 +25,7 @@ from feducb.service import models
 from feducb.service.commits import GroupCommit, NotDurableError
 from feducb.service.door import RefusedError, Service
 from feducb.service.keys import ApiKeys
-from feducb.service.openapi import body, document, refusals
+from feducb.service.openapi import body, document, page_of, refusals
 from feducb.service.upkeep import keep_up
 from feducb.store import Unsent
 from feducb.version import __version__
@@ -35,6 +35,7 @@ __all__ = ["create_app"]
 log = logging.getLogger("feducb.service")
 
 _DECISION = Decision.__slots__
+_ENGINE_AGAIN_SECONDS = 5.0
 Engine = Callable[[Mailbox], Awaitable[None]]
 
 
@@ -44,7 +45,6 @@ def create_app(
     *,
     largest_body: int = 1_048_576,
     engine: Engine | None = None,
-    alone: bool = True,
 ) -> FastAPI:
     """The service.
 
@@ -52,19 +52,16 @@ def create_app(
         open_agent: opens the agent's file; called in the event loop's thread.
         keys: who may call.
         largest_body: bytes of one request.
-        engine: carries releases to others and sums back.
-        alone: without an engine, the agent's own releases are its sums.
+        engine: carries releases to others and sums back; without one, an only agent's releases are its sums.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service = Service(GroupCommit(open_agent), keys, largest_body)
         app.state.service = service
-        tasks = [
-            asyncio.create_task(keep_up(service.commit, service.mailbox, alone=alone and engine is None))
-        ]
+        tasks = [asyncio.create_task(keep_up(service.commit, service.mailbox, alone=engine is None))]
         if engine is not None:
-            tasks.append(asyncio.ensure_future(engine(service.mailbox)))
+            tasks.append(asyncio.create_task(_carry(engine, service.mailbox)))
         log.info("started", extra={"version": __version__})
         try:
             yield
@@ -81,13 +78,25 @@ def create_app(
         description="Ask for a decision, send the reward later. Every answer is on disk before it is sent.",
         lifespan=lifespan,
         redoc_url=None,
+        docs_url=None,
     )
     _add_decisions(app)
     _add_looking(app)
     _add_engine_door(app)
     _add_answers(app)
     document(app)
+    _add_documentation(app)
     return app
+
+
+async def _carry(engine: Engine, mailbox: Mailbox) -> None:
+    """Run the engine; whatever becomes of it, decisions go on."""
+    while True:
+        try:
+            await engine(mailbox)
+        except Exception as error:
+            log.error("engine_failed", extra={"reason": str(error)}, exc_info=error)
+        await asyncio.sleep(_ENGINE_AGAIN_SECONDS)
 
 
 def _service(request: Request) -> Service:
@@ -148,17 +157,19 @@ def _add_decisions(app: FastAPI) -> None:
 
         return _json({"outcomes": await service.commit(work)})
 
-    @app.delete(
-        "/v1/decisions/{id}",
+    @app.post(
+        "/v1/discards",
         response_model=models.RewardsResponse,
-        responses=refusals(401, 403, 422, 503),
+        openapi_extra=body(models.DiscardRequest),
+        responses=refusals(401, 403, 413, 422, 503),
         tags=["application"],
         summary="Take a decision back that was never shown",
     )
-    async def discard(request: Request, id: str) -> Response:
+    async def discard(request: Request) -> Response:
         service = _service(request)
         service.admit(request, "application")
-        outcome = await service.commit(lambda agent: agent.discard(id))
+        asked = await service.read(request, models.DiscardRequest)
+        outcome = await service.commit(lambda agent: agent.discard(asked.id))
         return _json({"outcomes": [outcome]})
 
     for path, handler in (("/v1/decisions", decide), ("/v1/rewards", reward)):
@@ -288,6 +299,12 @@ def _add_engine_door(app: FastAPI) -> None:
         return _json({"new": await service.mailbox.absorb(payload)})
 
 
+def _add_documentation(app: FastAPI) -> None:
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(page_of(app.openapi()))
+
+
 def _add_answers(app: FastAPI) -> None:
     """Every refusal has a status and a reason; nothing that was sent is sent back."""
 
@@ -311,8 +328,9 @@ def _add_answers(app: FastAPI) -> None:
 
     @app.exception_handler(FeducbError)
     async def cannot_be(request: Request, error: FeducbError) -> Response:
-        named = isinstance(error, ConfigurationError) and error.setting == "id"
-        return answer(request, 422, f"{error.expected}" if named else str(error))  # type: ignore[attr-defined]
+        if isinstance(error, ConfigurationError) and error.setting == "id":
+            return answer(request, 422, f"id: expected {error.expected}")  # it may name somebody
+        return answer(request, 422, str(error))
 
     @app.exception_handler(ValueError)
     async def no_sum(request: Request, error: ValueError) -> Response:

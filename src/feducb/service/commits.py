@@ -50,7 +50,8 @@ class GroupCommit:
         self._tried_at = 0.0
         self._together: list[tuple[Work, asyncio.Future[Any]]] = []
         self._apart: list[tuple[Work, asyncio.Future[Any]]] = []
-        self._wake = asyncio.Event()
+        self._wake, self._idle, self._closing = asyncio.Event(), asyncio.Event(), False
+        self._idle.set()
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._task = asyncio.get_running_loop().create_task(self._run())
         self.failing: str | None = None
@@ -67,15 +68,19 @@ class GroupCommit:
 
     async def close(self) -> None:
         """Commit what waits, and give the file back."""
+        self._closing = True
         while self._together or self._apart:
             await asyncio.sleep(0.01)
-        await self._enqueue(self._apart, lambda agent: agent.close())
+        await self._idle.wait()
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
         self._disk.shutdown()
+        self._agent.close()
 
     def _enqueue(self, queue: list[tuple[Work, asyncio.Future[Any]]], work: Work) -> asyncio.Future[Any]:
+        if self._closing:
+            raise NotDurableError("the service is stopping; send it again")
         done = asyncio.get_running_loop().create_future()
         queue.append((work, done))
         self._wake.set()
@@ -85,6 +90,7 @@ class GroupCommit:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            self._idle.clear()
             while self._together or self._apart:
                 if self._together:
                     together, self._together = self._together, []
@@ -93,6 +99,7 @@ class GroupCommit:
                     apart, self._apart = self._apart, []
                     for work, done in apart:
                         self._hand_out([(work, done)], [await self._on_disk(partial(self._by_itself, work))])
+            self._idle.set()
 
     async def _commit(self, works: list[Work]) -> list[Any]:
         results: list[Any] = []
@@ -100,12 +107,17 @@ class GroupCommit:
             agent = self._ready()
             transaction = agent.writing()
             transaction.__enter__()
+        except Exception as error:
+            return self._failed(error, len(works))
+        try:
             for work in works:
                 try:
                     results.append(work(agent))
                 except _REFUSALS as error:
-                    results.append(error)
+                    results.append(error.with_traceback(None))  # which would hold on to the transaction
         except Exception as error:
+            with suppress(Exception):  # rolls back, and says again what went wrong
+                transaction.__exit__(type(error), error, error.__traceback__)
             return self._failed(error, len(works))
         failure = await self._on_disk(lambda: transaction.__exit__(None, None, None))
         if isinstance(failure, Exception):

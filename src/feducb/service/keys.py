@@ -115,8 +115,8 @@ class ApiKeys:
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             try:
                 self.look()
-            except ConfigurationError:
+            except (ConfigurationError, OSError):
                 return None
-        if authorization is None or not authorization.startswith(b"Bearer "):
+        if authorization is None or authorization[:7].lower() != b"bearer ":
             return None
         return self._roles.get(_hash(authorization[7:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from feducb.deployment import Outcome
 from feducb.deployment.requests import LONGEST_ID, MOST_CANDIDATES
@@ -13,6 +13,7 @@ __all__ = [
     "Candidates",
     "DecisionRequest",
     "DecisionResponse",
+    "DiscardRequest",
     "ErasureRequest",
     "ErasureResponse",
     "InboxRequest",
@@ -30,7 +31,9 @@ MOST_REWARDS = 1000
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 # What is not a number is refused by the agent itself, which looks at lengths anyway.
-Candidates = Annotated[list[list[float]], Field(min_length=1, max_length=MOST_CANDIDATES)]
+Candidates = Annotated[
+    list[Annotated[list[float], FailFast()]], FailFast(), Field(min_length=1, max_length=MOST_CANDIDATES)
+]
 Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 
 
@@ -78,10 +81,16 @@ class Reward(_Strict):
     value: Number = Field(description="From -B to B.")
 
 
+class DiscardRequest(_Strict):
+    """A decision that was never shown."""
+
+    id: Id
+
+
 class RewardsRequest(_Strict):
     """Rewards of one or many decisions."""
 
-    rewards: list[Reward] = Field(min_length=1, max_length=MOST_REWARDS)
+    rewards: Annotated[list[Reward], FailFast()] = Field(min_length=1, max_length=MOST_REWARDS)
 
 
 class RewardsResponse(BaseModel):

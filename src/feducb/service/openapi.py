@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 from fastapi import FastAPI
@@ -10,11 +11,12 @@ from pydantic import BaseModel
 
 from feducb.service import models
 
-__all__ = ["body", "document", "refusals"]
+__all__ = ["body", "document", "page_of", "refusals"]
 
 _BY_HAND: tuple[type[BaseModel], ...] = (
     models.DecisionRequest,
     models.RewardsRequest,
+    models.DiscardRequest,
     models.ErasureRequest,
     models.OutboxName,
     models.InboxRequest,
@@ -64,3 +66,53 @@ def document(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+_STYLE = """
+:root { color-scheme: light dark }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem }
+code { font-size: 0.95em } table { border-collapse: collapse; width: 100% } td, th { text-align: left;
+padding: 0.2rem 0.8rem 0.2rem 0; vertical-align: top } section { border-top: 1px solid; margin-top: 1.5rem }
+"""
+
+
+def page_of(made: dict[str, Any]) -> str:
+    """The document as a page to read, without scripts and without anything from elsewhere."""
+    parts = []
+    for path, operations in made["paths"].items():
+        for method, operation in operations.items():
+            content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            told = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})
+            name = f"{method.upper()} {escape(path)}"
+            parts.append(
+                f"<section><h2><code>{name}</code></h2><p>{escape(operation['summary'])}</p>"
+                f"{_fields('Request', content, made)}{_fields('Answer', told, made)}"
+                f"<p>Also: {', '.join(_answer(*one) for one in operation['responses'].items())}</p></section>"
+            )
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(made['info']['title'])}</title><style>{_STYLE}</style>"
+        f"<h1>{escape(made['info']['title'])} {escape(made['info']['version'])}</h1>"
+        f"<p>{escape(made['info']['description'])} Every call but the two on health needs "
+        "<code>Authorization: Bearer KEY</code>. Machines read "
+        '<a href="/openapi.json">openapi.json</a>.</p>' + "".join(parts)
+    )
+
+
+def _answer(status: str, told: dict[str, Any]) -> str:
+    return f"{escape(status)} {escape(told['description'].lower())}"
+
+
+def _fields(title: str, content: dict[str, Any], made: dict[str, Any]) -> str:
+    name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+    if not name:
+        return ""
+    schema = made["components"]["schemas"][name]
+    needed = schema.get("required", ())
+    rows = "".join(
+        f"<tr><td><code>{escape(field)}</code></td><td>{'needed' if field in needed else ''}</td>"
+        f"<td>{escape(about.get('description', about.get('title', '')))}</td></tr>"
+        for field, about in schema["properties"].items()
+    )
+    return f"<h3>{title}</h3><table>{rows}</table>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import ssl
 import sys
@@ -18,10 +19,11 @@ from fastapi import FastAPI
 from feducb.deployment import Agent
 from feducb.engines.base import Mailbox
 from feducb.engines.settings import NatsSettings
-from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.errors import ConfigurationError, MissingExtraError, StoreError
 from feducb.service.app import Engine, create_app
 from feducb.service.keys import ApiKeys, read_keys
 from feducb.service.logs import set_up_logs
+from feducb.service.protocol import LimitedProtocol
 from feducb.service.settings import AgentFile, ServiceSettings
 
 __all__ = ["engine_of", "serve"]
@@ -36,6 +38,11 @@ def serve(told: AgentFile) -> None:
             "service.keys", str(told.service.keys), "keys: `feducb agent key add` makes one"
         )
     engine = engine_of(told)
+    if not told.store.exists():
+        raise StoreError(
+            f"{told.store} does not exist: restore a backup, or `feducb agent create` one; if it was lost, "
+            "in a season that it never opened, since noise of old releases must not be drawn again"
+        )
 
     def open_agent() -> Agent:
         return Agent.open(told.store, told.agent)
@@ -94,6 +101,14 @@ class _Server(uvicorn.Server):
                 log.info("listening", extra={"host": host, "port": port, "tls": self.config.is_ssl})
 
 
+def _raise_open_files() -> int:
+    """As many connections as the system lets this process have; how many files may be open now."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if most == resource.RLIM_INFINITY else min(most, 65536)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    return wanted
+
+
 def run(app: FastAPI, settings: ServiceSettings) -> None:
     """Run an app on uvicorn, with TLS if there is a certificate."""
     text = {name: str(path) for name, path in _tls(settings).items() if path is not None}
@@ -106,8 +121,9 @@ def run(app: FastAPI, settings: ServiceSettings) -> None:
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=10,
-        h11_max_incomplete_event_size=65536,
-        limit_concurrency=4096,
+        http=LimitedProtocol,
+        ws="none",
+        limit_concurrency=_raise_open_files() - 100,
         ssl_cert_reqs=ssl.CERT_REQUIRED if settings.client_ca else ssl.CERT_NONE,
         **text,  # type: ignore[arg-type]
     )

@@ -22,7 +22,7 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
     Args:
         commit: holds the agent.
         mailbox: rung when there is something to send.
-        alone: no engine will come: the agent's own releases are its sums (unless they go to a controller).
+        alone: no engine will come: the agent's own releases are its sums, if it is the only one.
     """
     failing = None
     while True:
@@ -30,13 +30,12 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
         try:
             while await commit.apart(lambda agent: agent.settle_some()):
                 pass
-            made = await commit.apart(lambda agent: agent.tick())
-            if alone and await commit(lambda agent: agent.settings.trust) == "nobody":
-                await _absorb_own(mailbox)
-        except (FeducbError, sqlite3.Error, OSError) as error:
+            made = await commit.apart(lambda agent: agent.tick(alone=alone))
+        except Exception as error:
             if failing != str(error):
                 failing = str(error)
-                log.error("upkeep_failed", extra={"reason": failing})
+                expected = isinstance(error, FeducbError | sqlite3.Error | OSError)
+                log.error("upkeep_failed", extra={"reason": failing}, exc_info=None if expected else error)
             continue
         failing = None
         if made:
@@ -45,9 +44,7 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
             log.info(
                 "released", extra={name: told[name] for name in ("season", "releases_made", "releases_left")}
             )
-
-
-async def _absorb_own(mailbox: ServiceMailbox) -> None:
-    for item in await mailbox.outbox():
-        await mailbox.absorb(item.payload)
-        await mailbox.mark_sent(item)
+            if told["releases_left"] == 0:
+                log.warning(
+                    "season_over", extra={"reason": "nothing is learnt until `feducb agent new-season`"}
+                )

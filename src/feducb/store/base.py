@@ -171,8 +171,8 @@ class Store(ABC):
         number = require_integer("season", number or self.season + 1, at_least=self.season + 1)
         if self._waiting() and not drop_pending:
             raise StoreError(
-                f"season {self.season} has records that did not leave yet; release them first, or give "
-                "drop_pending=True to lose them"
+                f"season {self.season} has records that did not leave yet; release them first, or agree to "
+                "lose them (drop_pending=True, --drop-open)"
             )
         with self._transaction() as db:
             db.execute("UPDATE seasons SET dropped = ? WHERE season = ?", (self._pending(), self.season))
@@ -231,6 +231,10 @@ class Store(ABC):
     def closed(self) -> bool:
         """Whether the file was given back."""
         return self._lock is None
+
+    def cut_log(self) -> None:
+        """Write the log back into the file and cut it off: with it goes what was overwritten since."""
+        self._database().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def reading(self) -> sqlite3.Connection:
         """To look, outside a transaction. Whoever writes uses a transaction."""

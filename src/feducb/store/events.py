@@ -52,6 +52,7 @@ class Row(NamedTuple):
     propensity: float | None
     model: int | None
     reward: float | None
+    candidates: int | None
 
 
 class Due(NamedTuple):
@@ -75,7 +76,8 @@ def insert(db: sqlite3.Connection, made: Made) -> None:
 
 
 _LOOK = (
-    'SELECT number, state, closes_at, "group", chosen, preferred, propensity, model, reward FROM decisions'
+    'SELECT number, state, closes_at, "group", chosen, preferred, propensity, model, reward, candidates'
+    " FROM decisions"
 )
 
 
@@ -162,6 +164,12 @@ def drop_open(db: sqlite3.Connection) -> int:
     rows = db.execute(f"SELECT number FROM decisions WHERE state = {OPEN}").fetchall()
     discard(db, [number for (number,) in rows])
     return len(rows)
+
+
+def last_number(db: sqlite3.Connection) -> int:
+    """Of the newest decision that is still known; 0 if none is."""
+    (last,) = db.execute("SELECT coalesce(max(number), 0) FROM decisions").fetchone()
+    return int(last)
 
 
 def any_open(db: sqlite3.Connection) -> bool:
