@@ -346,7 +346,10 @@ def key_add(
     name: Annotated[str, typer.Argument(help="For people, such as shop-2027.")],
     config: Config = DEFAULT,
     role: Annotated[
-        str, typer.Option(help="application (decides and rewards) or operator (everything).")
+        str,
+        typer.Option(
+            help="application (decides, rewards), carrier (releases and sums only) or operator (everything)."
+        ),
     ] = "application",
 ) -> None:
     """Make a key and show it once; a running service takes it within a second."""

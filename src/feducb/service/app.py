@@ -239,7 +239,7 @@ def _add_looking(app: FastAPI) -> None:
         service = _service(request)
         service.admit(request, "operator")
         asked = await service.read(request, models.ErasureRequest)
-        found = await service.commit(lambda agent: erase(agent, asked.person))
+        found = await service.commit.apart(lambda agent: erase(agent, asked.person))
         return _json(found.as_dict())
 
 
@@ -253,7 +253,7 @@ def _add_engine_door(app: FastAPI) -> None:
     )
     async def outbox(request: Request) -> Response:
         service = _service(request)
-        service.admit(request, "operator")
+        service.admit(request, "carrier")
         items = [
             {
                 "season": one.season,
@@ -275,7 +275,7 @@ def _add_engine_door(app: FastAPI) -> None:
     )
     async def sent(request: Request) -> Response:
         service = _service(request)
-        service.admit(request, "operator")
+        service.admit(request, "carrier")
         asked = await service.read(request, models.OutboxName)
         await service.mailbox.mark_sent(Unsent(asked.season, asked.group, asked.number, b""))
         return Response(status_code=204)
@@ -290,7 +290,7 @@ def _add_engine_door(app: FastAPI) -> None:
     )
     async def inbox(request: Request) -> Response:
         service = _service(request)
-        service.admit(request, "operator")
+        service.admit(request, "carrier")
         asked = await service.read(request, models.InboxRequest)
         try:
             payload = base64.b64decode(asked.payload, validate=True)

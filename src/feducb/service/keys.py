@@ -17,8 +17,8 @@ from feducb.errors import ConfigurationError
 
 __all__ = ["ApiKeys", "Key", "Role", "add_key", "read_keys", "revoke_key"]
 
-Role = Literal["application", "operator"]
-_ROLES: tuple[Role, ...] = ("application", "operator")
+Role = Literal["application", "carrier", "operator"]
+_ROLES: tuple[Role, ...] = ("application", "carrier", "operator")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _LOOK_SECONDS = 1.0
 
@@ -29,7 +29,8 @@ class Key:
 
     Attributes:
         name: for people.
-        role: an ``application`` decides and rewards; an ``operator`` may do everything.
+        role: an ``application`` decides and rewards; a ``carrier`` takes releases and brings sums; an
+            ``operator`` may do everything.
         sha256: of the secret. It has 256 random bits, so that a plain hash cannot be turned round.
         made_at: ISO 8601 in UTC.
     """

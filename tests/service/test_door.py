@@ -1,0 +1,45 @@
+"""The door by which Flower's ClientApp, or any other carrier, reaches a running agent."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from harness import Running, write_config
+
+from feducb.engines.flower.door import AgentDoor, DoorError
+from feducb.engines.flower.exchange import Ask
+from feducb.engines.flower.site import visit
+from feducb.protocol import messages
+from feducb.service.keys import add_key
+
+
+def test_a_carrier_takes_releases_and_brings_sums_and_may_do_nothing_else(tmp_path: Path) -> None:
+    config = write_config(tmp_path, season="64s")
+    config.write_text(config.read_text() + '[federation]\nagents = 2\n[engine]\nkind = "door"\n')
+    with Running(config) as service:
+        key = add_key(tmp_path / "agent.keys", "carrier", "carrier")
+        time.sleep(1.1)
+        door = AgentDoor(service.url, key=key)
+        for _ in range(100):
+            if releases := visit(door, Ask(nonce=b"1")).releases:
+                break
+            time.sleep(0.1)
+        own = messages.decode(releases[0])
+        assert (own.number, own.agents) == (1, 1)
+        total = messages.encode(messages.combine([own, own]))
+        told = visit(door, Ask(nonce=b"2", sent=((own.season, own.number),), total=total))
+        assert told.absorbed
+        assert not told.problems
+        assert releases[0] not in told.releases
+        assert not door.absorb(total)  # nothing newer
+        with pytest.raises(DoorError, match="422"):
+            door.absorb(b"nonsense")
+        with service.http(key) as http:
+            assert http.get("/v1/status").status_code == 403
+            assert http.post("/v1/decisions", json={"actions": [[0, 0, 0]]}).status_code == 403
+        with service.http(service.operator) as http:
+            status = http.get("/v1/status").json()
+            assert (status["model"], status["agents_in_sum"]) == (["1.1"], [2])
+            assert http.get("/v1/privacy").json()["seasons"][0]["entries"][0]["sent_at"]
