@@ -20,6 +20,7 @@ from feducb.deployment import Agent
 from feducb.engines.base import Mailbox
 from feducb.engines.settings import NatsSettings
 from feducb.errors import ConfigurationError, MissingExtraError, StoreError
+from feducb.privacy.grid import GridNoise
 from feducb.service.app import Engine, create_app
 from feducb.service.keys import ApiKeys, read_keys
 from feducb.service.logs import set_up_logs
@@ -48,6 +49,7 @@ def serve(told: AgentFile) -> None:
         return Agent.open(told.store, told.agent)
 
     open_agent().close()  # whatever is wrong with the file is said now, in one sentence
+    GridNoise(told.agent.terms.certificate()).draw(1)  # loads OpenDP now, not while decisions wait
     set_up_logs()
     sys.setswitchinterval(0.0005)  # the thread that waited for the disk is let back in soon
     app = create_app(
