@@ -22,6 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from feducb.config import require_integer
 from feducb.decisions import Decider
 from feducb.deployment.books import Counters, Inbox
+from feducb.deployment.curve import Curve, width_for
+from feducb.deployment.overview import overview
 from feducb.deployment.requests import require_candidates, require_follow, require_id, require_reward
 from feducb.deployment.settings import AgentSettings
 from feducb.errors import ConfigurationError
@@ -91,6 +93,7 @@ class Agent:
         self._coins = random.Random()  # seeded by the operating system
         self._writing: Connection | None = None
         self._counters, self._inbox = Counters(), Inbox()
+        self._curve = Curve(width_for(settings.season))
         self._deciders: dict[int, Decider] = {}
         self._id_key, self.started_at = b"", 0.0
         with store.writing() as db:
@@ -180,6 +183,7 @@ class Agent:
             )
             events.insert(db, row)
             self._counters.add("decisions", hour=moment // 3_600_000)
+            self._curve.decided(moment)
             self._counters.add("drawn_uniformly", drawn)
             self._counters.add("agreed", follow is not None and shown == preferred)
         decision = Decision(
@@ -201,7 +205,9 @@ class Agent:
                 assert known is not None
                 if known.reward is None:
                     events.set_reward(db, known.number, worth)
-                    self._counters.add("rewards", hour=self._now() // 3_600_000, amount=worth)
+                    moment = self._now()
+                    self._counters.add("rewards", hour=moment // 3_600_000, amount=worth)
+                    self._curve.rewarded(moment)
                     return outcome
                 outcome = Outcome.REPEATED
             self._counters.add(f"{outcome}_rewards")
@@ -241,6 +247,7 @@ class Agent:
                 self._writing = db
                 yield db
                 self._counters.flush(db)
+                self._curve.flush(db)
         except BaseException:
             self._writing = None
             self._reload()
@@ -336,6 +343,17 @@ class Agent:
             "in_batch": account.pending,
             "counts": counts,
         }
+
+    def overview(self) -> dict[str, Any]:
+        """`snapshot`, and what happened over time: for the agent's own page."""
+        told = overview(
+            self.store.reading(),
+            self.settings,
+            season=self.store.season,
+            started_at=self.started_at,
+            now=self._clock(),
+        )
+        return self.snapshot() | told
 
     def ledger(self) -> Ledger:
         """What left, when, at what cost, and what is left."""
@@ -446,6 +464,12 @@ class Agent:
         with self.writing() as db:
             self._counters.add("settled", len(rows))
             self._counters.add("defaulted", sum(row.reward is None for row in rows))
+            self._curve.settled(
+                rows,
+                default=default,
+                uniform=not self.settings.shadow,
+                only_choice=self.settings.uniform_share > 0 or group not in self._deciders,
+            )
             left = self.store.releases_left_in(group)
             if left or self.settings.trust == "controller":
                 actions = np.frombuffer(b"".join(row.action for row in rows))
@@ -504,6 +528,7 @@ class Agent:
         db = self.store.reading()
         self.started_at, self._id_key = db.execute("SELECT started_at, id_key FROM settings").fetchone()
         self._counters.load(db)
+        self._curve = Curve(width_for(self.settings.season))
         self._inbox.load(db)
         self._deciders.clear()
         for group in range(self.settings.groups):
