@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -58,4 +59,10 @@ def _settings(db: Connection, path: str | Path) -> tuple[int, AgentSettings, flo
     if row is None:
         raise StoreError(f"{path} is no agent's file, or was never opened by one")
     season, body, started_at = row
-    return season, AgentSettings.from_json(body), started_at
+    return season, _read(body), started_at
+
+
+@lru_cache(maxsize=8)
+def _read(body: str) -> AgentSettings:
+    """Once: whoever watches looks every second."""
+    return AgentSettings.from_json(body)
