@@ -35,7 +35,9 @@ def overview(
     made = dict(
         db.execute("SELECT kind, count(*) FROM outgoing WHERE season = ? GROUP BY kind", (season,)).fetchall()
     )
-    (elsewhere,) = db.execute("SELECT continued_elsewhere FROM seasons WHERE season = ?", (season,)).fetchone()
+    (elsewhere,) = db.execute(
+        "SELECT continued_elsewhere FROM seasons WHERE season = ?", (season,)
+    ).fetchone()
     left = settings.groups * settings.releases - made.get("release", 0)
     later = [one for one in settings.release_times if one > now - started_at]
     return {

@@ -1,7 +1,7 @@
 """The controller's page: released or operational facts only, for whoever runs the federation.
 
-A snapshot of ``kind`` ``controller`` has the following names; all but ``kind``, ``name`` and ``agents`` may be
-missing or None. Times are seconds since 1970.
+A snapshot of ``kind`` ``controller`` has the following names. All but ``kind``, ``name`` and ``agents`` may
+be missing or None; times are seconds since 1970.
 
     kind            "controller"
     at              when it was taken

@@ -72,6 +72,9 @@ function tick() {
     const text = relative(Number(found.dataset.time));
     if (found.textContent !== text) found.textContent = text;
   }
+  if (!content.classList.contains("old")) {
+    for (const found of document.querySelectorAll("[data-ago]")) found.textContent = span(now() - Number(found.dataset.ago)) + " ago";
+  }
 }
 const tile = (id, label) => h("div", {}, h("dt", {}, label), h("dd", { id }, "–"), h("dd", { class: "note", id: id + "-note" }, ""));
 const fact = (id, label) => [h("dt", {}, label), h("dd", { id }, "–")];
@@ -84,13 +87,14 @@ function table(id, caption, columns) {
       h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", { id })));
 }
-// Rows of texts (or [text, class] pairs); the first of each is its head. Left alone unless something changed.
+// Rows of texts, [text, class] pairs or {ago: time}; the first of each is its head. Left alone unless something changed.
 function fill(id, rows, empty) {
   const body = $(id), mark = JSON.stringify(rows);
   if (!body || body.dataset.mark === mark) return;
   body.dataset.mark = mark;
   const columns = body.parentElement.querySelectorAll("thead th").length;
   body.replaceChildren(...rows.map((row) => h("tr", {}, row.map((cell, place) => {
+    if (cell.ago) return h("td", { "data-ago": cell.ago, title: day.format(cell.ago * 1000) }, span(now() - cell.ago) + " ago");
     const [text, kind] = Array.isArray(cell) ? cell : [cell, ""];
     return h(place ? "td" : "th", place ? { class: kind } : { scope: "row" }, String(text));
   }))));
@@ -327,7 +331,7 @@ function standController() {
   content.replaceChildren(
     h("section", { class: "w12", "aria-label": "Now" }, h("dl", { class: "tiles" },
       tile("agents", "Agents"), tile("inside", "In the newest sum"), tile("sum", "Newest sum"), tile("refused-all", "Messages refused"))),
-    card("w7", "h-agents", "Agents", table("t-agents", "Who is there", ["Agent", "Last seen", "Newest message", "In the newest sum", "Refused"])),
+    card("w7", "h-agents", "Agents", table("t-agents", "Who is there", ["Agent", "Last seen", "Message", "In sum", "Refused"])),
     card("w5", "h-refused", "Refused messages", table("t-refused", "By reason", ["Reason", "Agent", "Count"])),
     h("section", { class: "card w7", id: "graph-card", "aria-labelledby": "h-graph", hidden: "" }, h("h2", { id: "h-graph" }, "Graph"),
       h("p", { class: "said" }, "The number in a circle names its clique; thick lines are inside one."),
@@ -352,7 +356,7 @@ function showController(it) {
     .sort((a, b) => b[2] - a[2]);
   say("refused-all", count(refused.reduce((sum, one) => sum + one[2], 0)));
   say("refused-all-note", refused.length ? "mostly: " + refused[0][0] : "");
-  fill("t-agents", agents.map((one) => [one.name, one.last_seen ? day.format(seconds(one.last_seen) * 1000) : "–", count(one.number),
+  fill("t-agents", agents.map((one) => [one.name, one.last_seen ? { ago: seconds(one.last_seen) } : "–", count(one.number),
     one.in_sum ? ["yes", "yes"] : ["no", "no"], count(Object.values(one.refused || {}).reduce((sum, value) => sum + value, 0))]), "No agents");
   fill("t-refused", refused.map(([reason, name, number]) => [reason, name, count(number)]), "None");
   fill("t-sums", (it.sums || []).map((one) => [one.number, one.season, one.agents, one.published_at ? short.format(seconds(one.published_at) * 1000) : "–"]), "None yet");
