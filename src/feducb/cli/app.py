@@ -24,6 +24,7 @@ from feducb.cli.privacy import app as privacy
 from feducb.cli.report import report
 from feducb.cli.simulate import simulate
 from feducb.cli.topology import topology
+from feducb.cli.watch import watch
 from feducb.errors import FeducbError
 
 __all__ = ["app", "main"]
@@ -43,6 +44,7 @@ app.command()(bench)
 app.command()(figure)
 app.command()(report)
 app.command()(evaluate)
+app.command()(watch)
 app.add_typer(data, name="data")
 app.add_typer(privacy, name="privacy")
 app.add_typer(agent, name="agent")

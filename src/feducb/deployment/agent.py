@@ -21,6 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from feducb.config import require_integer
 from feducb.decisions import Decider
 from feducb.deployment.books import Counters, Inbox
+from feducb.deployment.curve import Curve, width_for
+from feducb.deployment.overview import overview
 from feducb.deployment.requests import (
     MADE_UP,
     require_candidates,
@@ -97,6 +99,7 @@ class Agent:
         self._coins = random.Random()  # seeded by the operating system
         self._writing: Connection | None = None
         self._counters, self._inbox = Counters(), Inbox()
+        self._curve = Curve(width_for(settings.season))
         self._deciders: dict[int, Decider] = {}
         self._unswept, self._swept_at = False, time.monotonic()
         self._id_key, self.started_at = b"", 0.0
@@ -190,6 +193,7 @@ class Agent:
             )
             events.insert(db, row)
             self._counters.add("decisions", hour=moment // 3_600_000)
+            self._curve.decided(moment)
             self._counters.add("drawn_uniformly", drawn)
             self._counters.add("agreed", follow is not None and shown == preferred)
         decision = Decision(
@@ -211,7 +215,9 @@ class Agent:
                 assert known is not None
                 if known.reward is None:
                     events.set_reward(db, known.number, worth)
-                    self._counters.add("rewards", hour=self._now() // 3_600_000, amount=worth)
+                    moment = self._now()
+                    self._counters.add("rewards", hour=moment // 3_600_000, amount=worth)
+                    self._curve.rewarded(moment)
                     return outcome
                 outcome = Outcome.REPEATED
             self._counters.add(f"{outcome}_rewards")
@@ -253,6 +259,7 @@ class Agent:
                 self._writing = db
                 yield db
                 self._counters.flush(db)
+                self._curve.flush(db)
         except BaseException:
             self._writing = None
             self._reload()
@@ -368,6 +375,17 @@ class Agent:
             "counts": counts,
         }
 
+    def overview(self) -> dict[str, Any]:
+        """`snapshot`, and what happened over time: for the agent's own page."""
+        told = overview(
+            self.store.reading(),
+            self.settings,
+            season=self.store.season,
+            started_at=self.started_at,
+            now=self._clock(),
+        )
+        return self.snapshot() | told
+
     def ledger(self) -> Ledger:
         """What left, when, at what cost, and what is left."""
         return self.store.ledger()
@@ -479,6 +497,12 @@ class Agent:
             self._unswept = True
             self._counters.add("settled", len(rows))
             self._counters.add("defaulted", sum(row.reward is None for row in rows))
+            self._curve.settled(
+                rows,
+                default=default,
+                uniform=not self.settings.shadow,
+                only_choice=self.settings.uniform_share > 0 or group not in self._deciders,
+            )
             made = self._made(group)
             if made < self.settings.releases:
                 actions = np.frombuffer(b"".join(row.action for row in rows))
@@ -514,7 +538,9 @@ class Agent:
     def sweep(self) -> None:
         """Cut the file's log off, which still holds content that the file itself has forgotten."""
         with self.writing() as db:
-            db.execute("DELETE FROM activity WHERE hour < ?", (self._now() // 3_600_000 - _ACTIVITY_HOURS,))
+            oldest = self._now() // 3_600_000 - _ACTIVITY_HOURS
+            db.execute("DELETE FROM activity WHERE hour < ?", (oldest,))
+            db.execute("DELETE FROM curve WHERE start < ?", (3600 * oldest,))
         self.store.cut_log()
         self._swept_at, self._unswept = time.monotonic(), False
 
@@ -563,6 +589,7 @@ class Agent:
         self.started_at, self._id_key = db.execute("SELECT started_at, id_key FROM settings").fetchone()
         self._counters.load(db)
         self._counters.at_least("decisions", events.last_number(db))
+        self._curve = Curve(width_for(self.settings.season))
         self._inbox.load(db)
         self._deciders.clear()
         for group in range(self.settings.groups):

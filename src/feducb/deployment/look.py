@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 
+from feducb.deployment.overview import overview
 from feducb.deployment.settings import AgentSettings
 from feducb.errors import StoreError
 from feducb.store import file
 
-__all__ = ["look"]
+__all__ = ["look", "look_over"]
 
 
 def look(path: str | Path) -> dict[str, Any]:
     """What `Agent.snapshot` says, as far as the file tells."""
     with closing(file.read_only(Path(path).resolve())) as db:
-        row = db.execute("SELECT open_season.season, body, started_at FROM settings, open_season").fetchone()
-        if row is None:
-            raise StoreError(f"{path} is no agent's file, or was never opened by one")
-        season, body, started_at = row
-        settings = AgentSettings.from_json(body)
+        season, settings, started_at = _settings(db, path)
         (made,) = db.execute("SELECT count(*) FROM outgoing WHERE season = ?", (season,)).fetchone()
         (unsent,) = db.execute(
             "SELECT count(*) FROM outgoing WHERE sent_at IS NULL AND payload IS NOT NULL"
@@ -42,3 +42,25 @@ def look(path: str | Path) -> dict[str, Any]:
         "open_decisions": waiting,
         "counts": counts,
     }
+
+
+def look_over(path: str | Path) -> dict[str, Any]:
+    """What `Agent.overview` says, as far as the file tells."""
+    with closing(file.read_only(Path(path).resolve())) as db:
+        season, settings, started_at = _settings(db, path)
+        told = overview(db, settings, season=season, started_at=started_at, now=time.time())
+    return look(path) | told
+
+
+def _settings(db: Connection, path: str | Path) -> tuple[int, AgentSettings, float]:
+    row = db.execute("SELECT open_season.season, body, started_at FROM settings, open_season").fetchone()
+    if row is None:
+        raise StoreError(f"{path} is no agent's file, or was never opened by one")
+    season, body, started_at = row
+    return season, _read(body), started_at
+
+
+@lru_cache(maxsize=8)
+def _read(body: str) -> AgentSettings:
+    """Once: whoever watches looks every second."""
+    return AgentSettings.from_json(body)

@@ -22,6 +22,7 @@ from feducb.deployment.upkeep import erase
 from feducb.engines.base import Mailbox
 from feducb.errors import ConfigurationError, FeducbError
 from feducb.service import models
+from feducb.service.agent_page import add_agent_page
 from feducb.service.commits import GroupCommit, NotDurableError
 from feducb.service.door import RefusedError, Service
 from feducb.service.keys import ApiKeys
@@ -84,6 +85,7 @@ def create_app(
     _add_looking(app)
     _add_engine_door(app)
     _add_answers(app)
+    add_agent_page(app)
     document(app)
     _add_documentation(app)
     return app
@@ -191,7 +193,7 @@ def _add_looking(app: FastAPI) -> None:
     @app.get("/v1/status", responses=refusals(401, 403), tags=["operator"], summary="How the agent stands")
     async def status(request: Request) -> dict[str, Any]:
         service = _service(request)
-        service.admit(request, "operator")
+        service.admit_to_look(request)
         return await service.snapshot()
 
     @app.get(
@@ -199,7 +201,7 @@ def _add_looking(app: FastAPI) -> None:
     )
     async def privacy(request: Request) -> dict[str, Any]:
         service = _service(request)
-        service.admit(request, "operator")
+        service.admit_to_look(request)
         return await service.commit(lambda agent: agent.ledger().as_dict())
 
     @app.get(

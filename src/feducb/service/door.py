@@ -11,6 +11,7 @@ from feducb.service.commits import GroupCommit
 from feducb.service.keys import ApiKeys, Role
 from feducb.service.mailbox import ServiceMailbox
 from feducb.service.metrics import Metrics
+from feducb.service.sessions import Sessions
 
 __all__ = ["RefusedError", "Service"]
 
@@ -32,6 +33,7 @@ class Service:
         self.commit, self.keys, self.largest_body = commit, keys, largest_body
         self.metrics = Metrics()
         self.mailbox = ServiceMailbox(commit)
+        self.sessions = Sessions(keys)
 
     async def snapshot(self) -> dict[str, Any]:
         """How the agent stands."""
@@ -44,6 +46,11 @@ class Service:
             raise RefusedError(401, "a key is needed: Authorization: Bearer KEY")
         if found not in (role, "operator"):
             raise RefusedError(403, f"this needs a key with the role {role}")
+
+    def admit_to_look(self, request: Request) -> None:
+        """As `admit` for operators, or by the page's cookie, which opens nothing but what is only read."""
+        if not self.sessions.may_look(request):
+            self.admit(request, "operator")
 
     async def read(self, request: Request, kind: type[Model]) -> Model:
         """The body, checked; at most ``largest_body`` bytes of it are ever held."""

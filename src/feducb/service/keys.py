@@ -113,11 +113,15 @@ class ApiKeys:
 
     def role(self, authorization: bytes | None) -> Role | None:
         """Of whoever shows this ``Authorization`` header; None if nobody is known by it."""
+        if authorization is None or authorization[:7].lower() != b"bearer ":
+            return None
+        return self.role_of(_hash(authorization[7:]))
+
+    def role_of(self, hashed: str) -> Role | None:
+        """Of the key with this SHA-256; None if there is none, or none any more."""
         if time.monotonic() - self._looked_at > _LOOK_SECONDS:
             try:
                 self.look()
             except (ConfigurationError, OSError):
                 return None
-        if authorization is None or authorization[:7].lower() != b"bearer ":
-            return None
-        return self._roles.get(_hash(authorization[7:]))
+        return self._roles.get(hashed)

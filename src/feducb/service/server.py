@@ -88,6 +88,8 @@ class _Server(uvicorn.Server):
     """Says where it listens, once it does; a stop that was asked for is no failure."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if isinstance(self.config.app, FastAPI):
+            self.config.app.state.stopping = True  # streams of the page end by themselves
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 

@@ -17,12 +17,13 @@ from typing import Any
 
 from feducb.errors import ConfigurationError
 
-__all__ = ["EVERY", "Checkpoint"]
+__all__ = ["EVERY", "Checkpoint", "look"]
 
 EVERY = 20.0
 """Seconds between two savings of a piece of work: what a crash can lose."""
 
-_SETTINGS, _SECONDS, _LOCK = "settings.json", "seconds.json", "lock"
+_SETTINGS, _SECONDS, _LOCK, _PROGRESS = "settings.json", "seconds.json", "lock", "progress.json"
+_TELL = 0.5  # seconds between two words about progress
 
 
 class Checkpoint:
@@ -37,6 +38,7 @@ class Checkpoint:
         self.folder = Path(folder)
         self._saved: dict[str, float] = {}
         self._opened, self._lock = time.monotonic(), threading.Lock()
+        self._told_at = 0.0
         text = json.dumps(settings, indent=2, sort_keys=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         known = self.folder / _SETTINGS
@@ -87,6 +89,39 @@ class Checkpoint:
         self._saved[piece] = now
         with self._lock:
             _replace(self.folder / _SECONDS, json.dumps(self.seconds_before + now - self._opened).encode())
+
+    def tell(self, done: int, total: int) -> None:
+        """Say how many agent-steps are done, now and then, for `look`; a crash may lose a word."""
+        now = time.monotonic()
+        if done < total and now - self._told_at < _TELL:
+            return
+        self._told_at = now
+        seconds = self.seconds_before + now - self._opened
+        told = {"done": done, "total": total, "seconds": seconds, "at": time.time()}
+        fresh = self.folder / f"{_PROGRESS}.{os.getpid()}.tmp"
+        fresh.write_text(json.dumps(told), encoding="utf-8")
+        fresh.replace(self.folder / _PROGRESS)
+
+
+def look(folder: str | Path) -> dict[str, Any]:
+    """How far a simulation is, which may be running elsewhere: its settings, and its last word."""
+    folder = Path(folder)
+    try:
+        settings: dict[str, Any] = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ConfigurationError("checkpoint", str(folder), "a folder of a simulation") from None
+    try:
+        progress = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        progress = {"done": 0, "total": None, "seconds": 0.0, "at": None}
+    pieces = [path.stat().st_mtime for path in folder.glob("*.pickle")]
+    return {
+        "kind": "simulation",
+        "settings": settings,
+        "pieces": len(pieces),
+        "saved_at": max(pieces, default=None),
+        **progress,
+    }
 
 
 def _replace(path: Path, data: bytes) -> None:

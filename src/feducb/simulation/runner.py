@@ -238,10 +238,12 @@ def run_plan(
 
     def tell(steps: int) -> None:
         nonlocal done
-        if progress is not None:
-            with lock:
-                done += steps
+        with lock:
+            done += steps
+            if progress is not None:
                 progress(done, all_steps)
+            if kept is not None:
+                kept.tell(done, all_steps)
 
     started = time.perf_counter()
     try:

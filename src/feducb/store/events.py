@@ -63,6 +63,9 @@ class Due(NamedTuple):
     person: bytes | None
     action: bytes
     reward: float | None
+    decided_at: int | None
+    candidates: int | None
+    propensity: float | None
 
 
 def insert(db: sqlite3.Connection, made: Made) -> None:
@@ -108,7 +111,7 @@ def discard(db: sqlite3.Connection, numbers: Iterable[int]) -> None:
 def due(db: sqlite3.Connection, group: int, *, now: int, limit: int) -> list[Due]:
     """Open decisions of a group whose window has closed, oldest first."""
     rows = db.execute(
-        "SELECT number, closes_at, person, action, reward FROM decisions"
+        "SELECT number, closes_at, person, action, reward, decided_at, candidates, propensity FROM decisions"
         f' WHERE state = {OPEN} AND closes_at <= ? AND "group" = ? ORDER BY closes_at, number LIMIT ?',
         (now, group, limit),
     )

@@ -96,6 +96,14 @@ _MIGRATIONS = (
         reward_sum REAL NOT NULL DEFAULT 0);
     CREATE TABLE loaded (sha256 TEXT PRIMARY KEY, loaded_at TEXT NOT NULL, records INTEGER NOT NULL);
     """,
+    # What decisions were worth over time, as sums a step of so many seconds (deployment/curve.py).
+    """
+    CREATE TABLE curve (
+        width INTEGER NOT NULL, start INTEGER NOT NULL, decisions INTEGER NOT NULL, rewards INTEGER NOT NULL,
+        settled INTEGER NOT NULL, value REAL NOT NULL, value_square REAL NOT NULL, weight REAL NOT NULL,
+        weighted REAL NOT NULL, weight_square REAL NOT NULL, weighted_square REAL NOT NULL,
+        weighted_square_square REAL NOT NULL, PRIMARY KEY (width, start)) WITHOUT ROWID;
+    """,
 )
 _KINDS = ("agent", "controller")
 _BUSY_SECONDS = 5.0

@@ -1,0 +1,130 @@
+"""`feducb watch`: the page in a terminal, for an agent, a controller or a simulation that runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from feducb.cli.frames import frame
+from feducb.errors import ConfigurationError, FeducbError, MissingExtraError
+
+__all__ = ["watch"]
+
+Snapshots = Iterator[dict[str, Any]]
+_LONGEST_WAIT = 8.0
+_QUIET_SECONDS = 15.0  # a service says something every few seconds
+
+
+def watch(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="An agent on this machine, by its configuration.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="A running service, such as http://127.0.0.1:8750; needs --key.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="An operator's key for --url.", envvar="FEDUCB_KEY", show_envvar=True)
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="The CA of the service's certificate (PEM).")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A simulation, by its `feducb simulate --checkpoint` folder.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print how it stands now, and end.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
+) -> None:
+    """Watch a running agent, controller or simulation; ends with Ctrl-C."""
+    snapshots = _source(config=config, url=url, key=key, ca=ca, checkpoint=checkpoint, every=every, once=once)
+    console = Console()
+    if once:
+        console.print(frame(next(snapshots)))
+        return
+    try:
+        with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+            for told in snapshots:
+                live.update(frame(told), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def _source(
+    *,
+    config: Path | None,
+    url: str | None,
+    key: str | None,
+    ca: Path | None,
+    checkpoint: Path | None,
+    every: float,
+    once: bool,
+) -> Snapshots:
+    given = [name for name, value in (("--url", url), ("--checkpoint", checkpoint)) if value is not None]
+    if config is not None or not given:
+        given.append("--config")
+    if len(given) != 1:
+        raise ConfigurationError("watch", " ".join(given), "one of --config, --url, --checkpoint")
+    if url is not None:
+        if key is None:
+            raise ConfigurationError("--key", None, "an operator's key, or FEDUCB_KEY in the environment")
+        return _from_service(url, key, ca, once=once)
+    if checkpoint is not None:
+        from feducb.simulation.checkpoint import look as look_at_simulation
+
+        return _again_and_again(lambda: look_at_simulation(checkpoint), every)
+    from feducb.deployment.look import look_over
+    from feducb.service.settings import read_agent_file
+
+    store = read_agent_file(config or Path("agent.toml")).store
+    return _again_and_again(lambda: look_over(store), every)
+
+
+def _again_and_again(look: Callable[[], dict[str, Any]], every: float) -> Snapshots:
+    """The first look must succeed; later ones may fail, since files come and go with their programs."""
+    last = look()
+    yield last
+    while True:
+        time.sleep(every)
+        try:
+            last = look()
+        except (FeducbError, OSError) as error:
+            last = last | {"failing": str(error)}
+        yield last
+
+
+def _from_service(url: str, key: str, ca: Path | None, *, once: bool) -> Snapshots:
+    """Follow the service's events; when it goes away, say so and try again."""
+    try:
+        import httpx
+    except ImportError as error:
+        raise MissingExtraError("--url needs httpx: pip install 'feducb[client]'") from error
+    import ssl
+
+    verify = ssl.create_default_context(cafile=str(ca)) if ca is not None else True
+    timeout = httpx.Timeout(5.0, read=_QUIET_SECONDS)
+    last, wait = dict[str, Any](), 0.5
+    with httpx.Client(
+        base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=timeout, verify=verify
+    ) as http:
+        while True:
+            reason = "the service has ended the stream"
+            try:
+                with http.stream("GET", "/v1/events") as answer:
+                    if answer.status_code in (401, 403):
+                        raise ConfigurationError("--key", "a key", "an operator's key that the service knows")
+                    answer.raise_for_status()
+                    for line in answer.iter_lines():
+                        if line.startswith("data: {") and line != "data: {}":
+                            last, wait = json.loads(line[6:]), 0.5
+                            yield last
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+                reason = f"{url} does not answer ({type(error).__name__})"
+            if once or not last:
+                raise ConfigurationError("--url", url, f"a running feducb service: {reason}")
+            yield last | {"failing": f"away, trying again: {reason}"}
+            time.sleep(wait)
+            wait = min(2.0 * wait, _LONGEST_WAIT)

@@ -1,0 +1,127 @@
+"""The controller's page: released or operational facts only, for whoever runs the federation.
+
+A snapshot of ``kind`` ``controller`` has the following names. All but ``kind``, ``name`` and ``agents`` may
+be missing or None; times are seconds since 1970.
+
+    kind            "controller"
+    at              when it was taken
+    name            of the federation
+    season          the open one
+    connected       whether the broker is reached
+    trust           "nobody" or "controller"
+    quorum          how many agents a sum needs
+    releases        how many sums the season covers
+    agents          [{name, last_seen, number, in_sum, refused}]: the number of its newest message, whether it
+                    is in the newest sum, and refused messages by reason
+    strangers       refused messages of nobody's, by reason
+    newest_sum      {season, number, agents}: how many are in it
+    sums            [{season, number, published_at, agents}], newest first
+    graph           {nodes: [name], edges: [[name, name]], cliques: [[name]]} of a decentralised run
+    failing         a sentence, if something is wrong
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+from feducb.service.dashboard import Snapshot, add_dashboard
+from feducb.service.keys import ApiKeys
+from feducb.service.sessions import Sessions
+from feducb.version import __version__
+
+__all__ = ["controller_snapshot", "create_controller_page", "read_status_file"]
+
+_STRANGERS = "(unknown)"
+
+
+def create_controller_page(snapshot: Snapshot, keys: Path) -> FastAPI:
+    """An app that serves the page of a controller.
+
+    Args:
+        snapshot: what it shows; see above.
+        keys: a file of API keys, as `feducb agent key add` makes them; an operator's key opens the page.
+    """
+    app = FastAPI(title="feducb controller", version=__version__, docs_url=None, redoc_url=None)
+    sessions = Sessions(ApiKeys(keys))
+
+    @app.get("/healthz")
+    async def health() -> dict[str, str]:
+        return {"status": "alive"}
+
+    add_dashboard(app, snapshot, lambda request: sessions)
+    return app
+
+
+def controller_snapshot(
+    facts: Mapping[str, Any],
+    *,
+    name: str,
+    agents: Iterable[str],
+    quorum: int | None = None,
+    releases: int | None = None,
+    trust: str | None = None,
+    last_seen: Mapping[str, float] | None = None,
+    sums: Sequence[Mapping[str, Any]] = (),
+    graph: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A snapshot out of what a controller says about itself in its status.
+
+    Args:
+        facts: the controller's status: ``at``, ``connected``, ``season``, ``newest_sum``, ``agents_in_it``,
+            ``newest_message``, ``refused``, ``last_error``.
+        name: of the federation.
+        agents: all of them, by name.
+        quorum: how many a sum needs; all if not given.
+        releases: how many sums the season covers.
+        trust: where noise is added.
+        last_seen: by agent, seconds since 1970.
+        sums: those published, newest first.
+        graph: of a decentralised run.
+    """
+    names, refused = list(agents), facts.get("refused") or {}
+    inside, newest = set(facts.get("agents_in_it") or ()), facts.get("newest_sum")
+    numbers = facts.get("newest_message") or {}
+    connected = facts.get("connected")
+    return {
+        "kind": "controller",
+        "at": facts.get("at"),
+        "name": name,
+        "season": facts.get("season"),
+        "connected": connected,
+        "trust": trust,
+        "quorum": quorum if quorum is not None else len(names),
+        "releases": releases,
+        "agents": [
+            {
+                "name": one,
+                "last_seen": (last_seen or {}).get(one),
+                "number": numbers.get(one),
+                "in_sum": one in inside,
+                "refused": refused.get(one, {}),
+            }
+            for one in names
+        ],
+        "strangers": refused.get(_STRANGERS, {}),
+        "newest_sum": None
+        if not newest
+        else {"season": newest[0], "number": newest[1], "agents": len(inside)},
+        "sums": [dict(one) for one in sums],
+        "graph": None if graph is None else dict(graph),
+        "failing": None
+        if connected or connected is None
+        else f"The broker is not reached. {facts.get('last_error') or ''}".strip(),
+    }
+
+
+def read_status_file(path: Path) -> dict[str, Any]:
+    """What a controller last wrote about itself; says so if it was not written yet."""
+    try:
+        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return {"connected": False, "last_error": f"No status in {path.name}: {type(error).__name__}."}
+    return told

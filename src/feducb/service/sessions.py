@@ -1,0 +1,91 @@
+"""Log-ins of the page: an operator's key in, a cookie out that opens nothing but what is only read.
+
+A session is a random token in a cookie. Here only its hash is kept, in memory, with the hash of the key it
+came from: it ends after half a day, at log-out, when the service stops, or when the key is revoked. Since no
+route that changes anything looks at the cookie, a request that another site makes a browser send (CSRF) can
+change nothing; it is ``SameSite=Strict`` all the same.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from hashlib import sha256
+from typing import Literal
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from feducb.service.keys import ApiKeys
+
+__all__ = ["Sessions"]
+
+_SECONDS = 12 * 3600
+_MOST = 1000  # the oldest goes first
+
+
+class Sessions:
+    """Who looks at the page."""
+
+    def __init__(self, keys: ApiKeys) -> None:
+        self._keys = keys
+        self._open: OrderedDict[str, tuple[str, float]] = OrderedDict()  # token's hash → key's hash, end
+
+    def log_in(self, key: str) -> tuple[str | None, Literal[200, 401, 403]]:
+        """A token for an operator's key; else why not, as a status."""
+        hashed = _hash(key)
+        role = self._keys.role_of(hashed)
+        if role != "operator":
+            return None, 401 if role is None else 403
+        token = secrets.token_urlsafe(32)
+        self._open[_hash(token)] = (hashed, time.monotonic() + _SECONDS)
+        while len(self._open) > _MOST:
+            self._open.popitem(last=False)
+        return token, 200
+
+    def log_out(self, request: Request) -> None:
+        """End the session of this request, if it has one."""
+        self._open.pop(_hash(request.cookies.get(_cookie(request), "")), None)
+
+    def may_look(self, request: Request) -> bool:
+        """Whether it comes with an open session, or an operator's key; ask again while a stream goes on."""
+        header = request.headers.get("authorization")
+        if header is not None:
+            return self._keys.role(header.encode("latin-1")) == "operator"
+        name = _hash(request.cookies.get(_cookie(request), ""))
+        found = self._open.get(name)
+        if found is None:
+            return False
+        key, until = found
+        if time.monotonic() > until or self._keys.role_of(key) != "operator":
+            del self._open[name]
+            return False
+        return True
+
+    @staticmethod
+    def set_cookie(request: Request, response: Response, token: str) -> None:
+        """Give a token to the browser: out of reach of scripts and of other sites."""
+        response.set_cookie(
+            _cookie(request),
+            token,
+            max_age=_SECONDS,
+            path="/",
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+
+    @staticmethod
+    def forget_cookie(request: Request, response: Response) -> None:
+        """Take it back."""
+        response.delete_cookie(_cookie(request), path="/", httponly=True, samesite="strict")
+
+
+def _cookie(request: Request) -> str:
+    """By port: cookies do not tell ports apart, and several agents may run on one machine."""
+    return f"feducb_session_{request.url.port or request.url.scheme}"
+
+
+def _hash(secret: str) -> str:
+    return sha256(secret.encode()).hexdigest()

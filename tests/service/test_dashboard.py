@@ -1,0 +1,333 @@
+"""The page, as an operator meets it: in a real browser, against a running service that is also killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from axe_playwright_python.sync_playwright import Axe
+from harness import ACTIONS, Running, write_config
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from feducb.client import Client
+from feducb.service.controller_page import controller_snapshot, create_controller_page, read_status_file
+from feducb.service.keys import add_key, revoke_key
+
+PAGE = Path(__file__).parents[2] / "src" / "feducb" / "service" / "page"
+NASTY = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.fail("the page is tested in Chromium, which is missing: apt-get install chromium")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """An agent that learns quickly, on a port that it gets back after a restart."""
+    config = write_config(
+        tmp_path_factory.mktemp("page"), season="300s", window="500ms", decisions="uniform_share = 0.2"
+    )
+    told = config.read_text().replace("port = 0", f"port = {_free_port()}")
+    config.write_text(told.replace("epsilon = 1.0", "epsilon = 100000.0").replace("= 64", "= 150"))
+    with Running(config) as running:
+        _visit(running, 60)
+        time.sleep(1.0)  # windows close
+        yield running
+
+
+def _visit(service: Running, visitors: int) -> None:
+    with Client(service.url, key=service.application) as agent:
+        for number in range(visitors):
+            decision = agent.decide(ACTIONS)
+            agent.reward(decision.id, float(decision.index == number % 2))
+
+
+@contextmanager
+def _opened(browser: Browser, url: str, *, width: int = 1280, scheme: Any = "light") -> Iterator[Page]:
+    """A page that must not complain or ask anybody else; ``page.said`` is what it did say."""
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page = context.new_page()
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on("request", lambda request: asked.append(request.url))
+    page.said = said  # type: ignore[attr-defined]
+    page.goto(url)
+    yield page
+    assert [one for one in asked if not one.startswith(f"{url}/")] == []
+    assert said == []
+    context.close()
+
+
+def _log_in(page: Page, key: str) -> None:
+    page.get_by_label("Operator’s key").fill(key)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_have_text("Live")
+
+
+def _number(page: Page, id: str) -> int:
+    return int(page.locator(f"#{id}").inner_text().replace(",", ""))
+
+
+def _serious(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_it_reads_well(browser: Browser, service: Running, width: int, scheme: str) -> None:
+    """axe-core finds nothing serious, nothing is cut off, and the keyboard is enough."""
+    with _opened(browser, service.url, width=width, scheme=scheme) as page:
+        expect(page.locator("#login")).to_be_visible()
+        assert _serious(page) == []
+        _log_in(page, service.operator)
+        expect(page.get_by_role("heading", name="north")).to_be_visible()
+        for opened in (False, True):
+            if opened:
+                page.locator("summary").first.focus()
+                page.keyboard.press("Enter")
+                expect(page.locator("#t-learning tr").first).to_be_visible()
+                page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+            assert _serious(page) == []
+        ground = "getComputedStyle(document.body).backgroundColor"
+        before = page.evaluate(ground)
+        page.locator("#theme").press("Enter")
+        assert page.evaluate(ground) != before
+        assert _serious(page) == []
+        page.reload()  # the cookie is enough, and the choice of colours stays
+        expect(page.get_by_role("status")).to_have_text("Live")
+        assert page.evaluate(ground) != before
+
+
+def test_it_is_live_and_says_what_it_knows(browser: Browser, service: Running) -> None:
+    with _opened(browser, service.url) as page:
+        _log_in(page, service.operator)
+        before, rows = _number(page, "decisions"), page.locator("#t-sync tr").count()
+        _visit(service, 30)
+        expect(page.locator("#decisions")).to_have_text(f"{before + 30:,}", timeout=5000)
+        expect(page.locator("#learning polyline")).not_to_have_count(0, timeout=10_000)
+        expect(page.locator("#learning-said")).to_contain_text(
+            "Uniform choice would have brought", timeout=10_000
+        )
+        expect(page.locator("#activity rect.bar")).not_to_have_count(0)
+        expect(page.locator("#budget")).to_have_text("ε = 100000, δ = 1e−6")
+        expect(page.locator("#out-at")).to_contain_text("with the last release")
+        expect(page.locator("#next")).to_have_text("due now", timeout=5000)  # every 2 s
+        expect(page.locator("#t-sync tr")).not_to_have_count(rows, timeout=5000)
+        expect(page.locator("#sync-said")).to_contain_text("with 1 agent in it")
+
+
+def test_it_survives_a_kill_and_shows_that_the_agent_is_away(browser: Browser, service: Running) -> None:
+    """Chromium itself notes requests that get no answer; nothing else is on the console."""
+    with _opened(browser, service.url) as page:
+        _log_in(page, service.operator)
+        before = _number(page, "decisions")
+        service.kill()
+        expect(page.get_by_role("status")).to_have_text("Away, trying again", timeout=5000)
+        expect(page.locator("#decisions")).to_have_text(f"{before:,}")  # what was known stays
+        service.start()
+        expect(page.get_by_role("status")).to_have_text("Live", timeout=20_000)
+        _visit(service, 5)
+        expect(page.locator("#decisions")).to_have_text(f"{before + 5:,}", timeout=5000)
+        said: list[str] = page.said  # type: ignore[attr-defined]
+        said[:] = [one for one in said if not one.startswith("Failed to load resource: net::ERR_")]
+
+
+def test_log_in_log_out_and_who_is_refused(browser: Browser, service: Running) -> None:
+    with _opened(browser, service.url) as page:
+        field, alert = page.get_by_label("Operator’s key"), page.locator("#refused")
+        field.fill("feducb_wrong")
+        page.keyboard.press("Enter")
+        expect(alert).to_have_text("This key is not known here.")
+        field.fill(service.application)
+        page.keyboard.press("Enter")
+        expect(alert).to_contain_text("an application’s key")
+        assert page.context.cookies() == []
+        _log_in(page, service.operator)
+        (cookie,) = page.context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"], cookie["secure"]) == (True, "Strict", False)
+        page.get_by_role("button", name="Log out").click()
+        expect(page.locator("#login")).to_be_visible()
+        expect(page.locator("#content")).to_be_hidden()
+        assert page.context.cookies() == []
+        assert (
+            httpx.get(f"{service.url}/v1/events", cookies={cookie["name"]: cookie["value"]}).status_code
+            == 401
+        )
+        said: list[str] = page.said  # type: ignore[attr-defined]
+        said[:] = [one for one in said if not one.startswith("Failed to load resource: the server responded")]
+
+
+def test_a_cookie_opens_what_is_read_and_nothing_else(service: Running) -> None:
+    with service.http() as http:
+        made = http.post("/v1/session", json={"key": service.operator})
+        assert made.status_code == 200
+        assert service.operator not in made.text + str(made.headers)
+        for path in ("/v1/status", "/v1/privacy"):
+            assert http.get(path).status_code == 200
+        for method, path in (
+            ("POST", "/v1/decisions"),
+            ("POST", "/v1/rewards"),
+            ("DELETE", "/v1/decisions/1"),
+            ("GET", "/v1/outbox"),
+            ("POST", "/v1/outbox/sent"),
+            ("POST", "/v1/inbox"),
+            ("POST", "/v1/erasures"),
+            ("GET", "/metrics"),
+        ):
+            assert http.request(method, path, json={"actions": ACTIONS}).status_code == 401, path
+    with service.http() as http:
+        assert http.get("/v1/events").status_code == 401
+        for body in (b"", b"[]", b'{"key": 1}', b'{"key": "\xc3\xa9"}', b"x" * 100_000, b"[" * 4000):
+            assert http.post("/v1/session", content=body).status_code == 422
+    log = service.log.read_text()
+    assert "log_in_refused" in log
+    assert service.operator not in log
+
+
+def test_files_are_small_and_come_with_a_strict_policy(service: Running) -> None:
+    files = list(PAGE.iterdir())
+    assert sum(one.stat().st_size for one in files) < 100_000
+    for one in files:
+        for outside in ("http:", "https:", "//cdn", "@import"):
+            text = one.read_text().replace("http://www.w3.org/2000/svg", "")
+            assert outside not in text, (one.name, outside)
+    with service.http() as http:
+        for path in ("/", *(f"/page/{one.name}" for one in files if one.name != "index.html")):
+            answer = http.get(path)
+            assert answer.status_code == 200
+            assert answer.headers["content-security-policy"].startswith("default-src 'self'; ")
+            assert "unsafe" not in answer.headers["content-security-policy"]
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["x-frame-options"] == "DENY"
+        for path in ("/page/index.html", "/page/..%2fapp.py", "/page/none.js"):
+            assert http.get(path).status_code == 404
+
+
+def test_a_stream_ends_when_its_key_is_revoked_and_the_page_asks_again(
+    browser: Browser, service: Running
+) -> None:
+    keys = service.config.parent / "agent.keys"
+    fresh = add_key(keys, "for-a-while", "operator")
+    time.sleep(1.1)
+    with _opened(browser, service.url) as page:
+        _log_in(page, fresh)
+        with service.http(fresh) as http, http.stream("GET", "/v1/events") as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == "retry: 1000"
+            revoke_key(keys, "for-a-while")
+            begun = time.monotonic()
+            assert [line for line in lines if line][-2:] == ["event: end", "data: {}"]
+            assert time.monotonic() - begun < 4
+        expect(page.locator("#login")).to_be_visible(timeout=4000)
+        expect(page.locator("#content")).to_be_hidden()
+        said: list[str] = page.said  # type: ignore[attr-defined]
+        said[:] = [one for one in said if "status of 401" not in one]  # logging in again was refused
+
+
+def test_an_open_stream_does_not_hold_up_a_stop(tmp_path: Path) -> None:
+    with (
+        Running(write_config(tmp_path)) as service,
+        service.http(service.operator) as http,
+        http.stream("GET", "/v1/events") as stream,
+    ):
+        first = next(line for line in stream.iter_lines() if line.startswith("data: "))
+        told = json.loads(first[6:])
+        assert (told["kind"], told["name"], told["releases"]) == ("agent", "north", 64)
+        begun = time.monotonic()
+        assert service.stop() == 0
+        assert time.monotonic() - begun < 5
+
+
+# ---------------------------------------------------------------- the controller's page
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[tuple[str, str, Path]]:
+    """An app of its own that reads a controller's status file; address, key, file."""
+    status = tmp_path / "controller.db.status.json"
+    key = add_key(tmp_path / "keys", "office", "operator")
+    names = ["north", "south", "east", NASTY]
+    graph = {
+        "nodes": names,
+        "edges": [["north", "south"], ["south", "east"], ["north", "east"], ["east", NASTY]],
+        "cliques": [["north", "south", "east"], [NASTY]],
+    }
+
+    async def snapshot() -> dict[str, Any]:
+        facts = await asyncio.to_thread(read_status_file, status)
+        return controller_snapshot(
+            facts, name="shops", agents=names, quorum=2, last_seen={"north": time.time()}, graph=graph
+        )
+
+    app = create_controller_page(snapshot, tmp_path / "keys")
+    port = _free_port()
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{port}", key, status
+    app.state.stopping = server.should_exit = True
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+
+
+def test_the_controllers_page(browser: Browser, controller: tuple[str, str, Path]) -> None:
+    url, key, status = controller
+    with _opened(browser, url, width=390) as page:
+        _log_in(page, key)
+        expect(page.get_by_role("alert")).to_contain_text("No status in controller.db.status.json")
+        facts = {
+            "at": time.time(),
+            "connected": True,
+            "season": 3,
+            "newest_sum": [3, 7],
+            "agents_in_it": ["north", "south"],
+            "newest_message": {"north": 8, "south": 7},
+            "refused": {"east": {"signature": 2}, "(unknown)": {"sender": 5}},
+        }
+        status.write_text(json.dumps(facts))
+        expect(page.locator("#inside")).to_have_text("2 of 4", timeout=5000)
+        expect(page.locator("#failing")).to_be_hidden()
+        expect(page.locator("#sum")).to_have_text("7")
+        expect(page.locator("#refused-all")).to_have_text("7")
+        expect(page.locator("#t-agents tr")).to_have_count(4)
+        expect(page.locator("#t-agents tr").first).to_contain_text("ago")
+        expect(page.locator("#graph circle")).to_have_count(4)
+        expect(page.locator("#graph line.own")).to_have_count(3)
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        expect(page.locator("#t-cliques tr").last).to_contain_text(NASTY)  # as text
+        assert _serious(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
