@@ -6,6 +6,8 @@ import asyncio
 import json
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from harness import ACTIONS, Running, write_config
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -331,3 +333,7 @@ def test_the_controllers_page(browser: Browser, controller: tuple[str, str, Path
         expect(page.locator("#t-cliques tr").last).to_contain_text(NASTY)  # as text
         assert _serious(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    command = [sys.executable, "-m", "feducb", "watch", "--url", url, "--key", key, "--once"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    for word in ("controller of shops, season 3", "signature 2", "7, 2 agents in it", "cliques"):
+        assert word in done.stdout

@@ -121,7 +121,7 @@ def _from_service(url: str, key: str, ca: Path | None, *, once: bool) -> Snapsho
                         if line.startswith("data: {") and line != "data: {}":
                             last, wait = json.loads(line[6:]), 0.5
                             yield last
-            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, json.JSONDecodeError) as error:
                 reason = f"{url} does not answer ({type(error).__name__})"
             if once or not last:
                 raise ConfigurationError("--url", url, f"a running feducb service: {reason}")

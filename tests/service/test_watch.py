@@ -1,0 +1,105 @@
+"""`feducb watch`, as it is typed: an agent by its file or its service, and a simulation."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from harness import Running
+
+from feducb.client import Client
+from feducb.simulation.checkpoint import look
+
+FEDUCB = [sys.executable, "-m", "feducb"]
+WIDE = os.environ | {"COLUMNS": "140"}
+
+
+def _watch(*arguments: str, status: int = 0, **environment: str) -> str:
+    done = subprocess.run(
+        [*FEDUCB, "watch", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=WIDE | environment,
+    )
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def test_a_running_agent_by_its_file_and_by_its_service(running: Running) -> None:
+    with Client(running.url, key=running.application) as agent:
+        agent.reward(agent.decide([[0.1, 0.2, 0.3]]).id, 1.0)
+    for said in (
+        _watch("--config", str(running.config), "--once"),
+        _watch("--url", running.url, "--once", FEDUCB_KEY=running.operator),
+    ):
+        for word in ("agent north, season 1", "ε = 1, δ = 1e-06", "64 left", "next release", "runs out"):
+            assert word in said
+        assert "decisions" in said
+    assert "an operator's key" in _watch(
+        "--url", running.url, "--key", running.application, "--once", status=2
+    )
+
+
+def test_what_cannot_be_watched_is_said_in_a_sentence(tmp_path: Path) -> None:
+    assert "a running feducb service" in _watch(
+        "--url", "http://127.0.0.1:9", "--key", "k", "--once", status=2
+    )
+    assert "one of --config, --url" in _watch("--url", "http://x", "--checkpoint", "y", "--once", status=2)
+    assert "FEDUCB_KEY" in _watch("--url", "http://127.0.0.1:9", "--once", status=2)
+    assert "a folder of a simulation" in _watch("--checkpoint", str(tmp_path), "--once", status=2)
+    assert "feducb agent init" in _watch("--config", str(tmp_path / "none.toml"), "--once", status=2)
+
+
+def test_a_simulation_while_it_runs_and_when_it_is_done(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    settings = ["--agents", "2", "--dim", "2", "--arms", "3", "--runs", "2"]
+    command = [*FEDUCB, "simulate", *settings, "--horizon", "300000", "--checkpoint", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        seen = set[int]()
+        while process.poll() is None:
+            if (folder / "progress.json").exists():
+                seen.add(look(folder)["done"])
+            time.sleep(0.05)
+    assert process.returncode == 0
+    told = look(folder)
+    assert told["done"] == told["total"] == 2 * 2 * 300_000
+    assert len(seen) >= 2  # it moved
+    said = _watch("--checkpoint", str(folder), "--once")
+    assert "1,200,000 of 1,200,000" in said
+    assert "nothing: it is done" in said
+
+
+def test_it_goes_on_until_ctrl_c_and_leaves_the_terminal_as_it_was(running: Running) -> None:
+    ours, theirs = pty.openpty()
+    command = [*FEDUCB, "watch", "--config", str(running.config), "--every", "0.1"]
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=WIDE) as process:
+        os.close(theirs)
+        said = b""
+        while said.count(b"agent north") < 3:
+            said += os.read(ours, 65536)
+        process.send_signal(signal.SIGINT)
+        try:
+            while more := os.read(ours, 65536):
+                said += more
+        except OSError:  # Linux says so when the other side has closed
+            pass
+        assert process.wait(timeout=20) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    os.close(ours)
+    assert said.rstrip().endswith((b"\x1b[?1049l\x1b[?25h", b"\x1b[?25h\x1b[?1049l", b"\x1b[?25h"))
+
+
+def test_sparklines_span_their_range() -> None:
+    """In a process of its own, as all that touches the command line."""
+    code = "from feducb.cli.frames import sparkline as s; print(s([0, None, 0.5, 1], 0, 1), s([2, 2], 2, 2))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "▁ ▅█ ▁▁\n"
