@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from axe_playwright_python.sync_playwright import Axe
 from harness import ACTIONS, Running, write_config
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 

@@ -24,6 +24,7 @@ from feducb.cli.privacy import app as privacy
 from feducb.cli.report import report
 from feducb.cli.simulate import simulate
 from feducb.cli.topology import topology
+from feducb.cli.tour import tour
 from feducb.cli.watch import watch
 from feducb.errors import FeducbError
 
@@ -44,6 +45,7 @@ app.command()(bench)
 app.command()(figure)
 app.command()(report)
 app.command()(evaluate)
+app.command()(tour)
 app.command()(watch)
 app.add_typer(data, name="data")
 app.add_typer(privacy, name="privacy")

@@ -23,7 +23,12 @@ def serve(config: _Config = Path("controller.toml")) -> None:
     from feducb.engines.controller import ControllerSettings
     from feducb.engines.controller import serve as run
 
-    run(ControllerSettings.read(config))
+    settings = ControllerSettings.read(config)
+    if settings.page is not None:
+        from feducb.service.controller_page import serve_beside
+
+        serve_beside(settings, base=config.resolve().parent)
+    run(settings)
 
 
 @app.command()

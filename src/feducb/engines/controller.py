@@ -72,6 +72,7 @@ class ControllerSettings:
         quorum: see `open_collector`.
         deadline: see `open_collector`.
         season: the open one.
+        page: the ``[page]`` table: where the dashboard is served; None if it is not.
     """
 
     state: Path
@@ -80,6 +81,7 @@ class ControllerSettings:
     quorum: int | None = None
     deadline: float | None = None
     season: int = 1
+    page: Mapping[str, Any] | None = None
 
     @classmethod
     def read(cls, path: Path) -> ControllerSettings:
@@ -88,7 +90,7 @@ class ControllerSettings:
             plain = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigurationError("config", str(path), f"a TOML file ({error})") from None
-        require_keys("config", plain, needed=("controller", "terms", "engine"), known=("budgets",))
+        require_keys("config", plain, needed=("controller", "terms", "engine"), known=("budgets", "page"))
         table = plain["controller"]
         require_keys("controller", table, needed=("state",), known=("quorum", "deadline", "season"))
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
@@ -109,6 +111,7 @@ class ControllerSettings:
                 for name in names
             },
             engine=engine,
+            page=plain.get("page"),
             **{name: table[name] for name in ("quorum", "deadline", "season") if name in table},
         )
 

@@ -23,20 +23,26 @@ be missing or None; times are seconds since 1970.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 
+from feducb.engines.controller import ControllerSettings
+from feducb.engines.settings import require_keys
 from feducb.service.dashboard import Snapshot, add_dashboard
 from feducb.service.keys import ApiKeys
 from feducb.service.sessions import Sessions
+from feducb.service.settings import ServiceSettings
 from feducb.version import __version__
 
-__all__ = ["controller_snapshot", "create_controller_page", "read_status_file"]
+__all__ = ["Watcher", "controller_snapshot", "create_controller_page", "read_status_file", "serve_beside"]
 
 _STRANGERS = "(unknown)"
+_SUMS = 50
 
 
 def create_controller_page(snapshot: Snapshot, keys: Path) -> FastAPI:
@@ -55,6 +61,57 @@ def create_controller_page(snapshot: Snapshot, keys: Path) -> FastAPI:
 
     add_dashboard(app, snapshot, lambda request: sessions)
     return app
+
+
+class Watcher:
+    """Turns a controller's status into snapshots; remembers when agents were seen, and the last sums."""
+
+    def __init__(self, status: Callable[[], Mapping[str, Any]], **about: Any) -> None:
+        self._status, self._about = status, about
+        self._numbers: dict[str, int] = {}
+        self._seen: dict[str, float] = {}
+        self._sums: list[dict[str, Any]] = []
+
+    async def __call__(self) -> dict[str, Any]:
+        """How it stands."""
+        facts, now = self._status(), time.time()
+        for name, number in (facts.get("newest_message") or {}).items():
+            if self._numbers.get(name) != number:
+                self._numbers[name], self._seen[name] = number, now
+        newest = facts.get("newest_sum")
+        if newest and (not self._sums or (self._sums[0]["season"], self._sums[0]["number"]) != tuple(newest)):
+            inside = len(facts.get("agents_in_it") or ())
+            made = {"season": newest[0], "number": newest[1], "published_at": now, "agents": inside}
+            self._sums = [made, *self._sums][:_SUMS]
+        return controller_snapshot(facts, last_seen=self._seen, sums=self._sums, **self._about)
+
+
+def serve_beside(settings: ControllerSettings, *, base: Path) -> None:
+    """Serve the page of a controller that runs in this process, from a thread of its own.
+
+    Args:
+        settings: with a ``[page]`` table: ``keys``, and optionally ``host``, ``port``, ``certificate`` and
+            ``private_key``.
+        base: the folder that its paths are relative to.
+    """
+    from feducb.service.server import run
+
+    table = dict(settings.page or {})
+    require_keys("page", table, needed=("keys",), known=("host", "port", "certificate", "private_key"))
+    for name in ("keys", "certificate", "private_key"):
+        if name in table:
+            table[name] = base / table[name]
+    terms = next(iter(settings.terms.values()))
+    watcher = Watcher(
+        lambda: read_status_file(settings.state.with_name(f"{settings.state.name}.status.json")),
+        name=settings.engine.federation,
+        agents=list(settings.terms),
+        quorum=settings.quorum,
+        releases=terms.releases,
+        trust=terms.trust,
+    )
+    app, where = create_controller_page(watcher, table["keys"]), ServiceSettings(**({"port": 8760} | table))
+    threading.Thread(target=run, args=(app, where), daemon=True, name="page").start()
 
 
 def controller_snapshot(

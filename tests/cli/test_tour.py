@@ -1,0 +1,69 @@
+"""`feducb tour`: something moves, somebody is killed and comes back, nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from feducb.tour import AGENTS, Tour
+
+
+def test_the_command_starts_everybody_and_ends_cleanly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "feducb", "tour", "--no-browser", "--seconds", "20"]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=True,
+        stdin=subprocess.DEVNULL,
+        env={**__import__("os").environ, "TMPDIR": str(tmp_path)},
+    )
+    assert all(f"  {name}" in done.stdout for name in ("controller", *AGENTS))
+    visitors = int(re.findall(r"(\d+) visitors", done.stdout)[-1])
+    assert visitors > 10
+    assert list(tmp_path.iterdir()) == []
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert left.stdout == ""
+
+
+def test_a_killed_agent_comes_back_and_the_page_follows(tmp_path: Path) -> None:
+    said: list[str] = []
+    tour = Tour(tmp_path, epsilon=1e4, say=said.append)
+
+    async def whole() -> None:
+        until = asyncio.Event()
+        started = asyncio.Event()
+        work = asyncio.ensure_future(tour.run(until, started.set))
+        await asyncio.wait_for(started.wait(), 120)
+        address, _, key = tour.page.partition("/#key=")
+        headers = {"authorization": f"Bearer {key}"}
+        numbers: list[int] = []
+        async with (
+            httpx.AsyncClient(headers=headers, timeout=60) as http,
+            http.stream("GET", f"{address}/v1/events") as stream,
+        ):
+            killed, begun = None, time.monotonic()
+            async for line in stream.aiter_lines():
+                found = re.search(r'"newest_sum":\{"season":1,"number":(\d+)', line)
+                if found:
+                    numbers.append(int(found[1]))
+                if numbers and killed is None:
+                    killed = asyncio.ensure_future(tour.kill("south"))
+                if killed is not None and killed.done() and numbers[-1] >= numbers[0] + 2:
+                    break
+                assert time.monotonic() - begun < 180
+        until.set()
+        await work
+        assert numbers == sorted(numbers)
+
+    asyncio.run(whole())
+    assert "south is dead" in said[0]
+    assert "south is back" in said[1]
+    assert all(agent.process is not None and agent.process.poll() == 0 for agent in tour.agents.values())
