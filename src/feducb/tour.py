@@ -147,13 +147,17 @@ class Tour:
 
     async def run(self, until: asyncio.Event, ready: Callable[[], None]) -> None:
         """Everything, until it is told to end; ``ready`` is called once there is something to see."""
-        config = uvicorn.Config(self._app, host="127.0.0.1", port=0, log_level="error", access_log=False)
+        config = uvicorn.Config(
+            self._app, host="127.0.0.1", port=0, log_level="error", access_log=False, ws="none"
+        )
         server = _PageServer(config)
         tasks = [asyncio.create_task(server.serve())]
         loop = asyncio.get_running_loop()
         try:
             await asyncio.gather(*(loop.run_in_executor(None, one.start) for one in self.agents.values()))
             while not server.started:
+                if tasks[0].done():
+                    tasks[0].result()
                 await asyncio.sleep(0.05)
             port = server.servers[0].sockets[0].getsockname()[1]
             self.page = f"http://127.0.0.1:{port}/#key={self._key}"
