@@ -38,13 +38,23 @@ SETTINGS = feducb.AgentSettings(
 
 
 def candidates(age: float) -> list[list[float]]:
-    """One vector an offer: which one it is, and how old the visitor is, 0 to 1; its length is at most 1."""
+    """One vector an offer: which one it is, and how old the visitor is, from −1 to 1; its length is at most 1.
+
+    Rewards are ⟨x, θ*⟩ plus noise, and ‖θ*‖ must not exceed ``parameter_bound`` (1): scale vectors with that in mind.
+    """
+    scaled = min(max((age - 54.0) / 36.0, -1.0), 1.0)
     rows = []
     for place in range(len(OFFERS)):
         row = [0.0] * (2 * len(OFFERS))
-        row[place], row[len(OFFERS) + place] = 0.7, 0.7 * min(max(age, 0.0), 120.0) / 120.0
+        row[place], row[len(OFFERS) + place] = 0.7, 0.7 * scaled
         rows.append(row)
     return rows
+
+
+def taste(offer: str, age: float) -> float:
+    """How likely a simulated visitor buys: the old like books, the young games."""
+    scaled = (age - 54.0) / 36.0
+    return {"book": 0.35 + 0.25 * scaled, "game": 0.35 - 0.25 * scaled, "film": 0.3}[offer]
 
 
 class Offer(BaseModel):
@@ -115,7 +125,7 @@ def keep_up(agent: feducb.Agent) -> None:
 
 
 async def a_season(visitors: int, folder: Path) -> list[int]:
-    """Visitors against the shop, its clock made to run fast: the old buy books, the young games."""
+    """Visitors against the shop, its clock made to run fast."""
     import httpx
 
     coins, now, sold = random.Random(1), [1_700_000_000.0], [0, 0]
@@ -130,8 +140,7 @@ async def a_season(visitors: int, folder: Path) -> list[int]:
             await asyncio.sleep(0)  # the upkeep's turn
             age = coins.uniform(18, 90)
             shown = (await browser.get("/offer", params={"age": age})).raise_for_status().json()
-            taste = {"book": age / 90, "game": 1 - age / 90, "film": 0.3}[shown["offer"]]
-            if coins.random() < taste:
+            if coins.random() < taste(shown["offer"], age):
                 (await browser.post(f"/bought/{shown['visit']}")).raise_for_status()
                 sold[2 * visit >= visitors] += 1
         print("learnt:", (await browser.get("/learnt")).json())
@@ -143,6 +152,7 @@ def main(visitors: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         early, late = asyncio.run(a_season(visitors, Path(folder)))
     print(f"sold to {early} of the first {visitors // 2} visitors and to {late} of the others")
+    print(f"at random about {visitors // 2 / 3:.0f} each, with the best offers about {0.475 * visitors / 2:.0f}")
 
 
 app = make_app(Path("shop.db"))
