@@ -5,11 +5,15 @@ Run by `scripts/wheel` and by test_wheel.py inside a clean environment: it impor
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.request import urlopen
 
 BIN = Path(sys.executable).parent
 # What each extra brings, as a module to import; a command, where feducb has one that needs the extra.
@@ -27,7 +31,6 @@ MODULES = {
 COMMANDS = {
     "data": [["data", "list"]],
     "deploy": [["privacy", "audit", "--help"]],
-    "service": [["agent", "init", "--dim", "3"], ["agent", "status"]],
 }
 
 
@@ -42,11 +45,31 @@ def _imports(module: str) -> None:
     _run(sys.executable, "-W", "ignore", "-c", f"import {module}")
 
 
+def _serves(feducb: str) -> None:
+    """An agent is made, starts, answers, and ends when it is asked to."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    _run(feducb, "agent", "init", "--dim", "3", "--port", str(port))
+    service = subprocess.Popen([feducb, "agent", "serve"], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            try:
+                with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+                    assert answer.status == 200
+                    break
+            except OSError:
+                time.sleep(0.1)
+        else:
+            sys.exit("feducb agent serve: not ready after 30 s")
+    finally:
+        service.terminate()
+        assert service.wait(timeout=30) == 0
+
+
 def main(extras: str) -> None:
     """Run the checks in a folder of their own."""
     with tempfile.TemporaryDirectory() as folder:
-        import os
-
         os.chdir(folder)
         feducb = str(BIN / "feducb")
         assert "simulate" in _run(feducb, "--help")
@@ -66,6 +89,8 @@ def main(extras: str) -> None:
                 _imports(module)
             for command in COMMANDS.get(name, []):
                 _run(feducb, *command)
+            if name == "service":
+                _serves(feducb)
         os.chdir("/")
     print("works:", extras)
 
