@@ -13,6 +13,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from markdown.extensions import Extension
+from markdown.preprocessors import Preprocessor
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
 
@@ -22,6 +24,25 @@ PAGES = {ROOT / "CONTRIBUTING.md": "contributing.md", ROOT / "CHANGELOG.md": "ch
 LINK = re.compile(r"\]\((?!\w+:|#|/)([^)\s#]+)(#[^)\s]*)?\)")
 SOURCE_LINK = re.compile(r'href="([^"#]*source/([^"#]+)\.html)"><code>([A-Za-z_][\w.]*)</code>')
 LANGUAGES = {".py": "python", ".toml": "toml", ".ipynb": "json", ".yaml": "yaml", ".json": "json", ".cu": "c"}
+
+
+class _Stars(Preprocessor):
+    """θ* is a letter with a star. The site's Markdown would take two of them for emphasis, unlike the repository's."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        return [line.replace("θ*", "θ∗") for line in lines]
+
+
+class _StarsExtension(Extension):
+    def extendMarkdown(self, md: Any) -> None:  # noqa: N802  # the library's name
+        md.preprocessors.register(_Stars(md), "stars", 1000)
+        md.delimiters.remove("_")  # an underscore is an index: Σ_i, ‖x‖_V
+
+
+def on_config(config: Any) -> Any:
+    """Read mathematics as the repository's pages are read; in docstrings too."""
+    config.markdown_extensions.append(_StarsExtension())
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:
