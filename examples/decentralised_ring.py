@@ -1,8 +1,8 @@
 """Agents on a ring, without a controller: who works with whom, what it costs in messages, what it brings.
 
-Each agent talks to its two neighbours, and a message lives for γ hops; agents that reach each other within γ hops form
-a clique and share what they release. The paper keeps γ estimators an agent; one is enough where release rounds are
-public (docs/decentralised.md).
+Each agent talks to its two neighbours, and a message lives for γ hops; agents that reach each other within γ
+hops form a clique and share what they release. The paper keeps γ estimators an agent; one is enough where
+release rounds are public (docs/decentralised.md).
 
     python examples/decentralised_ring.py
 """
@@ -10,6 +10,7 @@ public (docs/decentralised.md).
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import feducb
 from feducb.protocol.graphs import parse_topology
@@ -20,8 +21,8 @@ def main(agents: int, ttl: int, horizon: int, runs: int) -> None:
     ring = parse_topology(f"ring:{agents}", ttl=ttl)
     for clique in ring.cliques:
         print("clique:", " ".join(str(agent) for agent in clique))
-    setting = {"dim": 5, "arms": 20, "horizon": horizon, "runs": runs}
-    graph = {"topology": f"ring:{agents}", "ttl": ttl, "baseline": "no-privacy"}
+    setting: dict[str, Any] = {"dim": 5, "arms": 20, "horizon": horizon, "runs": runs}
+    graph: dict[str, Any] = {"topology": f"ring:{agents}", "ttl": ttl, "baseline": "no-privacy"}
     results = {
         "each alone": feducb.simulate(**setting, agents=agents, baseline="alone"),
         f"ring, {ttl} estimators": feducb.simulate(**setting, **graph),

@@ -1,10 +1,11 @@
-"""A shop that asks an agent what to offer: `feducb.Agent` inside a FastAPI application, in one process and one file.
+"""A shop that asks an agent what to offer: `feducb.Agent` inside a FastAPI application, in one file.
 
     uvicorn --app-dir examples fastapi_shop:app      # serves the shop; its agent lives in shop.db
-    python examples/fastapi_shop.py                  # plays a season of visitors against it, and says what it learnt
+    python examples/fastapi_shop.py                  # plays a season of visitors, and says what was learnt
 
-Needs the extra ``service``. Endpoints are ``async``, so that all of them run in the one thread an agent may be used by. A call
-takes about as long as one durable commit; where that is too slow for a web server's loop, run `feducb agent serve` beside it.
+Needs the extra ``service``. Endpoints are ``async``, so that all run in the one thread that an agent may be
+used by. A call takes about as long as one durable commit; where that is too slow for a web server's loop, run
+`feducb agent serve` beside it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SETTINGS = feducb.AgentSettings(
     name="shop",
     problem=feducb.Problem(dim=2 * len(OFFERS)),
     budget=feducb.Budget(epsilon=8.0, delta=1e-6),
-    decisions=20_000,  # roughly what is expected in a season; with it goes from when on sums are worth reading
+    decisions=20_000,  # expected in a season, roughly: says from which release on sums are worth reading
     season=SEASON,
     releases=16,
     window=3600.0,
@@ -38,9 +39,9 @@ SETTINGS = feducb.AgentSettings(
 
 
 def candidates(age: float) -> list[list[float]]:
-    """One vector an offer: which one it is, and how old the visitor is, from −1 to 1; its length is at most 1.
+    """One vector an offer: which one it is, and how old the visitor is, from −1 to 1; at most 1 long.
 
-    Rewards are ⟨x, θ*⟩ plus noise, and ‖θ*‖ must not exceed ``parameter_bound`` (1): scale vectors with that in mind.
+    Rewards are ⟨x, θ*⟩ plus noise, and ‖θ*‖ must not exceed ``parameter_bound`` (1): mind that in scaling.
     """
     scaled = min(max((age - 54.0) / 36.0, -1.0), 1.0)
     rows = []
@@ -104,7 +105,9 @@ def make_app(path: Path, *, clock: Callable[[], float] = time.time, every: float
     @app.get("/learnt")
     async def learnt(agent: OurAgent) -> dict[str, float | int | list[str]]:
         """How the agent stands."""
-        return {name: agent.snapshot()[name] for name in ("model", "releases_left", "epsilon", "open_decisions")}
+        return {
+            name: agent.snapshot()[name] for name in ("model", "releases_left", "epsilon", "open_decisions")
+        }
 
     return app
 
@@ -152,7 +155,9 @@ def main(visitors: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         early, late = asyncio.run(a_season(visitors, Path(folder)))
     print(f"sold to {early} of the first {visitors // 2} visitors and to {late} of the others")
-    print(f"at random about {visitors // 2 / 3:.0f} each, with the best offers about {0.475 * visitors / 2:.0f}")
+    print(
+        f"at random about {visitors // 2 / 3:.0f} each, with the best offers about {0.475 * visitors / 2:.0f}"
+    )
 
 
 app = make_app(Path("shop.db"))

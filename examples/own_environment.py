@@ -1,8 +1,8 @@
 """Your own world, from two functions: who comes, and what they pay.
 
-Clinics choose one of three treatments. A patient is one number, how severe the case is; a candidate's vector says
-which treatment it is and how that treatment meets this patient. Treatments help by hidden weights; the clinics find
-them together, without showing each other a patient.
+Clinics choose one of three treatments. A patient is one number, how severe the case is; a candidate's vector
+says which treatment it is and how that treatment meets this patient. Treatments help by hidden weights; the
+clinics find them together, without showing each other a patient.
 
     python examples/own_environment.py
 """
@@ -10,6 +10,7 @@ them together, without showing each other a patient.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,8 @@ def draw(generator: np.random.Generator, agent: int, rounds: int) -> Array:
     for treatment in range(TREATMENTS):
         actions[:, treatment, treatment] = 1.0
         actions[:, treatment, TREATMENTS + treatment] = severity
-    return actions / np.sqrt(2.0)
+    actions /= np.sqrt(2.0)
+    return actions
 
 
 def pay(generator: np.random.Generator, actions: Array, means: Array) -> Array:
@@ -50,7 +52,7 @@ def world() -> feducb.OwnEnvironment:
 def main(agents: int, horizon: int, runs: int) -> None:
     """Play it privately, alone and at random."""
     clinics = world()
-    setting = {"environment": clinics, "agents": agents, "horizon": horizon, "runs": runs}
+    setting: dict[str, Any] = {"environment": clinics, "agents": agents, "horizon": horizon, "runs": runs}
     private = feducb.simulate(**setting, epsilon=1.0, delta=1e-6)
     alone = feducb.simulate(**setting, baseline="alone")
     uniform = feducb.simulate(**setting, baseline="uniform")

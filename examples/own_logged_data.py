@@ -1,7 +1,7 @@
-"""A log of decisions that were taken at random, and the question: would these shops have done better together?
+"""A log of decisions that were taken at random, and the question: would shops have done better together?
 
-Writes a log with known tastes (or reads yours: same columns), asks it, and says yes or no with the reason. Needs the
-extra ``data``.
+Writes a log with known tastes (or reads yours: same columns), asks it, and says yes or no with the reason.
+Needs the extra ``data``.
 
     python examples/own_logged_data.py
     python examples/own_logged_data.py --log shops.csv

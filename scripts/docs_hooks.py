@@ -1,8 +1,8 @@
 """Lets pages link to files outside docs/: source code becomes a page of the site, and a name in it a line.
 
-Pages are written to be read in the repository too, so they link to ``../src/feducb/agent.py``. Here such a link becomes
-one to a page with the file on it; if its text is a name, as in [`decide`](../src/feducb/agent.py), to the name's line.
-A file or a name that is not there ends the build.
+Pages are written to be read in the repository too, so they link to ``../src/feducb/agent.py``. Here such a
+link becomes one to a page with the file on it; if its text is a name, [`decide`](../src/feducb/agent.py), to
+the name's line. A file or a name that is not there ends the build.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = {ROOT / "CONTRIBUTING.md": "contributing.md", ROOT / "CHANGELOG.md": "changelog.md", ROOT / "README.md": "index.md"}
+PAGES = {
+    ROOT / "CONTRIBUTING.md": "contributing.md",
+    ROOT / "CHANGELOG.md": "changelog.md",
+    ROOT / "README.md": "index.md",
+}
 LINK = re.compile(r"\]\((?!\w+:|#|/)([^)\s#]+)(#[^)\s]*)?\)")
 SOURCE_LINK = re.compile(r'href="([^"#]*source/([^"#]+)\.html)"><code>([A-Za-z_][\w.]*)</code>')
 LANGUAGES = {".py": "python", ".toml": "toml", ".ipynb": "json", ".yaml": "yaml", ".json": "json", ".cu": "c"}
 
 
 class _Stars(Preprocessor):
-    """θ* is a letter with a star. The site's Markdown would take two of them for emphasis, unlike the repository's."""
+    """θ* is a letter with a star, which the site's Markdown would take for the start of emphasis."""
 
     def run(self, lines: list[str]) -> list[str]:
         return [line.replace("θ*", "θ∗") for line in lines]
@@ -50,7 +54,11 @@ def on_files(files: Files, config: Any) -> Files:
     for path, name in PAGES.items():
         if name != "index.md":
             _add(files, config, name, path.read_text(encoding="utf-8"))
-    written = [(DOCS / one.src_uri, one.src_uri) for one in files.documentation_pages() if (DOCS / one.src_uri).exists()]
+    written = [
+        (DOCS / one.src_uri, one.src_uri)
+        for one in files.documentation_pages()
+        if (DOCS / one.src_uri).exists()
+    ]
     for path, name in [*written, *((path, name) for path, name in PAGES.items() if name != "index.md")]:
         for match in LINK.finditer(path.read_text(encoding="utf-8")):
             target = _target(path.parent, match[1], name)
@@ -66,7 +74,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     name = page.file.src_uri
     if name.startswith("source/"):
         return markdown
-    origin = next((path for path, other in PAGES.items() if other == name and name != "index.md"), DOCS / name)
+    origin = next(
+        (path for path, other in PAGES.items() if other == name and name != "index.md"), DOCS / name
+    )
 
     def rewrite(match: re.Match[str]) -> str:
         target = _target(origin.parent, match[1], name)
@@ -111,7 +121,9 @@ def line_of(path: Path, name: str) -> int | None:
 
 
 def _assigned(statement: ast.stmt) -> set[str]:
-    targets = {ast.Assign: lambda one: one.targets, ast.AnnAssign: lambda one: [one.target]}.get(type(statement))
+    targets = {ast.Assign: lambda one: one.targets, ast.AnnAssign: lambda one: [one.target]}.get(
+        type(statement)
+    )
     return {one.id for one in targets(statement) if isinstance(one, ast.Name)} if targets else set()
 
 
@@ -133,7 +145,9 @@ def _source_name(path: Path) -> str:
 def _shown(path: Path) -> str:
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir():
-        inside = "\n".join(f"- `{one.name}`" for one in sorted(path.iterdir()) if not one.name.startswith((".", "__")))
+        inside = "\n".join(
+            f"- `{one.name}`" for one in sorted(path.iterdir()) if not one.name.startswith((".", "__"))
+        )
         return f"# {name}/\n\n{inside}\n"
     language = LANGUAGES.get(path.suffix, "sh" if path.parent.name == "scripts" else "text")
     return f'# {name}\n\n`````{language} linenums="1"\n{path.read_text(encoding="utf-8")}\n`````\n'

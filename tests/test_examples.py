@@ -66,10 +66,10 @@ def test_on_the_ring_one_estimator_beats_the_paper_s_and_staying_alone(tmp_path:
 
 
 def test_the_shop_sells_more_than_at_random(tmp_path: Path) -> None:
-    """At random 333 of the last 1,000 visitors would buy, with a standard deviation of 15; in 15 runs 475 to 502 did.
+    """At random 333 of the last 1,000 visitors would buy (deviation 15); in 15 runs 475 to 502 did.
 
-    Visitors are seeded, the agent's coins and noise are not. 420 is 5.8 deviations above chance and 10 of theirs below the mean seen:
-    a false alarm is less likely than 1e-6 if runs spread as those did.
+    Visitors are seeded, the agent's coins and noise are not. 420 is 5.8 deviations above chance, and 10 of
+    the runs' own below their mean: a false alarm is less likely than 1e-6 if runs spread as those did.
     """
     said = _said("fastapi_shop.py", tmp_path)
     assert _numbers(said, r"and to (\d+) of the others")[0] > 420
@@ -77,7 +77,9 @@ def test_the_shop_sells_more_than_at_random(tmp_path: Path) -> None:
 
 
 def test_the_notebook_runs_and_draws() -> None:
-    notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
+    notebook = nbformat.read(  # type: ignore[no-untyped-call]
+        EXAMPLES / "notebook.ipynb", as_version=4
+    )
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for cell in cells:
         cell.outputs = []

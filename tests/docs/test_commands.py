@@ -1,7 +1,7 @@
 """Every command and code block of README, the start page and the tutorials is run, as a reader would run it.
 
-Where that would take minutes, or change this checkout, `INSTEAD` says what is run in its place, and why. An entry that no page needs any
-more is an error, so the table cannot outgrow the pages.
+Where that would take minutes, or change this checkout, `INSTEAD` says what is run in its place, and why. An
+entry that no page needs any more is an error, so the table cannot outgrow the pages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -24,28 +24,32 @@ ELSEWHERE = {
     "docs/tutorials/your-own-data.md": "tests/data_sets/test_pages.py",
     "docs/service.md": "tests/service/test_docs.py",
 }
+SMALL = "--agents 50 --dim 8 --arms 16 --horizon 300 --runs 1"
+RING = "ring:16 --ttl 4 --estimators one --no-privacy"
+READY = "until curl -sf http://127.0.0.1:8750/readyz; do sleep 0.2; done; kill $! && wait $!"
+# What a page says, what is run in its place, and why.
 INSTEAD = (
     ("scripts/setup service", ":", "this environment is set up already"),
     ("scripts/setup deploy", ":", "the same"),
-    ("scripts/demo", ".venv/bin/feducb demo --agents 20 --horizon 100", "scripts/demo sets up, then does this, larger"),
+    ("scripts/demo", ".venv/bin/feducb demo --agents 20 --horizon 100", "it sets up, then does this, larger"),
     ("scripts/test", ":", "that is what runs this"),
-    ("--agents 200 --dim 8 --arms 16 --horizon 1500", "--agents 50 --dim 8 --arms 16 --horizon 300 --runs 1", "6 s each"),
-    ("--horizon 1000000", "--horizon 300 --runs 1", "minutes; that it can be killed is tests/simulation's"),
-    ("ring:16 --ttl 4 --estimators one --no-privacy", "ring:16 --ttl 4 --estimators one --no-privacy --horizon 500 --runs 1", "5 s"),
-    ("feducb figure 1a --out figures", "feducb figure --help", "a minute; tests/experiments plays its points small"),
-    ("feducb privacy audit", "feducb privacy audit --trials 300 --epsilon 8 --no-self-test", "two minutes; tests/audit runs it"),
-    ("--releases 64 --dim 10 --agents 100", "--releases 64 --dim 4 --agents 100 --horizon 100", "10 s"),
-    ("privacy plan --epsilon 1 --agents 100", "privacy plan --epsilon 1 --agents 100 --dim 4 --horizon 100", "10 s"),
+    ("--agents 200 --dim 8 --arms 16 --horizon 1500", SMALL, "6 s each"),
+    ("--horizon 1000000", "--horizon 300 --runs 1", "minutes; that it can be killed: tests/simulation"),
+    (RING, f"{RING} --horizon 500 --runs 1", "5 s"),
+    ("figure 1a --out figures", "figure --help", "a minute; tests/experiments plays its points small"),
+    (
+        "feducb privacy audit",
+        "feducb privacy audit --trials 300 --epsilon 8 --no-self-test",
+        "two minutes; tests/audit runs all of it",
+    ),
+    ("--releases 64 --dim 10 --agents 100", "--dim 4 --agents 100 --horizon 100", "10 s"),
+    ("plan --epsilon 1 --agents 100", "plan --epsilon 1 --agents 100 --dim 4 --horizon 100", "10 s"),
     ("agents=200, dim=8, arms=16, horizon=1500", "agents=50, dim=8, arms=16, horizon=300", "6 s each"),
     ("agents=500, horizon=1000, runs=2", "agents=100, horizon=200, runs=1", "10 s"),
-    ("--dim 5 --arms 20 --horizon 1000 --runs 2", "--dim 5 --arms 20 --horizon 200 --runs 1", "2 s each, seven of them"),
-    (
-        ".venv/bin/feducb agent serve                       #",
-        ".venv/bin/feducb agent serve & until curl -sf http://127.0.0.1:8750/readyz; do sleep 0.2; done; kill $! && wait $! #",
-        "it serves until it is ended",
-    ),
-    ("agent init --dim 3 --epsilon 8    #", "agent init --dim 3 --epsilon 8 --port 8750    #", "a port that is free here"),
-)  # fmt: skip
+    ("--arms 20 --horizon 1000 --runs 2", "--arms 20 --horizon 200 --runs 1", "2 s each, seven of them"),
+    ("agent serve                       #", f"agent serve & {READY} #", "it serves until it is ended"),
+    ("--dim 3 --epsilon 8    #", "--dim 3 --epsilon 8 --port 8750    #", "to have a port that is free here"),
+)
 
 
 class Block(NamedTuple):
@@ -53,7 +57,7 @@ class Block(NamedTuple):
 
     page: str
     line: int
-    kind: Literal["sh", "python"]
+    kind: str
     text: str
 
 
@@ -66,7 +70,7 @@ def _blocks(page: str) -> list[Block]:
         if fence is None and line.startswith("```"):
             fence, kind, start = [], line.removeprefix("```").strip(), number
         elif fence is not None and line.startswith("```"):
-            if kind == "sh" or kind == "python":
+            if kind in ("sh", "python"):
                 found.append(Block(page, start, kind, "\n".join(fence) + "\n"))
             fence = None
         elif fence is not None:
@@ -95,9 +99,16 @@ def _replaced(text: str) -> str:
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.page}:{block.line}")
 def test_a_block_runs(block: Block, tmp_path: Path) -> None:
     text = _replaced(block.text)
-    command = [sys.executable, "-c", text] if block.kind == "python" else ["bash", "-euo", "pipefail", "-c", text]
+    command = (
+        [sys.executable, "-c", text] if block.kind == "python" else ["bash", "-euo", "pipefail", "-c", text]
+    )
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     try:
         said, _ = process.communicate(timeout=120)

@@ -1,4 +1,4 @@
-"""The documentation builds without a broken link, loads nothing from elsewhere, and names only what there is."""
+"""The documentation has no broken link, loads nothing from elsewhere, and names only what there is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # What a page fetches by itself; links that a reader follows are another matter.
-FETCHED = re.compile(r"""<(?:script|img|iframe|source|link)\b[^>]*?(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)""")
+FETCHED = re.compile(
+    r"""<(?:script|img|iframe|source|link)\b[^>]*?(?:src|href)=["']?((?:https?:)?//[^"'\s>]+)"""
+)
 
 
 def _build(folder: Path, *, config: Path = ROOT / "mkdocs.yml") -> subprocess.CompletedProcess[str]:
@@ -63,7 +65,8 @@ def test_a_broken_link_ends_the_build(broken: str, tmp_path: Path) -> None:
     (tmp_path / "docs" / "index.md").write_text(f"# A page\n\n{broken}\n", encoding="utf-8")
     settings = tmp_path / "mkdocs.yml"
     settings.write_text(
-        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nhooks: []\nplugins: []\nnav: [index.md]\n", encoding="utf-8"
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nhooks: []\nplugins: []\nnav: [index.md]\n",
+        encoding="utf-8",
     )
     done = _build(tmp_path / "site", config=settings)
     assert done.returncode != 0
@@ -73,7 +76,10 @@ def test_a_broken_link_ends_the_build(broken: str, tmp_path: Path) -> None:
 def test_a_name_that_is_not_in_the_code_is_not_found() -> None:
     hooks = _hooks()
     agent = ROOT / "src" / "feducb" / "agent.py"
-    assert agent.read_text(encoding="utf-8").splitlines()[hooks.line_of(agent, "Knowledge") - 1] == "class Knowledge:"
+    assert (
+        agent.read_text(encoding="utf-8").splitlines()[hooks.line_of(agent, "Knowledge") - 1]
+        == "class Knowledge:"
+    )
     assert hooks.line_of(agent, "ReleasedPlay.absorb") > hooks.line_of(agent, "ReleasedPlay")
     assert hooks.line_of(agent, "gone") is None
     assert hooks.line_of(agent, "ReleasedPlay.gone") is None

@@ -1,6 +1,6 @@
 """What an installed wheel must do, with the extras that are named: `python smoke.py base`, or `client,nats`.
 
-Run by `scripts/wheel` and by test_wheel.py inside a clean environment: it imports nothing but what is installed there.
+Run by `scripts/wheel` and by test_wheel.py in a clean environment, with nothing but what is installed there.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def main(extras: str) -> None:
         assert "regret" in said, said
         assert Path("curve.png").stat().st_size > 1000
         names = [] if extras == "base" else extras.split(",")
-        if not names and find_spec("opendp") is None:  # what is missing is named, with the extra that brings it
+        if (
+            not names and find_spec("opendp") is None
+        ):  # what is missing is named, with the extra that brings it
             done = subprocess.run([feducb, "privacy", "audit"], capture_output=True, text=True, check=False)
             assert done.returncode == 2, done
             assert "feducb[deploy]" in done.stderr, done.stderr
