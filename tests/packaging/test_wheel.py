@@ -1,4 +1,4 @@
-"""The built wheel: small, typed, working where nothing else is installed. `scripts/wheel` tries every extra."""
+"""The built wheel: small, typed, working where nothing else is installed. scripts/wheel tries all extras."""
 
 from __future__ import annotations
 
