@@ -18,7 +18,13 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/index.md", "docs/tutorials/simulate.md", "docs/tutorials/deploy.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/index.md",
+    "docs/tutorials/simulate.md",
+    "docs/tutorials/deploy.md",
+)
 # Run by tests of their own, which also look at what they say.
 ELSEWHERE = {
     "docs/tutorials/your-own-data.md": "tests/data_sets/test_pages.py",
