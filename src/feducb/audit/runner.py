@@ -26,6 +26,7 @@ from feducb.audit.trials import SHIPPED, Draws, Job, privatizer_class
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.grid import GridNoise
 
 __all__ = ["FALSE_ALARM", "run_audit"]
 
@@ -70,7 +71,7 @@ def run_audit(
         require_integer("trials", trials, at_least=_LEAST_TRIALS)
     all_terms = [_terms(epsilon, delta) for epsilon in dict.fromkeys(epsilons)]
     for terms in all_terms:
-        terms.certificate()  # raises here, not in a worker, if there is no such noise
+        GridNoise(terms.certificate())  # raises here, not in a worker: no such noise, or no OpenDP
     largest = max(all_terms, key=lambda terms: terms.budget.epsilon)
     counts = [trials or (_TRIALS if terms is largest else _OTHER_TRIALS) for terms in all_terms]
     # Two ways in: hostile records that are clipped, and honest ones through agents that trust the controller.

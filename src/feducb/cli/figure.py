@@ -35,7 +35,7 @@ def figure(
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(help="Play points on Ray: local, or the address of a cluster (needs feducb[ray])."),
+        typer.Option(help="Play points on Ray: local, or the address of a cluster (needs the extra ray)."),
     ] = None,
 ) -> None:
     """Play an experiment's points and write its picture, its numbers and what they say.

@@ -1,0 +1,67 @@
+"""The help page reads like a page, and the shell completes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FEDUCB = Path(sys.executable).parent / "feducb"
+PANELS = ("Try it on this machine", "Ask your own data", "Run it", "Answer for it", "Evidence")
+
+
+def _help(*arguments: str, columns: str = "100") -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "feducb", *arguments, "--help"],
+        env={**os.environ, "COLUMNS": columns, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_commands_stand_in_panels_in_a_reader_s_order() -> None:
+    page = _help()
+    places = [page.index(panel) for panel in PANELS]
+    assert places == sorted(places)
+    assert "─ Commands ─" not in page  # a command without a panel would stand there
+    assert "feducb demo" in page
+    assert "--install-completion" in page
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_the_page_fits_its_width(columns: str) -> None:
+    assert max(len(line) for line in _help(columns=columns).splitlines()) <= int(columns)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="completion is asked of a real bash")
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("pri", {"privacy"}),
+        ("privacy a", {"audit"}),
+        ("simulate --top", {"--topology"}),
+        ("ev", {"evaluate"}),
+    ],
+)
+def test_bash_completes(words: str, found: set[str]) -> None:
+    script = f"""
+        source <("$FEDUCB" --show-completion bash)
+        feducb() {{ "$FEDUCB" "$@"; }}
+        COMP_WORDS=(feducb {words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
+        _feducb_completion "$FEDUCB"
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={**os.environ, "FEDUCB": str(FEDUCB)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(done.stdout.split()) == found
