@@ -157,6 +157,7 @@ def test_it_survives_a_kill_and_shows_that_the_agent_is_away(browser: Browser, s
         service.kill()
         expect(page.get_by_role("status")).to_have_text("Away, trying again", timeout=5000)
         expect(page.locator("#decisions")).to_have_text(f"{before:,}")  # what was known stays
+        assert _serious(page) == []
         service.start()
         expect(page.get_by_role("status")).to_have_text("Live", timeout=20_000)
         _visit(service, 5)

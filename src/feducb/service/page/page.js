@@ -105,6 +105,7 @@ function tally(id, counts) {
   const list = $(id), mark = JSON.stringify(counts);
   if (list.dataset.mark === mark) return;
   list.dataset.mark = mark;
+  if (!Object.keys(counts).length) counts = { "nothing yet": 0 };
   list.replaceChildren(...Object.keys(counts).sort().map((name) => h("div", {}, h("dt", {}, words(name)), h("dd", {}, count(counts[name])))));
 }
 const behind = (...inside) => h("details", {}, h("summary", {}, "The same as a table"), ...inside);
@@ -195,7 +196,7 @@ function drawLearning(box, { width, points }, bound) {
   curve(at, known, width, "uniform", "base-");
   curve(at, known, width, "value", "");
   const size = at.drawing.viewBox.baseVal;
-  at.drawing.append(s("clipPath", { id: clip }, s("rect", { x: 46, y: 4, width: size.width - 54, height: size.height - 30 })));
+  at.drawing.append(s("clipPath", { id: clip }, s("rect", { x: 46, y: 10, width: size.width - 54, height: size.height - 36 })));
   for (const band of at.drawing.querySelectorAll("polygon")) band.setAttribute("clip-path", `url(#${clip})`);
   box.replaceChildren(at.drawing);
 }
@@ -257,7 +258,7 @@ function standAgent() {
       tile("model", "Model in use"), tile("left", "Releases left"), tile("next", "Next release"))),
     card("w7", "h-learning", "Learning", h("p", { class: "said", id: "learning-said" }), h("div", { class: "chart", id: "learning" }),
       legend(["line", "this agent"], ["base-line", "uniform choice, estimated"], ["band", "95 % band"]),
-      behind(table("t-learning", "Average reward of a decision", ["From", "Decisions", "This agent", "Uniform choice"]))),
+      behind(table("t-learning", "Average reward of a decision", ["From", "Decisions", "This agent", "Uniform"]))),
     card("w5", "h-privacy", "Privacy budget", h("p", { class: "said", id: "privacy-said" }),
       h("progress", { id: "meter", max: "1", value: "0", "aria-label": "Releases made" }),
       h("dl", { class: "facts" }, fact("budget", "Promise"), fact("made", "Releases made"), fact("out-at", "Runs out"),
