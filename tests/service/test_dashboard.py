@@ -191,6 +191,14 @@ def test_log_in_log_out_and_who_is_refused(browser: Browser, service: Running) -
         said[:] = [one for one in said if not one.startswith("Failed to load resource: the server responded")]
 
 
+def test_a_key_behind_the_address_logs_in_and_is_gone_from_it(browser: Browser, service: Running) -> None:
+    with _opened(browser, service.url) as page:
+        page.goto(f"{service.url}/#key={service.operator}")
+        page.reload()  # a change of the fragment alone is no visit
+        expect(page.get_by_role("status")).to_have_text("Live")
+        assert page.url == f"{service.url}/"
+
+
 def test_a_cookie_opens_what_is_read_and_nothing_else(service: Running) -> None:
     with service.http() as http:
         made = http.post("/v1/session", json={"key": service.operator})

@@ -332,7 +332,7 @@ function standController() {
   content.replaceChildren(
     h("section", { class: "w12", "aria-label": "Now" }, h("dl", { class: "tiles" },
       tile("agents", "Agents"), tile("inside", "In the newest sum"), tile("sum", "Newest sum"), tile("refused-all", "Messages refused"))),
-    card("w7", "h-agents", "Agents", table("t-agents", "Who is there", ["Agent", "Last seen", "Message", "In sum", "Refused"])),
+    card("w7", "h-agents", "Agents", table("t-agents", "Who is there", ["Agent", "In sum", "Last seen", "Message"])),
     card("w5", "h-refused", "Refused messages", table("t-refused", "By reason", ["Reason", "Agent", "Count"])),
     h("section", { class: "card w7", id: "graph-card", "aria-labelledby": "h-graph", hidden: "" }, h("h2", { id: "h-graph" }, "Graph"),
       h("p", { class: "said" }, "The number in a circle names its clique; thick lines are inside one."),
@@ -357,8 +357,8 @@ function showController(it) {
     .sort((a, b) => b[2] - a[2]);
   say("refused-all", count(refused.reduce((sum, one) => sum + one[2], 0)));
   say("refused-all-note", refused.length ? "mostly: " + refused[0][0] : "");
-  fill("t-agents", agents.map((one) => [one.name, one.last_seen ? { ago: seconds(one.last_seen) } : "–", count(one.number),
-    one.in_sum ? ["yes", "yes"] : ["no", "no"], count(Object.values(one.refused || {}).reduce((sum, value) => sum + value, 0))]), "No agents");
+  fill("t-agents", agents.map((one) => [one.name, one.in_sum ? ["yes", "yes"] : ["no", "no"],
+    one.last_seen ? { ago: seconds(one.last_seen) } : "–", count(one.number)]), "No agents");
   fill("t-refused", refused.map(([reason, name, number]) => [reason, name, count(number)]), "None");
   fill("t-sums", (it.sums || []).map((one) => [one.number, one.season, one.agents, one.published_at ? short.format(seconds(one.published_at) * 1000) : "–"]), "None yet");
   $("graph-card").hidden = !it.graph;
@@ -523,4 +523,9 @@ new ResizeObserver(() => {
   KINDS[drawn][2]();
 }).observe(content);
 setInterval(tick, 1000);
+// A key behind # never leaves the browser: a program that starts an agent can open its page logged in.
+if (location.hash.startsWith("#key=")) {
+  key = decodeURIComponent(location.hash.slice(5));
+  history.replaceState(null, "", location.pathname);
+}
 follow();
