@@ -157,6 +157,7 @@ def test_it_survives_a_kill_and_shows_that_the_agent_is_away(browser: Browser, s
         service.kill()
         expect(page.get_by_role("status")).to_have_text("Away, trying again", timeout=5000)
         expect(page.locator("#decisions")).to_have_text(f"{before:,}")  # what was known stays
+        assert _serious(page) == []
         service.start()
         expect(page.get_by_role("status")).to_have_text("Live", timeout=20_000)
         _visit(service, 5)
@@ -188,6 +189,14 @@ def test_log_in_log_out_and_who_is_refused(browser: Browser, service: Running) -
         )
         said: list[str] = page.said  # type: ignore[attr-defined]
         said[:] = [one for one in said if not one.startswith("Failed to load resource: the server responded")]
+
+
+def test_a_key_behind_the_address_logs_in_and_is_gone_from_it(browser: Browser, service: Running) -> None:
+    with _opened(browser, service.url) as page:
+        page.goto(f"{service.url}/#key={service.operator}")
+        page.reload()  # a change of the fragment alone is no visit
+        expect(page.get_by_role("status")).to_have_text("Live")
+        assert page.url == f"{service.url}/"
 
 
 def test_a_cookie_opens_what_is_read_and_nothing_else(service: Running) -> None:

@@ -65,6 +65,8 @@ def test_over_tls_strangers_cannot_read_or_pretend(tmp_path: Path) -> None:
     with Running(write_config(tmp_path, service=service), scheme="https", verify=trusting) as running:
         with running.http(running.application) as http:
             assert http.post("/v1/decisions", json={"actions": ACTIONS}).status_code == 200
+            cookie = http.post("/v1/session", json={"key": running.operator}).headers["set-cookie"]
+            assert {"HttpOnly", "SameSite=strict", "Secure"} <= set(cookie.split("; "))
         with pytest.raises(httpx.TransportError):  # no TLS
             httpx.get(running.url.replace("https", "http") + "/healthz")
         with pytest.raises(httpx.TransportError):  # a server that we do not trust

@@ -65,6 +65,8 @@ class Due(NamedTuple):
     reward: float | None
     decided_at: int | None
     candidates: int | None
+    chosen: int | None
+    preferred: int | None
     propensity: float | None
 
 
@@ -111,7 +113,8 @@ def discard(db: sqlite3.Connection, numbers: Iterable[int]) -> None:
 def due(db: sqlite3.Connection, group: int, *, now: int, limit: int) -> list[Due]:
     """Open decisions of a group whose window has closed, oldest first."""
     rows = db.execute(
-        "SELECT number, closes_at, person, action, reward, decided_at, candidates, propensity FROM decisions"
+        "SELECT number, closes_at, person, action, reward, decided_at, candidates, chosen, preferred,"
+        " propensity FROM decisions"
         f' WHERE state = {OPEN} AND closes_at <= ? AND "group" = ? ORDER BY closes_at, number LIMIT ?',
         (now, group, limit),
     )

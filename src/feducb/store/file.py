@@ -100,9 +100,10 @@ _MIGRATIONS = (
     """
     CREATE TABLE curve (
         width INTEGER NOT NULL, start INTEGER NOT NULL, decisions INTEGER NOT NULL, rewards INTEGER NOT NULL,
-        settled INTEGER NOT NULL, value REAL NOT NULL, value_square REAL NOT NULL, weight REAL NOT NULL,
-        weighted REAL NOT NULL, weight_square REAL NOT NULL, weighted_square REAL NOT NULL,
-        weighted_square_square REAL NOT NULL, PRIMARY KEY (width, start)) WITHOUT ROWID;
+        settled INTEGER NOT NULL, value REAL NOT NULL, value_square REAL NOT NULL,
+        uniform_chance REAL NOT NULL, weight REAL NOT NULL, weighted REAL NOT NULL,
+        weight_square REAL NOT NULL, weighted_square REAL NOT NULL, weighted_square_square REAL NOT NULL,
+        PRIMARY KEY (width, start)) WITHOUT ROWID;
     """,
 )
 _KINDS = ("agent", "controller")

@@ -110,6 +110,7 @@ function tally(id, counts) {
   const list = $(id), mark = JSON.stringify(counts);
   if (list.dataset.mark === mark) return;
   list.dataset.mark = mark;
+  if (!Object.keys(counts).length) counts = { "nothing yet": 0 };
   list.replaceChildren(...Object.keys(counts).sort().map((name) => h("div", {}, h("dt", {}, words(name)), h("dd", {}, count(counts[name])))));
 }
 const behind = (...inside) => h("details", {}, h("summary", {}, "The same as a table"), ...inside);
@@ -200,7 +201,7 @@ function drawLearning(box, { width, points }, bound) {
   curve(at, known, width, "uniform", "base-");
   curve(at, known, width, "value", "");
   const size = at.drawing.viewBox.baseVal;
-  at.drawing.append(s("clipPath", { id: clip }, s("rect", { x: 46, y: 4, width: size.width - 54, height: size.height - 30 })));
+  at.drawing.append(s("clipPath", { id: clip }, s("rect", { x: 46, y: 10, width: size.width - 54, height: size.height - 36 })));
   for (const band of at.drawing.querySelectorAll("polygon")) band.setAttribute("clip-path", `url(#${clip})`);
   box.replaceChildren(at.drawing);
 }
@@ -262,7 +263,7 @@ function standAgent() {
       tile("model", "Model in use"), tile("left", "Releases left"), tile("next", "Next release"))),
     card("w7", "h-learning", "Learning", h("p", { class: "said", id: "learning-said" }), h("div", { class: "chart", id: "learning" }),
       legend(["line", "this agent"], ["base-line", "uniform choice, estimated"], ["band", "95 % band"]),
-      behind(table("t-learning", "Average reward of a decision", ["From", "Decisions", "This agent", "Uniform choice"]))),
+      behind(table("t-learning", "Average reward of a decision", ["From", "Decisions", "This agent", "Uniform"]))),
     card("w5", "h-privacy", "Privacy budget", h("p", { class: "said", id: "privacy-said" }),
       h("progress", { id: "meter", max: "1", value: "0", "aria-label": "Releases made" }),
       h("dl", { class: "facts" }, fact("budget", "Promise"), fact("made", "Releases made"), fact("out-at", "Runs out"),
@@ -336,7 +337,7 @@ function standController() {
   content.replaceChildren(
     h("section", { class: "w12", "aria-label": "Now" }, h("dl", { class: "tiles" },
       tile("agents", "Agents"), tile("inside", "In the newest sum"), tile("sum", "Newest sum"), tile("refused-all", "Messages refused"))),
-    card("w7", "h-agents", "Agents", table("t-agents", "Who is there", ["Agent", "Last seen", "Message", "In sum", "Refused"])),
+    card("w7", "h-agents", "Agents", table("t-agents", "Who is there", ["Agent", "In sum", "Last seen", "Message"])),
     card("w5", "h-refused", "Refused messages", table("t-refused", "By reason", ["Reason", "Agent", "Count"])),
     h("section", { class: "card w7", id: "graph-card", "aria-labelledby": "h-graph", hidden: "" }, h("h2", { id: "h-graph" }, "Graph"),
       h("p", { class: "said" }, "The number in a circle names its clique; thick lines are inside one."),
@@ -361,8 +362,8 @@ function showController(it) {
     .sort((a, b) => b[2] - a[2]);
   say("refused-all", count(refused.reduce((sum, one) => sum + one[2], 0)));
   say("refused-all-note", refused.length ? "mostly: " + refused[0][0] : "");
-  fill("t-agents", agents.map((one) => [one.name, one.last_seen ? { ago: seconds(one.last_seen) } : "–", count(one.number),
-    one.in_sum ? ["yes", "yes"] : ["no", "no"], count(Object.values(one.refused || {}).reduce((sum, value) => sum + value, 0))]), "No agents");
+  fill("t-agents", agents.map((one) => [one.name, one.in_sum ? ["yes", "yes"] : ["no", "no"],
+    one.last_seen ? { ago: seconds(one.last_seen) } : "–", count(one.number)]), "No agents");
   fill("t-refused", refused.map(([reason, name, number]) => [reason, name, count(number)]), "None");
   fill("t-sums", (it.sums || []).map((one) => [one.number, one.season, one.agents, one.published_at ? short.format(seconds(one.published_at) * 1000) : "–"]), "None yet");
   $("graph-card").hidden = !it.graph;
@@ -527,4 +528,9 @@ new ResizeObserver(() => {
   KINDS[drawn][2]();
 }).observe(content);
 setInterval(tick, 1000);
+// A key behind # never leaves the browser: a program that starts an agent can open its page logged in.
+if (location.hash.startsWith("#key=")) {
+  key = decodeURIComponent(location.hash.slice(5));
+  history.replaceState(null, "", location.pathname);
+}
 follow();
