@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -22,6 +23,7 @@ __all__ = ["AgentSettings", "parse_duration"]
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _LONGEST = 3650 * 86400.0
+_MOST_SETS = 900.0  # as a power of 2: α over so many is still a number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,8 @@ class AgentSettings:
                 raise ConfigurationError(name, getattr(self, name), "at most ten years, in seconds")
         if self.quorum is not None and require_integer("quorum", self.quorum, at_least=1) > self.agents:
             raise ConfigurationError("quorum", self.quorum, f"at most the number of agents, {self.agents}")
+        if math.log2(self.sets_of_agents) > _MOST_SETS:
+            raise ConfigurationError("quorum", self.quorum, "more: too many sets of agents could make a sum")
         require_probability("alpha", self.alpha)
         require_finite("exploration", self.exploration, at_least=0)
         bound = self.problem.reward_bound
@@ -120,8 +124,8 @@ class AgentSettings:
     def estimator(self) -> Estimator:
         """How sums are read, and which mechanism goes with it: everybody's budget is taken to be this one's.
 
-        The simulated joint radius holds for sums of all agents. Where sums of fewer may come, the closed form
-        does, a union over releases, whoever is in them.
+        The simulated joint radius holds for sums of all agents. Where sums of fewer may come, each set of agents
+        has a bound of its own: the closed form, a union over releases, at α over the number of sets.
         """
         everybody = [self.budget] * self.agents
         whole = self.quorum in (None, self.agents)
@@ -132,12 +136,21 @@ class AgentSettings:
             budgets=everybody,
             everybody=everybody,
             agents=self.agents,
-            alpha=self.alpha / self.groups,
+            alpha=self.alpha / self.groups / self.sets_of_agents,
             regularizer=1.0,
             mechanism=self.mechanism,
             trust=self.trust,
             tuning=Tuning(simulated=whole),
         )
+
+    @property
+    def sets_of_agents(self) -> int:
+        """How many sets of agents a sum may be over: those that meet the quorum.
+
+        The records of two different sets are not nested in each other, so the bound must hold for each.
+        """
+        least = self.agents if self.quorum is None else self.quorum
+        return sum(math.comb(self.agents, size) for size in range(least, self.agents + 1))
 
     @property
     def rule(self) -> ReleasedPlay:
