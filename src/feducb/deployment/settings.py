@@ -124,8 +124,8 @@ class AgentSettings:
     def estimator(self) -> Estimator:
         """How sums are read, and which mechanism goes with it: everybody's budget is taken to be this one's.
 
-        The simulated joint radius holds for sums of all agents. Where sums of fewer may come, each set of agents
-        has a bound of its own: the closed form, a union over releases, at α over the number of sets.
+        The simulated joint radius holds for sums of all agents. Where sums of fewer may come, each set of
+        agents has a bound of its own: the closed form, a union over releases, at α over the number of sets.
         """
         everybody = [self.budget] * self.agents
         whole = self.quorum in (None, self.agents)
