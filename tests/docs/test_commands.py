@@ -37,6 +37,14 @@ READY = "until curl -sf http://127.0.0.1:8750/readyz; do sleep 0.2; done; kill $
 INSTEAD = (
     ("scripts/setup service", ":", "this environment is set up already"),
     ("scripts/setup deploy", ":", "the same"),
+    ("scripts/setup data", ":", "the same"),
+    (
+        "feducb tour    #",
+        "feducb tour --no-browser --seconds 3 < /dev/null    #",
+        "until it is ended; tests/cli/test_tour.py looks at it",
+    ),
+    ("evaluate actg175    #", "evaluate actg175 --runs 2    #", "5 s"),
+    ("scripts/docs     #", ":     #", "scripts/check has built it"),
     ("scripts/demo", ".venv/bin/feducb demo --agents 20 --horizon 100", "it sets up, then does this, larger"),
     ("scripts/test", ":", "that is what runs this"),
     ("--agents 200 --dim 8 --arms 16 --horizon 1500", SMALL, "6 s each"),

@@ -4,11 +4,6 @@
 const $ = (id) => document.getElementById(id);
 const content = $("content");
 let key = null; // while this tab is open: a restarted service has forgotten its sessions
-// A link may bring the key behind "#", which browsers do not send: `feducb tour` opens such links.
-if (location.hash.startsWith("#key=")) {
-  key = decodeURIComponent(location.hash.slice(5));
-  history.replaceState(null, "", location.pathname);
-}
 let told = null; // the newest snapshot
 let ahead = 0; // the service's clock minus this one, in seconds
 let drawn = null; // the kind whose skeleton stands
