@@ -43,7 +43,6 @@ INSTEAD = (
         "feducb tour --no-browser --seconds 3 < /dev/null    #",
         "until it is ended; tests/cli/test_tour.py looks at it",
     ),
-    ("evaluate actg175    #", "evaluate actg175 --runs 2    #", "5 s"),
     ("scripts/docs     #", ":     #", "scripts/check has built it"),
     ("scripts/demo", ".venv/bin/feducb demo --agents 20 --horizon 100", "it sets up, then does this, larger"),
     ("scripts/test", ":", "that is what runs this"),
