@@ -109,6 +109,7 @@ def _replaced(text: str) -> str:
     return text.replace(".venv/bin", str(Path(sys.executable).parent))
 
 
+@pytest.mark.xdist_group("port 8750")
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.page}:{block.line}")
 def test_a_block_runs(block: Block, tmp_path: Path) -> None:
     text = _replaced(block.text)

@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", (ROOT / "docs" / "service.md").read_text(), re.DOTALL)
 
 
+@pytest.mark.xdist_group("port 8750")
 def test_rank_and_reward_in_five_minutes(tmp_path: Path) -> None:
     (shell,) = [text for kind, text in BLOCKS if kind == "sh"]
     bins = Path(sys.executable).parent
