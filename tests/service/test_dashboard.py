@@ -210,7 +210,7 @@ def test_a_cookie_opens_what_is_read_and_nothing_else(service: Running) -> None:
         for method, path in (
             ("POST", "/v1/decisions"),
             ("POST", "/v1/rewards"),
-            ("DELETE", "/v1/decisions/1"),
+            ("POST", "/v1/discards"),
             ("GET", "/v1/outbox"),
             ("POST", "/v1/outbox/sent"),
             ("POST", "/v1/inbox"),

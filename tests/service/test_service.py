@@ -246,7 +246,7 @@ def test_it_releases_by_the_clock_and_learns(tmp_path: Path) -> None:
             actions = rng.permutation(np.eye(3) * 0.9)
             best += bool(actions[agent.decide(actions.tolist()).index, 1] > 0.5)
         assert best >= 45  # by chance 17
-        assert agent.privacy()["seasons"][0]["releases_made"] == agent.status()["releases_made"]
+        assert agent.privacy()["seasons"][0]["releases_made"] >= told["releases_made"]
     assert b'"stopped"' in service.log.read_bytes()
 
 

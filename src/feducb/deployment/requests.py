@@ -40,12 +40,13 @@ def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
         raise ConfigurationError(
             "actions", f"of shape {given.shape}", f"(K, {problem.dim}) with K from 1 to {MOST_CANDIDATES}"
         )
-    fits = np.einsum("kd,kd->k", given, given) <= (problem.action_bound * _ROUNDING) ** 2
+    with np.errstate(over="ignore"):  # what overflows is too long
+        fits = np.einsum("kd,kd->k", given, given) <= (problem.action_bound * _ROUNDING) ** 2
     if not fits.all():  # nothing that is not a number fits
         place = int(np.argmin(fits))
         raise ConfigurationError(
             f"actions[{place}]",
-            f"of length {np.linalg.norm(given[place]):g}",
+            f"of length {math.hypot(*given[place]):g}",
             f"finite numbers, of length at most {problem.action_bound:g}",
         )
     return given

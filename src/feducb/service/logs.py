@@ -33,3 +33,4 @@ def set_up_logs(level: str = "info") -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("uvicorn.access").disabled = True
+    logging.captureWarnings(True)
