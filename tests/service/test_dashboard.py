@@ -202,6 +202,7 @@ def test_a_key_behind_the_address_logs_in_and_is_gone_from_it(browser: Browser, 
 
 def test_a_cookie_opens_what_is_read_and_nothing_else(service: Running) -> None:
     with service.http() as http:
+        assert http.post("/v1/session", json={"key": "feducb_wrong"}).status_code == 401
         made = http.post("/v1/session", json={"key": service.operator})
         assert made.status_code == 200
         assert service.operator not in made.text + str(made.headers)

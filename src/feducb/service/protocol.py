@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["LimitedProtocol"]
+__all__ = ["LimitedProtocol", "hang_up_on_the_slow"]
 
 LARGEST_HEAD = 65536  # bytes
 REQUEST_SECONDS = 30.0  # from the first byte of a request (or the connection) to its last
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """Hangs up on heads without end, and on callers that say nothing, or stop in the middle."""
+    """Hangs up on heads without end; knows since when it waits for the rest of a request.
 
+    Attributes:
+        waiting_since: on the loop's clock; None while nothing is owed by the caller.
+    """
+
+    waiting_since: float | None = None
     _head = 0
     _reading = False
-    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """The first request must come soon."""
         super().connection_made(transport)
-        self._set_deadline()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing to wait for."""
-        self._clear_deadline()
-        super().connection_lost(exc)
+        self.waiting_since = self.loop.time()
 
     def data_received(self, data: bytes) -> None:
         """Count what came of a head that has not ended."""
@@ -45,8 +44,8 @@ class LimitedProtocol(HttpToolsProtocol):
         """A head begins."""
         super().on_message_begin()
         self._head, self._reading = 0, True
-        if self._deadline is None:
-            self._set_deadline()
+        if self.waiting_since is None:
+            self.waiting_since = self.loop.time()
 
     def on_headers_complete(self) -> None:
         """It has ended."""
@@ -55,18 +54,13 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The body has ended too; how long the answer takes is ours."""
-        self._clear_deadline()
+        self.waiting_since = None
         super().on_message_complete()
 
-    def _set_deadline(self) -> None:
-        self._deadline = self.loop.call_later(REQUEST_SECONDS, self._too_slow)
 
-    def _clear_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _too_slow(self) -> None:
-        self._deadline = None
-        if not self.transport.is_closing():
-            self.transport.close()
+def hang_up_on_the_slow(connections: Iterable[Any], now: float) -> None:
+    """Close those whose caller has said nothing, or stopped in the middle, for too long."""
+    for one in list(connections):
+        since = one.waiting_since if isinstance(one, LimitedProtocol) else None
+        if since is not None and now - since > REQUEST_SECONDS and not one.transport.is_closing():
+            one.transport.close()

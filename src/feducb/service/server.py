@@ -24,12 +24,13 @@ from feducb.privacy.grid import GridNoise
 from feducb.service.app import Engine, create_app
 from feducb.service.keys import ApiKeys, read_keys
 from feducb.service.logs import set_up_logs
-from feducb.service.protocol import LimitedProtocol
+from feducb.service.protocol import LimitedProtocol, hang_up_on_the_slow
 from feducb.service.settings import AgentFile, ServiceSettings
 
 __all__ = ["engine_of", "serve"]
 
 log = logging.getLogger("feducb.service")
+_LOOK_SECONDS = 5.0
 
 
 def serve(told: AgentFile) -> None:
@@ -87,6 +88,11 @@ async def _leave_it_to_the_door(mailbox: Mailbox) -> None:
 class _Server(uvicorn.Server):
     """Says where it listens, once it does; a stop that was asked for is no failure."""
 
+    async def _watch_the_slow(self) -> None:
+        while not self.should_exit:
+            await asyncio.sleep(_LOOK_SECONDS)
+            hang_up_on_the_slow(self.server_state.connections, asyncio.get_running_loop().time())
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if isinstance(self.config.app, FastAPI):
             self.config.app.state.stopping = True  # streams of the page end by themselves
@@ -95,6 +101,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
         await super().startup(sockets=sockets)
+        self._slow = asyncio.create_task(self._watch_the_slow())
         # What is loaded by now stays: looking through it for garbage over and over took most of the time.
         gc.collect()
         gc.freeze()
