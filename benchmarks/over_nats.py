@@ -3,8 +3,9 @@
     python benchmarks/over_nats.py [--rounds 200] [--agents 1000] [--json out.json]
 
 Round trip: four agents, d = 20, TLS and nkeys on loopback; from the moment a release is in the outbox until
-the sum with it is in the inbox. Against it stands, from the same run, a bare NATS request and reply of the
-same size (a second process answers) plus the two commits that must lie in between: the release, the sum.
+the sum with it is in the inbox. Against it stands, from the same run, a bare NATS request and reply of each
+of the four at once, of the same size (a second process answers), plus the two commits that must lie in
+between: the release, the sum.
 Needs nats-server and the nats extra.
 """
 
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -116,23 +118,31 @@ async def answer(folder: Path, port: int) -> None:
 
 
 async def bare_request(world: World, rounds: int) -> float:
-    """p50 of a request and its reply, seconds, with payloads of a release's size."""
+    """p50 of requests and their replies, seconds: one of each agent, all at once, of a release's size."""
     command = [sys.executable, __file__, "--answer", str(world.folder), str(world.port)]
     with (world.folder / "echo.log").open("wb") as log:
         other = subprocess.Popen(command, stderr=log)
-    name, took = world.names[0], []
-    data = bytes(messages.message_size(DIM) + 64)
-    async with Link(world.settings(name), name, EngineStatus()).connected() as client:
-        subject = subjects.topic("bench", "release", name)
+    data, took = bytes(messages.message_size(DIM) + 64), []
+    async with AsyncExitStack() as stack:
+        clients = {
+            subjects.topic("bench", "release", name): await stack.enter_async_context(
+                Link(world.settings(name), name, EngineStatus()).connected()
+            )
+            for name in world.names
+        }
+
+        async def one_each() -> None:
+            await asyncio.gather(*(client.request(to, data, timeout=5) for to, client in clients.items()))
+
         while True:
             try:
-                await client.request(subject, data, timeout=1)
+                await one_each()
                 break
             except Exception:
                 await asyncio.sleep(0.1)
         for _ in range(rounds):
             began = time.perf_counter()
-            await client.request(subject, data, timeout=5)
+            await one_each()
             took.append(time.perf_counter() - began)
     other.kill()
     other.wait()
