@@ -117,7 +117,7 @@ async def answer(folder: Path, port: int) -> None:
         await asyncio.Event().wait()
 
 
-async def bare_request(world: World, rounds: int) -> float:
+async def bare_request(world: World, rounds: int, names: list[str]) -> float:
     """p50 of requests and their replies, seconds: one of each agent, all at once, of a release's size."""
     command = [sys.executable, __file__, "--answer", str(world.folder), str(world.port)]
     with (world.folder / "echo.log").open("wb") as log:
@@ -128,7 +128,7 @@ async def bare_request(world: World, rounds: int) -> float:
             subjects.topic("bench", "release", name): await stack.enter_async_context(
                 Link(world.settings(name), name, EngineStatus()).connected()
             )
-            for name in world.names
+            for name in names
         }
 
         async def one_each() -> None:
@@ -261,7 +261,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         world = World(Path(scratch) / "four", ["a", "b", "c", "d"])
         try:
-            found["bare_request_p50"] = asyncio.run(bare_request(world, given.rounds))
+            found["one_request_p50"] = asyncio.run(bare_request(world, given.rounds, world.names[:1]))
+            found["bare_request_p50"] = asyncio.run(bare_request(world, given.rounds, world.names))
             found["two_commits_p50"] = commits(Path(scratch), given.rounds, pause=0.003)
             found["two_commits_at_once_p50"] = commits(Path(scratch), given.rounds, pause=0.0)
             world.start_controller()

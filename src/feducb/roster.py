@@ -11,6 +11,7 @@ import binascii
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from feducb.errors import ConfigurationError, MissingExtraError, RefusedError
 from feducb.protocol.graphs import Topology, build_topology
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 __all__ = [
@@ -160,12 +162,18 @@ class Signer:
 def verify(nkey: str, signature: bytes, body: bytes, *context: str) -> None:
     """Raise `RefusedError` unless the owner of the key signed this body in this context."""
     from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
-        Ed25519PublicKey.from_public_bytes(public_bytes(nkey)).verify(signature, _signed(body, context))
+        _public_key(nkey).verify(signature, _signed(body, context))
     except InvalidSignature:
         raise RefusedError("signature", "not signed by whom it claims to be from") from None
+
+
+@lru_cache(maxsize=4096)
+def _public_key(nkey: str) -> Ed25519PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    return Ed25519PublicKey.from_public_bytes(public_bytes(nkey))
 
 
 def _signed(body: bytes, context: tuple[str, ...]) -> bytes:
