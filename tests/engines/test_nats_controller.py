@@ -181,3 +181,32 @@ def test_broker_and_controller_may_come_late_and_go_without_a_word(broker: Broke
         assert engines["a"].status.sessions == 2
 
     asyncio.run(run())
+
+
+def test_a_session_ends_with_its_connection_even_where_the_client_fails_to_say_so(broker: Broker) -> None:
+    """nats-py marks itself closed, writes what is left, and calls back last: if that write fails, never."""
+
+    async def run() -> None:
+        status = EngineStatus()
+        link = Link(broker.controller_settings(), subjects.CONTROLLER, status)
+        clients: list[Any] = []
+
+        async def session(client: Any) -> None:
+            clients.append(client)
+            await asyncio.Event().wait()
+
+        async with running(link.keep(session)):
+            await until(lambda: len(clients) == 1)
+
+            async def fail() -> None:
+                raise ConnectionResetError
+
+            clients[0]._transport.drain = fail
+            clients[0]._pending, clients[0]._pending_data_size = [b"PING\r\n"], 6
+            broker.kill()
+            await until(lambda: clients[0].is_closed)
+            broker.start()
+            await until(lambda: len(clients) == 2, seconds=20)
+        assert status.errors["DisconnectedError"] == 1
+
+    asyncio.run(run())

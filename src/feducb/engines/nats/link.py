@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _CLOSING = 1.0  # seconds; after a failed handshake it would hang
+_LOOK = 0.2  # seconds between looks at whether the connection is still there
 _SLOWER = 10  # so many times the retry time between attempts, at most
 
 Log = Callable[..., None]  # an event's name, and facts about it
@@ -175,7 +176,7 @@ class Link:
             self._status.connected = True
             self._status.sessions += 1
             async with asyncio.TaskGroup() as group:
-                watcher = group.create_task(_until(closed))
+                watcher = group.create_task(_until_lost(client, closed))
                 yield client
                 watcher.cancel()
         finally:
@@ -183,11 +184,27 @@ class Link:
             with suppress(Exception):
                 async with asyncio.timeout(_CLOSING):
                     await apart(client.close())
+            _let_go(client)
 
 
-async def _until(closed: asyncio.Event) -> None:
-    await closed.wait()
+async def _until_lost(client: Client, closed: asyncio.Event) -> None:
+    """nats-py says so, but not always: where its last write fails, it is closed and tells nobody."""
+    while not client.is_closed:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK):
+                await closed.wait()
+                break
     raise DisconnectedError("the connection to the server was lost")
+
+
+def _let_go(client: Client) -> None:
+    """What a closing that failed half-way left: listeners, and the socket."""
+    for subscription in client._subs.values():
+        if subscription._wait_for_msgs_task is not None:
+            subscription._wait_for_msgs_task.cancel()
+    if client._transport is not None:
+        with suppress(Exception):
+            client._transport.close()  # type: ignore[no-untyped-call]
 
 
 def _tls(settings: NatsSettings) -> ssl.SSLContext:
