@@ -24,6 +24,38 @@ def _stream(count: int, season: int = 1) -> list[bytes]:
     return [messages.encode(privatizer.release(), season=season) for _ in range(count)]
 
 
+def test_releases_and_the_sum_they_complete_share_a_commit_and_come_out_as_apart(tmp_path: Path) -> None:
+    streams = {name: _stream(1) for name in NAMES}
+    batch = [(name, streams[name][0]) for name in NAMES]
+    with ReleaseBook(tmp_path / "apart.db", EVERYBODY) as apart:
+        expected = apart.receive(batch, now=0.0), apart.publish_due(now=0.0)
+    with ReleaseBook(tmp_path / "together.db", EVERYBODY) as book:
+        statements: list[str] = []
+        book.database.set_trace_callback(statements.append)
+        assert book.exchange(batch, now=0.0) == expected
+        assert statements.count("COMMIT") == 1
+        known, none = book.exchange(batch, now=0.0)
+        assert ({receipt.status for receipt in known}, none) == ({"known"}, [])
+
+
+def test_if_the_sum_cannot_be_written_nothing_was_received(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = [(name, _stream(1)[0]) for name in NAMES]
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with ReleaseBook(tmp_path / "one.db", EVERYBODY) as book:
+        with monkeypatch.context() as broken:
+            broken.setattr(book, "_publish", full)
+            with pytest.raises(OSError, match="No space"):
+                book.exchange(batch, now=0.0)
+        assert book.progress() == {}
+        receipts, (first,) = book.exchange(batch, now=0.0)
+        assert ([receipt.status for receipt in receipts], first.names) == (["stored"] * 3, NAMES)
+
+
 def test_a_sum_is_made_when_all_are_there_and_stays_the_same_in_any_order(tmp_path: Path) -> None:
     streams = {name: _stream(2) for name in NAMES}
     with ReleaseBook(tmp_path / "one.db", EVERYBODY) as book:

@@ -19,8 +19,8 @@ from feducb.errors import ConfigurationError, MissingExtraError, RefusedError
 from feducb.protocol.graphs import Topology, build_topology
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from nacl.signing import VerifyKey
 
 __all__ = [
     "SIGNATURE_SIZE",
@@ -138,14 +138,14 @@ class Signer:
     def __init__(self, seed: Path) -> None:
         try:
             import nkeys  # type: ignore[import-untyped]
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+            from nacl.signing import SigningKey
         except ImportError:
             raise MissingExtraError("keys need the nats extra: pip install 'feducb[nats]'") from None
         try:
             text = bytearray(seed.read_bytes().strip())
             pair = nkeys.from_seed(text)
             _, raw = nkeys.decode_seed(text)
-            self._key = Ed25519PrivateKey.from_private_bytes(bytes(raw))
+            self._key = SigningKey(bytes(raw))
             self.nkey: str = pair.public_key.decode()
         except OSError as error:
             raise ConfigurationError(
@@ -156,24 +156,25 @@ class Signer:
 
     def sign(self, body: bytes, *context: str) -> bytes:
         """64 bytes, for this body in this context alone."""
-        return self._key.sign(_signed(body, context))
+        return self._key.sign(_signed(body, context)).signature
 
 
 def verify(nkey: str, signature: bytes, body: bytes, *context: str) -> None:
     """Raise `RefusedError` unless the owner of the key signed this body in this context."""
-    from cryptography.exceptions import InvalidSignature
+    from nacl.exceptions import BadSignatureError
+    from nacl.exceptions import ValueError as WrongSizeError
 
     try:
-        _public_key(nkey).verify(signature, _signed(body, context))
-    except InvalidSignature:
+        _public_key(nkey).verify(_signed(body, context), signature)
+    except (BadSignatureError, WrongSizeError):
         raise RefusedError("signature", "not signed by whom it claims to be from") from None
 
 
 @lru_cache(maxsize=4096)
-def _public_key(nkey: str) -> Ed25519PublicKey:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+def _public_key(nkey: str) -> VerifyKey:
+    from nacl.signing import VerifyKey
 
-    return Ed25519PublicKey.from_public_bytes(public_bytes(nkey))
+    return VerifyKey(public_bytes(nkey))
 
 
 def _signed(body: bytes, context: tuple[str, ...]) -> bytes:

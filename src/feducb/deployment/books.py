@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from functools import lru_cache
 
 from feducb.deployment.settings import AgentSettings
+from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum, ReleasedSum
 from feducb.store.base import now as written_now
@@ -66,6 +68,11 @@ class Counters:
         self._hours.clear()
 
 
+@lru_cache(maxsize=16)
+def _grid_of(terms: Terms) -> int:
+    return terms.certificate().exponent
+
+
 class Inbox:
     """The newest sum of each group."""
 
@@ -76,8 +83,7 @@ class Inbox:
         """Read a sum; None if it is not newer than the one before. Raises ValueError if it cannot be one."""
         told = messages.decode(payload)
         terms = settings.terms
-        exponent = terms.certificate().exponent
-        expected = (season, terms.problem.dim, exponent, terms.weight)
+        expected = (season, terms.problem.dim, _grid_of(terms), terms.weight)
         found = (told.season, told.dim, told.exponent, told.weight)
         if found != expected:
             raise ValueError(f"sum has (season, dimension, grid, weight) {found}, expected {expected}")

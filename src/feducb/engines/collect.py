@@ -35,6 +35,12 @@ class Collector(Protocol):
         """Make the sums that are due, on disk before this returns."""
         ...
 
+    def exchange(
+        self, batch: Sequence[tuple[str, bytes]], *, now: float
+    ) -> tuple[list[Receipt], list[NamedSum]]:
+        """Take messages in and make the sums that are due; all on disk before this returns."""
+        ...
+
     def next_due(self) -> float | None:
         """When a deadline passes next, in seconds since 1970."""
         ...
@@ -147,6 +153,12 @@ class TrustedCollector:
             return []
         newest = self.newest()
         return [] if newest is None else [newest]
+
+    def exchange(
+        self, batch: Sequence[tuple[str, bytes]], *, now: float
+    ) -> tuple[list[Receipt], list[NamedSum]]:
+        """`receive`, then `publish_due`."""
+        return self.receive(batch, now=now), self.publish_due(now=now)
 
     def next_due(self) -> float | None:
         """When the deadline passes."""

@@ -39,7 +39,7 @@ from typing import IO, Any
 from feducb.config import Budget, Problem
 from feducb.engines.collect import Collector, open_collector
 from feducb.engines.settings import NatsSettings, require_keys, require_text
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, MissingExtraError
 from feducb.privacy.deployed import Terms
 
 __all__ = ["ControllerSettings", "JsonLog", "read_status", "serve", "terms_from_table"]
@@ -149,11 +149,16 @@ class _LibraryLog(logging.Handler):
 
 def serve(settings: ControllerSettings, *, log: JsonLog | None = None) -> None:
     """Run until SIGTERM or SIGINT. Killed at any point, it goes on from its file."""
+    try:
+        import uvloop
+    except ImportError:
+        raise MissingExtraError("a controller needs the nats extra: pip install 'feducb[nats]'") from None
     log = log or JsonLog()
     collector = settings.open()
     logging.basicConfig(handlers=[_LibraryLog(log)], level=logging.ERROR)
     try:
-        asyncio.run(_serve(settings, collector, log))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings, collector, log))
     finally:
         collector.close()
         log("stopped")

@@ -10,6 +10,7 @@ import json
 import math
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NoReturn
 
 import numpy as np
@@ -397,9 +398,17 @@ def decode_upload(payload: bytes, terms: Terms) -> tuple[int, int, RawUpload]:
 def to_gram_and_moment(values: Ints, *, dim: int, exponent: int, weight: float) -> tuple[Array, Array]:
     """Read grid integers: gram (d, d) and moment (d,)."""
     real = np.ldexp(values.astype(np.float64), exponent)
+    place = _places(dim)
+    gram = real[place] * (1.0 / math.sqrt(2.0))
+    np.fill_diagonal(gram, real[place.diagonal()])
+    return gram, real[dim * (dim + 1) // 2 :] / (math.sqrt(2.0) * weight)
+
+
+@lru_cache(maxsize=1)
+def _places(dim: int) -> NDArray[np.int32]:
+    """(d, d): where an entry of the Gram stands among the coordinates."""
     rows, columns = np.triu_indices(dim)
-    entries = np.where(rows == columns, 1.0, 1.0 / math.sqrt(2.0)) * real[: len(rows)]
-    gram = np.zeros((dim, dim))
-    gram[rows, columns] = entries
-    gram[columns, rows] = entries
-    return gram, real[len(rows) :] / (math.sqrt(2.0) * weight)
+    place = np.empty((dim, dim), dtype=np.int32)
+    place[rows, columns] = place[columns, rows] = np.arange(len(rows))
+    place.setflags(write=False)
+    return place

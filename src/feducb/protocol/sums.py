@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from feducb.protocol import messages
 
@@ -43,6 +44,7 @@ def name_sum(names: Iterable[str], payload: bytes) -> NamedSum:
     return NamedSum(tuple(sorted(set(names))), payload)
 
 
+@lru_cache(maxsize=1)  # it is written to disk, then sent
 def encode(named: NamedSum) -> bytes:
     """As bytes."""
     names = "\n".join(named.names).encode()

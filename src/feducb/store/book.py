@@ -69,8 +69,11 @@ class Book:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing; on disk when it ends."""
+        """All or nothing; on disk when it ends. One within another is part of it."""
         db = self.database
+        if db.in_transaction:
+            yield db
+            return
         db.execute("BEGIN IMMEDIATE")
         try:
             yield db

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -114,11 +113,19 @@ class ReleaseBook(Book):
         read = [self._check(agent, payload) for agent, payload in batch]
         if all(isinstance(one, Receipt) for one in read):
             return [one for one in read if isinstance(one, Receipt)]
-        with self._transaction() as db:
+        newest = self._newest_number()
+        with self._transaction():
             return [
-                one if isinstance(one, Receipt) else _put(db, agent, one, payload, now)
+                one if isinstance(one, Receipt) else self._put(agent, one, payload, newest, now)
                 for one, (agent, payload) in zip(read, batch, strict=True)
             ]
+
+    def exchange(
+        self, batch: Sequence[tuple[str, bytes]], *, now: float
+    ) -> tuple[list[Receipt], list[NamedSum]]:
+        """`receive`, then `publish_due`, with one commit for both: nothing is told to anybody before it."""
+        with self._transaction():
+            return self.receive(batch, now=now), self.publish_due(now=now)
 
     def publish_due(self, *, now: float) -> list[NamedSum]:
         """Make the sums that are due, in rising order; each is on disk before this returns."""
@@ -198,6 +205,27 @@ class ReleaseBook(Book):
             (self.season, self._newest_number()),
         ).fetchall()
 
+    def _put(self, agent: str, told: messages.GridSum, payload: bytes, newest: int, now: float) -> Receipt:
+        db, digest = self.database, hashlib.sha256(payload).digest()
+        known = db.execute(
+            "SELECT sha256 FROM releases WHERE season = ? AND number = ? AND agent = ?",
+            (told.season, told.number, agent),
+        ).fetchone()
+        if known is not None and known[0] != digest:
+            return Receipt("refused", "replay", f"release {told.number} is known with other content")
+        if known is not None:
+            return Receipt("known")
+        if told.season < self.season:
+            return Receipt("past")
+        db.execute(
+            "INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (told.season, told.number, agent, now, digest)
+        )
+        if told.number > newest:  # otherwise it is too late for its sum, and the next one has it
+            db.execute(
+                "INSERT INTO waiting (number, agent, payload) VALUES (?, ?, ?)", (told.number, agent, payload)
+            )
+        return Receipt("stored")
+
     def _publish(self, number: int, now: float) -> NamedSum:
         rows = self.database.execute(
             "SELECT agent, payload FROM waiting WHERE number = ?", (number,)
@@ -208,25 +236,3 @@ class ReleaseBook(Book):
             db.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (self.season, number, now, sums.encode(named)))
             db.execute("DELETE FROM waiting WHERE number <= ?", (number,))  # hashes are enough from now on
         return named
-
-
-def _put(db: sqlite3.Connection, agent: str, told: messages.GridSum, payload: bytes, now: float) -> Receipt:
-    digest = hashlib.sha256(payload).digest()
-    known = db.execute(
-        "SELECT sha256 FROM releases WHERE season = ? AND number = ? AND agent = ?",
-        (told.season, told.number, agent),
-    ).fetchone()
-    if known is not None and known[0] != digest:
-        return Receipt("refused", "replay", f"release {told.number} is known with other content")
-    if known is not None:
-        return Receipt("known")
-    (season,) = db.execute("SELECT season FROM open_season").fetchone()
-    if told.season < season:
-        return Receipt("past")
-    (newest,) = db.execute("SELECT coalesce(max(number), 0) FROM sums WHERE season = ?", (season,)).fetchone()
-    db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (told.season, told.number, agent, now, digest))
-    if told.number > newest:  # otherwise it is too late for its sum, and the next one has it
-        db.execute(
-            "INSERT INTO waiting (number, agent, payload) VALUES (?, ?, ?)", (told.number, agent, payload)
-        )
-    return Receipt("stored")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from feducb import subjects
 from feducb.engines import frames
@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["NatsController"]
 
 _BATCH = 256
+_TOGETHER = 0.002  # seconds after the first message of a batch for others, so that they share its commit
 _HELD = 10_000  # messages that wait for the controller's disk; what comes on top is sent again by its agent
+
+
+class _Opened(NamedTuple):
+    """A message whose sender is known, and its payload."""
+
+    agent: str
+    payload: bytes
+    message: Msg
 
 
 class NatsController:
@@ -62,13 +71,15 @@ class NatsController:
 
     async def session(self, client: Client) -> None:
         """Serve until the connection is lost."""
-        waiting: asyncio.Queue[Msg] = asyncio.Queue(maxsize=_HELD)
+        waiting: asyncio.Queue[_Opened] = asyncio.Queue(maxsize=_HELD)
 
         async def on_message(message: Msg) -> None:
             if waiting.full():
                 self.status.errors["overload"] += 1  # no receipt: it is sent again
                 return
-            waiting.put_nowait(message)
+            opened = await self._on_message(client, message)
+            if opened is not None:
+                waiting.put_nowait(opened)
 
         for kind in ("release", "upload", "ask"):
             await apart(client.subscribe(subjects.topic(self._roster.federation, kind, "*"), cb=on_message))
@@ -76,44 +87,50 @@ class NatsController:
         newest = self._collector.newest()
         if newest is not None:
             await self._publish(client, newest)
+        batch: list[_Opened] = []  # what an earlier session took in may be due
         while True:
-            await self._serve(client, await self._next_batch(waiting))
-            for named in self._collector.publish_due(now=time.time()):
-                await self._publish(client, named)
+            await self._exchange(client, batch)
+            batch = await self._next_batch(waiting)
 
-    async def _next_batch(self, waiting: asyncio.Queue[Msg]) -> list[Msg]:
-        """All that has arrived; empty when a deadline has passed."""
+    async def _on_message(self, client: Client, message: Msg) -> _Opened | None:
+        """Answer what needs no disk; return what does."""
+        kind, agent = message.subject.split(".")[-2:]
+        if not message.reply.startswith(f"{subjects.inbox(agent)}."):
+            self.refusals.add(agent, "sender")  # nobody could be told
+            return None
+        if kind == "ask":
+            await apart(client.publish(message.reply, self._newest or b""))
+            return None
+        try:
+            return _Opened(agent, self._open(kind, agent, message.data), message)
+        except RefusedError as error:
+            await self._answer(client, message, agent, Receipt("refused", error.reason, error.text))
+            return None
+
+    async def _next_batch(self, waiting: asyncio.Queue[_Opened]) -> list[_Opened]:
+        """What has arrived, and what arrives at about the same time; empty when a deadline has passed."""
         due = self._collector.next_due()
-        seconds = None if due is None else max(due - time.time(), 0.0)
-        batch: list[Msg] = []
+        batch: list[_Opened] = []
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(None if due is None else max(due - time.time(), 0.0)):
                 batch.append(await waiting.get())
         while not waiting.empty() and len(batch) < _BATCH:
             batch.append(waiting.get_nowait())
+        if batch:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TOGETHER):
+                    while len(batch) < min(_BATCH, len(self._roster.agents)):
+                        batch.append(await waiting.get())
         return batch
 
-    async def _serve(self, client: Client, batch: list[Msg]) -> None:
-        """One transaction for all that came, then their receipts."""
-        taken: list[tuple[str, bytes, Msg]] = []
-        for message in batch:
-            kind, agent = message.subject.split(".")[-2:]
-            if not message.reply.startswith(f"{subjects.inbox(agent)}."):
-                self.refusals.add(agent, "sender")  # nobody could be told
-                continue
-            if kind == "ask":
-                await apart(client.publish(message.reply, self._newest or b""))
-                continue
-            try:
-                taken.append((agent, self._open(kind, agent, message.data), message))
-            except RefusedError as error:
-                await self._answer(client, message, agent, Receipt("refused", error.reason, error.text))
-        if taken:
-            receipts = self._collector.receive(
-                [(agent, payload) for agent, payload, _ in taken], now=time.time()
-            )
-            for (agent, _, message), receipt in zip(taken, receipts, strict=True):
-                await self._answer(client, message, agent, receipt)
+    async def _exchange(self, client: Client, batch: list[_Opened]) -> None:
+        """One commit for all that came; then the sums that are due, for which everybody waits; receipts."""
+        receipts, due = self._collector.exchange([(one.agent, one.payload) for one in batch], now=time.time())
+        for named in due:
+            await self._publish(client, named)
+        await asyncio.sleep(0)  # sums are on their way before receipts are signed
+        for one, receipt in zip(batch, receipts, strict=True):
+            await self._answer(client, one.message, one.agent, receipt)
 
     def _open(self, kind: str, agent: str, data: bytes) -> bytes:
         if agent not in self._roster.agents:
@@ -137,10 +154,10 @@ class NatsController:
         await apart(client.publish(message.reply, signed))
 
     async def _publish(self, client: Client, named: sums.NamedSum) -> None:
-        told = named.read()
         body = sums.encode(named)
         self._newest = frames.frame(self._signer, body, "sum", self._roster.federation, subjects.CONTROLLER)
         await apart(client.publish(subjects.topic(self._roster.federation, "sum"), self._newest))
+        told = named.read()
         self.status.newest, self.status.members = (told.season, told.number), named.names
         self.status.absorbed += 1
         self._log("sum", season=told.season, number=told.number, agents=len(named.names), bytes=len(body))
