@@ -15,7 +15,14 @@ from feducb.config import Budget, Problem
 from feducb.errors import RefusedError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages, sums
-from feducb.protocol.admission import FALSE_REFUSAL, REASONS, Admission, RefusalCount, least_eigenvalue
+from feducb.protocol.admission import (
+    FALSE_REFUSAL,
+    REASONS,
+    Admission,
+    RefusalCount,
+    largest_value,
+    least_eigenvalue,
+)
 
 TERMS = Terms(problem=Problem(dim=3), budget=Budget(epsilon=1.0, delta=1e-6), releases=8)
 ADMISSION = Admission(terms={"a": TERMS, "b": TERMS})
@@ -96,7 +103,7 @@ def test_size_sender_and_values_that_could_overflow_a_sum_are_refused() -> None:
 
 def test_sums_of_the_largest_admitted_releases_do_not_overflow() -> None:
     usual = _release()
-    largest = ADMISSION.largest
+    largest = largest_value(len(ADMISSION.terms))
     part = ADMISSION.check(_with_values(usual, [0, 0, 0, 0, 0, 0, largest, largest, -largest]), agent="a")
     assert messages.combine([part, part]).values[6] == 2 * largest
 
@@ -157,7 +164,7 @@ def test_a_damaged_release_is_refused_or_read_as_one_that_could_be(at: int, chan
     except RefusedError:
         return
     assert np.isfinite(told.read().gram).all()
-    assert np.abs(told.values).max() <= ADMISSION.largest
+    assert np.abs(told.values).max() <= largest_value(len(ADMISSION.terms))
 
 
 SAVED = _release()

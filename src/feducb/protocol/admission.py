@@ -22,7 +22,15 @@ from feducb.privacy.grid import Certificate
 from feducb.privacy.mechanisms import Mechanism
 from feducb.protocol import messages
 
-__all__ = ["FALSE_REFUSAL", "REASONS", "Admission", "RefusalCount", "least_eigenvalue"]
+__all__ = [
+    "FALSE_REFUSAL",
+    "REASONS",
+    "Admission",
+    "RefusalCount",
+    "check_release",
+    "largest_value",
+    "least_eigenvalue",
+]
 
 FALSE_REFUSAL = 1e-12
 REASONS = (
@@ -80,11 +88,6 @@ class Admission:
             certificate, mechanism = _noise_of(terms)
             entry_variance(certificate, mechanism, 1)
 
-    @property
-    def largest(self) -> int:
-        """|value| a release may have, so that the sum over all agents fits 64 bits."""
-        return (2**63 - 1) // max(len(self.terms), 1)
-
     def check(self, payload: bytes, *, agent: str, any_season: bool = False) -> messages.GridSum:
         """Read a release of an agent, or raise `RefusedError`.
 
@@ -96,29 +99,47 @@ class Admission:
         terms = self.terms.get(agent)
         if terms is None:
             raise RefusedError("sender", f"{agent[:64]!r} is not of this federation")
-        expected = messages.message_size(terms.problem.dim)
-        if len(payload) != expected:
-            raise RefusedError("size", f"a release of {len(payload)} bytes, expected {expected}")
-        try:
-            told = messages.decode(payload)
-        except ValueError as error:
-            raise RefusedError("malformed", str(error)) from None
-        certificate, mechanism = _noise_of(terms)
-        _require("dimension", told.dim, terms.problem.dim)
-        _require("agents", told.agents, 1)
-        _require("grid", told.exponent, certificate.exponent)
-        _require_close("weight", told.weight, terms.weight)
-        if not 0 <= told.group < terms.groups:
-            raise RefusedError("group", f"group {told.group}, expected 0 to {terms.groups - 1}")
-        if not 1 <= told.number <= terms.releases:
-            raise RefusedError("number", f"release {told.number}, expected 1 to {terms.releases}")
+        told = check_release(payload, terms, agents=len(self.terms))
         if not any_season:
             _require("season", told.season, self.season)
-        _require_close("variance", told.variance, entry_variance(certificate, mechanism, told.number))
-        if max(int(told.values.max()), -int(told.values.min())) > self.largest:
-            raise RefusedError("magnitude", f"a value beyond {self.largest}, which could overflow the sum")
-        _require_definite(told)
         return told
+
+
+def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.GridSum:
+    """Read a release, or raise `RefusedError`; sender and season are left to the caller.
+
+    Args:
+        payload: as it arrived.
+        terms: the sender's.
+        agents: how many there are.
+    """
+    expected = messages.message_size(terms.problem.dim)
+    if len(payload) != expected:
+        raise RefusedError("size", f"a release of {len(payload)} bytes, expected {expected}")
+    try:
+        told = messages.decode(payload)
+    except ValueError as error:
+        raise RefusedError("malformed", str(error)) from None
+    certificate, mechanism = _noise_of(terms)
+    _require("dimension", told.dim, terms.problem.dim)
+    _require("agents", told.agents, 1)
+    _require("grid", told.exponent, certificate.exponent)
+    _require_close("weight", told.weight, terms.weight)
+    if not 0 <= told.group < terms.groups:
+        raise RefusedError("group", f"group {told.group}, expected 0 to {terms.groups - 1}")
+    if not 1 <= told.number <= terms.releases:
+        raise RefusedError("number", f"release {told.number}, expected 1 to {terms.releases}")
+    _require_close("variance", told.variance, entry_variance(certificate, mechanism, told.number))
+    largest = largest_value(agents)
+    if max(int(told.values.max()), -int(told.values.min())) > largest:
+        raise RefusedError("magnitude", f"a value beyond {largest}, which could overflow the sum")
+    _require_definite(told)
+    return told
+
+
+def largest_value(agents: int) -> int:
+    """|value| a release may have, so that the sum over all agents fits 64 bits."""
+    return (2**63 - 1) // max(agents, 1)
 
 
 def _require(reason: str, found: int, expected: int) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from feducb.engines.flower.book import Book, SumBook
+from feducb.engines.flower.book import SumBook
 from feducb.engines.flower.exchange import RECORD, Answer, Ask, quoted
 from feducb.errors import ConfigurationError, MissingExtraError
 from feducb.privacy.deployed import Terms
@@ -99,7 +99,7 @@ class Collector:
         patience: seconds a site has to answer; a question that is older is forgotten.
     """
 
-    def __init__(self, grid: Grid, book: Book, *, poll: float, patience: float) -> None:
+    def __init__(self, grid: Grid, book: SumBook, *, poll: float, patience: float) -> None:
         self._grid, self._book = grid, book
         self._poll, self._patience = poll, patience
         self._sites: dict[int, _Site] = {}  # by Flower's node id
