@@ -40,9 +40,10 @@ def test_four_agents_with_200_releases_get_the_sums_of_the_engine_in_one_process
         boxes = {name: MemoryMailbox(streams[name], keep_all=True) for name in NAMES}
         with ReleaseBook(tmp_path / "controller.db", everybody) as book:
             controller = NatsController(broker.controller_settings(), book)
-            _, agents = run_agents(broker, dict(boxes), terms)
+            engines, agents = run_agents(broker, dict(boxes), terms)
             async with running(controller.run(), *agents):
                 await until(lambda: all(_number(box) == 200 for box in boxes.values()))
+                await until(lambda: all(engine.status.sent == 200 for engine in engines.values()))
             assert all([await box.outbox() == [] for box in boxes.values()])
         return boxes
 
@@ -91,13 +92,13 @@ def test_a_trusted_controller_adds_noise_once_and_what_it_is_sent_is_sealed(
                     raw.append(store.upload())
                     boxes[name].notify()
                 await until(lambda number=number: all(_number(box) == number for box in boxes.values()))  # type: ignore[misc]
+            await until(lambda: all(store.uploads() == [] for store in stores.values()))
         told = messages.decode(boxes["a"].newest[0])
         assert {box.newest[0] for box in boxes.values()} == {collector.store.replay(1, 5)}
         assert engines["a"].status.members == NAMES
         truth = 5 * len(NAMES) * actions.T @ actions
         deviations = (told.read().gram - truth) / np.sqrt(2 * told.variance)
         assert np.abs(deviations).max() < 8
-        assert all(store.uploads() == [] for store in stores.values())
         assert len(seen) >= len(raw) == 20
         for one in seen:
             assert not any(part in one for upload in raw for part in (upload, upload[:8], upload[-16:]))

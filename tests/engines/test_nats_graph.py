@@ -171,3 +171,28 @@ def test_what_a_neighbour_makes_up_is_refused_and_the_others_go_on(ring: Broker)
         assert sum(engine.refusals.total for engine in engines.values()) == 5  # nothing of it was passed on
 
     asyncio.run(run())
+
+
+def test_messages_that_look_like_the_servers_do_not_stall_a_neighbour(ring: Broker) -> None:
+    """More of them than a consumer may have unacknowledged; once in a while one that cannot be decoded."""
+    terms = make_terms(releases=10)
+    streams = record_streams(NAMES, terms, 2)
+    boxes = {name: MemoryMailbox(streams[name][:1]) for name in NAMES}
+    line = f"HPUB {subjects.edge('tests', 'd', 'c')} _INBOX.d.x 16 16\r\n".encode()
+
+    async def run() -> None:
+        engines, agents = run_agents(ring, dict(boxes), terms)
+        async with running(*agents):
+            await until(lambda: all(_number(box) == 1 for box in boxes.values()))
+            async with Link(ring.settings("d"), "d", EngineStatus()).connected() as client:
+                for index in range(600):
+                    status = b"\xff\xff\xff" if index % 50 == 0 else b"404"
+                    await client._send_command(line + b"NATS/1.0 " + status + b"\r\n\r\n\r\n")
+                await client.flush()
+            for name, box in boxes.items():
+                box.put(streams[name][1])
+            await until(lambda: all(_number(box) == 2 for box in boxes.values()))
+            await until(lambda: engines["c"].refusals.total > 0)
+        assert {name: engine.status.sessions for name, engine in engines.items()} == dict.fromkeys(NAMES, 1)
+
+    asyncio.run(run())

@@ -198,6 +198,74 @@ def test_a_fuzzed_controller_takes_in_nothing_wrong_does_not_grow_and_serves_the
     asyncio.run(run())
 
 
+ODD = {
+    "a tab of the other kind in the reply": b"PUB {} _INBOX.c.\x0bx 0\r\n\r\n",
+    "no text in the reply": b"PUB {} _INBOX.c.\xff 0\r\n\r\n",
+    "a header that ends too soon": b"HPUB {} _INBOX.c.x 8 8\r\nNATS/1.0\r\n",
+    "a status that is no text": b"HPUB {} _INBOX.c.x 16 16\r\nNATS/1.0 \xff\xff\xff\r\n\r\n\r\n",
+    "a status": b"HPUB {} _INBOX.c.x 16 16\r\nNATS/1.0 503\r\n\r\n\r\n",
+}
+
+
+def test_lines_that_trip_the_client_library_neither_deafen_nor_disconnect_the_controller(
+    broker: Broker, book: ReleaseBook
+) -> None:
+    streams = record_streams(NAMES, TERMS, len(ODD) + 1)
+    boxes = {name: MemoryMailbox(streams[name][:1]) for name in ("a", "b")}
+
+    async def run() -> None:
+        controller = NatsController(broker.controller_settings(), book)
+        _, agents = run_agents(broker, dict(boxes), TERMS)
+        async with running(controller.run(), *agents):
+            await until(lambda: all(_number(box) == 1 for box in boxes.values()))
+            for number, (name, line) in enumerate(ODD.items(), start=2):
+                for kind in ("release", "ask"):
+                    raw = line.replace(b"{}", subjects.topic("tests", kind, "c").encode())
+                    async with Link(broker.settings("c"), "c", EngineStatus()).connected() as client:
+                        await client._send_command(raw)
+                        await client.flush()
+                for box, agent in zip(boxes.values(), boxes, strict=True):
+                    box.put(streams[agent][number - 1])
+                await until(lambda n=number: all(_number(box) == n for box in boxes.values()))  # type: ignore[misc]
+                assert controller.status.sessions == 1, name
+
+    asyncio.run(run())
+
+
+def test_a_flood_is_dropped_not_kept_and_the_others_go_on(broker: Broker, book: ReleaseBook) -> None:
+    """More than the controller can look at: what waits is bounded by agent, so the others' messages pass."""
+    streams = record_streams(NAMES, TERMS, 3)
+    boxes = {name: MemoryMailbox(streams[name][:1]) for name in ("a", "b")}
+    known = frames.frame(Signer(broker.settings("c").seed), streams["c"][0].payload, "release", "tests", "c")
+    sent = 20_000
+
+    async def flood(data: bytes) -> None:
+        line = f"PUB {subjects.topic('tests', 'release', 'c')} _INBOX.c.x {len(data)}\r\n".encode()
+        async with Link(broker.settings("c"), "c", EngineStatus()).connected() as client:
+            for _ in range(sent // 100):
+                await client._send_command((line + data + b"\r\n") * 100)
+                await client.flush()
+
+    async def run() -> None:
+        controller = NatsController(broker.controller_settings(), book)
+        _, agents = run_agents(broker, dict(boxes), TERMS)
+        async with running(controller.run(), *agents):
+            await until(lambda: all(_number(box) == 1 for box in boxes.values()))
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            for number, data in ((2, known[:-1] + b"?"), (3, known)):  # not signed; signed, again and again
+                dropped = controller.status.errors.total()
+                async with running(flood(data), may_end=True):
+                    for agent, box in boxes.items():
+                        box.put(streams[agent][number - 1])
+                    await until(lambda n=number: all(_number(box) == n for box in boxes.values()))  # type: ignore[misc]
+                    await until(lambda d=dropped: controller.status.errors.total() > d)  # type: ignore[misc]
+            grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+            assert grown < 60_000, f"memory grew by {grown} kB"
+        assert controller.status.sessions == 1
+
+    asyncio.run(run())
+
+
 def test_a_key_that_the_server_does_not_know_gets_nowhere(broker: Broker, tmp_path: Path) -> None:
     keys.init(tmp_path / "others", NAMES, federation="tests")
     settings = broker.settings("a")

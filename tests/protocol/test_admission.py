@@ -68,6 +68,7 @@ def test_honest_releases_are_taken_in_with_and_without_records() -> None:
         ({"dim": 2}, "malformed"),
         ({"exponent": -3}, "grid"),
         ({"weight": 3.5}, "weight"),
+        ({"weight": math.nextafter(TERMS.weight, 2.0)}, "weight"),  # it could not be added to the others
         ({"variance": 1e-9}, "variance"),
         ({"number": 0}, "number"),
         ({"number": 9}, "number"),

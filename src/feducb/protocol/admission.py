@@ -52,7 +52,7 @@ REASONS = (
     "weight",
 )
 _DEVIATIONS = math.sqrt(4.0 * math.log(1.0 / FALSE_REFUSAL))
-_TOLERANCE = 1e-6  # of variances and weights, which other machines may have rounded otherwise
+_TOLERANCE = 1e-6  # of variances, which other machines may have rounded otherwise
 
 
 @lru_cache(maxsize=64)
@@ -124,12 +124,14 @@ def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.Grid
     _require("dimension", told.dim, terms.problem.dim)
     _require("agents", told.agents, 1)
     _require("grid", told.exponent, certificate.exponent)
-    _require_close("weight", told.weight, terms.weight)
+    _require("weight", told.weight, terms.weight)  # to the last bit, or it could not be added to the others
     if not 0 <= told.group < terms.groups:
         raise RefusedError("group", f"group {told.group}, expected 0 to {terms.groups - 1}")
     if not 1 <= told.number <= terms.releases:
         raise RefusedError("number", f"release {told.number}, expected 1 to {terms.releases}")
-    _require_close("variance", told.variance, entry_variance(certificate, mechanism, told.number))
+    variance = entry_variance(certificate, mechanism, told.number)
+    if not math.isclose(told.variance, variance, rel_tol=_TOLERANCE):
+        raise RefusedError("variance", f"variance {told.variance:g}, expected {variance:g}")
     largest = largest_value(agents)
     if max(int(told.values.max()), -int(told.values.min())) > largest:
         raise RefusedError("magnitude", f"a value beyond {largest}, which could overflow the sum")
@@ -142,14 +144,9 @@ def largest_value(agents: int) -> int:
     return (2**63 - 1) // max(agents, 1)
 
 
-def _require(reason: str, found: int, expected: int) -> None:
+def _require(reason: str, found: float, expected: float) -> None:
     if found != expected:
-        raise RefusedError(reason, f"{reason} {found}, expected {expected}")
-
-
-def _require_close(reason: str, found: float, expected: float) -> None:
-    if not math.isclose(found, expected, rel_tol=_TOLERANCE):
-        raise RefusedError(reason, f"{reason} {found:g}, expected {expected:g}")
+        raise RefusedError(reason, f"{reason} {found!r}, expected {expected!r}")
 
 
 def _require_definite(told: messages.GridSum) -> None:

@@ -33,6 +33,7 @@ class Book:
         file.require_whole(self.path)
         self._lock: int | None = file.take_lock(self.path)
         self._db: sqlite3.Connection | None = None
+        self._writing = False
         try:
             self._db = file.connect(self.path)
             self._db.execute("PRAGMA secure_delete = OFF")  # releases have left: nothing here is private
@@ -71,10 +72,11 @@ class Book:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing; on disk when it ends. One within another is part of it."""
         db = self.database
-        if db.in_transaction:
+        if self._writing:
             yield db
             return
-        db.execute("BEGIN IMMEDIATE")
+        db.execute("BEGIN IMMEDIATE")  # fails if an earlier one is still open
+        self._writing = True
         try:
             yield db
             db.execute("COMMIT")
@@ -82,6 +84,8 @@ class Book:
             with suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
             raise
+        finally:
+            self._writing = False
 
     def _migrate(self, db: sqlite3.Connection) -> None:
         (version,) = db.execute("PRAGMA user_version").fetchone()

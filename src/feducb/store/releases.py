@@ -124,6 +124,8 @@ class ReleaseBook(Book):
         self, batch: Sequence[tuple[str, bytes]], *, now: float
     ) -> tuple[list[Receipt], list[NamedSum]]:
         """`receive`, then `publish_due`, with one commit for both: nothing is told to anybody before it."""
+        if not batch:
+            return [], self.publish_due(now=now)
         with self._transaction():
             return self.receive(batch, now=now), self.publish_due(now=now)
 

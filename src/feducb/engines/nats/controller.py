@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +27,9 @@ __all__ = ["NatsController"]
 
 _BATCH = 256
 _TOGETHER = 0.002  # seconds after the first message of a batch for others, so that they share its commit
-_HELD = 10_000  # messages that wait for the controller's disk; what comes on top is sent again by its agent
+_HELD = 16  # messages of an agent that wait for the disk; what comes on top, it sends again
+_UNREAD = 2048  # messages of an agent that wait to be looked at; no more than as many bytes:
+_UNREAD_BYTES = 2**24
 
 
 class _Opened(NamedTuple):
@@ -71,18 +74,30 @@ class NatsController:
 
     async def session(self, client: Client) -> None:
         """Serve until the connection is lost."""
-        waiting: asyncio.Queue[_Opened] = asyncio.Queue(maxsize=_HELD)
+        waiting: asyncio.Queue[_Opened] = asyncio.Queue()
+        held: Counter[str] = Counter()
 
         async def on_message(message: Msg) -> None:
-            if waiting.full():
+            kind, agent = message.subject.split(".")[-2:]
+            if held[agent] >= _HELD:
                 self.status.errors["overload"] += 1  # no receipt: it is sent again
                 return
-            opened = await self._on_message(client, message)
+            opened = await self._on_message(client, kind, agent, message)
             if opened is not None:
+                held[agent] += 1
                 waiting.put_nowait(opened)
 
-        for kind in ("release", "upload", "ask"):
-            await apart(client.subscribe(subjects.topic(self._roster.federation, kind, "*"), cb=on_message))
+        # A subscription each: whoever floods fills its own queue, and takes turns with the others.
+        for agent in self._roster.agents:
+            for kind in ("release", "upload", "ask"):
+                await apart(
+                    client.subscribe(
+                        subjects.topic(self._roster.federation, kind, agent),
+                        cb=on_message,
+                        pending_msgs_limit=_UNREAD,
+                        pending_bytes_limit=_UNREAD_BYTES,
+                    )
+                )
         self._log("connected")
         newest = self._collector.newest()
         if newest is not None:
@@ -90,11 +105,11 @@ class NatsController:
         batch: list[_Opened] = []  # what an earlier session took in may be due
         while True:
             await self._exchange(client, batch)
+            held.subtract(one.agent for one in batch)
             batch = await self._next_batch(waiting)
 
-    async def _on_message(self, client: Client, message: Msg) -> _Opened | None:
+    async def _on_message(self, client: Client, kind: str, agent: str, message: Msg) -> _Opened | None:
         """Answer what needs no disk; return what does."""
-        kind, agent = message.subject.split(".")[-2:]
         if not message.reply.startswith(f"{subjects.inbox(agent)}."):
             self.refusals.add(agent, "sender")  # nobody could be told
             return None
@@ -133,8 +148,6 @@ class NatsController:
             await self._answer(client, one.message, one.agent, receipt)
 
     def _open(self, kind: str, agent: str, data: bytes) -> bytes:
-        if agent not in self._roster.agents:
-            raise RefusedError("sender", "nobody of this federation")
         body = frames.unframe(self._roster.agents[agent], data, kind, self._roster.federation, agent)
         if kind == "release":
             return body

@@ -142,9 +142,9 @@ class Link:
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Client]:
         """One connection, with TLS; raises `DisconnectedError` inside when it is lost."""
-        from nats.aio.client import Client
+        from feducb.engines.nats.client import SteadyClient
 
-        client, closed = Client(), asyncio.Event()
+        client, closed = SteadyClient(), asyncio.Event()
 
         async def on_error(error: Exception) -> None:
             self._status.fail(error)
@@ -189,7 +189,9 @@ class Link:
 
 async def _until_lost(client: Client, closed: asyncio.Event) -> None:
     """nats-py says so, but not always: where its last write fails, it is closed and tells nobody."""
-    while not client.is_closed:
+    from feducb.engines.nats.client import reads
+
+    while reads(client):
         with suppress(TimeoutError):
             async with asyncio.timeout(_LOOK):
                 await closed.wait()
