@@ -114,8 +114,8 @@ def evaluate(
     """Would federating, privately, have beaten each agent alone on these data? A table and a yes or no.
 
     A log must hold decisions that were drawn with known probabilities; so must what agents export: set their
-    keep_events and uniform_share. Nothing leaves this machine, and the
-    simulated noise protects nobody: this is a study, made where the data are.
+    keep_events and uniform_share. Nothing leaves this machine, and the simulated noise protects nobody: this
+    is a study, made where the data are.
     """
     require_writable("--json", json_file)
     require_writable("--plot", plot_file, picture=True)
