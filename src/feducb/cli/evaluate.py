@@ -113,9 +113,9 @@ def evaluate(
 ) -> None:
     """Would federating, privately, have beaten each agent alone on these data? A table and a yes or no.
 
-    A log must hold decisions that were drawn with known probabilities; so must what agents export: set their
-    keep_events and uniform_share. Nothing leaves this machine, and the simulated noise protects nobody: this
-    is a study, made where the data are.
+    Of a data set by name, of a log with columns, or of what agents export, one file each. Decisions must have
+    been drawn with known probabilities: agents need keep_events and uniform_share for that. Nothing leaves
+    this machine, and the simulated noise protects nobody: this is a study, made where the data are.
     """
     require_writable("--json", json_file)
     require_writable("--plot", plot_file, picture=True)
