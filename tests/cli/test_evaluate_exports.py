@@ -33,7 +33,20 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("agents")
     for seed, name in enumerate(("north", "south")):
         config = folder / f"{name}.toml"
-        _feducb("agent", "init", config.name, "--name", name, "--dim", "2", "--window", "1s", cwd=folder)
+        _feducb(
+            "agent",
+            "init",
+            config.name,
+            "--name",
+            name,
+            "--dim",
+            "2",
+            "--window",
+            "1s",
+            "--releases",
+            "2",
+            cwd=folder,
+        )
         text = config.read_text(encoding="utf-8")
         for old, new in (
             ("uniform_share = 0.0", "uniform_share = 0.2"),
