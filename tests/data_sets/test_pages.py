@@ -28,13 +28,17 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", TUTORIAL, flags=re.DOTALL)
     commands = re.findall(r"^    feducb (evaluate .*)$", TUTORIAL, flags=re.MULTILINE)
     quotes = re.findall(r"((?:^> .*\n)+)", TUTORIAL, flags=re.MULTILINE)
-    assert (len(blocks), len(commands), len(quotes)) == (3, 2, 2)
+    assert (len(blocks), len(commands), len(quotes)) == (4, 3, 2)
     _run("-c", blocks[0], cwd=tmp_path)
-    for command, quote in zip(commands, quotes, strict=True):
+    for command, quote in zip(commands[:2], quotes, strict=True):
         told = _run("-m", "feducb", *shlex.split(command), cwd=tmp_path)
         assert " ".join(quote.replace("\n> ", " ").removeprefix("> ").split()) in told
     assert _run("-c", blocks[1], cwd=tmp_path) == "(3, 6)"
-    assert "controller trusted" in _run("-W", "ignore::ResourceWarning", "-c", blocks[2], cwd=tmp_path)
+    _run("-c", blocks[2], cwd=tmp_path)
+    told = _run("-m", "feducb", *shlex.split(commands[2]), cwd=tmp_path)
+    for said in ("2,000 records, 2 agents, d = 6", "no best single action", "the agents' default"):
+        assert said in told
+    assert "controller trusted" in _run("-W", "ignore::ResourceWarning", "-c", blocks[3], cwd=tmp_path)
 
 
 @pytest.mark.parametrize("name", list(DATA_SETS))

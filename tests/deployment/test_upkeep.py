@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from test_agent import SETTINGS, Clock, _batch, _candidates, _sums_of
 
+from feducb.config import Problem
 from feducb.deployment import Agent, AgentSettings, Decision, Outcome
 from feducb.deployment.upkeep import backup, erase, export, restore, warm_start
 from feducb.errors import ConfigurationError, StoreError
@@ -110,6 +111,8 @@ def test_the_export_holds_what_was_decided_and_can_be_read_while_the_agent_runs(
             assert row["action"] == actions[decision.index].tolist()
             assert (row["index"], row["propensity"]) == (decision.index, 0.25)
             assert row["reward"] == (0.25 if number % 2 else None)
+            assert (row["agent"], row["default_reward"]) == ("north", 0.0)
+            assert Problem(**row["problem"]) == settings.problem
         clock.now += 1000.0
         agent.tick()
         assert list(export(path)) == []  # retention is over

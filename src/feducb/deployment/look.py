@@ -14,13 +14,13 @@ from feducb.deployment.settings import AgentSettings
 from feducb.errors import StoreError
 from feducb.store import file
 
-__all__ = ["look", "look_over"]
+__all__ = ["look", "look_over", "settings_in"]
 
 
 def look(path: str | Path) -> dict[str, Any]:
     """What `Agent.snapshot` says, as far as the file tells."""
     with closing(file.read_only(Path(path).resolve())) as db:
-        season, settings, started_at = _settings(db, path)
+        season, settings, started_at = settings_in(db, path)
         (made,) = db.execute("SELECT count(*) FROM outgoing WHERE season = ?", (season,)).fetchone()
         (unsent,) = db.execute(
             "SELECT count(*) FROM outgoing WHERE sent_at IS NULL AND payload IS NOT NULL"
@@ -47,12 +47,13 @@ def look(path: str | Path) -> dict[str, Any]:
 def look_over(path: str | Path) -> dict[str, Any]:
     """What `Agent.overview` says, as far as the file tells."""
     with closing(file.read_only(Path(path).resolve())) as db:
-        season, settings, started_at = _settings(db, path)
+        season, settings, started_at = settings_in(db, path)
         told = overview(db, settings, season=season, started_at=started_at, now=time.time())
     return look(path) | told
 
 
-def _settings(db: Connection, path: str | Path) -> tuple[int, AgentSettings, float]:
+def settings_in(db: Connection, path: str | Path) -> tuple[int, AgentSettings, float]:
+    """Season, settings and start, as the file has them."""
     row = db.execute("SELECT open_season.season, body, started_at FROM settings, open_season").fetchone()
     if row is None:
         raise StoreError(f"{path} is no agent's file, or was never opened by one")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from feducb.deployment.agent import Agent
+from feducb.deployment.look import settings_in
 from feducb.errors import ConfigurationError, StoreError
 from feducb.store import AgentStore, events, file
 from feducb.store.base import now as written_now
@@ -129,9 +130,16 @@ def erase(agent: Agent, person: str) -> Erasure:
 def export(path: str | Path) -> Iterator[dict[str, Any]]:
     """Retained events as plain data, for off-policy evaluation; the agent may be running.
 
-    What is kept is set by ``keep_events``; by default that is only what waits for its reward.
+    What is kept is set by ``keep_events``; by default that is only what waits for its reward. Each row also
+    says whose it is and what is public: the problem's bounds, and what counts where no reward came.
     """
     with closing(file.read_only(Path(path).resolve())) as db:
+        _, settings, _ = settings_in(db, path)
+        public = {
+            "agent": settings.name,
+            "problem": asdict(settings.problem),
+            "default_reward": settings.default_reward,
+        }
         for row in events.retained(db):
             action = np.frombuffer(row["action"])
             features = row["features"]
@@ -151,6 +159,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
                 "model": row["model"],
                 "reward": row["reward"],
                 "batch": row["batch"],
+                **public,
             }
 
 

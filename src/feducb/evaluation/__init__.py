@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from feducb.evaluation.compare import compare_on_log
+from feducb.evaluation.compare import compare_on_log, compare_source
+from feducb.evaluation.exports import Exports, open_exports
 from feducb.evaluation.logs import FrameLog, LogColumns, open_log
 from feducb.evaluation.off_policy import (
     effective_sample_size,
@@ -19,6 +20,7 @@ from feducb.evaluation.tally import Estimate, PolicyValue, Tally
 __all__ = [
     "Comparison",
     "Estimate",
+    "Exports",
     "FrameLog",
     "LogColumns",
     "PolicyValue",
@@ -26,9 +28,11 @@ __all__ = [
     "Tally",
     "compare_on_log",
     "compare_online",
+    "compare_source",
     "effective_sample_size",
     "evaluate_arrays",
     "evaluate_frame",
+    "open_exports",
     "open_log",
     "overlap_warnings",
     "survey",

@@ -14,16 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError
-from feducb.evaluation.crossfit import Rows, Sums, draw_folds, read_blocks
-from feducb.evaluation.learning import Alone, Federation, Learner, Learnt, problem_for, release_rounds
+from feducb.evaluation.crossfit import LogSource, Sums, draw_folds
+from feducb.evaluation.learning import Alone, Federation, Learner, Learnt, release_rounds
 from feducb.evaluation.logs import Log
 from feducb.evaluation.off_policy import overlap_warnings, weights_off
 from feducb.evaluation.results import Comparison, Play, Row
+from feducb.evaluation.sources import Facts, Rows, Source
 from feducb.evaluation.study import Study
 from feducb.evaluation.survey import Survey
 from feducb.evaluation.tally import Tally
 
-__all__ = ["compare_on_log"]
+__all__ = ["compare_on_log", "compare_source"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -38,7 +39,7 @@ class _Fitted:
     """All that was learnt without one fold of one repeat."""
 
     learnt: tuple[Learnt, ...]
-    best_action: int
+    best_action: int | None  # None where actions have no names
     model: Array  # (d,), pooled ridge regression: judges only, no agent has it
 
 
@@ -59,44 +60,64 @@ def compare_on_log(
         notes: of whoever made the log.
         progress: told a stage and how many more rows of it are done.
     """
+    return compare_source(LogSource(log, found), study=study, notes=notes, progress=progress)
+
+
+def compare_source(
+    source: Source,
+    *,
+    study: Study | None = None,
+    notes: Sequence[str] = (),
+    progress: Progress = lambda stage, rows: None,
+) -> Comparison:
+    """Compare them on whatever gives facts and blocks of rows: `compare_on_log` says what with.
+
+    Args:
+        source: the rows.
+        study: how to compare.
+        notes: of whoever made them.
+        progress: told a stage and how many more rows of it are done.
+    """
+    facts = source.facts
     study = study or Study()
-    repeats = study.repeats or (1 if found.rows >= _LARGE else 20)
-    if found.rows < 2 * study.folds:
-        raise ConfigurationError("folds", study.folds, f"at most half of the {found.rows} rows")
-    agents, arms = len(found.agents), len(found.actions)
-    sums = Sums.empty(repeats, study.folds, agents, arms, found.recipe.dim)
-    for rows in read_blocks(log, found):
+    repeats = study.repeats or (1 if facts.rows >= _LARGE else 20)
+    if facts.rows < 2 * study.folds:
+        raise ConfigurationError("folds", study.folds, f"at most half of the {facts.rows} rows")
+    agents, arms = len(facts.agents), len(facts.actions or ())
+    sums = Sums.empty(repeats, study.folds, agents, arms, facts.problem.dim)
+    for rows in source.blocks():
         sums.add(rows, draw_folds(rows.keys, study, repeats))
         progress("learning", len(rows.rewards))
-    learners, horizon = _learners(found, study)
+    learners, horizon = _learners(facts, study)
     fitted = {
         (repeat, fold): _fit(sums, repeat, fold, learners, run=repeat * study.folds + fold)
         for repeat in range(repeats)
         for fold in range(study.folds)
     }
-    names = _policies(learners)
+    names = _policies(facts, learners)
     clusters = agents if study.spread == "agents" else None
     tally = Tally(len(names), clusters=clusters, draws=repeats, level=study.level)
     coins = np.random.default_rng([study.seed, 1])
-    for rows in read_blocks(log, found):
-        _judge(tally, rows, draw_folds(rows.keys, study, repeats), fitted, found, coins, repeats)
+    for rows in source.blocks():
+        _judge(tally, rows, draw_folds(rows.keys, study, repeats), fitted, facts, coins, repeats)
         progress("valuing", len(rows.rewards))
-    return _comparison(log, found, study, repeats, horizon, learners, names, tally, notes)
+    return _comparison(facts, study, repeats, horizon, learners, names, tally, notes)
 
 
-_FIXED: tuple[str, ...] = ("the logged policy", "uniform", "the best single action")
+_LOGGED, _UNIFORM, _CONSTANT = "the logged policy", "uniform", "the best single action"
 
 
-def _policies(learners: Sequence[Learner]) -> list[tuple[str, Play]]:
+def _policies(facts: Facts, learners: Sequence[Learner]) -> list[tuple[str, Play]]:
     plays: tuple[Play, ...] = ("greedy", "played")
-    fixed: list[tuple[str, Play]] = [(name, "fixed") for name in _FIXED]
+    names = (_LOGGED, _UNIFORM) if facts.actions is None else (_LOGGED, _UNIFORM, _CONSTANT)
+    fixed: list[tuple[str, Play]] = [(name, "fixed") for name in names]
     return fixed + [(learner.name, play) for learner in learners for play in plays]
 
 
-def _learners(found: Survey, study: Study) -> tuple[list[Learner], int]:
+def _learners(facts: Facts, study: Study) -> tuple[list[Learner], int]:
     """Alone and every federation; a round is one record of the average agent's training part."""
-    problem, agents = problem_for(found.recipe), len(found.agents)
-    horizon = max(1, found.rows * (study.folds - 1) // (study.folds * agents))
+    problem, agents = facts.problem, len(facts.agents)
+    horizon = max(1, facts.rows * (study.folds - 1) // (study.folds * agents))
     rounds = release_rounds(horizon, min(study.releases or _RELEASES, horizon))
     common = {"agents": agents, "alpha": study.alpha, "seed": study.seed}
     learners: list[Learner] = [Alone(problem, study.alpha)]
@@ -121,13 +142,13 @@ def _judge(
     rows: Rows,
     folds: Indices,
     fitted: dict[tuple[int, int], _Fitted],
-    found: Survey,
+    facts: Facts,
     coins: np.random.Generator,
     repeats: int,
 ) -> None:
     """Add a block's records to the tally, each valued by what was learnt without it."""
     count, arms = len(rows.actions), rows.candidates.shape[1]
-    policies = len(_FIXED) + 2 * len(next(iter(fitted.values())).learnt)
+    policies = tally.policies
     weights, robust = np.zeros((count, policies)), np.zeros((count, policies))
     draws = np.zeros((repeats, policies))
     for (repeat, fold), fit in fitted.items():
@@ -136,10 +157,9 @@ def _judge(
             continue
         candidates, agents = rows.candidates[some], rows.agents[some]
         model = np.asarray(candidates @ fit.model)
-        chances = [
-            np.full((len(some), arms), 1.0 / arms),
-            np.tile(np.eye(arms)[fit.best_action], (len(some), 1)),
-        ]
+        chances = [np.full((len(some), arms), 1.0 / arms)]
+        if fit.best_action is not None:
+            chances.append(np.tile(np.eye(arms)[fit.best_action], (len(some), 1)))
         for learnt in fit.learnt:
             chances += [learnt.choices(candidates, agents, greedy=greedy) for greedy in (True, False)]
         taken = (np.arange(len(some)), rows.actions[some])
@@ -150,21 +170,19 @@ def _judge(
             worth = (chance * model).sum(axis=1) + weight * surprise
             robust[some, policy] += worth / repeats
             draws[repeat, policy] += worth.sum()
-    middle, width = (found.reward_low + found.reward_high) / 2, found.reward_high - found.reward_low
-    robust *= width
-    robust += middle
+    robust *= facts.scale
+    robust += facts.shift
     weights[:, 0], robust[:, 0] = 1.0, rows.rewards
-    accepted = coins.random(count)[:, None] < weights * found.least_propensity
+    accepted = coins.random(count)[:, None] < weights * facts.least_propensity
     accepted[:, 0] = True
-    draws *= width
-    draws += middle * count
+    draws *= facts.scale
+    draws += facts.shift * count
     draws[:, 0] = rows.rewards.sum()
     tally.add(rows.rewards, weights, doubly_robust=robust, accepted=accepted, agents=rows.agents, draws=draws)
 
 
 def _comparison(
-    log: Log,
-    found: Survey,
+    facts: Facts,
     study: Study,
     repeats: int,
     horizon: int,
@@ -175,7 +193,8 @@ def _comparison(
 ) -> Comparison:
     place = {policy: index for index, policy in enumerate(names)}
     by_name = {learner.name: learner for learner in learners}
-    fixed = place["the best single action", "fixed"]
+    held_against = _LOGGED if facts.actions is None else _CONSTANT
+    fixed = place[held_against, "fixed"]
     rows, warnings, reliable = [], [], True
     for (name, play), index in place.items():
         value, learner = tally.value(index), by_name.get(name)
@@ -196,11 +215,11 @@ def _comparison(
         reliable = reliable and not (play in ("greedy", "fixed") and weights_off(value))
         warnings += overlap_warnings(f"{name} ({play})" if learner else name, value)
     settings = {
-        "rows": found.rows,
-        "agents": len(found.agents),
-        "actions": list(found.actions),
-        "dim": found.recipe.dim,
-        "reward_range": [found.reward_low, found.reward_high],
+        "rows": facts.rows,
+        "agents": len(facts.agents),
+        "actions": None if facts.actions is None else list(facts.actions),
+        "dim": facts.problem.dim,
+        "reward_range": list(facts.reward_range),
         "rounds_of_training": horizon,
         "releases": min(study.releases or _RELEASES, horizon),
         "delta": study.delta,
@@ -210,15 +229,15 @@ def _comparison(
         "level": study.level,
         "spread": study.spread,
         "seed": study.seed,
-        "recipe_is_public": found.recipe.public,
+        **facts.settings,
     }
     return Comparison(
-        source=log.name,
+        source=facts.name,
         measure="reward a decision, doubly robust",
         rows=rows,
-        fixed="the best single action",
+        fixed=held_against,
         primary="greedy",
-        notes=(*notes, *found.notes),
+        notes=(*notes, *facts.notes),
         warnings=warnings,
         reliable=reliable,
         settings=settings,

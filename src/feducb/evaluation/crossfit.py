@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from feducb.core.statistics import Statistics
 from feducb.errors import ConfigurationError
+from feducb.evaluation.learning import problem_for
 from feducb.evaluation.logs import Log
+from feducb.evaluation.sources import Facts, Rows
 from feducb.evaluation.study import Study
 from feducb.evaluation.survey import Survey, numbers_of
 from feducb.features import Category
 
-__all__ = ["Rows", "Sums", "draw_folds", "read_blocks"]
+__all__ = ["LogSource", "Sums", "draw_folds", "read_blocks"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -24,27 +26,9 @@ _BLOCK = 2**22  # numbers in the vectors of a block of rows
 _MOST_BYTES = 4 * 2**30
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A block of rows, ready to learn from or to judge by."""
-
-    agents: Indices
-    actions: Indices
-    rewards: Array  # as logged
-    scaled: Array  # centred, range 1
-    propensities: Array
-    keys: NDArray[np.uint64]
-    candidates: Array
-
-    @property
-    def logged(self) -> Array:
-        """(n, d), the vectors of what was done."""
-        return np.asarray(self.candidates[np.arange(len(self.actions)), self.actions])
-
-
 @dataclass(slots=True)
 class Sums:
-    """Raw sums by repeat, fold and agent, and weighted rewards by repeat, fold and action."""
+    """Raw sums by repeat, fold and agent, and weighted rewards by repeat, fold and action that has a name."""
 
     gram: Array
     moment: Array
@@ -83,9 +67,10 @@ class Sums:
                 own = vectors[some]
                 self.gram[repeat, fold, agent] += own.T @ own
                 self.moment[repeat, fold, agent] += rows.scaled[some] @ own
-            place = (folds[repeat], rows.actions)
-            np.add.at(self.arm_reward[repeat], place, rows.rewards * inverse)
-            np.add.at(self.arm_weight[repeat], place, inverse)
+            if self.arm_reward.shape[-1]:
+                place = (folds[repeat], rows.actions)
+                np.add.at(self.arm_reward[repeat], place, rows.rewards * inverse)
+                np.add.at(self.arm_weight[repeat], place, inverse)
             self.records[repeat] += np.bincount(folds[repeat], minlength=parts)
 
     def without(self, repeat: int, fold: int) -> Statistics:
@@ -95,11 +80,43 @@ class Sums:
         moment = self.moment[repeat].sum(axis=0) - self.moment[repeat, fold]
         return Statistics(gram, moment, count)
 
-    def best_action(self, repeat: int, fold: int) -> int:
-        """The action of the highest mean reward in the other folds."""
+    def best_action(self, repeat: int, fold: int) -> int | None:
+        """The action of the highest mean reward in the other folds; None where actions have no names."""
+        if not self.arm_reward.shape[-1]:
+            return None
         reward = self.arm_reward[repeat].sum(axis=0) - self.arm_reward[repeat, fold]
         weight = self.arm_weight[repeat].sum(axis=0) - self.arm_weight[repeat, fold]
         return int(np.argmax(np.where(weight > 0, reward / np.maximum(weight, 1e-300), -np.inf)))
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """A log with columns, after its survey: what a comparison reads."""
+
+    log: Log
+    survey: Survey
+
+    @property
+    def facts(self) -> Facts:
+        """From the survey; rewards are centred and get range 1."""
+        found = self.survey
+        return Facts(
+            name=self.log.name,
+            rows=found.rows,
+            agents=found.agents,
+            actions=found.actions,
+            problem=problem_for(found.recipe),
+            reward_range=(found.reward_low, found.reward_high),
+            shift=(found.reward_low + found.reward_high) / 2,
+            scale=found.reward_high - found.reward_low,
+            least_propensity=found.least_propensity,
+            notes=found.notes,
+            settings={"recipe_is_public": found.recipe.public},
+        )
+
+    def blocks(self) -> Iterator[Rows]:
+        """The log once more."""
+        return read_blocks(self.log, self.survey)
 
 
 def read_blocks(log: Log, found: Survey) -> Iterator[Rows]:

@@ -115,7 +115,7 @@ class Tally:
         self, policies: int, *, clusters: int | None = None, draws: int = 1, level: float = 0.95
     ) -> None:
         self.level = require_probability("level", level)
-        self.records = 0
+        self.policies, self.records = policies, 0
         groups = 0 if clusters is None else clusters
         self._clusters = clusters
         self._w, self._ww, self._wr, self._wwr, self._wrwr = (np.zeros(policies) for _ in range(5))

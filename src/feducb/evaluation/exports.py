@@ -1,0 +1,170 @@
+"""What agents export, as a source of a comparison: JSON lines, one file an agent, streamed and never held.
+
+Every line holds the vectors of all its candidates, as many as there were that time. Nothing is scaled: the
+bounds are those that the agents promised, so that what is learnt here is what they would have learnt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from feducb.config import require_integer
+from feducb.errors import ConfigurationError
+from feducb.evaluation.lines import ENDING, Decided, Lines
+from feducb.evaluation.sources import Facts, Rows
+
+__all__ = ["Exports", "open_exports"]
+
+_ROWS_AT_ONCE = 20_000
+_BLOCK = 2**21  # numbers in the vectors of decisions held at once
+_TELL = 1000  # decisions between two words about progress
+_NAMED = 3  # files that are named in a title
+
+Progress = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """Exports after their first reading; made by `open_exports`.
+
+    Attributes:
+        paths: the files.
+        facts: what is in them.
+        rows_at_once: how many decisions are held at most.
+    """
+
+    paths: tuple[Path, ...]
+    facts: Facts
+    rows_at_once: int = _ROWS_AT_ONCE
+
+    def blocks(self) -> Iterator[Rows]:
+        """The decisions once more; a block holds those with one number of candidates, so none is padded."""
+        problem = self.facts.problem
+        lines = Lines(self.paths, action_bound=problem.action_bound, reward_bound=problem.reward_bound)
+        agents = {name: index for index, name in enumerate(self.facts.agents)}
+        held: dict[int, list[tuple[int, Decided]]] = {}
+        done = rows = numbers = 0
+        for done, one in enumerate(lines, start=1):
+            if one.agent not in agents or done > self.facts.rows:
+                raise _changed()
+            held.setdefault(len(one.candidates), []).append((done, one))
+            rows, numbers = rows + 1, numbers + one.candidates.size
+            if rows == self.rows_at_once or numbers >= _BLOCK:
+                yield from _rows(held, agents)
+                held, rows, numbers = {}, 0, 0
+        if done != self.facts.rows:
+            raise _changed()
+        yield from _rows(held, agents)
+
+
+def open_exports(
+    paths: Sequence[str | Path],
+    *,
+    action_bound: float | None = None,
+    reward_bound: float | None = None,
+    rows_at_once: int = _ROWS_AT_ONCE,
+    progress: Progress = lambda stage, rows: None,
+) -> Exports:
+    """Read exports once: every line is checked, and what cannot be used is counted.
+
+    Args:
+        paths: files that `feducb agent export` wrote, one an agent; several of one agent in their order.
+        action_bound: L, no candidate is longer; if not given, what the exports say, or 1.
+        reward_bound: B, rewards are from −B to B; if not given, what the exports say, or 1.
+        rows_at_once: how many decisions are held at most.
+        progress: told how many decisions were read.
+
+    Raises:
+        ConfigurationError: a line cannot be; the message names file and line. Or none is of use.
+    """
+    require_integer("rows_at_once", rows_at_once, at_least=1)
+    files = tuple(Path(path) for path in paths)
+    for path in files:
+        if path.suffix != ENDING:
+            raise ConfigurationError("export", str(path), f"a file that ends in {ENDING}")
+        if not path.is_file():
+            raise ConfigurationError("export", str(path), "a file that exists")
+    lines = Lines(files, action_bound=action_bound, reward_bound=reward_bound)
+    agents: dict[str, int] = {}
+    rows, least, fewest, most = 0, 1.0, math.inf, 0
+    for one in lines:
+        agents[one.agent] = agents.get(one.agent, 0) + 1
+        rows += 1
+        least, count = min(least, one.propensity), len(one.candidates)
+        fewest, most = min(fewest, count), max(most, count)
+        if rows % _TELL == 0:
+            progress("checking", _TELL)
+    progress("checking", rows % _TELL)
+    if not rows:
+        raise ConfigurationError("exports", f"{lines.read:,} lines{_reasons(lines, ': ')}", _NEEDED)
+    if most < 2:
+        raise ConfigurationError("features", "of one candidate each", "two or more to choose from")
+    assert lines.problem is not None
+    bound = lines.problem.reward_bound
+    names = ", ".join(path.name for path in files[:_NAMED])
+    facts = Facts(
+        name=names if len(files) <= _NAMED else f"{names} and {len(files) - _NAMED} more",
+        rows=rows,
+        agents=tuple(agents),
+        actions=None,
+        problem=lines.problem,
+        reward_range=(-bound, bound),
+        shift=0.0,
+        scale=1.0,
+        least_propensity=least,
+        notes=tuple(_notes(lines)),
+        settings={
+            "candidates": [int(fewest), most],
+            "action_bound": lines.problem.action_bound,
+            "lines_left_out": dict(sorted(lines.left_out.items())),
+            "default_rewards": lines.defaulted,
+        },
+    )
+    return Exports(files, facts, rows_at_once)
+
+
+def _changed() -> ConfigurationError:
+    return ConfigurationError("exports", "changed while they were read", "files that nobody writes to")
+
+
+_NEEDED = (
+    "decisions whose window has closed, with all candidates and a known chance: agents keep them with "
+    "keep_events above 0, and judging what was not shown needs uniform_share above 0"
+)
+
+
+def _reasons(lines: Lines, before: str) -> str:
+    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lines.left_out.items()))
+    return f"{before}{told}" if told else ""
+
+
+def _notes(lines: Lines) -> Iterator[str]:
+    if lines.left_out:
+        yield f"{lines.left_out.total():,} of {lines.read:,} lines are left out: {_reasons(lines, '')}"
+    if lines.defaulted:
+        yield f"no reward came for {lines.defaulted:,} decisions: they count with the agents' default reward"
+    if not lines.stated:
+        assert lines.problem is not None
+        told = f"L = {lines.problem.action_bound:g}, B = {lines.problem.reward_bound:g}"
+        yield f"the exports do not say their public bounds: {told} are taken"
+    yield "candidates are vectors without names: there is no best single action to hold learners against"
+
+
+def _rows(held: dict[int, list[tuple[int, Decided]]], agents: dict[str, int]) -> Iterator[Rows]:
+    """Blocks, by the number of candidates."""
+    for _, some in sorted(held.items()):
+        rewards = np.array([one.reward for _, one in some])
+        yield Rows(
+            np.array([agents[one.agent] for _, one in some], dtype=np.int64),
+            np.array([one.index for _, one in some], dtype=np.int64),
+            rewards,
+            rewards,
+            np.array([one.propensity for _, one in some]),
+            np.array([key for key, _ in some], dtype=np.uint64),
+            np.stack([one.candidates for _, one in some]),
+        )

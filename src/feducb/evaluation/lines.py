@@ -1,0 +1,228 @@
+"""What agents export, line by line: each one checked, or left out for a reason that is counted.
+
+A line is a decision as `feducb agent export` writes it. It may say whose it is (``agent``; else the file's
+name does), the public bounds (``problem``) and what counts where no reward came (``default_reward``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.config import Problem
+from feducb.errors import ConfigurationError
+
+__all__ = ["ENDING", "Decided", "Lines"]
+
+Array = NDArray[np.float64]
+
+ENDING = ".jsonl"
+OPEN, NO_REWARD, NO_FEATURES, NO_PROPENSITY = "still open", "no reward", "no features", "no propensity"
+_KEYS = ("number", "open", "index", "features", "propensity", "reward")
+_ROUNDING = 1.0 + 1e-9  # as agents allow it
+_SHOWN = 60  # characters of a line that is quoted
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One decision that can be learnt from and judged by.
+
+    Attributes:
+        agent: by name.
+        candidates: (K, d).
+        index: of the one that was shown.
+        propensity: the chance with which it was.
+        reward: what came of it.
+    """
+
+    agent: str
+    candidates: Array
+    index: int
+    propensity: float
+    reward: float
+
+
+class Lines:
+    """Decisions in exports, in order; one object a reading.
+
+    Args:
+        paths: the files; those of one agent in the order in which they were written.
+        action_bound: L instead of what the lines say, or 1.
+        reward_bound: B instead of what the lines say, or 1.
+
+    Attributes:
+        problem: the public bounds, known from the first decision on.
+        read: lines so far.
+        left_out: how many were of no use, by reason.
+        defaulted: how many count with the default reward, since none came.
+        stated: whether the lines say the public bounds.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], *, action_bound: float | None = None, reward_bound: float | None = None
+    ) -> None:
+        self._paths = paths
+        self._action_bound, self._reward_bound = action_bound, reward_bound
+        self._stated: Any = None  # the bounds as the lines have them
+        self._last: dict[str, int] = {}  # number of each agent's last line
+        self.problem: Problem | None = None
+        self.read, self.defaulted = 0, 0
+        self.left_out: Counter[str] = Counter()
+
+    @property
+    def stated(self) -> bool:
+        """Whether the lines say the public bounds."""
+        return self._stated is not None
+
+    def __iter__(self) -> Iterator[Decided]:
+        for path in self._paths:
+            with path.open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    if line.strip():
+                        self.read += 1
+                        decided = self._decided(_plain(line, f"{path} line {number}"), path, number)
+                        if decided is not None:
+                            yield decided
+
+    def _decided(self, row: Mapping[str, Any], path: Path, line: int) -> Decided | None:
+        """The decision of a line, or None if it is left out."""
+        place = f"{path} line {line}"
+        agent = row.get("agent", path.name.removesuffix(ENDING))
+        if not isinstance(agent, str) or not agent:
+            raise ConfigurationError(f"agent in {place}", agent, "a name")
+        self._require_new(agent, row["number"], place)
+        reason = self._useless(row)
+        if reason is not None:
+            self.left_out[reason] += 1
+            return None
+        problem = self._require_problem(row, place)
+        candidates = _candidates(row["features"], problem, place)
+        index = row["index"]
+        if not _whole(index) or not 0 <= index < len(candidates):
+            raise ConfigurationError(
+                f"index in {place}", index, f"that of one of {len(candidates)} candidates, from 0"
+            )
+        propensity = _number(row["propensity"])
+        if not 0.0 < propensity <= 1.0:
+            raise ConfigurationError(
+                f"propensity in {place}", row["propensity"], "a number above 0 and at most 1"
+            )
+        missing = row["reward"] is None
+        worth = row["default_reward"] if missing else row["reward"]
+        reward, bound = _number(worth), problem.reward_bound
+        if not abs(reward) <= bound * _ROUNDING:
+            raise ConfigurationError(f"reward in {place}", worth, f"a number from -{bound:g} to {bound:g}")
+        self.defaulted += missing
+        return Decided(agent, candidates, index, propensity, reward)
+
+    def _require_new(self, agent: str, number: Any, place: str) -> None:
+        """Numbers of an agent ascend: no line counts twice, and one number an agent is all that is kept."""
+        last = self._last.get(agent, 0)
+        if not _whole(number) or number <= last:
+            expected = "a whole number from 1"
+            if last:
+                expected = f"one above {last}: numbers of agent {agent} ascend, and none may come twice"
+            raise ConfigurationError(f"number in {place}", number, expected)
+        self._last[agent] = number
+
+    @staticmethod
+    def _useless(row: Mapping[str, Any]) -> str | None:
+        # Open ones go whether a reward has come or not: those that came early would be too many.
+        if row["open"]:
+            return OPEN
+        if row["features"] is None:
+            return NO_FEATURES
+        if row["propensity"] is None:
+            return NO_PROPENSITY
+        if row["reward"] is None and row.get("default_reward") is None:
+            return NO_REWARD
+        return None
+
+    def _require_problem(self, row: Mapping[str, Any], place: str) -> Problem:
+        """The public bounds, which all lines share."""
+        said = row.get("problem")
+        if self.problem is not None and (said is None or said == self._stated):
+            return self.problem
+        if self.problem is not None:
+            expected = "that of the lines before: agents that learn together share it"
+            raise ConfigurationError(f"problem in {place}", said, expected)
+        try:
+            problem = Problem(dim=_width(row["features"])) if said is None else Problem(**said)
+        except (TypeError, ConfigurationError) as error:
+            if said is None:
+                expected = "candidates of one number or more each"
+                raise ConfigurationError(f"features in {place}", "no lists of numbers", expected) from None
+            expected = f"the public bounds, as an agent writes them ({error})"
+            raise ConfigurationError(f"problem in {place}", said, expected) from None
+        if self._action_bound is not None:
+            problem = replace(problem, action_bound=self._action_bound)
+        if self._reward_bound is not None:
+            problem = replace(problem, reward_bound=self._reward_bound)
+        self._stated, self.problem = said, problem
+        return self.problem
+
+
+def _plain(line: bytes, place: str) -> dict[str, Any]:
+    expected = "a JSON object, as `feducb agent export` writes it"
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        raise ConfigurationError(place, line[:_SHOWN].decode(errors="replace").strip(), expected)
+    for key in _KEYS:
+        if key not in row:
+            raise ConfigurationError(place, f"without {key}", expected)
+    if not isinstance(row["open"], bool):
+        raise ConfigurationError(f"open in {place}", row["open"], "true or false")
+    return row
+
+
+def _candidates(features: Any, problem: Problem, place: str) -> Array:
+    """(K, d) finite numbers, each row of length at most L."""
+    try:
+        given = np.asarray(features)
+    except (ValueError, OverflowError):  # rows of different lengths
+        given = np.empty(0)
+    if given.ndim != 2 or given.shape[1] != problem.dim or not len(given) or given.dtype.kind not in "iuf":
+        shape = "ragged or no numbers" if given.ndim != 2 else f"of shape {given.shape}"
+        raise ConfigurationError(f"features in {place}", shape, f"candidates of {problem.dim} numbers each")
+    vectors = given.astype(np.float64)
+    with np.errstate(over="ignore"):  # what overflows is too long
+        fits = np.einsum("kd,kd->k", vectors, vectors) <= (problem.action_bound * _ROUNDING) ** 2
+    if not fits.all():  # nothing that is not a number fits
+        one = int(np.argmin(fits))
+        raise ConfigurationError(
+            f"features[{one}] in {place}",
+            f"of length {math.hypot(*vectors[one]):g}",
+            f"finite numbers, of length at most {problem.action_bound:g}",
+        )
+    return vectors
+
+
+def _width(features: Any) -> int:
+    """How long the first vector is; 0 if there is none."""
+    first = features[0] if isinstance(features, list) and features else None
+    return len(first) if isinstance(first, list) else 0
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> float:
+    """As a float; what is none becomes NaN, which is in no range."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
