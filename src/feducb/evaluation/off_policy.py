@@ -61,7 +61,7 @@ def require_column(
     try:
         numbers = given.astype(np.float64)
     except (TypeError, ValueError):
-        numbers = np.array([_number(value) for value in given.tolist()])
+        numbers = np.array([as_number(value) for value in given.tolist()])
     good = np.isfinite(numbers) & (numbers <= high) & ((numbers > low) if above else (numbers >= low))
     if not good.all():
         row = int(np.argmin(good))
@@ -75,7 +75,8 @@ def require_column(
     return numbers
 
 
-def _number(value: Any) -> float:
+def as_number(value: Any) -> float:
+    """What it says, or NaN."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError
 from feducb.evaluation.logs import Chunk, Log, LogColumns
-from feducb.evaluation.off_policy import require_column
+from feducb.evaluation.off_policy import as_number, require_column
 from feducb.features import Category, Coded, Column, Hashed, Number, Recipe
 
 __all__ = ["Survey", "default_terms", "numbers_of", "parse_context", "parse_terms", "survey"]
@@ -253,8 +253,23 @@ def _decided(log: Log, columns: LogColumns, known: Mapping[str, Column | str]) -
         raise ConfigurationError("log", log.name, "at least one row")
     for name, kind in known.items():
         if kind == "":
-            decided[name] = "category" if isinstance(first.columns[name], Coded) else "number"
+            decided[name] = _kind(name, first)
     return decided
+
+
+def _kind(name: str, chunk: Chunk) -> str:
+    """A column of numbers with a few other things in it is a column of numbers with mistakes."""
+    values = chunk.columns[name]
+    if not isinstance(values, Coded):
+        return "number"
+    number = np.array([math.isfinite(as_number(text)) for text in values.texts] + [False])  # −1: missing
+    rows = number[values.codes]
+    if 2 * int(rows.sum()) < len(rows) or rows.all():
+        return "category"
+    row = int(np.argmin(rows))
+    found = None if values.codes[row] < 0 else values.texts[values.codes[row]]
+    expected = f"a number, as in most rows (if they are names, say {name}:category or {name}:hash:64)"
+    raise ConfigurationError(f"{name} in row {chunk.first_row + row}", found, expected)
 
 
 def _recipe(
