@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, Self
@@ -118,8 +118,15 @@ class TrustedCollector:
     An upload that comes after its release is in the next: nothing is lost, and nothing enters twice.
     """
 
-    def __init__(self, store: ControllerStore, names: Sequence[str], rule: Quorum) -> None:
-        self.store = store
+    def __init__(
+        self,
+        store: ControllerStore,
+        names: Sequence[str],
+        rule: Quorum,
+        *,
+        reopen: Callable[[], ControllerStore],
+    ) -> None:
+        self._store, self._reopen = store, reopen
         self.season = store.season
         self._names = frozenset(names)
         self._rule = rule
@@ -136,7 +143,14 @@ class TrustedCollector:
         except BaseException:
             store.close()
             raise
-        return cls(store, list(names), rule)
+        return cls(store, list(names), rule, reopen=lambda: ControllerStore.open(path, terms))
+
+    @property
+    def store(self) -> ControllerStore:
+        """The file; opened anew if it had to be given up, as after a disk that was full."""
+        if self._store.closed:
+            self._store = self._reopen()
+        return self._store
 
     def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
         """Take uploads in, each in a transaction of its own."""
@@ -180,18 +194,19 @@ class TrustedCollector:
 
     def close(self) -> None:
         """Give the file back."""
-        self.store.close()
+        self._store.close()
 
     def _receive(self, agent: str, payload: bytes) -> Receipt:
+        store = self.store  # what fails here is no fault of the message
         try:
             if agent not in self._names:
                 raise RefusedError("sender", f"{agent[:64]!r} is not of this federation")
-            season, number, _ = decode_upload(payload, self.store.terms)
-            if season < self.store.season:
+            season, number, _ = decode_upload(payload, store.terms)
+            if season < store.season:
                 return Receipt("past")
-            if not 1 <= number <= self.store.terms.releases:
-                raise RefusedError("number", f"upload {number}, expected 1 to {self.store.terms.releases}")
-            return Receipt("stored" if self.store.receive(payload, from_agent=agent) else "known")
+            if not 1 <= number <= store.terms.releases:
+                raise RefusedError("number", f"upload {number}, expected 1 to {store.terms.releases}")
+            return Receipt("stored" if store.receive(payload, from_agent=agent) else "known")
         except RefusedError as error:
             return Receipt("refused", error.reason, error.text)
         except (PrivacyError, StoreError, ConfigurationError) as error:
