@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +15,15 @@ from rich.table import Table
 from feducb.errors import ConfigurationError
 from feducb.simulation.results import SimulationResult
 
-__all__ = ["errors_to", "regret_text", "require_writable", "result_table", "steps_progress", "warnings_for"]
+__all__ = [
+    "errors_to",
+    "regret_text",
+    "require_writable",
+    "result_table",
+    "show_keys",
+    "steps_progress",
+    "warnings_for",
+]
 
 errors_to = Console(stderr=True)
 
@@ -30,6 +39,15 @@ def require_writable(setting: str, path: Path | None, *, picture: bool = False) 
         raise ConfigurationError(setting, str(path), "a file name that ends in .png, .svg or .pdf")
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise ConfigurationError(setting, str(path), "a file in a folder that exists")
+
+
+def show_keys(path: Path) -> None:
+    """API keys of a file, one a line: names, roles and ages."""
+    from feducb.service.keys import read_keys
+
+    for key in read_keys(path):
+        age = datetime.now(UTC) - datetime.fromisoformat(key.made_at)
+        print(f"{key.name:24} {key.role:12} {age.days} days")
 
 
 @contextmanager

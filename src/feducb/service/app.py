@@ -213,7 +213,7 @@ def _add_looking(app: FastAPI) -> None:
     )
     async def metrics(request: Request) -> Response:
         service = _service(request)
-        service.admit(request, "operator")
+        service.admit(request, "viewer")
         return Response(
             service.metrics.page(await service.snapshot()),
             media_type="text/plain; version=0.0.4; charset=utf-8",

@@ -63,7 +63,7 @@ def add_dashboard(app: FastAPI, snapshot: Snapshot, sessions: Callable[[Request]
     @app.get("/v1/events", include_in_schema=False)
     async def events(request: Request) -> Response:
         if not sessions(request).may_look(request):
-            return _refuse(401, "log in, or show an operator's key")
+            return _refuse(*sessions(request).why_not(request))
         if watched.streams >= _MOST_STREAMS:
             return _refuse(503, f"{_MOST_STREAMS} pages are open already")
 
@@ -100,9 +100,8 @@ def _add_session(app: FastAPI, sessions: Callable[[Request], Sessions]) -> None:
         token, status = sessions(request).log_in(key)
         if token is None:
             log.warning("log_in_refused", extra={"status": status})
-            return _refuse(
-                status, "this key is not known" if status == 401 else "this needs an operator's key"
-            )
+            known = "this needs an operator's or a viewer's key"
+            return _refuse(status, "this key is not known" if status == 401 else known)
         response = JSONResponse({"open": True}, headers=_PRIVATE)
         Sessions.set_cookie(request, response, token)
         return response
