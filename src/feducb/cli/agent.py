@@ -187,7 +187,7 @@ def status(
         table.add_row(name, value)
     for event, count in sorted(told["counts"].items()):
         table.add_row(f"  {event.replace('_', ' ')}", f"{count:,}")
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 @app.command()
@@ -252,7 +252,7 @@ def restore(
 
 @app.command()
 def terms(config: Config = DEFAULT) -> None:
-    """What this agent promises, as the table `terms` of a controller's configuration."""
+    r"""What this agent promises, as the `\[terms]` table of a controller's configuration."""
     from feducb.service.settings import read_agent_file
 
     promised = json.loads(read_agent_file(config).agent.terms.to_json())
@@ -271,7 +271,11 @@ def new_season(
 ) -> None:
     """Close the season and open the next, with the configuration's settings and a fresh budget."""
     with _opened(config) as (agent, settings):
-        typer.echo(f"season {agent.new_season(settings, drop_open=drop)} is open")
+        try:
+            number = agent.new_season(settings, drop_open=drop)
+        except StoreError as error:
+            raise error if drop else StoreError(f"{error} with --drop-open") from None
+    typer.echo(f"season {number} is open")
 
 
 @app.command()

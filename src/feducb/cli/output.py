@@ -25,9 +25,8 @@ __all__ = [
     "warnings_for",
 ]
 
-errors_to = Console(stderr=True)
-
-
+# Without markup: it would swallow what stands in square brackets, in a file's name or a table's.
+errors_to = Console(stderr=True, markup=False)
 _PICTURES = (".png", ".svg", ".pdf")
 
 

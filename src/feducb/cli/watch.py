@@ -44,7 +44,7 @@ def watch(
 ) -> None:
     """Watch a running agent, controller or simulation; ends with Ctrl-C."""
     snapshots = _source(config=config, url=url, key=key, ca=ca, checkpoint=checkpoint, every=every, once=once)
-    console = Console()
+    console = Console(markup=False)
     if once:
         console.print(frame(next(snapshots)))
         return

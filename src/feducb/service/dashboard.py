@@ -17,12 +17,13 @@ from typing import Any
 
 import pydantic_core
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from feducb.service.sessions import Sessions
 
-__all__ = ["Snapshot", "add_dashboard"]
+__all__ = ["Snapshot", "add_dashboard", "reason_of"]
 
 Snapshot = Callable[[], Awaitable[dict[str, Any]]]
 log = logging.getLogger("feducb.service")
@@ -58,6 +59,7 @@ def add_dashboard(app: FastAPI, snapshot: Snapshot, sessions: Callable[[Request]
     """
     _add_files(app)
     _add_session(app, sessions)
+    _add_refusals(app)
     watched = _Watched(snapshot)
 
     @app.get("/v1/events", include_in_schema=False)
@@ -85,6 +87,20 @@ def _add_files(app: FastAPI) -> None:
     @app.get("/page/{name}", include_in_schema=False)
     async def asset(name: str) -> Response:
         return _file(name) if name in _FILES else _refuse(404, "no such file")
+
+
+def _add_refusals(app: FastAPI) -> None:
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        response = _refuse(error.status_code, reason_of(error))
+        response.headers.update(error.headers or {})
+        return response
+
+
+def reason_of(error: HTTPException) -> str:
+    """What the framework refuses by itself, in words like the others'."""
+    known = {404: "there is no such path", 405: "this path does not take this method"}
+    return known.get(error.status_code, str(error.detail))
 
 
 def _add_session(app: FastAPI, sessions: Callable[[Request], Sessions]) -> None:
