@@ -24,7 +24,7 @@ from nats_world import free_port, require_server  # noqa: E402
 
 PAGE = (ROOT / "docs" / "deploy.md").read_text()
 EXAMPLES = ROOT / "examples" / "deploy"
-COMMANDS = [
+COMMANDS: list[str] = [
     line.partition("    #")[0].strip()
     for line in re.findall(r"^    ((?:feducb|cd|cat|\(umask) .*|\(umask .*)$", PAGE, flags=re.MULTILINE)
 ]
