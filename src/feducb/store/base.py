@@ -279,7 +279,7 @@ class Store(ABC):
         if self.releases_left_in(group) <= 0:
             raise ReleasesExhaustedError(
                 f"all {self.terms.releases} releases of season {self.season}, group {group} have been made; "
-                "a new season (`feducb agent new-season`) goes on, over new records only"
+                "new_season() (`feducb agent new-season`) goes on, over new records only"
             )
 
     @contextmanager
