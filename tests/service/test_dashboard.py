@@ -175,7 +175,7 @@ def test_log_in_log_out_and_who_is_refused(browser: Browser, service: Running) -
         expect(alert).to_have_text("This key is not known here.")
         field.fill(service.application)
         page.keyboard.press("Enter")
-        expect(alert).to_contain_text("an application’s key")
+        expect(alert).to_contain_text("does not open the page")
         assert page.context.cookies() == []
         _log_in(page, service.operator)
         (cookie,) = page.context.cookies()
