@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -10,35 +9,31 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "engines"))
 
-from nats_world import free_port, record_streams, require_server, running, until  # noqa: E402
-
-from feducb.engines.controller import terms_from_table  # noqa: E402
-from feducb.engines.local import MemoryMailbox  # noqa: E402
-from feducb.engines.nats import NatsEngine  # noqa: E402
-from feducb.engines.settings import NatsSettings  # noqa: E402
+from nats_world import free_port, require_server  # noqa: E402
 
 PAGE = (ROOT / "docs" / "deploy.md").read_text()
 EXAMPLES = ROOT / "examples" / "deploy"
-COMMANDS = [
-    line.strip() for line in re.findall(r"^    ((?:feducb|cd|nats-server) .*)$", PAGE, flags=re.MULTILINE)
+COMMANDS: list[str] = [
+    line.partition("    #")[0].strip()
+    for line in re.findall(r"^    ((?:feducb|cd|cat|\(umask) .*|\(umask .*)$", PAGE, flags=re.MULTILINE)
 ]
+SECOND = "--season 1h", "--season 64s"  # a sum every second in place of every 56 seconds
 
 
 def _commands(start: str) -> str:
-    """The one command of the page that starts so, without its comment."""
-    found = [line.partition("  #")[0].strip() for line in COMMANDS if line.startswith(start)]
-    assert found, start
-    return str(found[0])
+    """The first command of the page that starts so, without its comment."""
+    return next(line for line in COMMANDS if line.startswith(start))
 
 
 class Machine:
@@ -50,8 +45,8 @@ class Machine:
     def _translated(self, command: str) -> list[str]:
         command = command.replace("broker.example:4222", f"127.0.0.1:{self.port}")
         command = command.replace("broker.example", f"127.0.0.1 --port {self.port}")
-        words = command.split()
-        return [sys.executable, "-m", "feducb", *words[1:]] if words[0] == "feducb" else words
+        command = command.replace("feducb ", f"{sys.executable} -m feducb ").replace(*SECOND)
+        return ["bash", "-euc", command if command.startswith("(") else f"exec {command}"]
 
     def run(self, command: str, *, where: str = ".") -> str:
         done = subprocess.run(
@@ -85,48 +80,62 @@ class Machine:
         return path
 
 
-def test_from_nothing_to_three_machines(tmp_path: Path) -> None:
-    require_server()
-    machine = Machine(tmp_path)
-    machine.run(_commands("feducb keys init federation --federation"))
-    config = machine.example(
-        "controller.toml",
-        "federation/controller/controller.toml",
-        lambda text: text.replace("releases = 200", "releases = 8"),  # the mechanism for 200 takes seconds
-    )
-    terms = terms_from_table(tomllib.loads(config.read_text())["terms"])
-    streams = record_streams(("north", "south"), terms, 1)
-    boxes, engines = {}, {}
+def _prepare_agents(machine: Machine) -> None:
+    """Section 2, at two folders in place of two machines; they need a port each."""
     for name in ("north", "south"):
-        table = machine.example(
+        where = f"federation/agents/{name}"
+        machine.example(
             "agent-engine.toml",
-            f"federation/agents/{name}/agent.toml",
+            f"{where}/agent-engine.toml",
             lambda text, name=name: text.replace("north", name),  # type: ignore[misc]
         )
-        settings = NatsSettings.from_table(tomllib.loads(table.read_text())["engine"], base=table.parent)
-        engines[name] = NatsEngine(settings, terms)
-        boxes[name] = MemoryMailbox(streams[name])
-    serve = _commands("feducb controller serve")
+        init = _commands("(umask").replace("north", name)
+        machine.run(init.replace("agent init", f"agent init --port {free_port()}"), where=where)
+        machine.run(_commands("cat agent-engine.toml"), where=where)
+        machine.run(_commands("feducb agent terms"), where=where)
+        assert (machine.folder / where / "keys.txt").stat().st_mode & 0o077 == 0
 
-    async def agents() -> None:
-        async with running(*(engine.run(boxes[name]) for name, engine in engines.items())):
-            await until(lambda: all(box.newest for box in boxes.values()))
 
+def test_from_nothing_to_three_machines(tmp_path: Path) -> None:
+    require_server()
+    machine, page = Machine(tmp_path), free_port()
+    machine.run(_commands("feducb keys init federation --federation"))
+    _prepare_agents(machine)
+    north, south, controller = (
+        f"federation/{name}" for name in ("agents/north", "agents/south", "controller")
+    )
+    assert (tmp_path / north / "terms.toml").read_text() == (tmp_path / south / "terms.toml").read_text()
+    machine.example(
+        "controller.toml", f"{controller}/controller.toml", lambda text: text.replace("8760", str(page))
+    )
+    shutil.copy(tmp_path / north / "terms.toml", tmp_path / controller)
+    machine.run(_commands("cat terms.toml"), where=controller)
+    key = machine.run(_commands("feducb controller key add"), where=controller).strip()
     server = _commands("cd federation/server").partition("&& ")[2]
+    serve, status = _commands("feducb agent serve"), _commands("feducb controller status")
+    told: dict[str, Any] = {}
     with (
         machine.service(server, where="federation/server"),
-        machine.service(serve, where="federation/controller"),
+        machine.service(_commands("feducb controller serve"), where=controller),
+        machine.service(serve, where=north),
+        machine.service(serve, where=south),
     ):
-        asyncio.run(agents())
-        time.sleep(2.5)  # it says how it is every two seconds
-        status = re.search(r"`(feducb controller status [^`]*)`", PAGE)
-        assert status is not None
-        told = json.loads(machine.run(status[1], where="federation/controller"))
-    assert boxes["north"].newest == boxes["south"].newest
-    assert engines["north"].status.members == ("north", "south")
-    assert told["agents_in_it"] == ["north", "south"]
+        for _ in range(60):
+            if (tmp_path / controller / "controller.db.status.json").exists():
+                told = json.loads(machine.run(status, where=controller))
+                if told["newest_sum"]:
+                    break
+            time.sleep(0.5)
+        assert told.get("newest_sum"), (tmp_path / "log").read_text()
+        assert (told["agents_in_it"], told["refused"]) == (["north", "south"], {})
+        assert "newest sum" in machine.run(_commands("feducb agent status"), where=north)
+        asked = httpx.post(f"http://127.0.0.1:{page}/v1/session", json={"key": key})
+        assert asked.json() == {"open": True}
+    settings = tmp_path / north / "agent.toml"
+    settings.write_text(settings.read_text().replace('"64s"', '"30d"').replace('"10s"', '"1h"'))
+    assert "season 2 is open" in machine.run(_commands("feducb agent new-season"), where=north)
     for command in (line for line in COMMANDS if line.startswith("feducb keys rotate")):
-        machine.run(command.partition("  #")[0])
+        machine.run(command)
 
 
 def test_without_a_controller(tmp_path: Path) -> None:

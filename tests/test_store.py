@@ -252,7 +252,7 @@ def test_pending_records_never_cross_into_the_next_season(path: Path) -> None:
     terms = replace(TERMS, budget=Budget(epsilon=2e4, delta=1e-6))
     with AgentStore.open(path, terms) as store:
         store.record(np.repeat(np.eye(3), 20, axis=0), np.ones(60))
-        with pytest.raises(StoreError, match="drop_pending=True"):
+        with pytest.raises(StoreError, match="agree to lose them"):
             store.new_season()
         assert store.season == 1
         fewer = replace(terms, releases=3)
@@ -613,7 +613,7 @@ def test_a_season_ends_when_no_group_waits_and_may_change_their_number(path: Pat
         store.record(np.eye(3), np.ones(3), group=2)
         store.record(np.eye(3), np.ones(3), group=1)
         store.release(1)
-        with pytest.raises(StoreError, match="drop_pending=True"):
+        with pytest.raises(StoreError, match="agree to lose them"):
             store.new_season()
         store.new_season(replace(GROUPED, groups=5), drop_pending=True)
         assert store.ledger().accounts[0].dropped == 3

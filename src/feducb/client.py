@@ -114,11 +114,11 @@ class Client:
         return Outcome(told["outcomes"][0])
 
     def status(self) -> dict[str, Any]:
-        """How the agent stands (needs an operator's key)."""
+        """How the agent stands (needs an operator's or a viewer's key)."""
         return self._send("GET", "/v1/status")
 
     def privacy(self) -> dict[str, Any]:
-        """The ledger (needs an operator's key)."""
+        """The ledger (needs an operator's or a viewer's key)."""
         return self._send("GET", "/v1/privacy")
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -34,16 +35,34 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     assert "count twice" in _feducb(made, "warm-start", "log.csv", status=2)[1]
     told = json.loads(_feducb(made, "status", "--json")[0])
     assert (told["name"], told["releases_left"], told["counts"]["loaded"]) == ("north", 64, 2)
-    assert "agent north" in _feducb(made, "status")[0]
+    said = _feducb(made, "status")[0]
+    for word in ("agent north", "next release", "season ends", "64 left", f"{datetime.now():%Y-%m-}"):
+        assert word in said
     assert "0 decisions taken back" in _feducb(made, "erase", "ada")[0]
     said, noted = _feducb(made, "export")
     assert (said, "keep_events is 0" in noted) == ("", True)
     _feducb(made, "backup", "copy.db")
-    assert "--drop-open" in _feducb(made, "new-season", status=2)[1]
+    assert "agree to lose them with --drop-open\n" in _feducb(made, "new-season", status=2)[1]
     assert "season 2" in _feducb(made, "new-season", "--drop-open")[0]
     (made / "north.db").rename(made / "lost.db")
     assert "in season 9" in _feducb(made, "restore", "copy.db", "--season", "9")[0]
     assert json.loads(_feducb(made, "status", "--json")[0])["counts"]["loaded"] == 2
+
+
+def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it(tmp_path: Path) -> None:
+    """How many first releases are not worth reading is a term; with fewer agents it is more of them."""
+    _feducb(tmp_path, "init", "--dim", "2", "--agents", "20", "--decisions", "1000", "--epsilon", "4")
+    config = tmp_path / "agent.toml"
+    config.write_text(config.read_text().replace("agents = 20", "agents = 2"))
+    said = _feducb(tmp_path, "serve", status=2)[1]
+    assert "agents is 2, expected 20 until a new season opens (`feducb agent new-season`)" in said
+
+
+def test_a_controller_s_configuration_is_known_for_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "controller.toml").write_text('[controller]\nstate = "controller.db"\n')
+    for command in (("status",), ("key", "add", "ada"), ("terms",)):
+        said = _feducb(tmp_path, *command, "-c", "controller.toml", status=2)[1]
+        assert "this is a controller's: `feducb controller status`" in said
 
 
 def test_keys_are_rotated(made: Path) -> None:
@@ -64,7 +83,7 @@ def test_keys_are_rotated(made: Path) -> None:
         (("status", "--config", "other.toml"), "agent init"),
         (("backup", "north.db"), "does not exist"),
         (("warm-start", "nothing.csv"), "nothing.csv"),
-        (("restore", "agent.toml", "--season", "2"), "moved away first"),
+        (("restore", "agent.toml", "--season", "2"), "move it away first"),
         (("create",), "does not exist yet"),
         (("init", "other.toml", "--name", "north"), "moved away"),
         (("key", "add", "bad name"), "a new name"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 import click
 import pytest
 import typer
+from rich.text import Text
 
 from feducb.cli.app import app
 
@@ -56,6 +59,33 @@ def test_every_argument_and_option_says_what_it_is() -> None:
 @pytest.mark.parametrize("columns", ["60", "80", "120"])
 def test_the_page_fits_its_width(columns: str) -> None:
     assert max(len(line) for line in _help(columns=columns).splitlines()) <= int(columns)
+
+
+_TEXTS = """
+import json, typer
+from feducb.cli.app import app
+
+def texts(name, command):
+    said = [command.help, command.epilog, *(getattr(one, "help", None) for one in command.params)]
+    found = {name: [one for one in said if one]}
+    for inner, one in getattr(command, "commands", {}).items():
+        found |= texts(f"{name} {inner}", one)
+    return found
+
+print(json.dumps(texts("feducb", typer.main.get_command(app))))
+"""
+
+
+def test_nothing_in_square_brackets_is_swallowed() -> None:
+    """Rich takes them for styles; what is meant as text must be escaped."""
+    done = subprocess.run([sys.executable, "-c", _TEXTS], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert len(found) > 30
+    for name, texts in found.items():
+        for text in texts:
+            meant = re.sub(r"\[/?bold\]", "", text).replace("\\[", "[")
+            assert Text.from_markup(text).plain == meant, name
+    assert "as the `[terms]` table" in _help("agent", "terms")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="completion is asked of a real bash")

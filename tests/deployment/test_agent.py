@@ -439,7 +439,7 @@ def test_promises_stay_until_a_new_season_and_habits_may_change(
             opened(replace(SETTINGS, **change))
     agent = opened(replace(SETTINGS, exploration=0.5, uniform_share=0.1, keep_events=10.0))
     waiting = agent.decide(_candidates(np.random.default_rng(14)))
-    with pytest.raises(StoreError, match="drop_pending"):
+    with pytest.raises(StoreError, match="agree to lose them"):
         agent.new_season(replace(SETTINGS, window=61.0, start=None))
     assert agent.new_season(replace(SETTINGS, window=61.0, start=None), drop_open=True) == 2
     assert agent.reward(waiting.id, 0.1) is Outcome.DISCARDED

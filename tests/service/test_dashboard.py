@@ -175,7 +175,7 @@ def test_log_in_log_out_and_who_is_refused(browser: Browser, service: Running) -
         expect(alert).to_have_text("This key is not known here.")
         field.fill(service.application)
         page.keyboard.press("Enter")
-        expect(alert).to_contain_text("an application’s key")
+        expect(alert).to_contain_text("does not open the page")
         assert page.context.cookies() == []
         _log_in(page, service.operator)
         (cookie,) = page.context.cookies()
@@ -348,3 +348,11 @@ def test_the_controllers_page(browser: Browser, controller: tuple[str, str, Path
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     for word in ("controller of shops, season 3", "signature 2", "7, 2 agents in it", "cliques"):
         assert word in done.stdout
+
+
+def test_what_the_controllers_page_does_not_have_is_refused_like_the_rest(
+    controller: tuple[str, str, Path],
+) -> None:
+    url, _, _ = controller
+    assert httpx.get(f"{url}/v1/nothing").json() == {"error": "there is no such path"}
+    assert httpx.put(f"{url}/v1/session").json() == {"error": "this path does not take this method"}

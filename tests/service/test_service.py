@@ -61,6 +61,33 @@ def test_an_operator_sees_how_it_stands(running: Running) -> None:
         assert http.get("/docs").status_code == 200
 
 
+def test_a_viewer_sees_how_it_stands_and_changes_nothing(running: Running) -> None:
+    viewer = add_key(running.config.parent / "agent.keys", "scraper", "viewer")
+    time.sleep(1.2)
+    with running.http(viewer) as http:
+        for path in ("/v1/status", "/v1/privacy", "/metrics"):
+            assert http.get(path).status_code == 200
+        assert http.post("/v1/session", json={"key": viewer}).json() == {"open": True}
+        for path in ("/v1/decisions", "/v1/rewards", "/v1/discards", "/v1/erasures", "/v1/inbox"):
+            refused = http.post(path, json={})
+            assert refused.status_code == 403
+            assert "this key has the role viewer" in refused.json()["error"]
+        assert http.get("/v1/outbox").status_code == 403
+
+
+def test_what_is_not_there_is_refused_like_everything_else(running: Running) -> None:
+    with running.http(running.operator) as http:
+        for method, path, status in (
+            ("GET", "/v1/nothing", 404),
+            ("GET", "/v1/decisions", 405),
+            ("POST", "/v1/status", 405),
+            ("DELETE", "/v1/erasures", 405),
+        ):
+            answer = http.request(method, path)
+            assert (answer.status_code, list(answer.json())) == (status, ["error"])
+            assert ("allow" in answer.headers) == (status == 405)
+
+
 def test_nobody_gets_in_who_does_not_belong(running: Running) -> None:
     paths = [
         ("POST", "/v1/decisions"),

@@ -43,9 +43,11 @@ def test_a_running_agent_by_its_file_and_by_its_service(running: Running) -> Non
         for word in ("agent north, season 1", "ε = 1, δ = 1e-06", "64 left", "next release", "runs out"):
             assert word in said
         assert "decisions" in said
-    assert "an operator's key" in _watch(
-        "--url", running.url, "--key", running.application, "--once", status=2
-    )
+    for key, why in (
+        (running.application, "this key has the role application; this needs an operator's or a viewer's"),
+        ("nobody's", "does not know this key"),
+    ):
+        assert why in _watch("--url", running.url, "--key", key, "--once", status=2)
 
 
 def test_what_cannot_be_watched_is_said_in_a_sentence(tmp_path: Path) -> None:
@@ -56,6 +58,10 @@ def test_what_cannot_be_watched_is_said_in_a_sentence(tmp_path: Path) -> None:
     assert "FEDUCB_KEY" in _watch("--url", "http://127.0.0.1:9", "--once", status=2)
     assert "a folder of a simulation" in _watch("--checkpoint", str(tmp_path), "--once", status=2)
     assert "feducb agent init" in _watch("--config", str(tmp_path / "none.toml"), "--once", status=2)
+    (tmp_path / "controller.toml").write_text("[controller]\n")
+    assert "this is a controller's" in _watch(
+        "--config", str(tmp_path / "controller.toml"), "--once", status=2
+    )
 
 
 def test_a_simulation_while_it_runs_and_when_it_is_done(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from feducb.cli.frames import agent_facts
+from feducb.cli.output import show_keys
 from feducb.deployment import Agent, AgentSettings
 from feducb.errors import ConfigurationError, MissingExtraError, StoreError, StoreInUseError
 
@@ -170,23 +171,23 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """How the agent stands; it may be running."""
-    from feducb.deployment.look import look
+    from feducb.deployment.look import look, look_over
     from feducb.service.settings import read_agent_file
 
-    told = look(read_agent_file(config).store)
+    store = read_agent_file(config).store
     if as_json:
-        typer.echo(json.dumps(told, indent=1))
+        typer.echo(json.dumps(look(store), indent=1))
         return
-    table = Table(title=f"agent {told['name']}", title_justify="left", show_header=False)
+    told = look_over(store)
+    mode = ", shadow mode" if told["shadow"] else ""
+    table = Table(title=f"agent {told['name']}{mode}", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    for name, value in told.items():
-        if name == "counts":
-            for event, count in value.items():
-                table.add_row(f"  {event.replace('_', ' ')}", f"{count:,}")
-        elif name != "name":
-            table.add_row(name.replace("_", " "), str(value))
-    Console().print(table)
+    for name, value in agent_facts(told):
+        table.add_row(name, value)
+    for event, count in sorted(told["counts"].items()):
+        table.add_row(f"  {event.replace('_', ' ')}", f"{count:,}")
+    Console(markup=False).print(table)
 
 
 @app.command()
@@ -251,7 +252,7 @@ def restore(
 
 @app.command()
 def terms(config: Config = DEFAULT) -> None:
-    """What this agent promises, as the `[terms]` table of a controller's configuration."""
+    r"""What this agent promises, as the `\[terms]` table of a controller's configuration."""
     from feducb.service.settings import read_agent_file
 
     promised = json.loads(read_agent_file(config).agent.terms.to_json())
@@ -270,7 +271,11 @@ def new_season(
 ) -> None:
     """Close the season and open the next, with the configuration's settings and a fresh budget."""
     with _opened(config) as (agent, settings):
-        typer.echo(f"season {agent.new_season(settings, drop_open=drop)} is open")
+        try:
+            number = agent.new_season(settings, drop_open=drop)
+        except StoreError as error:
+            raise error if drop else StoreError(f"{error} with --drop-open") from None
+    typer.echo(f"season {number} is open")
 
 
 @app.command()
@@ -348,7 +353,8 @@ def key_add(
     role: Annotated[
         str,
         typer.Option(
-            help="application (decides, rewards), carrier (releases and sums only) or operator (everything)."
+            help="application (decides, rewards), carrier (releases and sums only), viewer (status, metrics, "
+            "ledger and page, nothing that writes) or operator (everything)."
         ),
     ] = "application",
 ) -> None:
@@ -362,12 +368,9 @@ def key_add(
 @key_app.command("list")
 def key_list(config: Config = DEFAULT) -> None:
     """Names, roles and ages; never the keys."""
-    from feducb.service.keys import read_keys
     from feducb.service.settings import read_agent_file
 
-    for key in read_keys(read_agent_file(config).service.keys):
-        age = datetime.now(UTC) - datetime.fromisoformat(key.made_at)
-        typer.echo(f"{key.name:24} {key.role:12} {age.days} days")
+    show_keys(read_agent_file(config).service.keys)
 
 
 @key_app.command("revoke")

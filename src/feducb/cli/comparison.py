@@ -23,7 +23,7 @@ __all__ = ["progress", "show"]
 def show(found: Comparison, json_file: Path | None, plot_file: Path | None) -> None:
     """Print tables, notes and verdict; write JSON and picture where asked for."""
     to_standard_output = json_file is not None and str(json_file) == "-"
-    console = errors_to if to_standard_output else Console()
+    console = errors_to if to_standard_output else Console(markup=False)
     for table in _tables(found):
         console.print(table)
     if not all(row.reads for row in found.rows):

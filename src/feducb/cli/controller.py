@@ -1,4 +1,4 @@
-"""`feducb controller`: run a controller, and see how it is."""
+"""`feducb controller`: run a controller, see how it is, and who may look at its page."""
 
 from __future__ import annotations
 
@@ -8,32 +8,86 @@ from typing import Annotated
 
 import typer
 
+from feducb.errors import ConfigurationError, MissingExtraError
+
 __all__ = ["app"]
 
 app = typer.Typer(
     help="The controller of a federation: collects releases, publishes their sums.", no_args_is_help=True
 )
+key_app = typer.Typer(help="API keys of the controller's page: make, list, revoke.", no_args_is_help=True)
+app.add_typer(key_app, name="key")
 
-_Config = Annotated[Path, typer.Option("--config", help="The controller's TOML file (docs/deploy.md).")]
+_Config = Annotated[Path, typer.Option("--config", "-c", help="The controller's TOML file (docs/deploy.md).")]
+_DEFAULT = Path("controller.toml")
 
 
 @app.command()
-def serve(config: _Config = Path("controller.toml")) -> None:
+def serve(config: _Config = _DEFAULT) -> None:
     """Run until SIGTERM; logs are JSON lines on standard error."""
     from feducb.engines.controller import ControllerSettings
     from feducb.engines.controller import serve as run
 
     settings = ControllerSettings.read(config)
     if settings.page is not None:
-        from feducb.service.controller_page import serve_beside
+        try:
+            from feducb.service.controller_page import serve_beside
+        except ImportError as error:
+            raise MissingExtraError(
+                f"the page needs {error.name}: pip install 'feducb[nats,service]', or leave the page out"
+            ) from error
 
         serve_beside(settings, base=config.resolve().parent)
     run(settings)
 
 
 @app.command()
-def status(config: _Config = Path("controller.toml")) -> None:
+def status(config: _Config = _DEFAULT) -> None:
     """What the controller last said about itself, as JSON."""
     from feducb.engines.controller import ControllerSettings, read_status
 
     typer.echo(json.dumps(read_status(ControllerSettings.read(config)), indent=1))
+
+
+@key_app.command("add")
+def key_add(
+    name: Annotated[str, typer.Argument(help="For people, such as ada-2027.")],
+    config: _Config = _DEFAULT,
+    role: Annotated[
+        str, typer.Option(help="operator or viewer: the page is only read, so either opens it.")
+    ] = "operator",
+) -> None:
+    """Make a key for the page and show it once; a running controller takes it within a second."""
+    from feducb.service.keys import add_key
+
+    if role not in ("operator", "viewer"):
+        raise ConfigurationError("role", role, "operator or viewer: no other opens the page")
+    typer.echo(add_key(_page_keys(config), name, role))  # type: ignore[arg-type]
+
+
+@key_app.command("list")
+def key_list(config: _Config = _DEFAULT) -> None:
+    """Names, roles and ages; never the keys."""
+    from feducb.cli.output import show_keys
+
+    show_keys(_page_keys(config))
+
+
+@key_app.command("revoke")
+def key_revoke(name: Annotated[str, typer.Argument(help="Which.")], config: _Config = _DEFAULT) -> None:
+    """Take a key away; a running controller refuses it within a second."""
+    from feducb.service.keys import revoke_key
+
+    revoke_key(_page_keys(config), name)
+    typer.echo(f"{name} is revoked")
+
+
+def _page_keys(config: Path) -> Path:
+    from feducb.engines.controller import ControllerSettings
+    from feducb.engines.settings import require_keys, require_text
+
+    page = ControllerSettings.read(config).page
+    if page is None:
+        raise ConfigurationError("page", None, 'a table, such as [page] with keys = "page.keys"')
+    require_keys("page", page, needed=("keys",), known=tuple(page))
+    return config.resolve().parent / require_text("page.keys", page["keys"])

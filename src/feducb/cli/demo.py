@@ -38,7 +38,7 @@ def demo(
 ) -> None:
     """Compare a private federation with the paper's constants, each agent alone, and no privacy."""
     require_writable("--out", out, picture=True)
-    console = Console()
+    console = Console(markup=False)
     results: dict[str, SimulationResult] = {}
     for variant in _VARIANTS:
         with steps_progress(str(variant.get("baseline") or variant.get("mode", "calibrated"))) as progress:

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["frame", "sparkline"]
+__all__ = ["agent_facts", "frame", "sparkline"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _POINTS = 48
@@ -45,22 +45,8 @@ def sparkline(values: Sequence[float | None], low: float, high: float) -> str:
 
 def _agent(told: dict[str, Any]) -> RenderableType:
     counts, curve = told["counts"], told["curve"]
-    left = _facts(
-        ("decisions", f"{counts.get('decisions', 0):,}"),
-        ("rewards", f"{counts.get('rewards', 0):,}"),
-        ("windows open", f"{told['open_decisions']:,}"),
-        ("model", ", ".join(told["model"])),
-        ("newest sum", _sums(told["sums"])),
-        ("waits to be sent", f"{told['outbox']:,}"),
-    )
-    right = _facts(
-        ("promise", f"ε = {told['epsilon']:g}, δ = {told['delta']:g}"),
-        ("spent", "yes, in full: further releases cost nothing" if told["spent"] else "nothing left yet"),
-        ("releases", f"{told['releases_made']:,} made, {told['releases_left']:,} left"),
-        ("next release", _moment(told["next_release_at"])),
-        ("runs out", _moment(told["runs_out_at"]) if told["runs_out_at"] else "it has"),
-        ("season ends", _moment(told["season_ends_at"])),
-    )
+    left = _facts(*_standing(told))
+    right = _facts(*_promise(told))
     title = f"agent {told['name']}, season {told['season']}" + (", shadow mode" if told["shadow"] else "")
     return Group(
         Text(title, style="bold"),
@@ -68,6 +54,35 @@ def _agent(told: dict[str, Any]) -> RenderableType:
         Panel(_learning(curve), title=f"learning, in steps of {_length(curve['width'])}"),
         _counts(counts),
     )
+
+
+def agent_facts(told: dict[str, Any]) -> list[tuple[str, str]]:
+    """How an agent stands, as names and words for `feducb agent status`."""
+    season = [("season", str(told["season"])), ("started", _moment(told["started_at"]))]
+    return [*season, *_promise(told), *_standing(told)[2:]]
+
+
+def _standing(told: dict[str, Any]) -> list[tuple[str, str]]:
+    counts = told["counts"]
+    return [
+        ("decisions", f"{counts.get('decisions', 0):,}"),
+        ("rewards", f"{counts.get('rewards', 0):,}"),
+        ("windows open", f"{told['open_decisions']:,}"),
+        ("model", ", ".join(told["model"])),
+        ("newest sum", _sums(told["sums"])),
+        ("waits to be sent", f"{told['outbox']:,}"),
+    ]
+
+
+def _promise(told: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("promise", f"ε = {told['epsilon']:g}, δ = {told['delta']:g}"),
+        ("spent", "yes, in full: further releases cost nothing" if told["spent"] else "nothing left yet"),
+        ("releases", f"{told['releases_made']:,} made, {told['releases_left']:,} left"),
+        ("next release", _moment(told["next_release_at"])),
+        ("runs out", _moment(told["runs_out_at"]) if told["runs_out_at"] else "it has"),
+        ("season ends", _moment(told["season_ends_at"])),
+    ]
 
 
 def _learning(curve: dict[str, Any]) -> RenderableType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -14,11 +15,18 @@ from rich.table import Table
 from feducb.errors import ConfigurationError
 from feducb.simulation.results import SimulationResult
 
-__all__ = ["errors_to", "regret_text", "require_writable", "result_table", "steps_progress", "warnings_for"]
+__all__ = [
+    "errors_to",
+    "regret_text",
+    "require_writable",
+    "result_table",
+    "show_keys",
+    "steps_progress",
+    "warnings_for",
+]
 
-errors_to = Console(stderr=True)
-
-
+# Without markup: it would swallow what stands in square brackets, in a file's name or a table's.
+errors_to = Console(stderr=True, markup=False)
 _PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -30,6 +38,15 @@ def require_writable(setting: str, path: Path | None, *, picture: bool = False) 
         raise ConfigurationError(setting, str(path), "a file name that ends in .png, .svg or .pdf")
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise ConfigurationError(setting, str(path), "a file in a folder that exists")
+
+
+def show_keys(path: Path) -> None:
+    """API keys of a file, one a line: names, roles and ages."""
+    from feducb.service.keys import read_keys
+
+    for key in read_keys(path):
+        age = datetime.now(UTC) - datetime.fromisoformat(key.made_at)
+        print(f"{key.name:24} {key.role:12} {age.days} days")
 
 
 @contextmanager

@@ -66,7 +66,9 @@ def plan(
             progress=progress,
         )
     _show(found, json_file, _plan_table(found))
-    (errors_to if _on_standard_output(json_file) else Console()).print(found["verdict"], highlight=False)
+    (errors_to if _on_standard_output(json_file) else Console(markup=False)).print(
+        found["verdict"], highlight=False
+    )
 
 
 @app.command()
@@ -97,7 +99,7 @@ def audit(
             self_test=self_test,
         )
     found = report.as_dict()
-    console = errors_to if _on_standard_output(json_file) else Console()
+    console = errors_to if _on_standard_output(json_file) else Console(markup=False)
     table = Table(title="Claims: the most that an attack could show", title_justify="left")
     for heading in ("trust", "ε claimed", "ε at least (Gaussian)", "ε at least (no assumption)", "holds"):
         table.add_column(heading)
@@ -178,6 +180,11 @@ def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
         with AgentStore.open(path) as agent:
             return agent.terms, agent.ledger().as_dict()
     except StoreError as error:
+        if "of kind releases" in str(error):
+            raise StoreError(
+                f"{path} is the file of a controller that nobody has to trust: it only adds up what agents "
+                "release, each with noise of its own, and promises nothing; ask each agent's file"
+            ) from None
         if "of kind controller" not in str(error):
             raise
     with ControllerStore.open(path) as controller:
@@ -194,7 +201,7 @@ def _as_json(found: dict[str, Any]) -> str:
 
 def _show(found: dict[str, Any], json_file: Path | None, table: Table | None) -> None:
     if table is not None:
-        (errors_to if _on_standard_output(json_file) else Console()).print(table)
+        (errors_to if _on_standard_output(json_file) else Console(markup=False)).print(table)
     if _on_standard_output(json_file):
         typer.echo(_as_json(found), nl=False)
     elif json_file is not None:

@@ -148,7 +148,7 @@ def simulate(
             **settings,
         )
     to_standard_output = json_file is not None and str(json_file) == "-"
-    (errors_to if to_standard_output else Console()).print(result_table(result))
+    (errors_to if to_standard_output else Console(markup=False)).print(result_table(result))
     for warning in warnings_for(result):
         errors_to.print(f"note: {warning}", style="yellow", highlight=False)
     if to_standard_output:

@@ -39,7 +39,7 @@ def topology(
 
     require_writable("--plot", plot, picture=True)
     found = parse_topology(name, ttl=ttl, seed=seed)
-    Console().print(topology_table(found))
+    Console(markup=False).print(topology_table(found))
     if plot is not None:
         draw_topology(found, plot)
         errors_to.print(f"wrote {plot}", highlight=False)

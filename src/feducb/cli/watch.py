@@ -30,7 +30,10 @@ def watch(
         str | None, typer.Option(help="A running service, such as http://127.0.0.1:8750; needs --key.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="An operator's key for --url.", envvar="FEDUCB_KEY", show_envvar=True)
+        str | None,
+        typer.Option(
+            help="An operator's or a viewer's key for --url.", envvar="FEDUCB_KEY", show_envvar=True
+        ),
     ] = None,
     ca: Annotated[Path | None, typer.Option(help="The CA of the service's certificate (PEM).")] = None,
     checkpoint: Annotated[
@@ -41,7 +44,7 @@ def watch(
 ) -> None:
     """Watch a running agent, controller or simulation; ends with Ctrl-C."""
     snapshots = _source(config=config, url=url, key=key, ca=ca, checkpoint=checkpoint, every=every, once=once)
-    console = Console()
+    console = Console(markup=False)
     if once:
         console.print(frame(next(snapshots)))
         return
@@ -70,7 +73,9 @@ def _source(
         raise ConfigurationError("watch", " ".join(given), "one of --config, --url, --checkpoint")
     if url is not None:
         if key is None:
-            raise ConfigurationError("--key", None, "an operator's key, or FEDUCB_KEY in the environment")
+            raise ConfigurationError(
+                "--key", None, "an operator's or a viewer's key, or FEDUCB_KEY in the environment"
+            )
         return _from_service(url, key, ca, once=once)
     if checkpoint is not None:
         from feducb.simulation.checkpoint import look as look_at_simulation
@@ -114,8 +119,12 @@ def _from_service(url: str, key: str, ca: Path | None, *, once: bool) -> Snapsho
             reason = "the service has ended the stream"
             try:
                 with http.stream("GET", "/v1/events") as answer:
-                    if answer.status_code in (401, 403):
-                        raise ConfigurationError("--key", "a key", "an operator's key that the service knows")
+                    if answer.status_code == 401:
+                        raise FeducbError(
+                            f"{url} does not know this key: it needs an operator's or a viewer's"
+                        )
+                    if answer.status_code == 403:
+                        raise FeducbError(f"{url}: {json.loads(answer.read())['error']}")
                     answer.raise_for_status()
                     for line in answer.iter_lines():
                         if line.startswith("data: {") and line != "data: {}":

@@ -44,6 +44,18 @@ _TAG_BYTES = 8  # random bytes in an id that was made up here, so that nobody gu
 _SWEEP_SECONDS = 10.0
 _ACTIVITY_HOURS = 30 * 24  # for which hourly counts are kept
 _LEAST_MEMORY = 60_000  # milliseconds for which an id is remembered after its window, at least
+# Settings that terms follow from, as their owner wrote them; how early a sum is read depends on most of them.
+_BEHIND_TERMS = (
+    "agents",
+    "quorum",
+    "decisions",
+    "releases",
+    "season",
+    "schedule",
+    "first_release",
+    "alpha",
+    "groups",
+)
 
 
 class Outcome(StrEnum):
@@ -129,7 +141,10 @@ class Agent:
         """
         if settings is None:
             settings = _stored_settings(Path(path).resolve())
-        store = AgentStore.open(path, settings.terms, first_season=first_season)
+        try:
+            store = AgentStore.open(path, settings.terms, first_season=first_season)
+        except ConfigurationError as error:
+            raise _changed_setting(Path(path).resolve(), settings, error) from None
         try:
             return cls(store, settings, clock)
         except BaseException:
@@ -563,7 +578,7 @@ class Agent:
             kept = AgentSettings.from_json(row[0]).promises()
             for name, value in self.settings.promises().items():
                 if value != kept[name]:
-                    raise ConfigurationError(name, value, f"{kept[name]!r} until a new season opens")
+                    raise _until_a_new_season(name, value, kept[name])
             db.execute("UPDATE settings SET body = ?", (self.settings.to_json(),))
             return
         earlier = db.execute("SELECT started_at FROM settings").fetchone()
@@ -594,6 +609,24 @@ class Agent:
         self._deciders.clear()
         for group in range(self.settings.groups):
             self._learn(group)
+
+
+def _until_a_new_season(name: str, value: object, kept: object) -> ConfigurationError:
+    expected = f"{kept!r} until a new season opens (`feducb agent new-season`)"
+    return ConfigurationError(name, value, expected)
+
+
+def _changed_setting(path: Path, given: AgentSettings, error: ConfigurationError) -> ConfigurationError:
+    """The setting behind terms that are not the stored ones: some terms follow from several settings."""
+    if not error.setting.startswith("terms."):
+        return error
+    kept = _stored_settings(path)
+    for name in _BEHIND_TERMS:
+        value, before = getattr(given, name), getattr(kept, name)
+        if value != before:
+            return _until_a_new_season(name, value, before)
+    expected = f"{error.expected} (`feducb agent new-season`)"
+    return ConfigurationError(error.setting, error.value, expected)
 
 
 def _stored_settings(path: Path) -> AgentSettings:

@@ -199,8 +199,9 @@ def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
     source, target = Path(backup_path).resolve(), Path(path).resolve()
     for name in (target, Path(f"{target}-wal"), Path(f"{target}-shm")):
         if name.exists():
-            raise ConfigurationError(
-                "store", str(name), "moved away first: it belongs to the file that was lost"
+            raise StoreError(
+                f"{name} is still there, and a backup takes the place of a file that was lost; if it is to "
+                "go, move it away first"
             )
     if not source.is_file():
         raise ConfigurationError("backup", str(source), "a file made by `feducb agent backup`")

@@ -14,6 +14,7 @@ from typing import Any
 import pydantic_core
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
+from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -24,6 +25,7 @@ from feducb.errors import ConfigurationError, FeducbError
 from feducb.service import models
 from feducb.service.agent_page import add_agent_page
 from feducb.service.commits import GroupCommit, NotDurableError
+from feducb.service.dashboard import reason_of
 from feducb.service.door import RefusedError, Service
 from feducb.service.keys import ApiKeys
 from feducb.service.openapi import body, document, page_of, refusals
@@ -76,7 +78,9 @@ def create_app(
     app = FastAPI(
         title="feducb agent",
         version=__version__,
-        description="Ask for a decision, send the reward later. Every answer is on disk before it is sent.",
+        description="Ask for a decision, send the reward later. Every answer is on disk before it is sent. "
+        "Whatever is refused, also a path that is not there or a method that it does not have, is answered "
+        'with {"error": why}.',
         lifespan=lifespan,
         redoc_url=None,
         docs_url=None,
@@ -84,8 +88,8 @@ def create_app(
     _add_decisions(app)
     _add_looking(app)
     _add_engine_door(app)
-    _add_answers(app)
     add_agent_page(app)
+    _add_answers(app)
     document(app)
     _add_documentation(app)
     return app
@@ -213,7 +217,7 @@ def _add_looking(app: FastAPI) -> None:
     )
     async def metrics(request: Request) -> Response:
         service = _service(request)
-        service.admit(request, "operator")
+        service.admit(request, "viewer")
         return Response(
             service.metrics.page(await service.snapshot()),
             media_type="text/plain; version=0.0.4; charset=utf-8",
@@ -323,6 +327,12 @@ def _add_answers(app: FastAPI) -> None:
     @app.exception_handler(RefusedError)
     async def refused(request: Request, error: RefusedError) -> Response:
         return answer(request, error.status, error.reason, error.details)
+
+    @app.exception_handler(HTTPException)
+    async def no_such_thing(request: Request, error: HTTPException) -> Response:
+        response = answer(request, error.status_code, reason_of(error))
+        response.headers.update(error.headers or {})  # which methods there are
+        return response
 
     @app.exception_handler(NotDurableError)
     async def not_durable(request: Request, error: NotDurableError) -> Response:

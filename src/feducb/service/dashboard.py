@@ -17,12 +17,13 @@ from typing import Any
 
 import pydantic_core
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from feducb.service.sessions import Sessions
 
-__all__ = ["Snapshot", "add_dashboard"]
+__all__ = ["Snapshot", "add_dashboard", "reason_of"]
 
 Snapshot = Callable[[], Awaitable[dict[str, Any]]]
 log = logging.getLogger("feducb.service")
@@ -58,12 +59,13 @@ def add_dashboard(app: FastAPI, snapshot: Snapshot, sessions: Callable[[Request]
     """
     _add_files(app)
     _add_session(app, sessions)
+    _add_refusals(app)
     watched = _Watched(snapshot)
 
     @app.get("/v1/events", include_in_schema=False)
     async def events(request: Request) -> Response:
         if not sessions(request).may_look(request):
-            return _refuse(401, "log in, or show an operator's key")
+            return _refuse(*sessions(request).why_not(request))
         if watched.streams >= _MOST_STREAMS:
             return _refuse(503, f"{_MOST_STREAMS} pages are open already")
 
@@ -87,6 +89,20 @@ def _add_files(app: FastAPI) -> None:
         return _file(name) if name in _FILES else _refuse(404, "no such file")
 
 
+def _add_refusals(app: FastAPI) -> None:
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        response = _refuse(error.status_code, reason_of(error))
+        response.headers.update(error.headers or {})
+        return response
+
+
+def reason_of(error: HTTPException) -> str:
+    """What the framework refuses by itself, in words like the others'."""
+    known = {404: "there is no such path", 405: "this path does not take this method"}
+    return known.get(error.status_code, str(error.detail))
+
+
 def _add_session(app: FastAPI, sessions: Callable[[Request], Sessions]) -> None:
     @app.get("/v1/session", include_in_schema=False)
     async def look(request: Request) -> Response:
@@ -100,9 +116,8 @@ def _add_session(app: FastAPI, sessions: Callable[[Request], Sessions]) -> None:
         token, status = sessions(request).log_in(key)
         if token is None:
             log.warning("log_in_refused", extra={"status": status})
-            return _refuse(
-                status, "this key is not known" if status == 401 else "this needs an operator's key"
-            )
+            known = "this needs an operator's or a viewer's key"
+            return _refuse(status, "this key is not known" if status == 401 else known)
         response = JSONResponse({"open": True}, headers=_PRIVATE)
         Sessions.set_cookie(request, response, token)
         return response

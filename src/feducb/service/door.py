@@ -45,12 +45,13 @@ class Service:
         if found is None:
             raise RefusedError(401, "a key is needed: Authorization: Bearer KEY")
         if found not in (role, "operator"):
-            raise RefusedError(403, f"this needs a key with the role {role}")
+            other = "" if role == "operator" else " or operator"
+            raise RefusedError(403, f"this key has the role {found}; this needs {role}{other}")
 
     def admit_to_look(self, request: Request) -> None:
-        """As `admit` for operators, or by the page's cookie, which opens nothing but what is only read."""
+        """As `admit` for viewers, or by the page's cookie, which opens nothing but what is only read."""
         if not self.sessions.may_look(request):
-            self.admit(request, "operator")
+            self.admit(request, "viewer")
 
     async def read(self, request: Request, kind: type[Model]) -> Model:
         """The body, checked; at most ``largest_body`` bytes of it are ever held."""

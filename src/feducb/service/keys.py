@@ -15,10 +15,11 @@ from typing import Literal
 
 from feducb.errors import ConfigurationError
 
-__all__ = ["ApiKeys", "Key", "Role", "add_key", "read_keys", "revoke_key"]
+__all__ = ["LOOKERS", "ApiKeys", "Key", "Role", "add_key", "read_keys", "revoke_key"]
 
-Role = Literal["application", "carrier", "operator"]
-_ROLES: tuple[Role, ...] = ("application", "carrier", "operator")
+Role = Literal["application", "carrier", "viewer", "operator"]
+_ROLES: tuple[Role, ...] = ("application", "carrier", "viewer", "operator")
+LOOKERS: tuple[Role, ...] = ("viewer", "operator")  # may see how it stands
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _LOOK_SECONDS = 1.0
 
@@ -29,8 +30,8 @@ class Key:
 
     Attributes:
         name: for people.
-        role: an ``application`` decides and rewards; a ``carrier`` takes releases and brings sums; an
-            ``operator`` may do everything.
+        role: an ``application`` decides and rewards; a ``carrier`` takes releases and brings sums; a
+            ``viewer`` sees how it stands and changes nothing; an ``operator`` may do everything.
         sha256: of the secret. It has 256 random bits, so that a plain hash cannot be turned round.
         made_at: ISO 8601 in UTC.
     """

@@ -1,4 +1,4 @@
-"""Log-ins of the page: an operator's key in, a cookie out that opens nothing but what is only read.
+"""Log-ins of the page: a key in, an operator's or a viewer's; a cookie out that opens only what is read.
 
 A session is a random token in a cookie. Here only its hash is kept, in memory, with the hash of the key it
 came from: it ends after half a day, at log-out, when the service stops, or when the key is revoked. Since no
@@ -17,7 +17,7 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from feducb.service.keys import ApiKeys
+from feducb.service.keys import LOOKERS, ApiKeys
 
 __all__ = ["Sessions"]
 
@@ -33,10 +33,10 @@ class Sessions:
         self._open: OrderedDict[str, tuple[str, float]] = OrderedDict()  # token's hash → key's hash, end
 
     def log_in(self, key: str) -> tuple[str | None, Literal[200, 401, 403]]:
-        """A token for an operator's key; else why not, as a status."""
+        """A token for an operator's or a viewer's key; else why not, as a status."""
         hashed = _hash(key)
         role = self._keys.role_of(hashed)
-        if role != "operator":
+        if role not in LOOKERS:
             return None, 401 if role is None else 403
         token = secrets.token_urlsafe(32)
         self._open[_hash(token)] = (hashed, time.monotonic() + _SECONDS)
@@ -49,19 +49,27 @@ class Sessions:
         self._open.pop(_hash(request.cookies.get(_cookie(request), "")), None)
 
     def may_look(self, request: Request) -> bool:
-        """Whether it comes with an open session, or an operator's key; ask again while a stream goes on."""
+        """Whether it comes with an open session, or such a key; ask again while a stream goes on."""
         header = request.headers.get("authorization")
         if header is not None:
-            return self._keys.role(header.encode("latin-1")) == "operator"
+            return self._keys.role(header.encode("latin-1")) in LOOKERS
         name = _hash(request.cookies.get(_cookie(request), ""))
         found = self._open.get(name)
         if found is None:
             return False
         key, until = found
-        if time.monotonic() > until or self._keys.role_of(key) != "operator":
+        if time.monotonic() > until or self._keys.role_of(key) not in LOOKERS:
             del self._open[name]
             return False
         return True
+
+    def why_not(self, request: Request) -> tuple[Literal[401, 403], str]:
+        """Status and reason for whom `may_look` does not let in."""
+        header = request.headers.get("authorization")
+        role = None if header is None else self._keys.role(header.encode("latin-1"))
+        if role is None:
+            return 401, "log in, or show an operator's or a viewer's key"
+        return 403, f"this key has the role {role}; this needs an operator's or a viewer's"
 
     @staticmethod
     def set_cookie(request: Request, response: Response, token: str) -> None:

@@ -129,6 +129,13 @@ def read_agent_file(path: str | Path) -> AgentFile:
         raise ConfigurationError("config", str(path), "a file; `feducb agent init` writes one") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError("config", str(path), f"a TOML file: {error}") from None
+    if "controller" in plain and "version" not in plain:
+        raise ConfigurationError(
+            "config",
+            str(path),
+            "an agent's configuration; this is a controller's: `feducb controller status` and "
+            "`feducb controller key` read it, `feducb watch --url` watches its page",
+        )
     plain = _upgraded(plain)
     engine = plain.pop("engine", {})
     if not isinstance(engine, dict):

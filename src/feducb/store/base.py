@@ -172,7 +172,7 @@ class Store(ABC):
         if self._waiting() and not drop_pending:
             raise StoreError(
                 f"season {self.season} has records that did not leave yet; release them first, or agree to "
-                "lose them (drop_pending=True, --drop-open)"
+                "lose them"
             )
         with self._transaction() as db:
             db.execute("UPDATE seasons SET dropped = ? WHERE season = ?", (self._pending(), self.season))
@@ -279,7 +279,7 @@ class Store(ABC):
         if self.releases_left_in(group) <= 0:
             raise ReleasesExhaustedError(
                 f"all {self.terms.releases} releases of season {self.season}, group {group} have been made; "
-                "new_season() goes on, over new records only"
+                "new_season() (`feducb agent new-season`) goes on, over new records only"
             )
 
     @contextmanager
@@ -390,7 +390,7 @@ def _require_same(given: Terms, stored: Terms) -> None:
     for name, value in wanted.items():
         if value != kept[name]:
             raise ConfigurationError(
-                f"terms.{name}", value, f"{kept[name]!r} as stored; new_season() takes new terms"
+                f"terms.{name}", value, f"{kept[name]!r} as stored; a new season takes new terms"
             )
 
 

@@ -471,7 +471,7 @@ $("login").addEventListener("submit", async (event) => {
   try {
     const answer = await logIn(secret);
     if (!answer.ok) {
-      $("refused").textContent = answer.status === 403 ? "This is an application’s key; the page needs an operator’s." : "This key is not known here.";
+      $("refused").textContent = answer.status === 403 ? "This key does not open the page: it needs an operator’s or a viewer’s." : "This key is not known here.";
       $("key").select();
       return;
     }
