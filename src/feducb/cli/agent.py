@@ -181,12 +181,24 @@ def status(
     table.add_column(style="bold")
     table.add_column()
     for name, value in told.items():
-        if name == "counts":
-            for event, count in value.items():
-                table.add_row(f"  {event.replace('_', ' ')}", f"{count:,}")
+        if name in ("counts", "engine") and value is not None:
+            table.add_row(name, "")
+            for fact, one in value.items():
+                table.add_row(
+                    f"  {fact.replace('_', ' ')}", f"{one:,}" if name == "counts" else _said(fact, one)
+                )
         elif name != "name":
             table.add_row(name.replace("_", " "), str(value))
     Console().print(table)
+
+
+def _said(fact: str, value: object) -> str:
+    """A fact about the engine, for people."""
+    if fact.endswith("_at") and isinstance(value, float):
+        return datetime.fromtimestamp(value).astimezone().isoformat(timespec="seconds")
+    if isinstance(value, dict):
+        return ", ".join(f"{reason} {count:,}" for reason, count in value.items()) or "none"
+    return "–" if value is None else str(value)
 
 
 @app.command()

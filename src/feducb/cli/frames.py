@@ -52,6 +52,7 @@ def _agent(told: dict[str, Any]) -> RenderableType:
         ("model", ", ".join(told["model"])),
         ("newest sum", _sums(told["sums"])),
         ("waits to be sent", f"{told['outbox']:,}"),
+        *_engine(told.get("engine")),
     )
     right = _facts(
         ("promise", f"ε = {told['epsilon']:g}, δ = {told['delta']:g}"),
@@ -68,6 +69,17 @@ def _agent(told: dict[str, Any]) -> RenderableType:
         Panel(_learning(curve), title=f"learning, in steps of {_length(curve['width'])}"),
         _counts(counts),
     )
+
+
+def _engine(told: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if told is None:
+        return []
+    refused = ", ".join(f"{reason} {count:,}" for reason, count in told["refused"].items())
+    return [
+        ("broker", "reached" if told["connected"] else "not reached"),
+        ("last receipt", _moment(told["last_receipt_at"])),
+        ("refused", refused or "nothing"),
+    ]
 
 
 def _learning(curve: dict[str, Any]) -> RenderableType:
@@ -112,9 +124,15 @@ def _controller(told: dict[str, Any]) -> RenderableType:
     cliques = (
         [] if not graph else [Panel("\n".join(", ".join(one) for one in graph["cliques"]), title="cliques")]
     )
+    words = [f"{one['name']}: {one['last_refusal']}" for one in told["agents"] if one.get("last_refusal")]
+    refusals = [Panel(Text("\n".join(words)), title="last refused")] if words else []
     title = f"controller of {told['name']}, season {told.get('season') or '–'}"
     return Group(
-        Text(title, style="bold"), Panel(facts, title="now"), Panel(agents, title="agents"), *cliques
+        Text(title, style="bold"),
+        Panel(facts, title="now"),
+        Panel(agents, title="agents"),
+        *refusals,
+        *cliques,
     )
 
 
