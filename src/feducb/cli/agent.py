@@ -184,9 +184,8 @@ def status(
         if name in ("counts", "engine") and value is not None:
             table.add_row(name, "")
             for fact, one in value.items():
-                table.add_row(
-                    f"  {fact.replace('_', ' ')}", f"{one:,}" if name == "counts" else _said(fact, one)
-                )
+                said = f"{one:,}" if name == "counts" else _said(fact, one)
+                table.add_row(f"  {fact.replace('_', ' ')}", said)
         elif name != "name":
             table.add_row(name.replace("_", " "), str(value))
     Console().print(table)

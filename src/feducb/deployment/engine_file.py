@@ -39,9 +39,8 @@ async def keep_engine_file(store: Path, engine: EngineFacts | None) -> None:
 def _write(path: Path, told: dict[str, Any]) -> None:
     fresh = path.with_name(f"{path.name}.new")
     with suppress(OSError):  # a full disk must not stop what can still be done
-        with open(
-            fresh, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)
-        ) as out:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as out:
             json.dump(told, out)
         fresh.replace(path)
 

@@ -18,7 +18,7 @@ class EngineFacts(Protocol):
     """What an engine tells about itself, for an operator: no private data."""
 
     def as_dict(self) -> dict[str, Any]:
-        """At least ``connected``, ``trouble``, ``sessions``, ``sent``, ``last_receipt_at`` and ``refused``."""
+        """``connected``, ``trouble``, ``sessions``, ``sent``, ``last_receipt_at``, ``refused`` at least."""
         ...
 
 

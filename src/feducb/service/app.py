@@ -100,12 +100,16 @@ def create_app(
 
 
 async def _carry(engine: Engine, mailbox: Mailbox) -> None:
-    """Run the engine; whatever becomes of it, decisions go on."""
+    """Run the engine; whatever becomes of it, decisions go on. The same error is said once."""
+    failing = None
     while True:
         try:
             await engine(mailbox)
         except Exception as error:
-            log.error("engine_failed", extra={"reason": str(error)}, exc_info=error)
+            if failing != str(error):
+                failing = str(error)
+                expected = isinstance(error, FeducbError | OSError)
+                log.error("engine_failed", extra={"reason": failing}, exc_info=None if expected else error)
         await asyncio.sleep(_ENGINE_AGAIN_SECONDS)
 
 

@@ -238,10 +238,12 @@ def counting(status: EngineStatus, log: Log = say_nothing) -> Iterator[None]:
 
     try:
         yield
+        status.unanswered = 0
     except* (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError):
         raise
     except* (nats.errors.Error, ValueError, TimeoutError) as errors:
         count = status.fail(errors)
+        status.unanswered += 1
         if worth_saying(count):
             log("no_answer", error=status.last_error, count=count)
 

@@ -42,6 +42,7 @@ class EngineStatus:
         last_refusal: the last one, in the other side's words.
         last_refusal_at: when it came.
         errors: by kind.
+        unanswered: exchanges in a row that failed although there was a connection.
         last_error: the last one, in words.
         last_error_at: when it happened.
     """
@@ -58,6 +59,7 @@ class EngineStatus:
     last_refusal: str = ""
     last_refusal_at: float | None = None
     errors: Counter[str] = field(default_factory=Counter)
+    unanswered: int = 0
     last_error: str = ""
     last_error_at: float | None = None
 
@@ -89,6 +91,8 @@ class EngineStatus:
             return f"The broker is not reached. {self.last_error}" if self.failures else None
         if self.last_refusal_at is not None and self.last_refusal_at > (self.last_receipt_at or 0.0):
             return f"Releases are refused. {self.last_refusal}"
+        if self.unanswered > 1:
+            return f"The broker is reached, but nobody answers. {self.last_error}"
         return None
 
     def as_dict(self) -> dict[str, Any]:
