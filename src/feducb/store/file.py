@@ -118,7 +118,7 @@ _MIGRATIONS = (
 )
 _KINDS = ("agent", "controller")
 _BUSY_SECONDS = 5.0
-_TRIES, _TRY_SECONDS = 4, 0.02  # of a lock
+_TRIES, _TRY_SECONDS = 10, 0.02  # of a lock
 BACKUP = "a backup"  # in place of the path under which a file was left open
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.deployed import Terms
@@ -73,7 +73,7 @@ class ReleaseBook(Book):
     """
 
     kind = "releases"
-    migrations = (
+    migrations: ClassVar[tuple[str, ...]] = (
         """
         CREATE TABLE releases (
             season INTEGER NOT NULL, number INTEGER NOT NULL, agent TEXT NOT NULL, received_at REAL NOT NULL,
