@@ -91,11 +91,15 @@ class Link:
         """Run sessions until cancelled. Only cancellation and wrong settings end it."""
         wait = self._settings.retry
         while True:
-            began, sessions = time.monotonic(), self._status.sessions
+            began = ended = time.monotonic()
             try:
                 async with self.connected() as client:
                     self._say_connected()
-                    await session(client)
+                    began = time.monotonic()
+                    try:
+                        await session(client)
+                    finally:
+                        ended = time.monotonic()
             except asyncio.CancelledError:
                 raise
             except ConfigurationError as error:
@@ -103,15 +107,12 @@ class Link:
                 self._status.fail(error)
                 raise
             except Exception as error:
-                if self._status.sessions > sessions and self._held(began):
+                if ended - began > _SLOWER * self._settings.retry:
                     self._status.failures, self._said = 0, set()
+                    wait = self._settings.retry / 2
                 self._note(error)
-            held = self._held(began)
-            wait = self._settings.retry if held else min(2 * wait, _SLOWER * self._settings.retry)
+            wait = min(2 * wait, _SLOWER * self._settings.retry)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # not all at once after the broker's return
-
-    def _held(self, began: float) -> bool:
-        return time.monotonic() - began > _SLOWER * self._settings.retry
 
     def _say_connected(self) -> None:
         """Unless the last word was the same: sessions that end at once do not fill the log either."""
