@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +18,7 @@ from feducb.errors import ConfigurationError, StoreError, StoreInUseError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages, sums
 from feducb.store import AgentStore, ReleaseBook
+from feducb.store.file import is_locked
 
 TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=6)
 NAMES = ("a", "b", "c")
@@ -189,11 +195,90 @@ def test_a_trusted_controller_waits_as_long_and_counts_each_upload_once(tmp_path
     due = collector.next_due()
     assert due is not None
     assert collector.publish_due(now=due - 1) == []
+    assert (set(collector.last_received()), collector.last_published()) == ({"a", "b"}, None)
+    began = time.time() - 60.0
     (first,) = collector.publish_due(now=due)
     assert first.names == ("a", "b")
+    at = collector.last_published()
+    assert at is not None
+    assert began < min(at, *collector.last_received().values()) <= at <= time.time()
     collector.store.close()  # as it does where a disk fills up in the middle of a release
     (receipt,) = collector.receive([("c", uploads["c"])], now=0.0)
     assert receipt.status == "stored"
     assert collector.newest() == first  # c waits for the next
     assert sums.decode(sums.encode(first)) == first
     collector.close()
+
+
+def test_looking_whether_a_file_is_open_keeps_nobody_out(tmp_path: Path) -> None:
+    path = tmp_path / "book.db"
+    assert not is_locked(path)
+    with ReleaseBook(path, EVERYBODY):
+        assert is_locked(path)
+    assert not is_locked(path)
+    looking = os.open(f"{path}.lock", os.O_RDONLY)  # a look that takes long
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.03, os.close, [looking]).start()
+    with ReleaseBook(path, EVERYBODY):
+        assert is_locked(path)
+
+
+def test_terms_change_with_the_season_only_once_something_was_taken_in(tmp_path: Path) -> None:
+    path, other = tmp_path / "book.db", replace(TERMS, budget=Budget(epsilon=8.0, delta=1e-6))
+    with ReleaseBook(path, dict.fromkeys(NAMES, other)) as book:
+        assert book.receive([("a", _stream(1)[0])], now=0.0)[0].reason == "variance"
+    with ReleaseBook(path, EVERYBODY) as book:  # mended before anything was taken in
+        assert book.receive([("a", _stream(1)[0])], now=0.0)[0].status == "stored"
+    found = r"terms\.epsilon of a is 8\.0, expected 1\.0, under which .* raise `season`"
+    with pytest.raises(ConfigurationError, match=found):
+        ReleaseBook(path, dict.fromkeys(NAMES, other))
+    with ReleaseBook(path, EVERYBODY | {"b": other}) as book:  # b has sent nothing
+        assert book.progress() == {"a": 1}
+    fewer = replace(TERMS, releases=5)
+    with pytest.raises(ConfigurationError, match=r"terms\.releases of a is 5, expected 6"):
+        ReleaseBook(path, dict.fromkeys(NAMES, fewer))
+    with ReleaseBook(path, dict.fromkeys(NAMES, other), season=2) as book:
+        assert (book.season, book.progress()) == (2, {})
+
+
+def test_a_season_that_is_refused_for_its_terms_is_not_opened(tmp_path: Path) -> None:
+    path = tmp_path / "book.db"
+    with ReleaseBook(path, EVERYBODY) as book:
+        book.receive([("a", _stream(1)[0])], now=0.0)
+    with pytest.raises(ConfigurationError, match=r"terms\.dim of a is 3, expected 2"):
+        ReleaseBook(path, dict.fromkeys(NAMES, replace(TERMS, problem=Problem(dim=3))))
+    with ReleaseBook(path, EVERYBODY) as book:
+        assert book.progress() == {"a": 1}
+
+
+def test_agents_come_and_go_within_a_season(tmp_path: Path) -> None:
+    path, stream = tmp_path / "book.db", _stream(2)
+    with ReleaseBook(path, EVERYBODY) as book:
+        book.receive([("a", stream[0]), ("b", _stream(1)[0])], now=0.0)
+    with ReleaseBook(path, dict.fromkeys(("b", "c", "d"), TERMS)) as book:  # a has gone, d has come
+        receipts = book.receive([("a", stream[1]), ("d", _stream(1)[0])], now=0.0)
+        assert [(one.status, one.reason) for one in receipts] == [("refused", "sender"), ("stored", "")]
+    own = replace(TERMS, budget=Budget(epsilon=2.0, delta=1e-6))
+    with pytest.raises(ConfigurationError, match=r"terms\.epsilon of a is 2\.0"):  # it comes back as another
+        ReleaseBook(path, EVERYBODY | {"a": own})
+    with pytest.raises(ConfigurationError, match=r"terms\.releases of a is 5"):  # its release is in a sum
+        ReleaseBook(path, {"c": replace(TERMS, releases=5)})
+
+
+def test_a_file_from_before_terms_were_kept_opens_and_keeps_them_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "book.db"
+
+    class Earlier(ReleaseBook):
+        migrations = ReleaseBook.migrations[:1]
+
+        def _keep_terms(self, terms: object) -> None:
+            """There was no such thing."""
+
+    with Earlier(path, EVERYBODY) as earlier:
+        earlier.receive([("a", _stream(1)[0])], now=0.0)
+    with ReleaseBook(path, EVERYBODY) as book:
+        assert (book.progress(), book.last_received()) == ({"a": 1}, {"a": 0.0})
+    with pytest.raises(ConfigurationError, match=r"terms\.epsilon of a"):
+        ReleaseBook(path, dict.fromkeys(NAMES, replace(TERMS, budget=Budget(epsilon=8.0, delta=1e-6))))
+    with pytest.raises(StoreError, match="has schema 2, this feducb knows up to 1"):
+        Earlier(path, EVERYBODY)

@@ -245,6 +245,8 @@ class Tour:
             "newest_sum": self._newest,
             "agents_in_it": self._members,
             "newest_message": self._collector.progress(),
+            "last_seen": self._collector.last_received(),
+            "newest_sum_at": self._collector.last_published(),
         }
 
 

@@ -108,7 +108,11 @@ def test_a_controller_is_killed_goes_on_says_how_it_is_and_ends_on_sigterm(broke
     assert {"at": events[-3]["at"]} | {"event": "sum", "season": 1, "number": 3, "agents": 3} == {
         key: events[-3][key] for key in ("at", "event", "season", "number", "agents")
     }
-    told = json.loads(_feducb(broker, "status").communicate()[0])
+    ended = _feducb(broker, "status")
+    said, complaint = ended.communicate()
+    told = json.loads(said)
+    assert (ended.returncode, told["running"], told["connected"]) == (1, False, False)
+    assert complaint.startswith("the controller does not run; it said this ")
     assert told["newest_sum"] == [1, 3]
     assert told["newest_message"] == dict.fromkeys(NAMES, 3)
     assert told["agents_in_it"] == list(NAMES)
@@ -118,6 +122,46 @@ def test_a_controller_is_killed_goes_on_says_how_it_is_and_ends_on_sigterm(broke
             (1, 0, 2),
             (1, 0, 3),
         }
+
+
+def test_other_terms_in_the_middle_of_a_season_are_refused_in_a_sentence(broker: Broker) -> None:
+    path = broker.folder / "controller" / "controller.toml"
+    payload = record_streams(["a"], make_terms(releases=8), 1)["a"][0].payload
+    collector = ControllerSettings.read(path).open()
+    assert collector.receive([("a", payload)], now=time.time())[0].status == "stored"
+    collector.close()
+    path.write_text(path.read_text().replace("epsilon = 1.0", "epsilon = 8.0"))
+    started = _feducb(broker, "serve")
+    _, complaint = started.communicate(timeout=PATIENCE)
+    assert started.returncode == 2
+    told = " ".join(complaint.split())
+    assert "terms.epsilon of a is 8.0, expected 1.0, under which" in told
+    assert "raise `season`" in told
+    path.write_text(path.read_text().replace("quorum = 2", "quorum = 2\nseason = 2"))
+    ControllerSettings.read(path).open().close()
+
+
+def test_a_controller_that_waits_for_the_broker_says_so_and_is_killed_visibly(broker: Broker) -> None:
+    path = broker.folder / "controller" / "controller.toml"
+    streams = record_streams(NAMES, make_terms(releases=8), 1)
+    collector = ControllerSettings.read(path).open()
+    collector.exchange([(name, streams[name][0].payload) for name in NAMES], now=1000.0)
+    collector.close()
+    broker.stop()
+    controller = _feducb(broker, "serve")
+    state = path.with_name("controller.db.status.json")
+    end = time.monotonic() + PATIENCE
+    while not state.exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    told = json.loads(_feducb(broker, "status").communicate()[0])
+    assert (told["running"], told["connected"], told["newest_sum"]) == (True, False, [1, 1])
+    assert (told["last_seen"], told["newest_sum_at"]) == (dict.fromkeys(NAMES, 1000.0), 1000.0)
+    controller.kill()
+    controller.communicate()
+    dead = _feducb(broker, "status")
+    assert "the controller does not run" in dead.communicate()[1]
+    assert dead.returncode == 1
 
 
 def test_settings_that_cannot_be_are_named(tmp_path: Path, broker: Broker) -> None:

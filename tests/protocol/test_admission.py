@@ -199,3 +199,22 @@ def test_counters_of_refusals_do_not_grow_with_what_arrives() -> None:
         counted.add(f"stranger {index}", f"reason {index}")
     assert counted.add("a", "replay") == 1
     assert counted.as_dict() == {"(unknown)": {"malformed": 10_000}, "a": {"replay": 1}}
+
+
+def test_a_refusal_says_what_differs() -> None:
+    def said(**changes: object) -> str:
+        theirs = replace(TERMS, **changes)  # type: ignore[arg-type]
+        with pytest.raises(RefusedError) as found:
+            ADMISSION.check(_release(terms=theirs), agent="a")
+        return found.value.text
+
+    sizes = [messages.message_size(dim) for dim in (2, 3)]
+    text = f"a release of {sizes[0]} bytes (dimension 2), expected {sizes[1]} (dimension 3)"
+    assert said(problem=Problem(dim=2)) == text
+    assert "differ from those known here in epsilon, delta," in said(budget=Budget(epsilon=8.0, delta=1e-6))
+    assert "differ from those known here in bounds" in said(problem=Problem(dim=3, reward_bound=7.0))
+    for junk in (0, 1, sizes[1] - 1, sizes[1] + 1, 2**20):
+        with pytest.raises(
+            RefusedError, match=rf"a release of {junk} bytes, expected {sizes[1]} \(dimension 3\)"
+        ):
+            ADMISSION.check(bytes(junk), agent="a")

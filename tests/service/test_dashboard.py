@@ -24,6 +24,7 @@ from harness import ACTIONS, Running, write_config
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from feducb.client import Client
+from feducb.keys import init as make_keys
 from feducb.service.controller_page import controller_snapshot, create_controller_page, read_status_file
 from feducb.service.keys import add_key, revoke_key
 
@@ -280,6 +281,25 @@ def test_an_open_stream_does_not_hold_up_a_stop(tmp_path: Path) -> None:
         begun = time.monotonic()
         assert service.stop() == 0
         assert time.monotonic() - begun < 5
+
+
+def test_the_page_says_that_the_broker_is_not_reached(browser: Browser, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    make_keys(keys, ["north"], federation="shops")
+    engine = f"""
+    [engine]
+    kind = "nats"
+    servers = ["tls://127.0.0.1:{_free_port()}"]
+    federation = "shops"
+    roster = "{keys}/federation.json"
+    seed = "{keys}/agents/north/agent.seed"
+    ca = "{keys}/ca.pem"
+    retry = 0.1
+    """
+    with Running(write_config(tmp_path, service=engine)) as agent, _opened(browser, agent.url) as page:
+        _log_in(page, agent.operator)
+        expect(page.get_by_role("alert")).to_contain_text("The broker is not reached.", timeout=10_000)
+        expect(page.locator("#sync-said")).to_contain_text("wait to be sent. The broker is not reached.")
 
 
 # ---------------------------------------------------------------- the controller's page

@@ -43,10 +43,14 @@ def serve(config: _Config = _DEFAULT) -> None:
 
 @app.command()
 def status(config: _Config = _DEFAULT) -> None:
-    """What the controller last said about itself, as JSON."""
+    """What the controller last said about itself, as JSON; fails if it does not run."""
     from feducb.engines.controller import ControllerSettings, read_status
 
-    typer.echo(json.dumps(read_status(ControllerSettings.read(config)), indent=1))
+    told = read_status(ControllerSettings.read(config))
+    typer.echo(json.dumps(told, indent=1))
+    if not told["running"]:
+        typer.echo(f"the controller does not run; it said this {told['seconds_ago']:g} s ago", err=True)
+        raise typer.Exit(1)
 
 
 @key_app.command("add")

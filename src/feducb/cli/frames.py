@@ -58,8 +58,13 @@ def _agent(told: dict[str, Any]) -> RenderableType:
 
 def agent_facts(told: dict[str, Any]) -> list[tuple[str, str]]:
     """How an agent stands, as names and words for `feducb agent status`."""
-    season = [("season", str(told["season"])), ("started", _moment(told["started_at"]))]
-    return [*season, *_promise(told), *_standing(told)[2:]]
+    first = [
+        ("runs", "yes" if told["running"] else "no"),
+        ("wrong now", told["failing"] or "nothing known"),
+        ("season", str(told["season"])),
+        ("started", _moment(told["started_at"])),
+    ]
+    return [*first, *_promise(told), *_standing(told)[2:]]
 
 
 def _standing(told: dict[str, Any]) -> list[tuple[str, str]]:
@@ -71,6 +76,7 @@ def _standing(told: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", ", ".join(told["model"])),
         ("newest sum", _sums(told["sums"])),
         ("waits to be sent", f"{told['outbox']:,}"),
+        *_engine(told.get("engine")),
     ]
 
 
@@ -82,6 +88,17 @@ def _promise(told: dict[str, Any]) -> list[tuple[str, str]]:
         ("next release", _moment(told["next_release_at"])),
         ("runs out", _moment(told["runs_out_at"]) if told["runs_out_at"] else "it has"),
         ("season ends", _moment(told["season_ends_at"])),
+    ]
+
+
+def _engine(told: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if told is None:
+        return []
+    refused = ", ".join(f"{reason} {count:,}" for reason, count in told["refused"].items())
+    return [
+        ("broker", "reached" if told["connected"] else "not reached"),
+        ("last receipt", _moment(told["last_receipt_at"])),
+        ("refused", refused or "nothing"),
     ]
 
 
@@ -127,9 +144,15 @@ def _controller(told: dict[str, Any]) -> RenderableType:
     cliques = (
         [] if not graph else [Panel("\n".join(", ".join(one) for one in graph["cliques"]), title="cliques")]
     )
+    words = [f"{one['name']}: {one['last_refusal']}" for one in told["agents"] if one.get("last_refusal")]
+    refusals = [Panel(Text("\n".join(words)), title="last refused")] if words else []
     title = f"controller of {told['name']}, season {told.get('season') or '–'}"
     return Group(
-        Text(title, style="bold"), Panel(facts, title="now"), Panel(agents, title="agents"), *cliques
+        Text(title, style="bold"),
+        Panel(facts, title="now"),
+        Panel(agents, title="agents"),
+        *refusals,
+        *cliques,
     )
 
 

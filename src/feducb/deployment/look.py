@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
+from feducb.deployment.engine_file import read_engine_file
 from feducb.deployment.overview import overview
 from feducb.deployment.settings import AgentSettings
 from feducb.errors import StoreError
@@ -18,7 +19,7 @@ __all__ = ["look", "look_over", "settings_in"]
 
 
 def look(path: str | Path) -> dict[str, Any]:
-    """What `Agent.snapshot` says, as far as the file tells."""
+    """What `Agent.snapshot` says, as far as the file tells; and whether it runs, and how its engine does."""
     with closing(file.read_only(Path(path).resolve())) as db:
         season, settings, started_at = settings_in(db, path)
         (made,) = db.execute("SELECT count(*) FROM outgoing WHERE season = ?", (season,)).fetchone()
@@ -28,8 +29,10 @@ def look(path: str | Path) -> dict[str, Any]:
         (waiting,) = db.execute("SELECT count(*) FROM decisions WHERE state = 0").fetchone()
         sums = dict(db.execute('SELECT "group", number FROM inbox'))
         counts = dict(db.execute("SELECT name, value FROM counters ORDER BY name"))
+    running, engine = read_engine_file(Path(path).resolve())
     return {
         "name": settings.name,
+        "running": running,
         "season": season,
         "started_at": started_at,
         "model": [f"{season}.{sums.get(group, 0)}" for group in range(settings.groups)],
@@ -40,6 +43,8 @@ def look(path: str | Path) -> dict[str, Any]:
         "releases_left": settings.groups * settings.releases - made,
         "outbox": unsent,
         "open_decisions": waiting,
+        "engine": engine,
+        "failing": None if engine is None else engine["trouble"],
         "counts": counts,
     }
 

@@ -7,11 +7,19 @@ killed or started twice: whatever it sends again is the same bytes, whatever it 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from feducb.store import Unsent
 
-__all__ = ["Mailbox"]
+__all__ = ["EngineFacts", "Mailbox"]
+
+
+class EngineFacts(Protocol):
+    """What an engine tells about itself, for an operator: no private data."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """``connected``, ``trouble``, ``sessions``, ``sent``, ``last_receipt_at``, ``refused`` at least."""
+        ...
 
 
 class Mailbox(Protocol):

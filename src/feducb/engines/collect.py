@@ -53,6 +53,14 @@ class Collector(Protocol):
         """By agent, the number of its newest message of this season."""
         ...
 
+    def last_received(self) -> dict[str, float]:
+        """By agent, when its last new message came, of any season; in seconds since 1970."""
+        ...
+
+    def last_published(self) -> float | None:
+        """When the newest sum was made, in seconds since 1970."""
+        ...
+
     def close(self) -> None:
         """Give the file back."""
         ...
@@ -191,6 +199,15 @@ class TrustedCollector:
     def progress(self) -> dict[str, int]:
         """By agent, its newest upload."""
         return self.store.newest_uploads()
+
+    def last_received(self) -> dict[str, float]:
+        """By agent, when its last upload came."""
+        return {agent: _seconds(at) for agent, at in self.store.last_received().items()}
+
+    def last_published(self) -> float | None:
+        """When the newest release was made."""
+        at = self.store.last_released()
+        return None if at is None else _seconds(at)
 
     def close(self) -> None:
         """Give the file back."""

@@ -38,9 +38,11 @@ from typing import IO, Any
 
 from feducb.config import Budget, Problem
 from feducb.engines.collect import Collector, open_collector
+from feducb.engines.quiet import quieten_asyncio
 from feducb.engines.settings import NatsSettings, require_keys, require_text
 from feducb.errors import ConfigurationError, MissingExtraError
 from feducb.privacy.deployed import Terms
+from feducb.store.file import is_locked
 
 __all__ = ["ControllerSettings", "JsonLog", "read_status", "serve", "terms_from_table"]
 
@@ -155,6 +157,7 @@ def serve(settings: ControllerSettings, *, log: JsonLog | None = None) -> None:
         raise MissingExtraError("a controller needs the nats extra: pip install 'feducb[nats]'") from None
     log = log or JsonLog()
     collector = settings.open()
+    quieten_asyncio()
     logging.basicConfig(handlers=[_LibraryLog(log)], level=logging.ERROR)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -182,7 +185,10 @@ async def _serve(settings: ControllerSettings, collector: Collector, log: JsonLo
             "newest_sum": link.status.newest,
             "agents_in_it": link.status.members,
             "newest_message": collector.progress(),
+            "last_seen": collector.last_received() | link.heard,
+            "newest_sum_at": collector.last_published(),
             "refused": link.refusals.as_dict(),
+            "last_refusals": link.last_refusals,
             "errors": dict(link.status.errors),
             "last_error": link.status.last_error,
         }
@@ -215,9 +221,11 @@ def _write_status(path: Path, facts: dict[str, Any]) -> None:
 
 
 def read_status(settings: ControllerSettings) -> dict[str, Any]:
-    """What the controller last said about itself, and how many seconds ago."""
+    """What the controller last said about itself, how many seconds ago, and whether it still runs."""
     path = _status_path(settings)
     if not path.exists():
         raise ConfigurationError("status", str(path), "a controller that has been started")
     plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return {"seconds_ago": round(time.time() - plain["at"], 1), **plain}
+    running = is_locked(settings.state)  # the system frees the lock however a process ends
+    told = {"running": running, "seconds_ago": round(time.time() - plain["at"], 1), **plain}
+    return told | {"connected": running and plain["connected"]}

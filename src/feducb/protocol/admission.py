@@ -115,7 +115,11 @@ def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.Grid
     """
     expected = messages.message_size(terms.problem.dim)
     if len(payload) != expected:
-        raise RefusedError("size", f"a release of {len(payload)} bytes, expected {expected}")
+        raise RefusedError(
+            "size",
+            f"a release of {len(payload)} bytes{_of_dimension(len(payload))}, "
+            f"expected {expected} (dimension {terms.problem.dim})",
+        )
     try:
         told = messages.decode(payload)
     except ValueError as error:
@@ -123,15 +127,20 @@ def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.Grid
     certificate, mechanism = _noise_of(terms)
     _require("dimension", told.dim, terms.problem.dim)
     _require("agents", told.agents, 1)
-    _require("grid", told.exponent, certificate.exponent)
-    _require("weight", told.weight, terms.weight)  # to the last bit, or it could not be added to the others
+    _require("grid", told.exponent, certificate.exponent, differ="bounds or releases")
+    # To the last bit, or it could not be added to the others.
+    _require("weight", told.weight, terms.weight, differ="bounds")
     if not 0 <= told.group < terms.groups:
         raise RefusedError("group", f"group {told.group}, expected 0 to {terms.groups - 1}")
     if not 1 <= told.number <= terms.releases:
         raise RefusedError("number", f"release {told.number}, expected 1 to {terms.releases}")
     variance = entry_variance(certificate, mechanism, told.number)
     if not math.isclose(told.variance, variance, rel_tol=_TOLERANCE):
-        raise RefusedError("variance", f"variance {told.variance:g}, expected {variance:g}")
+        raise RefusedError(
+            "variance",
+            f"variance {told.variance:g}, expected {variance:g}: the sender's terms differ from those known "
+            "here in epsilon, delta, releases, mechanism, quiet or records_per_person",
+        )
     largest = largest_value(agents)
     if max(int(told.values.max()), -int(told.values.min())) > largest:
         raise RefusedError("magnitude", f"a value beyond {largest}, which could overflow the sum")
@@ -139,14 +148,23 @@ def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.Grid
     return told
 
 
+def _of_dimension(size: int) -> str:
+    """The dimension that a message of so many bytes has, in brackets; nothing if there is none."""
+    for dim in range(1, math.isqrt(size) + 1):  # a message has 4 d² bytes and more
+        if messages.message_size(dim) >= size:
+            return f" (dimension {dim})" if messages.message_size(dim) == size else ""
+    return ""
+
+
 def largest_value(agents: int) -> int:
     """|value| a release may have, so that the sum over all agents fits 64 bits."""
     return (2**63 - 1) // max(agents, 1)
 
 
-def _require(reason: str, found: float, expected: float) -> None:
+def _require(reason: str, found: float, expected: float, *, differ: str = "") -> None:
     if found != expected:
-        raise RefusedError(reason, f"{reason} {found!r}, expected {expected!r}")
+        why = f": the sender's terms differ from those known here in {differ}" if differ else ""
+        raise RefusedError(reason, f"{reason} {found!r}, expected {expected!r}{why}")
 
 
 def _require_definite(told: messages.GridSum) -> None:

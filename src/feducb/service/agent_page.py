@@ -27,7 +27,7 @@ def add_agent_page(app: FastAPI) -> None:
             last = await service.commit(lambda agent: agent.overview())
         except NotDurableError as error:  # shown as it was, with the reason why that is old
             return last | {"at": time.time(), "failing": service.commit.failing or str(error)}
-        return last | {"failing": service.commit.failing}
+        return last | service.beside()
 
     def sessions(request: Request) -> Sessions:
         found: Sessions = request.app.state.service.sessions

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pydantic_core
@@ -19,8 +20,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from feducb.deployment import Agent, Decision, Outcome
+from feducb.deployment.engine_file import keep_engine_file
 from feducb.deployment.upkeep import erase
-from feducb.engines.base import Mailbox
+from feducb.engines.base import EngineFacts, Mailbox
 from feducb.errors import ConfigurationError, FeducbError
 from feducb.service import models
 from feducb.service.agent_page import add_agent_page
@@ -48,6 +50,8 @@ def create_app(
     *,
     largest_body: int = 1_048_576,
     engine: Engine | None = None,
+    engine_status: EngineFacts | None = None,
+    engine_file: Path | None = None,
 ) -> FastAPI:
     """The service.
 
@@ -56,15 +60,19 @@ def create_app(
         keys: who may call.
         largest_body: bytes of one request.
         engine: carries releases to others and sums back; without one, an only agent's releases are its sums.
+        engine_status: how that goes.
+        engine_file: the store beside which that is written down, for `feducb agent status`.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service = Service(GroupCommit(open_agent), keys, largest_body)
+        service = Service(GroupCommit(open_agent), keys, largest_body, engine_status)
         app.state.service = service
         tasks = [asyncio.create_task(keep_up(service.commit, service.mailbox, alone=engine is None))]
         if engine is not None:
             tasks.append(asyncio.create_task(_carry(engine, service.mailbox)))
+        if engine_file is not None:
+            tasks.append(asyncio.create_task(keep_engine_file(engine_file, engine_status)))
         log.info("started", extra={"version": __version__})
         try:
             yield
@@ -96,12 +104,16 @@ def create_app(
 
 
 async def _carry(engine: Engine, mailbox: Mailbox) -> None:
-    """Run the engine; whatever becomes of it, decisions go on."""
+    """Run the engine; whatever becomes of it, decisions go on. The same error is said once."""
+    failing = None
     while True:
         try:
             await engine(mailbox)
         except Exception as error:
-            log.error("engine_failed", extra={"reason": str(error)}, exc_info=error)
+            if failing != str(error):
+                failing = str(error)
+                expected = isinstance(error, FeducbError | OSError)
+                log.error("engine_failed", extra={"reason": failing}, exc_info=None if expected else error)
         await asyncio.sleep(_ENGINE_AGAIN_SECONDS)
 
 

@@ -11,8 +11,8 @@ be missing or None; times are seconds since 1970.
     trust           "nobody" or "controller"
     quorum          how many agents a sum needs
     releases        how many sums the season covers
-    agents          [{name, last_seen, number, in_sum, refused}]: the number of its newest message, whether it
-                    is in the newest sum, and refused messages by reason
+    agents          [{name, last_seen, number, in_sum, refused, last_refusal}]: the number of its newest
+                    message, whether it is in the newest sum, refused messages by reason, the last in words
     strangers       refused messages of nobody's, by reason
     newest_sum      {season, number, agents}: how many are in it
     sums            [{season, number, published_at, agents}], newest first
@@ -64,25 +64,35 @@ def create_controller_page(snapshot: Snapshot, keys: Path) -> FastAPI:
 
 
 class Watcher:
-    """Turns a controller's status into snapshots; remembers when agents were seen, and the last sums."""
+    """Turns a controller's status into snapshots; remembers the last sums, and agents whose number rose.
+
+    What was there before the first look is as old as the status says (``last_seen``, ``newest_sum_at``), or
+    of unknown age.
+    """
 
     def __init__(self, status: Callable[[], Mapping[str, Any]], **about: Any) -> None:
         self._status, self._about = status, about
         self._numbers: dict[str, int] = {}
         self._seen: dict[str, float] = {}
         self._sums: list[dict[str, Any]] = []
+        self._looked = False
 
     async def __call__(self) -> dict[str, Any]:
         """How it stands."""
         facts, now = self._status(), time.time()
         for name, number in (facts.get("newest_message") or {}).items():
             if self._numbers.get(name) != number:
-                self._numbers[name], self._seen[name] = number, now
+                self._numbers[name] = number
+                if self._looked:
+                    self._seen[name] = now
+        self._seen |= facts.get("last_seen") or {}
         newest = facts.get("newest_sum")
         if newest and (not self._sums or (self._sums[0]["season"], self._sums[0]["number"]) != tuple(newest)):
             inside = len(facts.get("agents_in_it") or ())
-            made = {"season": newest[0], "number": newest[1], "published_at": now, "agents": inside}
+            at = facts.get("newest_sum_at") or (now if self._looked else None)
+            made = {"season": newest[0], "number": newest[1], "published_at": at, "agents": inside}
             self._sums = [made, *self._sums][:_SUMS]
+        self._looked = self._looked or "newest_message" in facts
         return controller_snapshot(facts, last_seen=self._seen, sums=self._sums, **self._about)
 
 
@@ -130,7 +140,7 @@ def controller_snapshot(
 
     Args:
         facts: the controller's status: ``at``, ``connected``, ``season``, ``newest_sum``, ``agents_in_it``,
-            ``newest_message``, ``refused``, ``last_error``.
+            ``newest_message``, ``refused``, ``last_refusals``, ``last_error``.
         name: of the federation.
         agents: all of them, by name.
         quorum: how many a sum needs; all if not given.
@@ -140,7 +150,7 @@ def controller_snapshot(
         sums: those published, newest first.
         graph: of a decentralised run.
     """
-    names, refused = list(agents), facts.get("refused") or {}
+    names, refused, last = list(agents), facts.get("refused") or {}, facts.get("last_refusals") or {}
     inside, newest = set(facts.get("agents_in_it") or ()), facts.get("newest_sum")
     numbers = facts.get("newest_message") or {}
     connected = facts.get("connected")
@@ -160,6 +170,7 @@ def controller_snapshot(
                 "number": numbers.get(one),
                 "in_sum": one in inside,
                 "refused": refused.get(one, {}),
+                "last_refusal": (last.get(one) or {}).get("text"),
             }
             for one in names
         ],

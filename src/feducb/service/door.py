@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
+from feducb.engines.base import EngineFacts
 from feducb.service.commits import GroupCommit
 from feducb.service.keys import ApiKeys, Role
 from feducb.service.mailbox import ServiceMailbox
@@ -29,15 +30,23 @@ class RefusedError(Exception):
 class Service:
     """What the routes share."""
 
-    def __init__(self, commit: GroupCommit, keys: ApiKeys, largest_body: int) -> None:
-        self.commit, self.keys, self.largest_body = commit, keys, largest_body
+    def __init__(
+        self, commit: GroupCommit, keys: ApiKeys, largest_body: int, engine: EngineFacts | None = None
+    ) -> None:
+        self.commit, self.keys, self.largest_body, self.engine = commit, keys, largest_body, engine
         self.metrics = Metrics()
         self.mailbox = ServiceMailbox(commit)
         self.sessions = Sessions(keys)
 
     async def snapshot(self) -> dict[str, Any]:
         """How the agent stands."""
-        return await self.commit(lambda agent: agent.snapshot()) | {"failing": self.commit.failing}
+        return await self.commit(lambda agent: agent.snapshot()) | self.beside()
+
+    def beside(self) -> dict[str, Any]:
+        """What the agent's file does not know: the engine, and what is wrong now."""
+        engine = None if self.engine is None else self.engine.as_dict()
+        trouble = None if engine is None else engine["trouble"]
+        return {"failing": self.commit.failing or trouble, "engine": engine}
 
     def admit(self, request: Request, role: Role) -> None:
         """Let nobody in who does not belong."""

@@ -7,6 +7,8 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+from feducb.engines.quiet import quieten_asyncio
+
 __all__ = ["set_up_logs"]
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
@@ -34,3 +36,4 @@ def set_up_logs(level: str = "info") -> None:
     root.setLevel(level.upper())
     logging.getLogger("uvicorn.access").disabled = True
     logging.captureWarnings(True)
+    quieten_asyncio()

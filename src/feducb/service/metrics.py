@@ -38,6 +38,26 @@ class _AgentCollector(Collector):
         for name, count in sorted(self.told["counts"].items()):
             events.add_metric([name], count)
         yield events
+        if self.told["engine"] is not None:
+            yield from _of_engine(self.told["engine"])
+
+
+def _of_engine(told: dict[str, Any]) -> Iterator[Metric]:
+    """Reasons are those of `protocol.admission`, so there are few."""
+    yield GaugeMetricFamily("feducb_engine_connected", "Whether the broker is reached.", told["connected"])
+    yield GaugeMetricFamily(
+        "feducb_engine_last_receipt_timestamp_seconds",
+        "When a message last arrived, in seconds since 1970; 0 if none has since the start.",
+        told["last_receipt_at"] or 0.0,
+    )
+    yield CounterMetricFamily("feducb_engine_sessions", "Connections to the broker.", told["sessions"])
+    yield CounterMetricFamily("feducb_engine_sent", "Messages that have arrived.", told["sent"])
+    refused = CounterMetricFamily(
+        "feducb_engine_refused", "Own messages that were refused, by reason.", labels=["reason"]
+    )
+    for reason, count in told["refused"].items():
+        refused.add_metric([reason], count)
+    yield refused
 
 
 class Metrics:

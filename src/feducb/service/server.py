@@ -17,7 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from feducb.deployment import Agent
-from feducb.engines.base import Mailbox
+from feducb.engines.base import EngineFacts, Mailbox
 from feducb.engines.settings import NatsSettings
 from feducb.errors import ConfigurationError, MissingExtraError, StoreError
 from feducb.privacy.grid import GridNoise
@@ -39,7 +39,7 @@ def serve(told: AgentFile) -> None:
         raise ConfigurationError(
             "service.keys", str(told.service.keys), "keys: `feducb agent key add` makes one"
         )
-    engine = engine_of(told)
+    engine, status = engine_of(told)
     if not told.store.exists():
         raise StoreError(
             f"{told.store} does not exist: restore a backup, or `feducb agent create` one; if it was lost, "
@@ -54,22 +54,27 @@ def serve(told: AgentFile) -> None:
     set_up_logs()
     sys.setswitchinterval(0.0005)  # the thread that waited for the disk is let back in soon
     app = create_app(
-        open_agent, ApiKeys(told.service.keys), largest_body=told.service.largest_body, engine=engine
+        open_agent,
+        ApiKeys(told.service.keys),
+        largest_body=told.service.largest_body,
+        engine=engine,
+        engine_status=status,
+        engine_file=told.store,
     )
     run(app, told.service)
 
 
-def engine_of(told: AgentFile) -> Engine | None:
-    """What carries this agent's releases; None if it is on its own."""
+def engine_of(told: AgentFile) -> tuple[Engine | None, EngineFacts | None]:
+    """What carries this agent's releases, None if it is on its own; and how that goes, if it is known."""
     kind = told.engine.get("kind", "none")
     if kind == "none":
         if told.agent.agents > 1:
             log.warning(
                 "no_engine", extra={"reason": "the federation has more agents, but nothing carries releases"}
             )
-        return None
+        return None, None
     if kind == "door":  # somebody else comes to /v1/outbox and /v1/inbox: Flower's ClientApp, for one
-        return _leave_it_to_the_door
+        return _leave_it_to_the_door, None
     if kind != "nats":
         raise ConfigurationError("engine.kind", kind, "none, nats or door")
     try:
@@ -77,8 +82,14 @@ def engine_of(told: AgentFile) -> Engine | None:
     except ImportError as error:
         raise MissingExtraError(f"NATS needs {error.name}: pip install 'feducb[nats]'") from error
     settings = NatsSettings.from_table(told.engine, base=told.path.parent)
-    engine = NatsEngine(replace(settings, agent=settings.agent or told.agent.name), told.agent.terms)
-    return engine.run
+    settings = replace(settings, agent=settings.agent or told.agent.name)
+    engine = NatsEngine(settings, told.agent.terms, log=_tell)
+    return engine.run, engine.status
+
+
+def _tell(event: str, **facts: object) -> None:
+    """The engine's word in the service's log: all but one are trouble."""
+    log.log(logging.INFO if event == "connected" else logging.WARNING, event, extra=facts)
 
 
 async def _leave_it_to_the_door(mailbox: Mailbox) -> None:

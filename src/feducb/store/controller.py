@@ -86,6 +86,16 @@ class ControllerStore(Store):
         )
         return dict(rows)
 
+    def last_received(self) -> dict[str, str]:
+        """By agent, when its last upload of any season came (UTC, ISO 8601)."""
+        rows = self._database().execute("SELECT agent, max(received_at) FROM received GROUP BY agent")
+        return dict(rows)
+
+    def last_released(self) -> str | None:
+        """When the newest release of any season was made (UTC, ISO 8601)."""
+        (at,) = self._database().execute("SELECT max(made_at) FROM outgoing").fetchone()
+        return None if at is None else str(at)
+
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
         if terms.trust != "controller":
             raise ConfigurationError("trust", terms.trust, "controller, for the store of a controller")

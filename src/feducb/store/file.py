@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 from feducb.errors import (
@@ -12,7 +13,16 @@ from feducb.errors import (
     StoreInUseError,
 )
 
-__all__ = ["BACKUP", "connect", "mark_open", "migrate", "read_only", "require_whole", "take_lock"]
+__all__ = [
+    "BACKUP",
+    "connect",
+    "is_locked",
+    "mark_open",
+    "migrate",
+    "read_only",
+    "require_whole",
+    "take_lock",
+]
 
 # Migration k takes a file from user_version k − 1 to k. Append; never change one that was published.
 _MIGRATIONS = (
@@ -108,18 +118,38 @@ _MIGRATIONS = (
 )
 _KINDS = ("agent", "controller")
 _BUSY_SECONDS = 5.0
+_TRIES, _TRY_SECONDS = 10, 0.02  # of a lock
 BACKUP = "a backup"  # in place of the path under which a file was left open
 
 
 def take_lock(path: Path) -> int:
     """Lock ``<path>.lock``; the system gives it back when the process ends, however it ends."""
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        raise StoreInUseError(f"the store {path} is open elsewhere; one opener at a time") from error
+    for left in reversed(range(_TRIES)):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError as error:
+            if left == 0:
+                os.close(lock)
+                raise StoreInUseError(f"the store {path} is open elsewhere; one opener at a time") from error
+            time.sleep(_TRY_SECONDS)  # somebody may only be looking: `is_locked`
     return lock
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process has the store open; asked without keeping anybody out for longer than that."""
+    try:
+        lock = os.open(f"{path.resolve()}.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def require_whole(path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.deployed import Terms
@@ -52,6 +53,15 @@ class Quorum(NamedTuple):
         return self.deadline is not None and here >= self.enough and now - first >= self.deadline
 
 
+_OWN = ("epsilon", "delta", "records_per_person", "excess")  # of terms: what need not be common to all
+
+
+def _plain(terms: Terms) -> dict[str, Any]:
+    """Terms as flat names and values."""
+    plain: dict[str, Any] = json.loads(terms.to_json())
+    return {**plain.pop("problem"), **plain}
+
+
 class ReleaseBook(Book):
     """Release k of every agent, and the sum published for k.
 
@@ -59,10 +69,11 @@ class ReleaseBook(Book):
         A receipt is given after the release is on disk. A number has one content for each agent, and one sum:
         what was published is published again byte for byte. Sums rise: once k is out, none is made of numbers
         up to k, and a release that came too late for it is in the next, since releases are cumulative.
+        An agent's terms stay the same for a season, from its first release on.
     """
 
     kind = "releases"
-    migrations = (
+    migrations: ClassVar[tuple[str, ...]] = (
         """
         CREATE TABLE releases (
             season INTEGER NOT NULL, number INTEGER NOT NULL, agent TEXT NOT NULL, received_at REAL NOT NULL,
@@ -82,6 +93,12 @@ class ReleaseBook(Book):
         CREATE TRIGGER a_release_is_final BEFORE UPDATE ON releases
             BEGIN SELECT RAISE(ABORT, 'what was acknowledged is never changed'); END;
         """,
+        # What a season's releases were made under; a file from before this has none until its next start.
+        """
+        CREATE TABLE terms (
+            season INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL,
+            PRIMARY KEY (season, agent)) WITHOUT ROWID;
+        """,
     )
 
     def __init__(
@@ -95,7 +112,11 @@ class ReleaseBook(Book):
     ) -> None:
         super().__init__(path)
         try:
-            self.season = self._open_season(season)
+            with self._transaction():
+                self.season = self._open_season(season)
+                self._keep_terms(terms)
+            rows = self.database.execute("SELECT agent, max(received_at) FROM releases GROUP BY agent")
+            self._last_received: dict[str, float] = dict(rows)
         except BaseException:
             self.close()
             raise
@@ -169,6 +190,17 @@ class ReleaseBook(Book):
         )
         return dict(rows)
 
+    def last_received(self) -> dict[str, float]:
+        """By agent, when its last new release came, of any season; in seconds since 1970."""
+        return dict(self._last_received)
+
+    def last_published(self) -> float | None:
+        """When the newest sum was made, in seconds since 1970."""
+        row = self.database.execute(
+            "SELECT published_at FROM sums ORDER BY season DESC, number DESC LIMIT 1"
+        ).fetchone()
+        return None if row is None else float(row[0])
+
     def _enough(self, here: int) -> bool:
         return here >= self.quorum.enough
 
@@ -181,6 +213,35 @@ class ReleaseBook(Book):
             if row is not None and row[0] < season:  # nothing more is made of the season before
                 db.execute("DELETE FROM waiting")
         return season
+
+    def _keep_terms(self, terms: Mapping[str, Terms]) -> None:
+        """Refuse other terms than those under which releases of this season were taken in.
+
+        Agents may come and go. Terms of one that has sent nothing yet may still be mended.
+        """
+        db = self.database
+        rows = db.execute(
+            "SELECT agent, body FROM terms WHERE season = ? AND agent IN"
+            " (SELECT agent FROM releases WHERE season = ?)",
+            (self.season, self.season),
+        )
+        for agent, body in rows.fetchall():
+            self._require_same(agent, Terms.from_json(body), terms)
+        db.executemany(
+            "REPLACE INTO terms VALUES (?, ?, ?)",
+            [(self.season, agent, one.to_json()) for agent, one in terms.items()],
+        )
+
+    def _require_same(self, agent: str, kept: Terms, terms: Mapping[str, Terms]) -> None:
+        before, now = _plain(kept), _plain(terms.get(agent) or next(iter(terms.values())))
+        for name, value in before.items():
+            if now[name] != value and (agent in terms or name not in _OWN):
+                raise ConfigurationError(
+                    f"terms.{name} of {agent}",
+                    now[name],
+                    f"{value!r}, under which releases of season {self.season} in {self.path} were taken in; "
+                    "new terms need a new season: raise `season`, here and at every agent",
+                )
 
     def _check(self, agent: str, payload: bytes) -> Receipt | messages.GridSum:
         try:
@@ -222,6 +283,7 @@ class ReleaseBook(Book):
         db.execute(
             "INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (told.season, told.number, agent, now, digest)
         )
+        self._last_received[agent] = now
         if told.number > newest:  # otherwise it is too late for its sum, and the next one has it
             db.execute(
                 "INSERT INTO waiting (number, agent, payload) VALUES (?, ?, ?)", (told.number, agent, payload)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from feducb.engines.nats.agent import NatsEngine
 from feducb.engines.nats.controller import NatsController
-from feducb.engines.nats.link import EngineStatus, Link
+from feducb.engines.nats.link import Link
 from feducb.engines.nats.on_graph import make_streams
+from feducb.engines.nats.status import EngineStatus
 
 __all__ = ["EngineStatus", "Link", "NatsController", "NatsEngine", "make_streams"]

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from feducb.engines import frames
 from feducb.engines.base import Mailbox
 from feducb.engines.nats.desk import Desk
-from feducb.engines.nats.link import EngineStatus, Link, own_signer
+from feducb.engines.nats.link import Link, own_signer
 from feducb.engines.nats.on_graph import OnGraph
+from feducb.engines.nats.status import EngineStatus, Log, say_nothing
 from feducb.engines.nats.with_controller import WithController
 from feducb.engines.peering import PeerDriver
 from feducb.engines.settings import NatsSettings
@@ -32,7 +33,9 @@ class NatsEngine:
         refusals: on a graph, others' releases that were refused; by agent and reason.
     """
 
-    def __init__(self, settings: NatsSettings, terms: Terms | Mapping[str, Terms]) -> None:
+    def __init__(
+        self, settings: NatsSettings, terms: Terms | Mapping[str, Terms], *, log: Log | None = None
+    ) -> None:
         if settings.agent is None:
             raise ConfigurationError("engine.agent", None, "the agent's name")
         self.status = EngineStatus()
@@ -47,11 +50,12 @@ class NatsEngine:
         if self._roster.edges is not None and settings.state is None:
             raise ConfigurationError("engine.state", None, "a file, on a graph")
         self.refusals = RefusalCount.of(names)
-        self._link = Link(settings, self._agent, self.status)
+        self._log: Log = log or say_nothing
+        self._link = Link(settings, self._agent, self.status, self._log)
 
     async def run(self, mailbox: Mailbox) -> None:
         """Until cancelled; raises on wrong settings alone."""
-        desk = Desk(self._settings, self._agent, self._roster, self._signer, self.status, mailbox)
+        desk = Desk(self._settings, self._agent, self._roster, self._signer, self.status, mailbox, self._log)
         if self._roster.edges is None:
             await self._link.keep(WithController(desk).session)
             return

@@ -6,15 +6,16 @@ import asyncio
 import time
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feducb import subjects
 from feducb.engines import frames
 from feducb.engines.collect import Collector
-from feducb.engines.nats.link import EngineStatus, Link, Log, apart, own_signer, say_nothing
+from feducb.engines.nats.link import Link, apart, own_signer
+from feducb.engines.nats.status import EngineStatus, Log, say_nothing, worth_saying
 from feducb.engines.settings import NatsSettings
 from feducb.errors import ConfigurationError, RefusedError
-from feducb.protocol import sums
+from feducb.protocol import messages, sums
 from feducb.protocol.admission import RefusalCount
 from feducb.roster import open_sealed
 from feducb.store import Receipt
@@ -46,6 +47,8 @@ class NatsController:
     Attributes:
         status: of the link.
         refusals: by agent and reason.
+        last_refusals: the last one of each agent: ``at``, ``reason`` and ``text``.
+        heard: by agent, when a message of its last came, in seconds since 1970.
     """
 
     def __init__(
@@ -65,7 +68,11 @@ class NatsController:
         self._collector = collector
         self._log: Log = log or say_nothing
         self.refusals = RefusalCount.of(self._roster.agents)
+        self.last_refusals: dict[str, dict[str, Any]] = {}
+        self.heard: dict[str, float] = {}
         self._newest: bytes | None = None
+        if (newest := collector.newest()) is not None:
+            self._note_sum(newest)  # of an earlier life; known before the broker is reached
         self._link = Link(settings, subjects.CONTROLLER, self.status, log)
 
     async def run(self) -> None:
@@ -98,7 +105,6 @@ class NatsController:
                         pending_bytes_limit=_UNREAD_BYTES,
                     )
                 )
-        self._log("connected")
         newest = self._collector.newest()
         if newest is not None:
             await self._publish(client, newest)
@@ -113,6 +119,7 @@ class NatsController:
         if not message.reply.startswith(f"{subjects.inbox(agent)}."):
             self.refusals.add(agent, "sender")  # nobody could be told
             return None
+        self.heard[agent] = time.time()
         if kind == "ask":
             await apart(client.publish(message.reply, self._newest or b""))
             return None
@@ -158,7 +165,8 @@ class NatsController:
     async def _answer(self, client: Client, message: Msg, agent: str, receipt: Receipt) -> None:
         if receipt.status == "refused":
             count = self.refusals.add(agent, receipt.reason)
-            if count & (count - 1) == 0:  # the 1st, 2nd, 4th, …: a flood does not fill the log
+            self.last_refusals[agent] = {"at": time.time(), "reason": receipt.reason, "text": receipt.text}
+            if worth_saying(count):
                 self._log("refused", agent=agent[:64], reason=receipt.reason, text=receipt.text, count=count)
         else:
             self.status.sent += 1
@@ -166,12 +174,16 @@ class NatsController:
         signed = frames.frame(self._signer, body, "receipt", self._roster.federation, agent)
         await apart(client.publish(message.reply, signed))
 
+    def _note_sum(self, named: sums.NamedSum) -> messages.GridSum:
+        told = named.read()
+        self.status.newest, self.status.members = (told.season, told.number), named.names
+        return told
+
     async def _publish(self, client: Client, named: sums.NamedSum) -> None:
         body = sums.encode(named)
         self._newest = frames.frame(self._signer, body, "sum", self._roster.federation, subjects.CONTROLLER)
         await apart(client.publish(subjects.topic(self._roster.federation, "sum"), self._newest))
-        told = named.read()
-        self.status.newest, self.status.members = (told.season, told.number), named.names
+        told = self._note_sum(named)
         self.status.absorbed += 1
         self._log("sum", season=told.season, number=told.number, agents=len(named.names), bytes=len(body))
 

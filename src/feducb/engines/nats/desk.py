@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from feducb.engines.base import Mailbox
-from feducb.engines.nats.link import EngineStatus
+from feducb.engines.nats.status import EngineStatus, Log, say_nothing, worth_saying
 from feducb.engines.settings import NatsSettings
 from feducb.protocol import sums
 from feducb.roster import Roster, Signer
@@ -24,6 +24,7 @@ class Desk:
         signer: signs in the own name.
         status: what has been done.
         mailbox: the agent's.
+        log: where trouble is said.
     """
 
     settings: NatsSettings
@@ -32,13 +33,20 @@ class Desk:
     signer: Signer
     status: EngineStatus
     mailbox: Mailbox
+    log: Log = say_nothing
+
+    def fail(self, event: str, error: Exception) -> None:
+        """Count an error and say it, the 1st, 2nd, 4th, … time."""
+        count = self.status.fail(error)
+        if worth_saying(count):
+            self.log(event, error=self.status.last_error, count=count)
 
     async def absorb(self, names: tuple[str, ...], payload: bytes) -> None:
         """Hand a sum over; one that the agent does not want is counted."""
         try:
             new = await self.mailbox.absorb(payload)
         except ValueError as error:
-            self.status.fail(error)
+            self.fail("sum_refused", error)
             return
         if new:
             told = sums.NamedSum(names, payload).read()

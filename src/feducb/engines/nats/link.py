@@ -6,13 +6,12 @@ import asyncio
 import random
 import ssl
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from feducb import subjects
+from feducb.engines.nats.status import EngineStatus, Log, say_nothing, worth_saying
 from feducb.engines.settings import NatsSettings
 from feducb.errors import ConfigurationError, MissingExtraError
 from feducb.roster import Signer
@@ -22,65 +21,31 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DisconnectedError",
-    "EngineStatus",
+    "KeyRefusedError",
     "Link",
-    "Log",
+    "UnreachableError",
     "apart",
     "counting",
     "own_signer",
-    "say_nothing",
 ]
 
 _CLOSING = 1.0  # seconds; after a failed handshake it would hang
 _LOOK = 0.2  # seconds between looks at whether the connection is still there
 _SLOWER = 10  # so many times the retry time between attempts, at most
 
-Log = Callable[..., None]  # an event's name, and facts about it
-
-
-def say_nothing(event: str, **facts: object) -> None:
-    """A log that nobody keeps."""
-
-
-@dataclass(slots=True)
-class EngineStatus:
-    """What an engine has done; for dashboards and logs, without private data.
-
-    Attributes:
-        connected: whether there is a session now.
-        sessions: how many there were.
-        sent: releases or uploads that the other side has on disk.
-        absorbed: sums that were new.
-        newest: season and number of the newest one.
-        members: who is in it.
-        refused: own messages that were refused, by reason.
-        errors: by kind.
-        last_error: the last one, in words.
-    """
-
-    connected: bool = False
-    sessions: int = 0
-    sent: int = 0
-    absorbed: int = 0
-    newest: tuple[int, int] | None = None
-    members: tuple[str, ...] = ()
-    refused: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    last_error: str = ""
-
-    def fail(self, error: BaseException) -> None:
-        """Count an error; kinds are types, so there are few."""
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        self.errors[type(error).__name__] += 1
-        self.last_error = f"{type(error).__name__}: {error}"[:500]
-
-
 _Result = TypeVar("_Result")
 
 
 class DisconnectedError(ConnectionError):
     """The session is over."""
+
+
+class UnreachableError(ConnectionError):
+    """No server could be connected to."""
+
+
+class KeyRefusedError(ConnectionError):
+    """The server is there, but does not let this key in."""
 
 
 async def apart(work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -119,25 +84,51 @@ class Link:
         self._name = name
         self._status = status
         self._log: Log = log or say_nothing
+        self._said_connected = False
+        self._said: set[str] = set()  # kinds of trouble, since a session lasted
 
     async def keep(self, session: Callable[[Client], Awaitable[None]]) -> None:
         """Run sessions until cancelled. Only cancellation and wrong settings end it."""
         wait = self._settings.retry
         while True:
-            began = time.monotonic()
+            began = ended = time.monotonic()
             try:
                 async with self.connected() as client:
-                    await session(client)
+                    self._say_connected()
+                    began = time.monotonic()
+                    try:
+                        await session(client)
+                    finally:
+                        ended = time.monotonic()
             except asyncio.CancelledError:
                 raise
-            except ConfigurationError:
+            except ConfigurationError as error:
+                self._status.failures += 1
+                self._status.fail(error)
                 raise
             except Exception as error:
-                self._status.fail(error)
-                self._log("disconnected", error=self._status.last_error)
-            held = time.monotonic() - began > _SLOWER * self._settings.retry
-            wait = self._settings.retry if held else min(2 * wait, _SLOWER * self._settings.retry)
+                if ended - began > _SLOWER * self._settings.retry:
+                    self._status.failures, self._said = 0, set()
+                    wait = self._settings.retry / 2
+                self._note(error)
+            wait = min(2 * wait, _SLOWER * self._settings.retry)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # not all at once after the broker's return
+
+    def _say_connected(self) -> None:
+        """Unless the last word was the same: sessions that end at once do not fill the log either."""
+        if not self._said_connected:
+            self._log("connected")
+            self._said_connected = True
+
+    def _note(self, error: Exception) -> None:
+        """Count it; say it when it is new, and the 1st, 2nd, 4th, … time."""
+        self._status.fail(error)
+        self._status.failures += 1
+        kind = self._status.last_error.partition(":")[0]
+        if kind not in self._said or worth_saying(self._status.failures):
+            self._log("disconnected", error=self._status.last_error, failures=self._status.failures)
+            self._said.add(kind)
+            self._said_connected = False
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Client]:
@@ -145,16 +136,18 @@ class Link:
         from feducb.engines.nats.client import SteadyClient
 
         client, closed = SteadyClient(), asyncio.Event()
+        causes: list[Exception] = []
 
         async def on_error(error: Exception) -> None:
             self._status.fail(error)
+            causes[:] = [error]
 
         async def on_closed() -> None:
             closed.set()
 
         settings = self._settings
         try:
-            async with asyncio.timeout(2 * settings.timeout):
+            async with _telling(settings, causes), asyncio.timeout(2 * settings.timeout):
                 await apart(
                     client.connect(
                         servers=list(settings.servers),
@@ -185,6 +178,26 @@ class Link:
                 async with asyncio.timeout(_CLOSING):
                     await apart(client.close())
             _let_go(client)
+
+
+@asynccontextmanager
+async def _telling(settings: NatsSettings, causes: list[Exception]) -> AsyncIterator[None]:
+    """Say why there is no connection: nats-py tells the cause to a callback, and raises something else."""
+    import nats.errors
+
+    places = ", ".join(server.rpartition("//")[2].rpartition("@")[2] for server in settings.servers)
+    try:
+        yield
+    except (nats.errors.NoServersError, TimeoutError) as error:
+        cause = causes[-1] if causes else error
+        raise UnreachableError(f"{places}: {type(cause).__name__}: {cause}") from error
+    except nats.errors.Error as error:
+        if "authorization violation" not in str(error).lower():
+            raise
+        raise KeyRefusedError(
+            f"{places}: Authorization Violation: the broker does not know this key; has its configuration "
+            "been renewed since the roster was, and was it restarted?"
+        ) from error
 
 
 async def _until_lost(client: Client, closed: asyncio.Event) -> None:
@@ -220,16 +233,20 @@ def _tls(settings: NatsSettings) -> ssl.SSLContext:
 
 
 @contextmanager
-def counting(status: EngineStatus) -> Iterator[None]:
-    """Count the errors of one exchange and go on, unless the connection is gone."""
+def counting(status: EngineStatus, log: Log = say_nothing) -> Iterator[None]:
+    """Count the errors of one exchange and go on, unless the connection is gone; says some of them."""
     import nats.errors
 
     try:
         yield
+        status.unanswered = 0
     except* (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError):
         raise
     except* (nats.errors.Error, ValueError, TimeoutError) as errors:
-        status.fail(errors)
+        count = status.fail(errors)
+        status.unanswered += 1
+        if worth_saying(count):
+            log("no_answer", error=status.last_error, count=count)
 
 
 def own_signer(settings: NatsSettings, expected: str) -> Signer:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from feducb import subjects
 from feducb.engines.nats.desk import Desk
-from feducb.engines.nats.link import EngineStatus, Link, apart, counting
+from feducb.engines.nats.link import Link, apart, counting
+from feducb.engines.nats.status import EngineStatus
 from feducb.engines.peering import Packet, PeerDriver
 from feducb.engines.settings import NatsSettings
 from feducb.errors import ConfigurationError
@@ -41,13 +42,13 @@ class OnGraph:
     async def _send(self, stream: JetStreamContext) -> None:
         while True:
             trouble = True
-            with counting(self._desk.status):
+            with counting(self._desk.status, self._desk.log):
                 for item in await self._mailbox.outbox():
                     packets = self._driver.announce(item)
                     self._driver.commit()
                     await self._publish(stream, packets)
                     await self._mailbox.mark_sent(item)
-                    self._desk.status.sent += 1
+                    self._desk.status.arrived()
                     await self._absorb()
                 trouble = False
             await (asyncio.sleep(self._settings.retry) if trouble else self._mailbox.wait())

@@ -11,6 +11,7 @@ from feducb import subjects
 from feducb.engines import frames
 from feducb.engines.nats.desk import Desk
 from feducb.engines.nats.link import apart, counting
+from feducb.engines.nats.status import worth_saying
 from feducb.protocol import sums
 from feducb.roster import seal_for
 from feducb.store import Receipt, Unsent
@@ -62,7 +63,7 @@ class WithController:
             )
             named = sums.decode(body)
         except ValueError as error:
-            self._desk.status.fail(error)
+            self._desk.fail("sum_refused", error)
             return
         await self._desk.absorb(named.names, named.payload)
 
@@ -71,7 +72,7 @@ class WithController:
         subject = subjects.topic(self._roster.federation, "ask", self._agent)
         while True:
             pause = self._settings.retry
-            with counting(self._desk.status):
+            with counting(self._desk.status, self._desk.log):
                 reply = await apart(client.request(subject, b"", timeout=self._settings.timeout))
                 pause = self._settings.refresh
                 if reply.data:
@@ -86,7 +87,7 @@ class WithController:
                     trouble = True
                     continue
                 receipt = None
-                with counting(self._desk.status):
+                with counting(self._desk.status, self._desk.log):
                     receipt = await self._deliver(client, item)
                 if receipt is None:
                     trouble = True
@@ -96,12 +97,21 @@ class WithController:
 
     async def _note(self, item: Unsent, receipt: Receipt) -> None:
         if receipt.status == "refused":
-            self._desk.status.refused[receipt.reason or "unknown"] += 1
+            count = self._desk.status.refuse(receipt)
+            if worth_saying(count):
+                self._desk.log(
+                    "release_refused",
+                    season=item.season,
+                    number=item.number,
+                    reason=receipt.reason,
+                    text=receipt.text,
+                    count=count,
+                )
             self._refused[item[:3]] = time.monotonic() + _REFUSED_AGAIN
             return
         await self._mailbox.mark_sent(item)
         self._refused.pop(item[:3], None)
-        self._desk.status.sent += 1
+        self._desk.status.arrived()
 
     async def _deliver(self, client: Client, item: Unsent) -> Receipt:
         """One item to the controller; returns when it is on its disk, or refused."""

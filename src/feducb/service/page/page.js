@@ -302,13 +302,18 @@ function showAgent(it) {
   const newest = [...steps.points].reverse();
   fill("t-learning", newest.filter((one) => one.value !== null).map((one) => [stamp.format(one.start * 1000), count(one.settled), mean(one.value, one.value_error), mean(one.uniform, one.uniform_error)]), "Nothing yet");
   fill("t-activity", newest.map((one) => [stamp.format(one.start * 1000), count(one.decisions), count(one.rewards)]), "Nothing yet");
-  say("sync-said", it.sums.length
+  say("sync-said", (it.sums.length
     ? "Newest sum: " + it.sums.map((one) => `${it.groups > 1 ? "group " + one.group + ", " : ""}number ${one.number} with ${one.agents} ${one.agents === 1 ? "agent" : "agents"} in it, came ${day.format(seconds(one.received_at) * 1000)}`).join("; ") + `. ${count(it.outbox)} wait to be sent.`
-    : `No sum has come yet. ${count(it.outbox)} wait to be sent.`);
+    : `No sum has come yet. ${count(it.outbox)} wait to be sent.`) + sayEngine(it.engine));
   fill("t-sync", it.history.map((one) => [(it.groups > 1 ? one.group + "/" : "") + one.number + (one.kind === "upload" ? " (raw)" : ""),
     stamp.format(seconds(one.made_at) * 1000), one.sent_at ? stamp.format(seconds(one.sent_at) * 1000) : ["waits", "no"]]), "Nothing has left");
   tally("counters", counts);
   drawAgent();
+}
+function sayEngine(engine) {
+  if (!engine) return "";
+  const refused = Object.entries(engine.refused).map(([reason, number]) => `${reason} ${count(number)}`).join(", ");
+  return (engine.connected ? " The broker is reached." : " The broker is not reached.") + (refused ? ` Refused: ${refused}.` : "");
 }
 function sayLearning(it) {
   const { value, value_error, uniform, uniform_error, settled } = it.curve.whole;
