@@ -494,7 +494,7 @@ def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) 
             network,
             run,
             "kept back 1 of season 1, group 0: message has 109 bytes",
-            "refused a release: size: a release of 200 bytes, expected 112",
+            "refused a release: size: a release of 200 bytes (dimension 5), expected 112 (dimension 3)",
         )
         assert arrived(sums(6, agents[:2]), agents)()
         assert stranger.inbox == []

@@ -162,8 +162,8 @@ def test_an_agent_says_that_the_broker_is_not_reached_and_when_it_is(broker: Bro
         shown = _feducb("watch", "--once", "--config", str(agent.config)).stdout
         assert [line for line in shown.splitlines() if "broker" in line and "  reached" in line]
     stopped = _feducb("agent", "status", "--config", str(agent.config)).stdout
-    assert [line for line in stopped.splitlines() if " running " in line and "False" in line]
-    assert [line for line in stopped.splitlines() if " connected " in line and "False" in line]
+    assert [line for line in stopped.splitlines() if " runs " in line and " no " in line]
+    assert [line for line in stopped.splitlines() if " broker " in line and " not reached " in line]
 
 
 def test_a_key_that_the_broker_does_not_know_is_named_and_nothing_else_is_said(

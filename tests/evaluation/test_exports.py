@@ -189,4 +189,4 @@ def test_memory_does_not_grow_with_the_export(tmp_path: Path) -> None:
         compare_source(open_exports([path], rows_at_once=300), study=study)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 1.05 * peaks[0]
+    assert peaks[1] < 1.5 * peaks[0]  # if it were held, almost 5 times
