@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import random
 import sqlite3
 import threading
 from collections import Counter
@@ -13,6 +15,8 @@ import pytest
 
 from feducb.config import Budget, Problem
 from feducb.deployment import Agent, AgentSettings, Outcome
+from feducb.deployment.look import look
+from feducb.deployment.upkeep import export
 from feducb.errors import ConfigurationError, FeducbError, StoreError, StoreInUseError
 from feducb.protocol import messages
 from feducb.store import file
@@ -243,7 +247,7 @@ def test_logged_propensities_are_the_frequencies(opened: Callable[..., Agent], c
     """4,000 draws; each frequency within 5 standard deviations: a false alarm less than once in 300,000."""
     agent = opened(replace(GENEROUS, uniform_share=0.3, exploration=0.0))
     rng, actions = np.random.default_rng(7), _candidates(np.random.default_rng(8))
-    agent._coins.seed(7)
+    agent._coins = random.Random(7)
     for _ in range(50):
         agent.reward(agent.decide(_candidates(rng)).id, 0.5)
     clock.now += 100.0
@@ -259,10 +263,32 @@ def test_logged_propensities_are_the_frequencies(opened: Callable[..., Agent], c
         assert abs(counts[index] / 4000 - chance) < 5 * np.sqrt(chance * (1 - chance) / 4000)
 
 
-def test_in_shadow_mode_the_application_is_followed_and_learnt_from(
+def test_a_followed_policy_that_may_learn_moves_nothing_that_leaves(
     opened: Callable[..., Agent], clock: Clock
 ) -> None:
-    agent = opened(replace(SETTINGS, shadow=True))
+    """The application shows what paid best so far: one reward moves all later records, and no release."""
+    agent = opened(replace(SETTINGS, shadow=True, keep_events=1000.0))
+    rng, paid = np.random.default_rng(9), np.zeros(4)
+    for _ in range(20):
+        follow = int(np.argmax(paid))
+        decision = agent.decide(_candidates(rng), follow=follow)
+        assert agent.reward(decision.id, 0.5) is Outcome.RECORDED
+        paid[follow] += rng.uniform(-1, 1)
+    clock.now += 60.0
+    agent.tick()
+    assert _batch(agent) == [0] * 9
+    counts = agent.snapshot()["counts"]
+    assert (counts["settled"], counts["only_followed"]) == (20, 20)
+    rows = list(export(agent.store.path))
+    assert [(row["reward"], row["batch"]) for row in rows] == [(0.5, None)] * 20  # for evaluation
+    clock.now += 40.0
+    assert agent.tick() == 1  # releases go on by the clock, over nothing
+
+
+def test_a_followed_policy_that_is_public_and_fixed_is_learnt_from(
+    opened: Callable[..., Agent], clock: Clock
+) -> None:
+    agent = opened(replace(SETTINGS, shadow=True, follow_policy="fixed"))
     rng, expected, agreed = np.random.default_rng(9), [], 0
     for _ in range(30):
         actions = _candidates(rng)
@@ -278,8 +304,9 @@ def test_in_shadow_mode_the_application_is_followed_and_learnt_from(
     for wrong in ({}, {"follow": 4}, {"follow": -1}, {"follow": 0, "follow_propensity": 0.0}):
         with pytest.raises(ConfigurationError, match="follow"):
             agent.decide(actions, **wrong)
+    agent.new_season(replace(SETTINGS, start=None), drop_open=True)  # from shadow to live: a new season
     with pytest.raises(ConfigurationError, match="not in shadow mode"):
-        opened().decide(actions, follow=1)
+        agent.decide(actions, follow=1)
 
 
 def test_discarded_decisions_never_enter(opened: Callable[..., Agent], clock: Clock) -> None:
@@ -437,16 +464,62 @@ def test_promises_stay_until_a_new_season_and_habits_may_change(
     for change in ({"window": 61.0}, {"default_reward": 0.5}, {"season": 900.0}, {"releases": 9}):
         with pytest.raises(ConfigurationError, match=next(iter(change))):
             opened(replace(SETTINGS, **change))
-    agent = opened(replace(SETTINGS, exploration=0.5, uniform_share=0.1, keep_events=10.0))
+    agent = opened(replace(SETTINGS, keep_events=10.0))
     waiting = agent.decide(_candidates(np.random.default_rng(14)))
     with pytest.raises(StoreError, match="agree to lose them"):
         agent.new_season(replace(SETTINGS, window=61.0, start=None))
     assert agent.new_season(replace(SETTINGS, window=61.0, start=None), drop_open=True) == 2
-    assert agent.reward(waiting.id, 0.1) is Outcome.DISCARDED
+    assert agent.reward(waiting.id, 0.1) is Outcome.UNKNOWN  # ids are those of a season
     assert agent.snapshot()["open_decisions"] == 0
     clock.now += 61.0
     agent.tick()
     assert _batch(agent) == [0] * 9
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("exploration", 0.5, 1.0),
+        ("uniform_share", 0.1, 0.0),
+        ("shadow", True, False),
+        ("follow_policy", "fixed", "learning"),
+        ("alpha", 0.2, 0.1),
+        ("agents", 3, 2),
+        ("decisions", 10_001, 10_000),
+        ("quorum", 1, None),
+        ("start", 1_000_000.5, "1970-01-12T13:46:40.000+00:00"),
+    ],
+)
+def test_what_decides_about_visitors_stays_for_a_season(
+    opened: Callable[..., Agent], name: str, value: object, kept: object
+) -> None:
+    """Whoever sees raw rewards must not decide by them what later visitors are shown."""
+    settings = replace(SETTINGS, agents=2, start=1_000_000.0)
+    opened(settings, start=1_000_000.0)
+    changed = replace(settings, **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError) as refused:
+        opened(changed, start=changed.start)
+    said = f", expected {kept!r} until a new season opens (`feducb agent new-season`)"
+    assert str(refused.value).startswith(f"{name} is ")
+    assert said in str(refused.value)
+    later = replace(changed, start=1_000_001.0)
+    assert opened(settings, start=1_000_000.0).new_season(later) == 2
+
+
+def test_several_agents_name_the_common_start_of_their_season(
+    tmp_path: Path, opened: Callable[..., Agent], clock: Clock
+) -> None:
+    with pytest.raises(ConfigurationError, match="start is None, expected when the season starts, the same"):
+        replace(SETTINGS, agents=2, start=None)
+    agent = opened(replace(SETTINGS, agents=2))
+    with pytest.raises(ConfigurationError, match="start is None"):
+        agent.new_season()
+    with agent.store.writing() as db:  # as a file of an earlier version has it
+        body = json.loads(agent.settings.to_json())
+        del body["follow_policy"]
+        db.execute("UPDATE settings SET body = ?", (json.dumps(body | {"start": None}),))
+    assert opened(None).settings.start == clock.now
+    assert look(tmp_path / "agent.db")["season"] == 1
 
 
 def test_a_sum_that_does_not_fit_is_refused(
@@ -499,23 +572,84 @@ def test_another_thread_is_refused(opened: Callable[..., Agent]) -> None:
     assert "another process or thread" in found[0]
 
 
-def test_groups_take_turns_and_have_sums_of_their_own(opened: Callable[..., Agent], clock: Clock) -> None:
+def test_groups_have_sums_of_their_own(opened: Callable[..., Agent], clock: Clock) -> None:
     agent = opened(replace(SETTINGS, groups=2, agents=2))
     rng, shown = np.random.default_rng(15), []
     for _ in range(10):
         actions = _candidates(rng)
         shown.append((actions[agent.decide(actions).index], 0.0))
+    kept = agent.store.reading().execute('SELECT "group" FROM decisions ORDER BY number')
+    groups = [group for (group,) in kept]
     clock.now += 60.0
     agent.tick()
-    assert _batch(agent, 1) == _sums_of(shown[0::2])  # t = 1, 3, …
-    assert _batch(agent, 0) == _sums_of(shown[1::2])
+    for group in (0, 1):
+        own = [record for record, home in zip(shown, groups, strict=True) if home == group]
+        assert _batch(agent, group) == _sums_of(own)
     clock.now += 40.0
     assert agent.tick() == 2
     assert [(item.group, item.number) for item in agent.outbox()] == [(0, 1), (1, 1)]
 
 
+def test_who_was_there_before_does_not_say_in_which_group_a_record_is(
+    tmp_path: Path, clock: Clock, opened: Callable[..., Agent]
+) -> None:
+    """Every visitor has coins of her own; without one of them all others are in the same groups."""
+    settings = replace(SETTINGS, groups=3, agents=2, start=clock.now)
+
+    def groups(absent: int | None) -> dict[int, int]:
+        found = {}
+        with Agent.open(tmp_path / f"{absent}.db", settings, clock=clock) as agent:
+            for visitor in range(12):
+                agent._coins = random.Random(visitor)
+                if visitor != absent:
+                    agent.decide(_candidates(np.random.default_rng(visitor)), id=str(visitor))
+                    query = 'SELECT "group" FROM decisions ORDER BY number DESC LIMIT 1'
+                    (found[visitor],) = agent.store.reading().execute(query).fetchone()
+        return found
+
+    everybody = groups(None)
+    assert set(everybody.values()) == {0, 1, 2}
+    for absent in (0, 5, 11):
+        assert groups(absent) == {who: group for who, group in everybody.items() if who != absent}
+
+
+def test_groups_are_drawn_evenly(opened: Callable[..., Agent]) -> None:
+    """3,000 coins of the operating system; χ² with 2 degrees above 35: a false alarm once in 4e7."""
+    agent = opened(replace(SETTINGS, groups=3, agents=2))
+    counts = Counter(agent.draw_group() for _ in range(3000))
+    assert sum((counts[group] - 1000) ** 2 / 1000 for group in range(3)) < 35.0
+
+
+def test_made_up_ids_do_not_show_how_many_decisions_there_were(opened: Callable[..., Agent]) -> None:
+    """1,000 ids in a row: neither half rises or falls with the number.
+
+    A rank correlation beyond 6/√1000 in one of two halves: a false alarm less than once in 1e8; numbers in
+    the open have 1.
+    """
+    agent, actions = opened(), [[0.1, 0.2, 0.3]]
+    with agent.writing():
+        ids = [agent.decide(actions).id for _ in range(1000)]
+    halves = np.array([[int(half, 16) for half in name.split("-")] for name in ids], dtype=np.float64).T
+    assert all(len(name) == 33 for name in ids)
+    assert len(set(ids)) == 1000
+    for half in halves:
+        ranks = np.argsort(np.argsort(half))
+        assert abs(np.corrcoef(ranks, np.arange(1000))[0, 1]) < 6 / np.sqrt(1000)
+    assert [agent.reward(name, 0.1) for name in ids[::100]] == [Outcome.RECORDED] * 10
+    for odd in ("f" * 16 + "-" + ids[0][17:], ids[0][:17] + ids[1][17:], f"1-{ids[0][17:-1]}0"):
+        assert agent.reward(odd, 0.1) is Outcome.UNKNOWN
+
+
+def test_ids_of_an_earlier_version_are_still_understood(opened: Callable[..., Agent]) -> None:
+    agent = opened()
+    agent.decide([[0.1, 0.2, 0.3]])
+    number, tag = agent.store.reading().execute("SELECT number, tag FROM decisions").fetchone()
+    assert agent.reward(f"{number}-{tag.hex()}", 0.5) is Outcome.RECORDED
+    assert agent.reward(f"{number + 1}-{tag.hex()}", 0.5) is Outcome.UNKNOWN
+
+
 def test_a_quorum_widens_the_bound_by_the_sets_that_may_meet_it() -> None:
-    whole = replace(SETTINGS, agents=4)
+    whole = replace(SETTINGS, agents=4, start=0.0)
     assert (whole.sets_of_agents, replace(whole, quorum=3).sets_of_agents) == (1, 5)
     bounds = [replace(whole, quorum=quorum).rule.bound for quorum in (None, 4, 3, 2)]
     alphas = [bound.reward_alpha for bound in bounds]  # type: ignore[union-attr]
@@ -537,6 +671,7 @@ def test_settings_that_cannot_be_are_named() -> None:
         "default_reward": 2.0,
         "uniform_share": 1.5,
         "schedule": "determinant",
+        "follow_policy": "clever",
         "releases": 0,
     }
     for name, value in wrong.items():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from test_agent import SETTINGS, Clock, _batch, _candidates, _sums_of
 
 from feducb.config import Problem
 from feducb.deployment import Agent, AgentSettings, Decision, Outcome
-from feducb.deployment.upkeep import backup, erase, export, restore, warm_start
+from feducb.deployment.upkeep import Loaded, backup, erase, export, restore, warm_start
 from feducb.errors import ConfigurationError, StoreError
 
 
@@ -37,7 +38,7 @@ def _open(path: Path, clock: Clock, settings: AgentSettings | None = None) -> Ag
 def test_own_logs_enter_once(agent: Agent) -> None:
     rng = np.random.default_rng(1)
     actions, rewards = _candidates(rng, 50), rng.uniform(-1, 1, 50)
-    assert warm_start(agent, actions, rewards) == 50
+    assert warm_start(agent, actions, rewards) == Loaded(entered=50, clipped=0, dropped=0, excluded=0)
     expected = _sums_of(list(zip(actions, rewards.tolist(), strict=True)))
     assert _batch(agent) == expected
     with pytest.raises(StoreError, match="twice"):
@@ -45,15 +46,60 @@ def test_own_logs_enter_once(agent: Agent) -> None:
     assert _batch(agent) == expected
     with pytest.raises(ConfigurationError, match="log"):
         warm_start(agent, actions[:, :2], rewards)
-    for place, wrong in ((7, np.nan), (9, 2.0)):
-        spoilt = rewards.copy()
-        spoilt[place] = wrong
-        with pytest.raises(ConfigurationError, match=f"record {place + 1}"):
-            warm_start(agent, actions, spoilt)
     for _ in range(8):
         agent.release()
     with pytest.raises(StoreError, match="never leave"):
         warm_start(agent, -actions, rewards)
+
+
+def test_a_bad_record_of_an_own_log_decides_about_itself_alone(agent: Agent) -> None:
+    """Each is taken, clipped as the privatizer clips, or dropped; all the others enter as they are."""
+    rng = np.random.default_rng(6)
+    good = list(zip(_candidates(rng, 20), rng.uniform(-1, 1, 20).tolist(), strict=True))
+    short = np.array([0.3, 0.4, 0.0])
+    clipped: list[tuple[np.ndarray, float]] = [(short * 1e3, 0.5), (short, -7.0), (short * 1e200, 1e300)]
+    dropped: list[tuple[object, object]] = [
+        (np.array([0.1, np.nan, 0.1]), 0.5),
+        (short, float("inf")),
+        ([0.1, 0.2], 0.5),
+        ([0.1, 0.2, 0.3, 0.4], 0.5),
+        (["a", "b", "c"], 0.5),
+        (short, None),
+    ]
+    log: list[tuple[object, object]] = [*good[:10], *clipped, *dropped, *good[10:]]
+    found = warm_start(agent, [one for one, _ in log], [one for _, one in log])  # type: ignore[misc]
+    assert found == Loaded(entered=23, clipped=3, dropped=6, excluded=0)
+    assert _batch(agent) == _sums_of([*good, *clipped])
+    with pytest.raises(ConfigurationError, match="log is '1 records that cannot be read'"):
+        warm_start(agent, [[0.1]], [0.1])
+    with pytest.raises(ConfigurationError, match="as many of each"):
+        warm_start(agent, np.zeros((2, 3)), np.zeros(3))
+
+
+def test_persons_of_an_own_log_are_bounded_and_must_be_named(path: Path, clock: Clock) -> None:
+    settings = replace(SETTINGS, records_per_person=2, start=clock.now)
+    with Agent.open(path, settings, clock=clock) as agent:
+        log, rewards = np.full((5, 3), 0.1), np.zeros(5)
+        found = warm_start(agent, log, rewards, ["ada", "ada", None, "ada", "bob"])
+        assert found == Loaded(entered=3, clipped=0, dropped=1, excluded=1)
+
+
+def test_records_of_an_own_log_are_in_the_same_groups_without_one_of_them(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """By coins, record by record: without the last, what came before stays where it was."""
+    settings = replace(SETTINGS, groups=2, agents=2, start=clock.now)
+    log, rewards = _candidates(np.random.default_rng(7), 12), np.linspace(-1, 1, 12)
+    batches = []
+    for count in (12, 11):
+        with Agent.open(tmp_path / f"{count}.db", settings, clock=clock) as agent:
+            agent._coins = random.Random(3)
+            warm_start(agent, log[-count:][::-1], rewards[-count:][::-1])
+            batches.append([np.array(_batch(agent, group), dtype=object) for group in (0, 1)])
+    moved = [bool((one != other).any()) for one, other in zip(*batches, strict=True)]
+    assert sum(moved) == 1
+    (group,) = (place for place, one in enumerate(moved) if one)
+    assert (batches[0][group] - batches[1][group]).tolist() == _sums_of([(log[0], -1.0)])
 
 
 def test_erasure_undoes_what_it_can_and_says_what_it_cannot(path: Path, clock: Clock) -> None:

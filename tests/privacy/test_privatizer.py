@@ -11,7 +11,7 @@ from feducb.config import Problem
 from feducb.errors import RecordOutOfBoundsError, ReleasesExhaustedError, UnsealedReleaseError
 from feducb.privacy.mechanisms import BinaryTree, SquareRootToeplitz
 from feducb.privacy.noise import SeededNoise, coordinate_count, to_matrices
-from feducb.privacy.privatizer import Privatizer, Release
+from feducb.privacy.privatizer import Privatizer, Release, within_bounds
 
 PROBLEM = Problem(dim=2)
 
@@ -65,6 +65,21 @@ def test_records_beyond_the_bounds_are_clipped_if_asked() -> None:
     np.testing.assert_allclose(total.moment, -clipped + 0.5 * kept)
     nothing = privatizer.record(privatizer.start(), np.array([[math.inf, 0.0]]), np.array([0.0])).total
     assert not nothing.gram.any()
+
+
+def test_the_excess_of_one_record_moves_no_other_by_a_single_bit() -> None:
+    """Unit vectors in floating point, some of which one formula finds longer than 1 and another does not."""
+    rng = np.random.default_rng(3)
+    actions = rng.normal(size=(2000, 3))
+    actions /= np.linalg.norm(actions, axis=1, keepdims=True)
+    rewards = rng.uniform(-1, 1, 2000)
+    problem = Problem(dim=3)
+    alone = [within_bounds(problem, "clip", actions[[k]], rewards[[k]]) for k in range(2000)]
+    beside, kept = within_bounds(
+        problem, "clip", np.vstack([actions, [[7.0, 0.0, 0.0]]]), np.append(rewards, 9.0)
+    )
+    np.testing.assert_array_equal(beside[:-1], np.concatenate([one for one, _ in alone]))
+    np.testing.assert_array_equal(kept[:-1], np.concatenate([one for _, one in alone]))
 
 
 def test_nobody_else_can_build_a_release() -> None:

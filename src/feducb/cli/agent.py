@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,15 +64,16 @@ decisions = {decisions}            # of one agent in a season, roughly
 [releases]
 releases = {releases}
 season = "{season}"
-
+{start}
 [rewards]
 window = "{window}"                  # a reward may come so long after its decision; public and fixed
 default_reward = 0.0           # what counts if none came
 
-[decisions]
+[decisions]                    # stay as they are for a season
 exploration = 1.0              # 1 is the proven bound
 uniform_share = 0.0            # above 0: logs can judge other policies
 shadow = false                 # true: follow the application's own choice
+follow_policy = "learning"     # what is followed in shadow mode; "fixed": public, and never learns from rewards
 
 [retention]
 keep_events = "0s"             # raw events are gone once they are in the sums; longer for `agent export`
@@ -95,6 +98,13 @@ def init(
     decisions: Annotated[int, typer.Option(help="Decisions of one agent in a season, roughly.")] = 100_000,
     releases: Annotated[int, typer.Option(help="Releases in a season.")] = 64,
     season: Annotated[str, typer.Option(help="How long a season lasts, such as 30d.")] = "30d",
+    start: Annotated[
+        str | None,
+        typer.Option(
+            help="When the season starts, such as 2027-01-01T00:00:00Z; the same at all agents.",
+            show_default="now, for an agent on its own",
+        ),
+    ] = None,
     window: Annotated[str, typer.Option(help="How long a reward may take, such as 1h.")] = "1h",
     port: Annotated[int, typer.Option(help="Port of the service.")] = 8750,
 ) -> None:
@@ -104,6 +114,11 @@ def init(
 
     if path.exists():
         raise ConfigurationError("config", str(path), "a file that does not exist yet")
+    if agents > 1 and start is None:
+        raise ConfigurationError(
+            "--start", None, f"when the season starts, the same at all {agents} agents; now is {_now()}"
+        )
+    moment = "" if start is None else f"start = {_instant(start)}   # common to all agents\n"
     for left in (path.parent / f"{name}.keys", path.parent / f"{name}.db"):
         if left.exists():
             raise ConfigurationError("name", name, f"another one, or {left} moved away")
@@ -117,6 +132,7 @@ def init(
             decisions=decisions,
             releases=releases,
             season=season,
+            start=moment,
             window=window,
             port=port,
         ),
@@ -132,6 +148,22 @@ def init(
     typer.echo(f"wrote {path} and {told.service.keys}; the keys are shown once:")
     for role, secret in secrets.items():
         typer.echo(f"  {role:12} {secret}")
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _instant(text: str) -> str:
+    """A moment, as TOML writes it."""
+    expected = f"a time with its zone, such as {_now()}"
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError("--start", text, expected) from None
+    if moment.tzinfo is None:
+        raise ConfigurationError("--start", text, expected)
+    return moment.isoformat()
 
 
 @app.command()
@@ -255,10 +287,13 @@ def terms(config: Config = DEFAULT) -> None:
     r"""What this agent promises, as the `\[terms]` table of a controller's configuration."""
     from feducb.service.settings import read_agent_file
 
-    promised = json.loads(read_agent_file(config).agent.terms.to_json())
+    settings = read_agent_file(config).agent
+    promised = json.loads(settings.terms.to_json())
     plain = promised.pop("problem") | promised
     for name in ("groups", "excess"):
         plain.pop(name)
+    if settings.start is not None:
+        typer.echo(f"# season starts {datetime.fromtimestamp(settings.start, UTC).isoformat()} at all agents")
     typer.echo("[terms]")
     for name, value in plain.items():
         typer.echo(f"{name} = {json.dumps(value)}")
@@ -302,27 +337,26 @@ def warm_start(
 
     with log.open(encoding="utf-8", newline="") as opened:
         rows = list(csv.reader(opened))
-    with _opened(config) as (agent, settings):
-        numbers = _numbers(rows, settings.problem.dim)
-        entered = load(agent, [row[:-1] for row in numbers], [row[-1] for row in numbers])
-    typer.echo(f"{entered} records wait for the next release")
+    with _opened(config) as (agent, _):
+        numbers = _numbers(rows)
+        found = load(agent, [row[:-1] for row in numbers], [row[-1] for row in numbers])
+    typer.echo(
+        f"{found.entered} records wait for the next release, {found.clipped} of them clipped to the public "
+        f"bounds; {found.dropped} dropped that are not {agent.settings.problem.dim} numbers and a reward"
+    )
 
 
-def _numbers(rows: list[list[str]], dim: int) -> list[list[float]]:
-    found = []
-    for place, row in enumerate(rows, start=1):
-        try:
-            numbers = [float(value) for value in row]
-        except ValueError:
-            if place == 1:
-                continue  # a header
-            raise ConfigurationError(f"row {place}", row, "numbers") from None
-        if len(numbers) != dim + 1:
-            raise ConfigurationError(f"row {place}", f"{len(numbers)} columns", f"{dim} and a reward")
-        found.append(numbers)
-    if not found:
-        raise ConfigurationError("log", "empty", "at least one record")
-    return found
+def _numbers(rows: list[list[str]]) -> list[list[float]]:
+    """Rows as numbers, without blank ones and a header; what is no number is NaN, and will be dropped."""
+    found = [[_number(text) for text in row] for row in rows if row]
+    return found[1:] if found and any(math.isnan(number) for number in found[0]) else found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 class _opened:  # noqa: N801  # reads as a statement

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import blake2b
-from os import urandom
 from pathlib import Path
 from secrets import token_bytes
 from sqlite3 import Connection
@@ -22,14 +22,9 @@ from feducb.config import require_integer
 from feducb.decisions import Decider
 from feducb.deployment.books import Counters, Inbox
 from feducb.deployment.curve import Curve, width_for
+from feducb.deployment.ids import make_id, new_tag, numbers_of
 from feducb.deployment.overview import overview
-from feducb.deployment.requests import (
-    MADE_UP,
-    require_candidates,
-    require_follow,
-    require_id,
-    require_reward,
-)
+from feducb.deployment.requests import require_candidates, require_follow, require_id, require_reward
 from feducb.deployment.settings import AgentSettings
 from feducb.errors import ConfigurationError, StoreError
 from feducb.privacy.ledger import Ledger
@@ -40,9 +35,9 @@ __all__ = ["Agent", "Decision", "Outcome"]
 Array = NDArray[np.float64]
 
 _CHUNK = 500  # decisions settled in one go: a few milliseconds
-_TAG_BYTES = 8  # random bytes in an id that was made up here, so that nobody guesses another's
 _SWEEP_SECONDS = 10.0
 _ACTIVITY_HOURS = 30 * 24  # for which hourly counts are kept
+_SAME_START = 0.001  # seconds: what is written as text is rounded
 _LEAST_MEMORY = 60_000  # milliseconds for which an id is remembered after its window, at least
 # Settings that terms follow from, as their owner wrote them; how early a sum is read depends on most of them.
 _BEHIND_TERMS = (
@@ -100,6 +95,11 @@ class Agent:
         Whatever a call returns is on disk. A decision's record enters exactly one batch: with the reward that
         came within the window, which is fixed and public, or with the default. Decisions are a function of
         released sums, coins and the visitor's own candidates: no record changes one before its release.
+        Each visitor has coins of her own, for her group too: that she came moves nobody else's record.
+
+        In shadow mode the application decides. Its records are then released only if ``follow_policy`` is
+        ``fixed``, which is its operator's word that the policy is public and does not learn from rewards;
+        under ``learning`` no release depends on them.
 
     Attributes:
         settings: as given.
@@ -108,7 +108,8 @@ class Agent:
 
     def __init__(self, store: AgentStore, settings: AgentSettings, clock: Callable[[], float]) -> None:
         self.store, self.settings, self._clock = store, settings, clock
-        self._coins = random.Random()  # seeded by the operating system
+        # The operating system's: from coins that can be predicted, others' could be told, and who was there.
+        self._coins: random.Random = random.SystemRandom()
         self._writing: Connection | None = None
         self._counters, self._inbox = Counters(), Inbox()
         self._curve = Curve(width_for(settings.season))
@@ -186,13 +187,13 @@ class Agent:
                 again = self._again(str(id), known, len(candidates), follow)
                 return self._with_scores(again, known.group, candidates, scores=scores, top=top)
             number = self._counters.total("decisions") + 1
-            group = number % self.settings.groups
+            group = self.draw_group()
             preferred, chance, drawn = self._choose(group, candidates)
             shown, propensity = (preferred, chance) if follow is None else (follow, follow_propensity)
             moment = self._now()
             row = events.Made(
                 number=number,
-                tag=urandom(_TAG_BYTES),
+                tag=new_tag(),
                 id=own,
                 closes_at=moment + round(1000 * self.settings.window),
                 group=group,
@@ -212,7 +213,7 @@ class Agent:
             self._counters.add("drawn_uniformly", drawn)
             self._counters.add("agreed", follow is not None and shown == preferred)
         decision = Decision(
-            id=id or f"{number}-{row.tag.hex()}",
+            id=id or make_id(self._id_key, number, row.tag),
             index=shown,
             propensity=propensity,
             model=self._model(row.model),
@@ -426,6 +427,13 @@ class Agent:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def draw_group(self) -> int:
+        """The group of a new record, by a private coin.
+
+        In turn, one absent visitor would move every later record to another group (docs/theory.md, 2).
+        """
+        return self._coins.randrange(self.settings.groups) if self.settings.groups > 1 else 0
+
     def count(self, name: str, count: int = 1) -> None:
         """Count something, within `writing`."""
         self._counters.add(name, count)
@@ -435,9 +443,8 @@ class Agent:
 
     def _find(self, db: Connection, id: str) -> events.Row | None:
         """By the id that was made up here, or by the application's own."""
-        if made_up := MADE_UP.fullmatch(id):
-            row = events.find_numbered(db, int(made_up[1]), bytes.fromhex(made_up[2]))
-            if row is not None:
+        for number, tag in numbers_of(self._id_key, id):
+            if (row := events.find_numbered(db, number, tag)) is not None:
                 return row
         return events.find(db, self._key(id))
 
@@ -518,16 +525,24 @@ class Agent:
                 uniform=not self.settings.shadow,
                 only_choice=self.settings.uniform_share > 0 or group not in self._deciders,
             )
-            made = self._made(group)
-            if made < self.settings.releases:
-                actions = np.frombuffer(b"".join(row.action for row in rows))
-                rewards = np.array([default if row.reward is None else row.reward for row in rows])
-                shaped = actions.reshape(-1, self.settings.problem.dim)
-                self.store.settle(db, group, shaped, rewards, [row.person for row in rows])
-            else:  # they could never leave
-                self._counters.add("after_the_last_release", len(rows))
-            keep = self.settings.keep_events > 0
-            events.mark_taken(db, group, rows, batch=made + 1, keep=keep)
+            batch = self._take_in(db, group, rows)
+            events.mark_taken(db, group, rows, batch=batch, keep=self.settings.keep_events > 0)
+
+    def _take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:
+        """Add records to what is released next; the number of that release, or None if they never leave."""
+        default = self.settings.default_reward
+        if not self.settings.releases_records:
+            self._counters.add("only_followed", len(rows))
+            return None
+        made = self._made(group)
+        if made >= self.settings.releases:
+            self._counters.add("after_the_last_release", len(rows))
+            return None
+        actions = np.frombuffer(b"".join(row.action for row in rows))
+        rewards = np.array([default if row.reward is None else row.reward for row in rows])
+        shaped = actions.reshape(-1, self.settings.problem.dim)
+        self.store.settle(db, group, shaped, rewards, [row.person for row in rows])
+        return made + 1
 
     def _made(self, group: int) -> int:
         """Releases made in this season, or uploads where the controller makes releases of them."""
@@ -573,12 +588,15 @@ class Agent:
     def _keep_settings(self, db: Connection) -> None:
         """Write the settings; promises must be those of this season, if there are any yet."""
         season = self.store.season
-        row = db.execute("SELECT body FROM settings WHERE season = ?", (season,)).fetchone()
+        row = db.execute("SELECT body, started_at FROM settings WHERE season = ?", (season,)).fetchone()
         if row is not None:
-            kept = AgentSettings.from_json(row[0]).promises()
+            body, started_at = row
+            kept = AgentSettings.from_json(body, started_at=started_at).promises()
             for name, value in self.settings.promises().items():
                 if value != kept[name]:
                     raise _until_a_new_season(name, value, kept[name])
+            if self.settings.start is not None and abs(self.settings.start - started_at) > _SAME_START:
+                raise _until_a_new_season("start", _written(self.settings.start), _written(started_at))
             db.execute("UPDATE settings SET body = ?", (self.settings.to_json(),))
             return
         earlier = db.execute("SELECT started_at FROM settings").fetchone()
@@ -611,6 +629,10 @@ class Agent:
             self._learn(group)
 
 
+def _written(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+
+
 def _until_a_new_season(name: str, value: object, kept: object) -> ConfigurationError:
     expected = f"{kept!r} until a new season opens (`feducb agent new-season`)"
     return ConfigurationError(name, value, expected)
@@ -620,7 +642,7 @@ def _changed_setting(path: Path, given: AgentSettings, error: ConfigurationError
     """The setting behind terms that are not the stored ones: some terms follow from several settings."""
     if not error.setting.startswith("terms."):
         return error
-    kept = _stored_settings(path)
+    kept, _ = _read_settings(path)
     for name in _BEHIND_TERMS:
         value, before = getattr(given, name), getattr(kept, name)
         if value != before:
@@ -630,17 +652,27 @@ def _changed_setting(path: Path, given: AgentSettings, error: ConfigurationError
 
 
 def _stored_settings(path: Path) -> AgentSettings:
+    """Those of the open season."""
+    settings, current = _read_settings(path)
+    if current:
+        return settings
+    if settings.agents > 1:
+        raise ConfigurationError("settings", None, f"settings with the start of the new season in {path}")
+    return replace(settings, start=None)  # a new season has begun since
+
+
+def _read_settings(path: Path) -> tuple[AgentSettings, bool]:
+    """The newest in the file, and whether they are those of the open season."""
     if not path.exists():
         raise ConfigurationError("settings", None, f"settings, to make the agent {path}")
     db = file.read_only(path)
     try:
         row = db.execute(
-            "SELECT body, settings.season = open_season.season FROM settings, open_season"
+            "SELECT body, started_at, settings.season = open_season.season FROM settings, open_season"
         ).fetchone()
     finally:
         db.close()
     if row is None:
         raise ConfigurationError("settings", None, f"settings: {path} holds none yet")
-    body, current = row
-    settings = AgentSettings.from_json(body)
-    return settings if current else replace(settings, start=None)  # a new season has begun since
+    body, started_at, current = row
+    return AgentSettings.from_json(body, started_at=started_at), bool(current)

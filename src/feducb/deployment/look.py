@@ -63,10 +63,10 @@ def settings_in(db: Connection, path: str | Path) -> tuple[int, AgentSettings, f
     if row is None:
         raise StoreError(f"{path} is no agent's file, or was never opened by one")
     season, body, started_at = row
-    return season, _read(body), started_at
+    return season, _read(body, started_at), started_at
 
 
 @lru_cache(maxsize=8)
-def _read(body: str) -> AgentSettings:
+def _read(body: str, started_at: float) -> AgentSettings:
     """Once: whoever watches looks every second."""
-    return AgentSettings.from_json(body)
+    return AgentSettings.from_json(body, started_at=started_at)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.config import Problem, require_finite, require_integer
+from feducb.deployment.ids import is_made_up
 from feducb.deployment.settings import AgentSettings
 from feducb.errors import ConfigurationError
 
 __all__ = [
     "LONGEST_ID",
-    "MADE_UP",
     "MOST_CANDIDATES",
     "require_candidates",
     "require_follow",
@@ -26,7 +25,6 @@ Array = NDArray[np.float64]
 
 MOST_CANDIDATES = 10_000
 LONGEST_ID = 128
-MADE_UP = re.compile(r"([1-9]\d{0,17})-([0-9a-f]{16})")  # an id that an agent makes up: number and tag
 _ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a little longer
 
 
@@ -70,7 +68,7 @@ def require_id(name: str, *, new: bool = False) -> str:
         raise ConfigurationError("id", type(name).__name__, f"text of 1 to {LONGEST_ID} characters")
     if any("\ud800" <= letter <= "\udfff" for letter in name):
         raise ConfigurationError("id", "half a character", "text")
-    if new and MADE_UP.fullmatch(name):
+    if new and is_made_up(name):
         raise ConfigurationError(
             "id", name, "another one: digits, a dash and 16 hexadecimal digits are taken"
         )

@@ -18,11 +18,29 @@ from feducb.privacy.deployed import Terms
 from feducb.privacy.mechanisms import Dense
 from feducb.protocol.schedules import Geometric, Periodic
 
-__all__ = ["AgentSettings", "parse_duration"]
+__all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
+
+FollowPolicy = Literal["learning", "fixed"]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _LONGEST = 3650 * 86400.0
+_PROMISED = (
+    "name",
+    "season",
+    "schedule",
+    "first_release",
+    "window",
+    "default_reward",
+    "agents",
+    "decisions",
+    "quorum",
+    "alpha",
+    "exploration",
+    "uniform_share",
+    "shadow",
+    "follow_policy",
+)
 _MOST_SETS = 900.0  # as a power of 2: α over so many is still a number
 
 
@@ -36,27 +54,35 @@ class AgentSettings:
         name: of the agent, among the others: letters, digits, ``-`` and ``_``.
         problem: the public bounds (*shared*, *season*).
         budget: (ε, δ) of a person at this agent (*season*).
-        agents: M, how many agents the federation is planned for (*shared*).
-        decisions: how many decisions an agent is expected to make in a season, roughly (*shared*). With M it
-            says from which release on sums are worth reading; the privacy promise does not depend on it.
+        agents: M, how many agents the federation is planned for (*shared*, *season*).
+        decisions: how many decisions an agent is expected to make in a season, roughly (*shared*, *season*).
+            With M it says from which release on sums are worth reading; the privacy promise does not depend
+            on it.
         season: how long a season lasts, in seconds (*shared*, *season*).
         releases: n, how many releases the budget covers (*shared*, *season*).
         schedule: ``periodic``, or ``geometric`` from ``first_release`` on (*shared*, *season*).
         first_release: seconds to the first release of a geometric schedule (*shared*, *season*).
-        start: when the season starts, seconds since 1970; when the agent is first opened, if not given.
-            Agents of a federation should be given the same.
+        start: when the season starts, seconds since 1970 (*shared*, *season*). An agent on its own may leave
+            it out: its season then starts when it is first opened. Several agents need the same one: their
+            confidence bound rests on sums over prefixes of one common clock (docs/theory.md, 6).
         mechanism: the mechanism's name (*shared*, *season*).
         records_per_person: p (*season*).
         trust: where noise is added (*shared*, *season*).
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
-        quorum: how many agents a sum needs at least; all if not given (*shared*).
-        alpha: α, the chance that the confidence bound ever fails (*shared*).
-        exploration: scales the bonus; 1 is the proven bound.
+        quorum: how many agents a sum needs at least; all if not given (*shared*, *season*).
+        alpha: α, the chance that the confidence bound ever fails (*shared*, *season*).
+        exploration: scales the bonus; 1 is the proven bound (*season*).
         window: seconds after a decision in which its reward may come (*season*).
         default_reward: what a decision counts whose reward did not come (*season*).
-        uniform_share: this share of decisions is drawn uniformly, so that the log can judge other policies.
-        shadow: follow the application's own choice, and only say what would have been chosen.
-        keep_events: seconds for which raw events are kept after their window, for `export`.
+        uniform_share: this share of decisions is drawn uniformly, so that the log can judge other policies
+            (*season*).
+        shadow: follow the application's own choice, and only say what would have been chosen (*season*).
+        follow_policy: how the application chooses in shadow mode (*season*). ``learning``: it may learn from
+            rewards, so that one reward may move many later records; what was followed is then kept for
+            evaluation, but enters no release. ``fixed``: its operator states that the policy is public and
+            does not learn from rewards; what was followed is then released like any other record.
+        keep_events: seconds for which raw events are kept after their window, for `export`. It may change
+            within a season, since nothing that is decided or leaves depends on it.
     """
 
     name: str = "agent"
@@ -80,6 +106,7 @@ class AgentSettings:
     default_reward: float = 0.0
     uniform_share: float = 0.0
     shadow: bool = False
+    follow_policy: FollowPolicy = "learning"
     keep_events: float = 0.0
 
     def __post_init__(self) -> None:
@@ -101,6 +128,15 @@ class AgentSettings:
             raise ConfigurationError("default_reward", self.default_reward, f"from -{bound:g} to {bound:g}")
         if require_finite("uniform_share", self.uniform_share, at_least=0) > 1:
             raise ConfigurationError("uniform_share", self.uniform_share, "a share from 0 to 1")
+        if self.follow_policy not in ("learning", "fixed"):
+            raise ConfigurationError("follow_policy", self.follow_policy, "learning or fixed")
+        if self.agents > 1 and self.start is None:
+            raise ConfigurationError(
+                "start",
+                None,
+                f"when the season starts, the same at all {self.agents} agents (`[releases] start`, such as "
+                "2027-01-01T00:00:00Z): their sums go by one clock",
+            )
         if self.schedule not in ("periodic", "geometric"):
             raise ConfigurationError("schedule", self.schedule, "periodic or geometric")
         if self.first_release is not None and self.schedule != "geometric":
@@ -174,10 +210,18 @@ class AgentSettings:
             groups=self.groups,
         )
 
+    @property
+    def releases_records(self) -> bool:
+        """Whether records enter releases: not those of a followed policy that may learn from rewards."""
+        return not self.shadow or self.follow_policy == "fixed"
+
     def promises(self) -> dict[str, Any]:
-        """What must stay as it is in a season, beside the terms."""
-        names = ("name", "season", "schedule", "first_release", "window", "default_reward")
-        return {name: getattr(self, name) for name in names}
+        """What must stay as it is in a season, beside the terms.
+
+        What its operator sees within a season is raw (the learning curve, counts). If it could decide what
+        later visitors are shown, one record would move many (docs/theory.md, 2).
+        """
+        return {name: getattr(self, name) for name in _PROMISED}
 
     def to_json(self) -> str:
         """As text, for the file."""
@@ -187,9 +231,16 @@ class AgentSettings:
         return json.dumps(plain, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> AgentSettings:
-        """Back from text."""
+    def from_json(cls, text: str, *, started_at: float | None = None) -> AgentSettings:
+        """Back from text.
+
+        Args:
+            text: what `to_json` wrote.
+            started_at: when the season started, for files from before several agents had to name a start.
+        """
         plain = json.loads(text)
+        if plain.get("start") is None:
+            plain["start"] = started_at
         return cls(
             **{
                 **plain,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sqlite3
@@ -14,66 +15,124 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from feducb.config import Problem
 from feducb.deployment.agent import Agent
 from feducb.deployment.look import settings_in
 from feducb.errors import ConfigurationError, StoreError
 from feducb.store import AgentStore, events, file
 from feducb.store.base import now as written_now
 
-__all__ = ["Erasure", "backup", "erase", "export", "restore", "warm_start"]
+__all__ = ["Erasure", "Loaded", "backup", "erase", "export", "restore", "warm_start"]
+
+Array = NDArray[np.float64]
 
 _ROUNDING = 1.0 + 1e-9
 
 
-def warm_start(
-    agent: Agent, actions: ArrayLike, rewards: ArrayLike, persons: Sequence[str] | None = None
-) -> int:
-    """Take own logged records in, once; returns how many entered.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """What became of the records of an own log, each by itself.
 
-    They enter the next release like any other record, at the same price. The same log a second time is
+    Attributes:
+        entered: those that wait for the next release, clipped ones among them.
+        clipped: actions that were too long or rewards out of range, shortened to the public bounds.
+        dropped: not d numbers and a reward, not finite, or without the id that is needed.
+        excluded: beyond what one person may have.
+    """
+
+    entered: int
+    clipped: int
+    dropped: int
+    excluded: int
+
+
+def warm_start(
+    agent: Agent,
+    actions: Array | Sequence[ArrayLike],
+    rewards: Array | Sequence[float],
+    persons: Sequence[str | None] | None = None,
+) -> Loaded:
+    """Take own logged records in, once; says what became of them.
+
+    They enter the next release like any other record, at the same price. Each is taken, clipped or dropped by
+    itself, by a public rule: nothing about one record decides about another. The same log a second time is
     refused. A log that shares records with another one, or with the agent's own decisions, must not be
-    loaded: a record may enter once.
+    loaded: a record may enter once. Nor must one whose actions were chosen by a policy that learnt from the
+    rewards in it: one reward would then be in many records (as in shadow mode, `AgentSettings`).
 
     Args:
         agent: whose records they are.
-        actions: (n, d), what was shown.
+        actions: (n, d), what was shown; rows of another length are dropped.
         rewards: (n,), what it was worth.
         persons: whose record it is, where a person may come more than once.
     """
-    settings = agent.settings
-    rows = np.ascontiguousarray(actions, dtype=np.float64)
-    told = np.ascontiguousarray(rewards, dtype=np.float64)
-    dim = settings.problem.dim
-    if rows.ndim != 2 or rows.shape[1] != dim or told.shape != rows.shape[:1]:
-        raise ConfigurationError("log", f"of shapes {rows.shape}, {told.shape}", f"(n, {dim}) and (n,)")
-    fits = np.isfinite(rows).all(axis=1) & (
-        np.linalg.norm(rows, axis=1) <= settings.problem.action_bound * _ROUNDING
-    )
-    fits &= np.abs(told) <= settings.problem.reward_bound * _ROUNDING
-    if not fits.all():
-        place = int(np.argmin(fits))
+    settings, count = agent.settings, len(rewards)
+    people: Sequence[str | None] = persons if persons is not None else [None] * count
+    if not len(actions) == count == len(people):
         raise ConfigurationError(
-            f"record {place + 1}", "beyond the public bounds", "an action and a reward within them"
+            "log",
+            f"of {len(actions)} actions, {count} rewards and {len(people)} persons",
+            "as many of each",
         )
-    people: Sequence[str | None] = persons if persons is not None else [None] * len(told)
-    if len(people) != len(told):
-        raise ConfigurationError("persons", len(people), f"one a record, {len(told)}")
-    digest = sha256(rows.tobytes() + told.tobytes()).hexdigest()
-    hashes = [agent.store.hash_person(person) for person in people]
+    rows, told, places = _records(actions, rewards, settings.problem.dim)
+    named = [_has_needed_id(people[place], settings.records_per_person) for place in places]
+    rows, told = rows[named], told[named]
+    hashes = [agent.store.hash_person(people[place]) for place, one in zip(places, named, strict=True) if one]
+    if not len(told):
+        raise ConfigurationError(
+            "log",
+            f"{count} records that cannot be read",
+            f"some of {settings.problem.dim} numbers and a reward",
+        )
     if agent.season_over:
         raise StoreError("all releases of this season are made: these records could never leave")
+    digest = sha256(rows.tobytes() + told.tobytes()).hexdigest()
     with agent.writing() as db:
         if db.execute("SELECT 1 FROM loaded WHERE sha256 = ?", (digest,)).fetchone():
             raise StoreError("this log was loaded before; its records would count twice")
         entered = 0
+        groups = np.array([agent.draw_group() for _ in told])
         for group in range(settings.groups):
-            some = slice(group, None, settings.groups)
-            entered += agent.store.settle(db, group, rows[some], told[some], hashes[some])
+            some = np.flatnonzero(groups == group)
+            own = [hashes[place] for place in some]
+            entered += agent.store.settle(db, group, rows[some], told[some], own)
         db.execute("INSERT INTO loaded VALUES (?, ?, ?)", (digest, written_now(), len(told)))
         agent.count("loaded", len(told))
-    return entered
+    return Loaded(
+        entered=entered,
+        clipped=int(np.sum(_beyond(settings.problem, rows, told))),
+        dropped=count - len(told),
+        excluded=len(told) - entered,
+    )
+
+
+def _records(
+    actions: Array | Sequence[ArrayLike], rewards: Array | Sequence[float], dim: int
+) -> tuple[Array, Array, list[int]]:
+    """Actions (n, d), rewards (n,) and places of the records that are d finite numbers and a reward."""
+    found: list[tuple[Array, float, int]] = []
+    for place, (action, reward) in enumerate(zip(actions, rewards, strict=True)):
+        try:
+            row, worth = np.asarray(action, dtype=np.float64), float(reward)
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if row.shape == (dim,) and np.isfinite(row).all() and math.isfinite(worth):
+            found.append((row, worth, place))
+    rows = np.array([row for row, _, _ in found]).reshape(-1, dim)
+    return rows, np.array([worth for _, worth, _ in found]), [place for _, _, place in found]
+
+
+def _has_needed_id(person: object, records_per_person: int) -> bool:
+    return isinstance(person, str) or (person is None and records_per_person == 1)
+
+
+def _beyond(problem: Problem, rows: Array, rewards: Array) -> NDArray[np.bool_]:
+    """Which records the privatizer clips."""
+    with np.errstate(over="ignore"):  # what overflows is too long
+        long = np.einsum("nd,nd->n", rows, rows) > (problem.action_bound * _ROUNDING) ** 2
+    return long | (np.abs(rewards) > problem.reward_bound * _ROUNDING)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -156,10 +156,10 @@ def within_bounds(problem: Problem, excess: Excess, actions: Array, rewards: Arr
     rewards = np.where(finite, rewards, 0.0)
     largest = np.maximum(np.abs(actions).max(axis=-1, initial=0.0), np.finfo(np.float64).tiny)
     length = largest * np.linalg.norm(actions / largest[..., None], axis=-1)
-    # Shrunk a little further than to the bound: rounding must not leave anything beyond it.
-    scale = np.where(
-        length > action_bound, action_bound * (1.0 - 1e-15) / np.maximum(length, action_bound), 1.0
-    )
+    # Shrunk a little further than to the bound: rounding must not leave anything beyond it. What fits by the
+    # test above stays as it is, to the last bit: another record's excess must not move it.
+    long = ~(squared <= action_bound**2) & (length > action_bound)
+    scale = np.where(long, action_bound * (1.0 - 1e-15) / np.maximum(length, action_bound), 1.0)
     return actions * scale[..., None], np.clip(rewards, -reward_bound, reward_bound)
 
 

@@ -52,7 +52,12 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         "first_release": (int, float, str),
         "start": (datetime,),
     },
-    "decisions": {"exploration": _NUMBER, "uniform_share": _NUMBER, "shadow": (bool,)},
+    "decisions": {
+        "exploration": _NUMBER,
+        "uniform_share": _NUMBER,
+        "shadow": (bool,),
+        "follow_policy": (str,),
+    },
     "rewards": {"window": (int, float, str), "default_reward": _NUMBER},
     "retention": {"keep_events": (int, float, str)},
     "service": {

@@ -121,8 +121,10 @@ def due(db: sqlite3.Connection, group: int, *, now: int, limit: int) -> list[Due
     return [Due(*row) for row in rows]
 
 
-def mark_taken(db: sqlite3.Connection, group: int, rows: Sequence[Due], *, batch: int, keep: bool) -> None:
-    """What `due` gave is in the statistics: its content goes, unless it is retained for a while."""
+def mark_taken(
+    db: sqlite3.Connection, group: int, rows: Sequence[Due], *, batch: int | None, keep: bool
+) -> None:
+    """What `due` gave is in a batch, or never leaves (None): its content goes, unless it is retained."""
     gone = "" if keep else f", {_STRIP}"
     found = db.execute(
         f"UPDATE decisions SET state = {TAKEN}, batch = ?{gone}"

@@ -1,0 +1,50 @@
+"""Ids that an agent makes up: nobody can guess another's, and none shows how many decisions there were.
+
+An id is ``number XOR F(tag)``, a dash, and the tag, in hexadecimal; F is blake2b under the key of the file and
+the tag is random. So the number of a decision, which finds its row, can be read by the agent alone: to others
+the first half is as random as the second, unless a tag of 64 bits comes twice.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from os import urandom
+
+__all__ = ["is_made_up", "make_id", "new_tag", "numbers_of"]
+
+_BYTES = 8
+_MADE_UP = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})")
+_BEFORE = re.compile(r"([1-9]\d{0,17})-([0-9a-f]{16})")  # number and tag: decisions of an earlier version
+_LARGEST = 2**63 - 1  # number of a row
+
+
+def new_tag() -> bytes:
+    """The random half of a new id."""
+    return urandom(_BYTES)
+
+
+def make_id(key: bytes, number: int, tag: bytes) -> str:
+    """The id of decision ``number``, with its tag."""
+    return f"{number ^ _mask(key, tag):016x}-{tag.hex()}"
+
+
+def numbers_of(key: bytes, name: str) -> list[tuple[int, bytes]]:
+    """Number and tag that an id may stand for: none if it was not made up, two where both forms fit."""
+    found = []
+    if form := _MADE_UP.fullmatch(name):
+        tag = bytes.fromhex(form[2])
+        found.append((int(form[1], 16) ^ _mask(key, tag), tag))
+    if form := _BEFORE.fullmatch(name):
+        found.append((int(form[1]), bytes.fromhex(form[2])))
+    return [(number, tag) for number, tag in found if number <= _LARGEST]
+
+
+def is_made_up(name: str) -> bool:
+    """Whether it looks like one, of this version or of the one before."""
+    return _MADE_UP.fullmatch(name) is not None or _BEFORE.fullmatch(name) is not None
+
+
+def _mask(key: bytes, tag: bytes) -> int:
+    # The same key also hashes the application's own ids, which are told apart by `person`.
+    return int.from_bytes(blake2b(tag, key=key, digest_size=_BYTES, person=b"made-up id").digest())
