@@ -30,6 +30,7 @@ import httpx
 import numpy as np
 
 from feducb.deployment import Agent
+from feducb.deployment.ids import make_id
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.service.keys import add_key
 from feducb.service.settings import read_agent_file
@@ -200,8 +201,8 @@ def check(folder: Path, seen: Seen) -> dict[str, int]:
     db.close()
     assert sorted(row[0] for row in rows) == list(range(1, len(rows) + 1)), "numbers without gaps or repeats"
     assert counters["decisions"] == len(rows) == counters["settled"]
-    made_up = {f"{row[0]}-{row[1].hex()}": row for row in rows}
     with Agent.open(folder / "agent.db") as agent:
+        made_up = {make_id(agent._id_key, row[0], row[1]): row for row in rows}
         own = {agent._key(name): name for name in seen.decisions if name.startswith("own ")}
         known = made_up | {own[row[2]]: row for row in rows if row[2] in own}
         lost = [name for name in seen.decisions if name not in known]

@@ -41,10 +41,12 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
+        self.start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
     def _translated(self, command: str) -> list[str]:
         command = command.replace("broker.example:4222", f"127.0.0.1:{self.port}")
         command = command.replace("broker.example", f"127.0.0.1 --port {self.port}")
+        command = command.replace("$START", self.start)
         command = command.replace("feducb ", f"{sys.executable} -m feducb ").replace(*SECOND)
         return ["bash", "-euc", command if command.startswith("(") else f"exec {command}"]
 
@@ -132,7 +134,9 @@ def test_from_nothing_to_three_machines(tmp_path: Path) -> None:
         asked = httpx.post(f"http://127.0.0.1:{page}/v1/session", json={"key": key})
         assert asked.json() == {"open": True}
     settings = tmp_path / north / "agent.toml"
-    settings.write_text(settings.read_text().replace('"64s"', '"30d"').replace('"10s"', '"1h"'))
+    later = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 60))
+    text = settings.read_text().replace('"64s"', '"30d"').replace('"10s"', '"1h"')
+    settings.write_text(re.sub(r"^start = \S+", f"start = {later}", text, flags=re.MULTILINE))
     assert "season 2 is open" in machine.run(_commands("feducb agent new-season"), where=north)
     for command in (line for line in COMMANDS if line.startswith("feducb keys rotate")):
         machine.run(command)

@@ -13,9 +13,10 @@ import pytest
 
 import feducb
 from feducb.audit import AuditReport, run_audit
-from feducb.audit.broken import GROUPED
+from feducb.audit.agents import check_agent_presence, check_shadow
+from feducb.audit.broken import AGENTS, GROUPED
 from feducb.audit.claims import claim_jobs, judge
-from feducb.audit.exact import check_encoder, measure_encoder
+from feducb.audit.exact import check_encoder, check_presence, measure_encoder
 from feducb.audit.groups import check_groups
 from feducb.audit.noise import check_low_bits, check_noise
 from feducb.audit.pool import draw_all
@@ -23,11 +24,12 @@ from feducb.audit.replay import open_agent_store
 from feducb.audit.runner import FALSE_ALARM
 from feducb.audit.trials import SHIPPED, draw
 from feducb.config import Budget, Problem
+from feducb.deployment import Agent
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 
 CAUGHT_BY = {
-    "noise without √m": {"encoder", "sensitivity", "noise"},
+    "noise without √m": {"encoder", "sensitivity", "presence", "noise"},
     "(N + Nᵀ)/2": {"noise"},
     "unclipped reward": {"clipping", "bound free of assumptions", "Gaussian bound"},
     "noise redrawn on restart": {"replay", "noise"},
@@ -37,6 +39,8 @@ CAUGHT_BY = {
     "telling header": {"grid"},
     "a record in two groups": {"groups kept apart"},
     "one noise for all groups": {"groups kept apart"},
+    "groups by turns": {"presence at an agent"},
+    "following a policy that learns": {"shadow mode"},
     "determinant trigger": {"release times"},
     "acting on raw data": {"decisions"},
 }
@@ -152,6 +156,50 @@ def test_the_deployed_encoder_is_the_mechanisms(mechanism: str, releases: int) -
     assert check_encoder(DeployedPrivatizer, terms).passed
     rows, _ = measure_encoder(DeployedPrivatizer(terms))
     np.testing.assert_allclose(rows / 2.0**40, terms.factors.encoder(), atol=1e-9)
+
+
+@pytest.mark.parametrize("mechanism", ["dense", "toeplitz", "tree", "blt"])
+@pytest.mark.parametrize("quiet", [0, 1, 2])
+@pytest.mark.parametrize(("length", "reward"), [(1.0, 1.0), (1.0, 5.0), (3.0, 0.5)])
+def test_presence_costs_no_more_than_replacement(
+    mechanism: str, quiet: int, length: float, reward: float
+) -> None:
+    """All batches, records at the bounds and none: what the certificate covers, in whole numbers."""
+    if quiet and mechanism != "dense":
+        pytest.skip("only the dense mechanism has a quiet start")
+    problem = Problem(dim=2, action_bound=length, reward_bound=reward)
+    for releases in (1, 2, 3, 6):
+        if quiet < releases:
+            terms = replace(TERMS, problem=problem, mechanism=mechanism, releases=releases, quiet=quiet)
+            assert check_presence(DeployedPrivatizer, terms).passed
+
+
+def test_presence_is_bounded_for_any_columns_and_any_weight() -> None:
+    """Random columns of length at most 1 with EᵀE ≥ 0; sB above and below L (docs/theory.md, 2)."""
+    rng = np.random.default_rng(5)
+    for _ in range(3000):
+        length, reward = rng.uniform(0.1, 3.0, 2)
+        radius = length**2 + reward**2 if reward <= length else 2 * length * reward
+        columns = np.abs(rng.normal(size=(2, 4)))
+        columns *= (rng.uniform(0, 1, 2) ** 0.1 / np.linalg.norm(columns, axis=1))[:, None]
+        moved = np.zeros((4, 5))
+        for sign, column in zip((1.0, -1.0), columns[rng.integers(0, 2, 2)], strict=True):
+            direction = rng.normal(size=2)
+            action = length * rng.integers(0, 2) * direction / np.linalg.norm(direction)
+            worth = reward * rng.choice([-1.0, 1.0])
+            gram = np.array([action[0] ** 2, action[1] ** 2, np.sqrt(2.0) * action[0] * action[1]])
+            moved += sign * np.outer(column, np.concatenate([gram, np.sqrt(2.0) * worth * action]))
+        assert np.linalg.norm(moved) <= np.sqrt(2.0) * radius * (1 + 1e-12)
+
+
+def test_what_the_agent_checks_know() -> None:
+    """Exact, so sound agents never fail; each fault is seen by its own check and by no other."""
+    for kind, expected in (
+        (Agent, [True, True]),
+        (AGENTS["groups by turns"], [False, True]),
+        (AGENTS["following a policy that learns"], [True, False]),
+    ):
+        assert [check(kind, TERMS).passed for check in (check_agent_presence, check_shadow)] == expected
 
 
 def test_groups_are_kept_apart_whatever_their_number() -> None:

@@ -51,7 +51,10 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
 
 def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it(tmp_path: Path) -> None:
     """How many first releases are not worth reading is a term; with fewer agents it is more of them."""
-    _feducb(tmp_path, "init", "--dim", "2", "--agents", "20", "--decisions", "1000", "--epsilon", "4")
+    given = ("--dim", "2", "--agents", "20", "--decisions", "1000", "--epsilon", "4")
+    assert "--start is None, expected when" in _feducb(tmp_path, "init", *given, status=2)[1]
+    _feducb(tmp_path, "init", *given, "--start", "2027-01-01T00:00:00Z")
+    assert "2027-01-01T00:00:00+00:00 at all agents" in _feducb(tmp_path, "terms")[0]
     config = tmp_path / "agent.toml"
     config.write_text(config.read_text().replace("agents = 20", "agents = 2"))
     said = _feducb(tmp_path, "serve", status=2)[1]
@@ -86,6 +89,8 @@ def test_keys_are_rotated(made: Path) -> None:
         (("restore", "agent.toml", "--season", "2"), "move it away first"),
         (("create",), "does not exist yet"),
         (("init", "other.toml", "--name", "north"), "moved away"),
+        (("init", "other.toml", "--name", "other", "--start", "noon"), "--start is 'noon', expected a time"),
+        (("init", "other.toml", "--name", "other", "--start", "2027-01-01"), "with its zone"),
         (("key", "add", "bad name"), "a new name"),
     ],
 )
@@ -97,7 +102,10 @@ def test_what_cannot_be_done_gets_one_sentence(
     assert said.count("\n") == 1
 
 
-@pytest.mark.parametrize("row", ["1,2", "1,2,3,4", "a,b,c"])
-def test_a_bad_log_names_its_row(made: Path, row: str) -> None:
-    (made / "log.csv").write_text(f"0.1,0.2,0.3\n{row}\n")
-    assert "row 2" in _feducb(made, "warm-start", "log.csv", status=2)[1]
+def test_a_bad_row_of_a_log_is_counted_and_the_others_enter(made: Path) -> None:
+    (made / "log.csv").write_text("x1,x2,reward\n0.1,0.2,0.3\n1,2\n1,2,3,4\na,b,c\n\n9,9,9\n0.1,nan,0.2\n")
+    said = _feducb(made, "warm-start", "log.csv")[0]
+    assert "2 records wait for the next release, 1 of them clipped" in said
+    assert "4 dropped" in said
+    (made / "log.csv").write_text("x1,x2\n0.1,0.2\n")
+    assert "log is '1 records that cannot be read'" in _feducb(made, "warm-start", "log.csv", status=2)[1]

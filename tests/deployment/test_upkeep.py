@@ -84,9 +84,14 @@ def test_persons_of_an_own_log_are_bounded_and_must_be_named(path: Path, clock: 
         assert found == Loaded(entered=3, clipped=0, dropped=1, excluded=1)
 
 
-def test_records_of_an_own_log_are_in_the_same_groups_without_one_of_them(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_an_own_log_of_a_policy_that_may_learn_does_not_enter(path: Path, clock: Clock) -> None:
+    with Agent.open(path, replace(SETTINGS, shadow=True, start=clock.now), clock=clock) as agent:
+        with pytest.raises(StoreError, match="may learn from rewards"):
+            warm_start(agent, np.full((5, 3), 0.1), np.zeros(5))
+        assert _batch(agent) == [0] * 9
+
+
+def test_records_of_an_own_log_keep_their_groups_without_one_of_them(tmp_path: Path, clock: Clock) -> None:
     """By coins, record by record: without the last, what came before stays where it was."""
     settings = replace(SETTINGS, groups=2, agents=2, start=clock.now)
     log, rewards = _candidates(np.random.default_rng(7), 12), np.linspace(-1, 1, 12)

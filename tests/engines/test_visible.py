@@ -43,6 +43,7 @@ agents = 2
 [releases]
 releases = 64
 season = "64s"
+start = {start}
 [service]
 port = 0
 keys = "agent.keys"
@@ -89,7 +90,9 @@ class Served:
     def __init__(self, folder: Path, broker: Broker, *, known_by: Path | None = None) -> None:
         folder.mkdir()
         self.config, self._log = folder / "agent.toml", folder / "log"
-        text = AGENT.format(port=broker.port, keys=known_by or broker.folder, ca=broker.folder)
+        start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        folder = known_by or broker.folder
+        text = AGENT.format(port=broker.port, keys=folder, ca=broker.folder, start=start)
         self.config.write_text(text)
         told = read_agent_file(self.config)
         Agent.open(told.store, told.agent).close()

@@ -17,7 +17,9 @@ from feducb.service.keys import add_key
 
 def test_a_carrier_takes_releases_and_brings_sums_and_may_do_nothing_else(tmp_path: Path) -> None:
     config = write_config(tmp_path, season="64s")
-    config.write_text(config.read_text() + '[federation]\nagents = 2\n[engine]\nkind = "door"\n')
+    start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    text = config.read_text().replace("[releases]\n", f"[releases]\nstart = {start}\n")
+    config.write_text(text + '[federation]\nagents = 2\n[engine]\nkind = "door"\n')
     with Running(config) as service:
         key = add_key(tmp_path / "agent.keys", "carrier", "carrier")
         time.sleep(1.1)

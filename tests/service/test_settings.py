@@ -37,7 +37,8 @@ def test_everything_is_read(tmp_path: Path) -> None:
         "[federation]\nagents = 7\ndecisions = 5000\nquorum = 5\n"
         '[releases]\nreleases = 20\nseason = "7d"\nschedule = "geometric"\nfirst_release = "1h"\n'
         'start = 2027-01-01T00:00:00Z\n[rewards]\nwindow = "90m"\ndefault_reward = -0.5\n'
-        "[decisions]\nuniform_share = 0.05\nshadow = true\n[retention]\nkeep_events = 60\n"
+        '[decisions]\nuniform_share = 0.05\nshadow = true\nfollow_policy = "fixed"\n'
+        "[retention]\nkeep_events = 60\n"
         '[service]\nport = 9000\ncertificate = "c.pem"\nprivate_key = "c.key"\n[engine]\nkind = "none"\n'
     )
     (tmp_path / "agent.toml").write_text(text)
@@ -49,6 +50,7 @@ def test_everything_is_read(tmp_path: Path) -> None:
         "controller",
     )
     assert (told.agent.window, told.agent.start, told.agent.keep_events) == (5400.0, 1798761600.0, 60.0)
+    assert (told.agent.shadow, told.agent.follow_policy) == (True, "fixed")
     assert told.agent.release_times[0] == pytest.approx(3600.0, rel=1e-3)
     assert told.store == tmp_path / "data" / "south.db"
     assert told.service.certificate == tmp_path / "c.pem"
@@ -68,6 +70,8 @@ def test_everything_is_read(tmp_path: Path) -> None:
         (LEAST + "[rewards]\nwindow = true\n", "rewards.window"),
         (LEAST + "[releases]\nreleases = 0\n", "releases is 0"),
         (LEAST + "[releases]\nstart = 2027-01-01T00:00:00\n", "with its zone"),
+        (LEAST + "[federation]\nagents = 2\n", "start is None, expected when the season starts, the same at"),
+        (LEAST + '[decisions]\nfollow_policy = "clever"\n', "follow_policy is 'clever'"),
         (LEAST + "[service]\nport = 70000\n", "service.port"),
         (LEAST + '[service]\ncertificate = "x"\n', "private_key"),
         (LEAST + "[federation]\nagents = 2\nquorum = 3\n", "quorum is 3"),

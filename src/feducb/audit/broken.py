@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from feducb.deployment import Agent
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
 from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
 from feducb.privacy.privatizer import within_bounds
 from feducb.protocol import messages
 from feducb.store import AgentStore, Unsent
+from feducb.store.events import Due
 
-__all__ = ["GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
+__all__ = ["AGENTS", "GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -210,6 +214,24 @@ class BrokenSharing(AgentStore):
             door._noise = shared
 
 
+class BrokenTurns(Agent):
+    """Groups take turns: one absent visitor moves every later record to another group."""
+
+    def draw_group(self) -> int:
+        return (self._counters.total("decisions") + 1) % self.settings.groups
+
+
+class BrokenFollowing(Agent):
+    """Whatever was followed is released, although the policy learns from rewards."""
+
+    def _take_in(self, db: Connection, group: int, rows: Sequence[Due]) -> int | None:
+        kept, self.settings = self.settings, replace(self.settings, follow_policy="fixed")
+        try:
+            return super()._take_in(db, group, rows)
+        finally:
+            self.settings = kept
+
+
 PRIVATIZERS: dict[str, type[DeployedPrivatizer]] = {
     "noise without √m": BrokenUnscaledTree,
     "(N + Nᵀ)/2": BrokenSymmetrisation,
@@ -226,6 +248,11 @@ STORES: dict[str, type[ForgetfulStore]] = {"noise redrawn on restart": Forgetful
 GROUPED: dict[str, type[AgentStore]] = {
     "a record in two groups": BrokenRouting,
     "one noise for all groups": BrokenSharing,
+}
+
+AGENTS: dict[str, type[Agent]] = {
+    "groups by turns": BrokenTurns,
+    "following a policy that learns": BrokenFollowing,
 }
 
 # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is in the structure.

@@ -44,6 +44,10 @@ class Batch:
     actions: Array
     rewards: Array
 
+    def __add__(self, other: Batch) -> Batch:
+        """The records of both."""
+        return Batch(np.vstack([self.actions, other.actions]), np.concatenate([self.rewards, other.rewards]))
+
 
 def canary_pair(terms: Terms) -> tuple[Batch, Batch]:
     """The two records that are furthest apart: (x, B) and (x′, −B)."""
@@ -89,11 +93,7 @@ def worlds(terms: Terms, placement: int, world: int) -> list[Batch]:
     stream = background(terms.problem, terms.releases)
     canary = canary_pair(terms)[world]
     factor = _HOSTILE if terms.excess == "clip" else 1.0
-    other = stream[placement]
-    stream[placement] = Batch(
-        np.vstack([other.actions, factor * canary.actions]),
-        np.concatenate([other.rewards, factor * canary.rewards]),
-    )
+    stream[placement] += Batch(factor * canary.actions, factor * canary.rewards)
     return stream
 
 

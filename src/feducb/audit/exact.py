@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from feducb.audit.bounds import gaussian_epsilon
-from feducb.audit.canary import Batch, canary_pair
+from feducb.audit.canary import Batch, background, canary_pair
 from feducb.audit.results import Check
 from feducb.errors import RecordOutOfBoundsError, ReleasesExhaustedError
 from feducb.privacy.calibration import record_radius
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.privacy.grid import FINE_BITS
 
-__all__ = ["Make", "check_clipping", "check_encoder", "check_horizon", "check_sensitivity", "measure_encoder"]
+__all__ = [
+    "Make",
+    "check_clipping",
+    "check_encoder",
+    "check_horizon",
+    "check_presence",
+    "check_sensitivity",
+    "measure_encoder",
+]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -110,6 +118,45 @@ def check_sensitivity(make: Make, terms: Terms) -> Check:
         f"largest move {farthest:.9f} of {bound:.9f}, extreme pair {extreme:.9f}, "
         f"epsilon accounted anew {epsilon:.6f} of {terms.budget.epsilon:g}",
     )
+
+
+def check_presence(make: Make, terms: Terms) -> Check:
+    """A record that is there or not, in one batch or in another, as itself or as another: at most Δ.
+
+    All pairs of (record, batch), and no record at all, through the deployed encoder beside the same other
+    records, rounding included (docs/theory.md, 2).
+    """
+    door, certificate = make(terms), terms.certificate()
+    fresh, count = door.dump(), terms.releases
+    others = background(terms.problem, count)
+    one, other = canary_pair(terms)
+    records = [one, other, Batch(one.actions, -one.rewards), Batch(one.actions, 0.0 * one.rewards)]
+    worlds = [_rows(door, fresh, others)]
+    for record, place in itertools.product(records, range(count)):
+        batches = list(others)
+        batches[place] += record
+        worlds.append(_rows(door, fresh, batches))
+    farthest = math.ldexp(
+        max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(worlds, 2)), certificate.exponent
+    )
+    return Check(
+        f"presence mechanism={terms.factors.name} n={count} quiet={terms.quiet}",
+        farthest <= certificate.sensitivity,
+        f"a record that is added, removed, moved to another batch or replaced moves all rows together by at "
+        f"most {farthest:.6f} of {certificate.sensitivity:.6f}",
+    )
+
+
+def _rows(door: DeployedPrivatizer, fresh: bytes, batches: Sequence[Batch]) -> Ints:
+    """(n, q), what releases of these batches are made of, before noise."""
+    door.load(fresh)
+    rows = []
+    for batch in batches:
+        door.record(batch.actions, batch.rewards)
+        rows.append(door._encoder.encode(door._batch))
+        door._encoder.decode(rows[-1])  # it counts releases
+        door._batch = np.zeros_like(door._batch)
+    return np.array(rows)
 
 
 def check_clipping(make: Make, terms: Terms) -> Check:

@@ -22,39 +22,43 @@ from feducb.privacy.deployed import Terms
 from feducb.privacy.encoders import Encoder, Wide
 from feducb.store import AgentStore
 
-__all__ = ["check_groups"]
+__all__ = ["Seen", "Watched", "check_groups"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 @dataclass
-class _Seen:
+class Seen:
     """By group: rows before noise, and the noise, release by release."""
 
     rows: dict[int, list[Ints]] = field(default_factory=dict)
     noise: dict[int, list[Ints]] = field(default_factory=dict)
 
 
-class _Watched:
+class Watched:
     """An encoder that notes what it is given."""
 
-    def __init__(self, inner: Encoder, group: int, seen: _Seen) -> None:
+    def __init__(self, inner: Encoder, group: int, seen: Seen) -> None:
         self._inner = inner
         self._rows, self._noise = seen.rows.setdefault(group, []), seen.noise.setdefault(group, [])
 
     def encode(self, batch: Ints | Wide) -> Ints:
+        """Note the row."""
         self._rows.append(self._inner.encode(batch))
         return self._rows[-1]
 
     def decode(self, row: Ints) -> Array:
+        """Note the noise."""
         self._noise.append(row - self._rows[-1])
         return self._inner.decode(row)
 
     def dump(self) -> bytes:
+        """As it is."""
         return self._inner.dump()
 
     def load(self, data: bytes) -> None:
+        """As it is."""
         self._inner.load(data)
 
 
@@ -84,9 +88,9 @@ def check_groups(open_store: Callable[[Path, Terms], AgentStore], terms: Terms) 
     )
 
 
-def _run(open_store: Callable[[Path, Terms], AgentStore], terms: Terms, home: int, world: int) -> _Seen:
+def _run(open_store: Callable[[Path, Terms], AgentStore], terms: Terms, home: int, world: int) -> Seen:
     """A whole season; the canary's record of this world is the first of its home group."""
-    seen = _Seen()
+    seen = Seen()
     others = background(terms.problem, terms.releases)
     streams = [worlds(terms, 0, world) if group == home else others for group in range(terms.groups)]
     with tempfile.TemporaryDirectory() as folder:
@@ -96,7 +100,7 @@ def _run(open_store: Callable[[Path, Terms], AgentStore], terms: Terms, home: in
                     store.record(stream[number].actions, stream[number].rewards, group=group)
             with open_store(Path(folder) / "agent.db", terms) as store:
                 for group, door in enumerate(store._privatizers):
-                    door._encoder = _Watched(door._encoder, group, seen)
+                    door._encoder = Watched(door._encoder, group, seen)
                 for group in range(terms.groups):
                     store.release(group)
     return seen

@@ -6,8 +6,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from feducb.audit.agents import check_agent_presence, check_shadow
 from feducb.audit.claims import Evidence, claim_jobs, judge
-from feducb.audit.exact import Make, check_clipping, check_encoder, check_horizon, check_sensitivity
+from feducb.audit.exact import (
+    Make,
+    check_clipping,
+    check_encoder,
+    check_horizon,
+    check_presence,
+    check_sensitivity,
+)
 from feducb.audit.groups import check_groups
 from feducb.audit.invariance import (
     CALIBRATED,
@@ -24,6 +32,7 @@ from feducb.audit.replay import check_replay, open_agent_store
 from feducb.audit.results import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.trials import SHIPPED, Draws, Job, privatizer_class
 from feducb.config import Budget, Problem, require_integer
+from feducb.deployment import Agent
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.privacy.grid import GridNoise
@@ -38,6 +47,7 @@ _TRIALS = 20_000  # for the largest ε: at ε = 8 the Gaussian bound then is abo
 _OTHER_TRIALS = 4_000
 _SELF_TEST_TRIALS = 600
 _LEAST_TRIALS = 300
+_SMALL_ENCODERS = (("dense", 8, 2), ("dense", 8, 2, 3), ("toeplitz", 8, 2), ("tree", 8, 2), ("blt", 8, 2))
 _ENCODERS = (("dense", 16, 2), ("dense", 16, 2, 5), ("toeplitz", 16, 2), ("tree", 16, 2), ("auto", 300, 10))
 
 
@@ -98,9 +108,13 @@ def run_audit(
     checks += [
         check_encoder(DeployedPrivatizer, _mechanism_terms(largest, *setting)) for setting in _ENCODERS
     ]
+    checks += [
+        check_presence(DeployedPrivatizer, _mechanism_terms(largest, *setting)) for setting in _SMALL_ENCODERS
+    ]
     checks += _exact(DeployedPrivatizer, largest)
     grouped = replace(largest, groups=_GROUPS)
     checks += [check_replay(open_agent_store, grouped), check_groups(open_agent_store, grouped)]
+    checks += _of_agents(Agent, largest)
     checks.append(check_private_schedule())
     checks += [check_release_times(CALIBRATED), check_decisions(CALIBRATED)]
     checks += [check_graph(GRAPH), check_graph(GRAPH | {"estimators": "one"})]
@@ -150,7 +164,12 @@ def _statistical(
 
 
 def _exact(make: Make, terms: Terms) -> list[Check]:
-    return [check_encoder(make, terms), check_clipping(make, terms), check_horizon(make, terms)]
+    checks = (check_encoder, check_presence, check_clipping, check_horizon)
+    return [check(make, terms) for check in checks]
+
+
+def _of_agents(kind: type[Agent], terms: Terms) -> list[Check]:
+    return [check_agent_presence(kind, terms), check_shadow(kind, terms)]
 
 
 def _broken_terms(name: str, terms: Terms) -> Terms:
@@ -172,7 +191,7 @@ def _broken_jobs(terms: Terms) -> list[Job]:
 
 def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator[Broken]:
     """Everything broken goes through every check that applies to it; whichever fails has caught it."""
-    from feducb.audit.broken import GROUPED, POLICIES, PRIVATIZERS, STORES
+    from feducb.audit.broken import AGENTS, GROUPED, POLICIES, PRIVATIZERS, STORES
 
     for name in PRIVATIZERS:
         own = _broken_terms(name, terms)
@@ -191,6 +210,9 @@ def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator
     for name, kind in GROUPED.items():
         check = check_groups(kind.open, replace(terms, groups=_GROUPS))
         yield Broken(name, not check.passed, () if check.passed else (_kind(check),))
+    for name, agent in AGENTS.items():
+        caught = [_kind(check) for check in _of_agents(agent, terms) if not check.passed]
+        yield Broken(name, bool(caught), tuple(caught))
     for name, setting in POLICIES.items():
         on_graph = check_graph(setting | ON_A_GRAPH)
         checks = [check_release_times(setting), check_decisions(setting), on_graph]

@@ -73,7 +73,7 @@ default_reward = 0.0           # what counts if none came
 exploration = 1.0              # 1 is the proven bound
 uniform_share = 0.0            # above 0: logs can judge other policies
 shadow = false                 # true: follow the application's own choice
-follow_policy = "learning"     # what is followed in shadow mode; "fixed": public, and never learns from rewards
+follow_policy = "learning"     # of the application; "fixed": public, and never learns from rewards
 
 [retention]
 keep_events = "0s"             # raw events are gone once they are in the sums; longer for `agent export`

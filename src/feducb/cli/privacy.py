@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -148,8 +149,10 @@ def write_statement(
 ) -> None:
     """Write a page to sign, in Markdown and JSON: who is protected, against whom, how much, by what."""
     ledger: dict[str, Any] | None = None
+    followed: str | None = None
     if store is not None:
         terms, ledger = _read_store(store)
+        followed = _followed_in(store)
     else:
         terms = Terms(
             problem=Problem(dim=dim),
@@ -159,7 +162,7 @@ def write_statement(
             trust=require_trust(trust),
             groups=groups,
         )
-    plain = statement(terms, ledger=ledger)
+    plain = statement(terms, ledger=ledger, followed=followed)
     page = to_markdown(plain)
     if str(out) == "-":
         typer.echo(page)
@@ -189,6 +192,19 @@ def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
             raise
     with ControllerStore.open(path) as controller:
         return controller.terms, controller.ledger().as_dict()
+
+
+def _followed_in(path: Path) -> str | None:
+    """Whom an agent in shadow mode follows; None for other agents, and for files that hold no settings."""
+    from feducb.deployment.look import settings_in
+    from feducb.store import StoreError, file
+
+    with closing(file.read_only(path.resolve())) as db:
+        try:
+            _, settings, _ = settings_in(db, path)
+        except StoreError:
+            return None
+    return settings.follow_policy if settings.shadow else None
 
 
 def _on_standard_output(json_file: Path | None) -> bool:

@@ -1,6 +1,6 @@
 """Ids that an agent makes up: nobody can guess another's, and none shows how many decisions there were.
 
-An id is ``number XOR F(tag)``, a dash, and the tag, in hexadecimal; F is blake2b under the key of the file and
+An id is ``number XOR F(tag)``, a dash, and the tag, in hexadecimal; F is blake2b under the file's key, and
 the tag is random. So the number of a decision, which finds its row, can be read by the agent alone: to others
 the first half is as random as the second, unless a tag of 64 bits comes twice.
 """

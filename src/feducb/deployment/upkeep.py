@@ -84,8 +84,10 @@ def warm_start(
         raise ConfigurationError(
             "log",
             f"{count} records that cannot be read",
-            f"some of {settings.problem.dim} numbers and a reward",
+            f"{settings.problem.dim} numbers and a reward",
         )
+    if not settings.releases_records:
+        raise StoreError("what a policy chose that may learn from rewards does not leave in shadow mode")
     if agent.season_over:
         raise StoreError("all releases of this season are made: these records could never leave")
     digest = sha256(rows.tobytes() + told.tobytes()).hexdigest()

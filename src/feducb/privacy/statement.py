@@ -37,10 +37,19 @@ _RETENTION = (
     "the file), the releases themselves (for ever, to resend them unchanged) and, where persons are bounded, "
     "keyed hashes of their ids. A release cannot be taken back."
 )
+_PRESENCE = (
+    "Covered at the same price: that a record is there at all, or came at another time, shows no more than "
+    "which one it is (docs/theory.md, 2)."
+)
 _PROVIDED = (
     "Release times are fixed in advance or follow from releases; decisions are made from releases only; a "
     "reward is what is known a fixed time after its decision; a person keeps one id, and comes no more often "
     "than stated (at each agent by itself if nobody is trusted, over all agents if the controller is)."
+)
+_NOBODY_ELSE_LEARNS = (
+    " What visitors are offered, and all settings, depend on nobody's raw rewards of the season: no popularity "
+    "or click rates among features, no setting turned by a raw curve, no own log of a policy that learnt from "
+    "its rewards."
 )
 _NOT_COVERED = (
     "What an agent's own decisions show to the visitor they are made for; how long a release takes; a copy "
@@ -49,12 +58,25 @@ _NOT_COVERED = (
 )
 
 
-def statement(terms: Terms, *, ledger: dict[str, Any] | None = None) -> dict[str, Any]:
+_FOLLOWED = {
+    "learning": (
+        "The agent follows the application's own policy, which may learn from rewards: what was followed is "
+        "kept for evaluation and enters no release."
+    ),
+    "fixed": "The agent follows the application's own policy, and what was followed is released.",
+}
+_FIXED = " The followed policy is public and does not learn from rewards: its operator has stated so."
+
+
+def statement(
+    terms: Terms, *, ledger: dict[str, Any] | None = None, followed: str | None = None
+) -> dict[str, Any]:
     """The statement as plain data.
 
     Args:
         terms: what is promised.
         ledger: what has left so far, if an agent's file was read.
+        followed: the `AgentSettings.follow_policy` of an agent in shadow mode; None for any other.
     """
     certificate, mechanism = terms.certificate(), terms.factors
     return {
@@ -65,6 +87,7 @@ def statement(terms: Terms, *, ledger: dict[str, Any] | None = None) -> dict[str
         if terms.records_per_person == 1
         else f"one person, with up to {terms.records_per_person} interactions",
         "neighbours": terms.neighbours.value,
+        "presence": _PRESENCE,
         "adversary": _ADVERSARY[terms.trust],
         "trust": terms.trust,
         "trusted": _TRUST[terms.trust],
@@ -88,7 +111,8 @@ def statement(terms: Terms, *, ledger: dict[str, Any] | None = None) -> dict[str
         "parameter_bound": terms.problem.parameter_bound,
         "reward_weight": terms.weight,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "provided_that": _PROVIDED,
+        "shadow_mode": None if followed is None else _FOLLOWED[followed],
+        "provided_that": _PROVIDED + _NOBODY_ELSE_LEARNS + (_FIXED if followed == "fixed" else ""),
         "retention": _RETENTION,
         "not_covered": _NOT_COVERED,
         "versions": _versions(),
@@ -106,6 +130,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
         ),
         ("Protects", plain["unit"] + ", in one season; whoever comes back in another pays again"),
         ("Neighbours", plain["neighbours"]),
+        ("Presence", plain["presence"]),
         ("Against", plain["adversary"]),
         ("Trusted", plain["trusted"]),
         (
@@ -125,6 +150,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
             f"d = {plain['dim']}, actions at most {bounds['action']:g} long, rewards at most "
             f"{bounds['reward']:g}, weighted by {plain['reward_weight']:.6g}; beyond: {bounds['beyond']}",
         ),
+        *([("Shadow mode", plain["shadow_mode"])] if plain["shadow_mode"] else []),
         ("Holds provided that", plain["provided_that"]),
         ("Kept", plain["retention"]),
         ("Not covered", plain["not_covered"]),
@@ -168,8 +194,8 @@ def _estimators(groups: int) -> str:
     if groups == 1:
         return "one: all records enter it"
     return (
-        f"{groups}, over disjoint records: a record enters the one that its round belongs to and no other; "
-        "so they cost no more than one"
+        f"{groups}, over disjoint records: a record enters one of them, drawn by a private coin, and no "
+        "other; so they cost no more than one"
     )
 
 

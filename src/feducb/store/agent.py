@@ -52,7 +52,7 @@ class AgentStore(Store):
             rewards: (n,).
             persons: whose record it is, one a record. Where a person may have one record only, it can be left
                 out, or ``None`` for some: such a record counts as that of a person who never comes again.
-            group: the one that the round of these decisions belongs to, t mod γ; they enter no other.
+            group: the one that these records enter, and no other; what others recorded must not decide it.
         """
         group = self._require_group(group)
         if self.terms.trust == "nobody":
