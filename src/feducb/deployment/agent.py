@@ -135,8 +135,8 @@ class Agent:
 
         Args:
             path: of the file.
-            settings: needed to make one. For one that exists, promises must be those of its open season; the
-                rest may change. If left out, those of the last time.
+            settings: needed to make one. For one that exists, they must be those of its open season, but for
+                ``keep_events``. If left out, those of the last time.
             first_season: the number of a new file's first season.
             clock: seconds since 1970.
         """
@@ -610,8 +610,9 @@ class Agent:
     def _require_later(settings: AgentSettings, earlier: float) -> None:
         """A season that started long ago would make all its releases at once."""
         if settings.start is not None and settings.start <= earlier:
+            or_none = ", or none," if settings.agents == 1 else ""
             raise ConfigurationError(
-                "start", settings.start, "after the last season's, or none, in a new season"
+                "start", _written(settings.start), f"after the last season's{or_none} in a new season"
             )
 
     def _reload(self) -> None:

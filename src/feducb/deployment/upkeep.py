@@ -134,7 +134,7 @@ def _beyond(problem: Problem, rows: Array, rewards: Array) -> NDArray[np.bool_]:
     """Which records the privatizer clips."""
     with np.errstate(over="ignore"):  # what overflows is too long
         long = np.einsum("nd,nd->n", rows, rows) > (problem.action_bound * _ROUNDING) ** 2
-    return long | (np.abs(rewards) > problem.reward_bound * _ROUNDING)
+    return np.asarray(long | (np.abs(rewards) > problem.reward_bound * _ROUNDING))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -47,17 +47,10 @@ _PROVIDED = (
     "than stated (at each agent by itself if nobody is trusted, over all agents if the controller is)."
 )
 _NOBODY_ELSE_LEARNS = (
-    " What visitors are offered, and all settings, depend on nobody's raw rewards of the season: no popularity "
-    "or click rates among features, no setting turned by a raw curve, no own log of a policy that learnt from "
-    "its rewards."
+    " What visitors are offered, and all settings, depend on nobody's raw rewards of the season: no "
+    "popularity or click rates among features, no setting turned by a raw curve, no own log of a policy that "
+    "learnt from its rewards."
 )
-_NOT_COVERED = (
-    "What an agent's own decisions show to the visitor they are made for; how long a release takes; a copy "
-    "of the agent's file put back after it released (noise would be drawn again); records of one person "
-    "under several ids."
-)
-
-
 _FOLLOWED = {
     "learning": (
         "The agent follows the application's own policy, which may learn from rewards: what was followed is "
@@ -66,6 +59,11 @@ _FOLLOWED = {
     "fixed": "The agent follows the application's own policy, and what was followed is released.",
 }
 _FIXED = " The followed policy is public and does not learn from rewards: its operator has stated so."
+_NOT_COVERED = (
+    "What an agent's own decisions show to the visitor they are made for; how long a release takes; a copy "
+    "of the agent's file put back after it released (noise would be drawn again); records of one person "
+    "under several ids."
+)
 
 
 def statement(
