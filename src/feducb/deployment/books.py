@@ -99,10 +99,10 @@ class Inbox:
         if not (told.group < terms.groups and 1 <= told.number <= terms.releases):
             raise ValueError(f"sum {told.number} of group {told.group} is beyond what was agreed")
         if settings.trust == "controller":
-            _require_size("agents in the release itself", told, told.agents, (1, 1))
-            _require_size("agents", told, agents, settings.sizes_of_sums)
+            _require_size(told, told.agents, (1, 1))
+            _require_size(told, agents, settings.sizes_of_sums)
         else:
-            _require_size("agents", told, told.agents, settings.sizes_of_sums)
+            _require_size(told, told.agents, settings.sizes_of_sums)
         return told if told.number > self.number(told.group) else None
 
     def put(self, db: sqlite3.Connection, told: GridSum, payload: bytes) -> None:
@@ -136,12 +136,10 @@ class Inbox:
         self._sums = {group: told for group, told in sums.items() if least <= told.agents <= most}
 
 
-def _require_size(what: str, told: GridSum, found: int | None, sizes: tuple[int, int]) -> None:
+def _require_size(told: GridSum, found: int | None, sizes: tuple[int, int]) -> None:
     """The bound that sums are read with holds for sums over so many agents, and no others."""
     least, most = sizes
     if found is None or not least <= found <= most:
+        over = "an unknown number of agents" if found is None else f"{found} agent{'s' * (found != 1)}"
         expected = f"{least}" if least == most else f"{least} to {most}"
-        raise ValueError(
-            f"sum {told.number} is over {'an unknown number of' if found is None else found} {what}, "
-            f"expected {expected}"
-        )
+        raise ValueError(f"sum {told.number} is over {over}, expected {expected}")
