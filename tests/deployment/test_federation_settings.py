@@ -120,7 +120,9 @@ def test_budgets_of_their_own_on_a_graph_are_those_of_the_simulated_plan() -> No
 
 
 def test_what_an_agent_releases_does_not_depend_on_the_graph() -> None:
-    graphs = [parse_topology(text, ttl=ttl) for text, ttl in (("line:5", 1), ("line:5", 2), ("complete:5", 1))]
+    graphs = [
+        parse_topology(text, ttl=ttl) for text, ttl in (("line:5", 1), ("line:5", 2), ("complete:5", 1))
+    ]
     for settings in (SETTINGS, replace(SETTINGS, groups=2)):
         terms = {_on(graph, agent, settings).terms for graph in graphs for agent in range(5)}
         assert terms == {replace(settings, agents=5).terms}
@@ -152,7 +154,7 @@ def test_budgets_and_clique_are_kept_in_the_file_and_budgets_stay_for_a_season(t
     with Agent.open(tmp_path / "agent.db") as agent:
         assert agent.settings == told
     others = {**BUDGETS, "b": Budget(epsilon=2.001, delta=1e-7)}
-    with pytest.raises(ConfigurationError, match="budgets is .* until a new season opens"):
+    with pytest.raises(ConfigurationError, match=r"budgets is .* until a new season opens"):
         Agent.open(tmp_path / "agent.db", replace(told, budgets=others))
 
 

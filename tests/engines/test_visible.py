@@ -89,9 +89,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 class Served:
     """`feducb agent serve`, from its start to its end."""
 
-    def __init__(
-        self, folder: Path, broker: Broker, *, known_by: Path | None = None, more: str = ""
-    ) -> None:
+    def __init__(self, folder: Path, broker: Broker, *, known_by: Path | None = None, more: str = "") -> None:
         folder.mkdir()
         self.config, self._log = folder / "agent.toml", folder / "log"
         text = AGENT.format(port=broker.port, keys=known_by or broker.folder, ca=broker.folder)
@@ -263,7 +261,9 @@ def test_an_agent_that_refuses_a_neighbour_says_whom_and_why_and_when_it_is_over
             assert (refused["agent"], refused["brought_by"], refused["reason"]) == ("b", "b", "variance")
             assert "the sender's terms differ from those known here in epsilon" in refused["text"]
             told = agent.status()
-            assert told["failing"].startswith("Releases of neighbours are refused here. b: variance: variance ")
+            assert told["failing"].startswith(
+                "Releases of neighbours are refused here. b: variance: variance "
+            )
             assert told["engine"]["refused_neighbours"] == {"b": {"variance": 1}}
             metric = 'feducb_engine_neighbour_refused_total{agent="b",reason="variance"}'
             assert agent.metric(metric) == 1.0

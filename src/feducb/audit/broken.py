@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from feducb.deployment import Agent, AgentSettings
+from feducb.deployment.books import Inbox
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
 from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
 from feducb.privacy.privatizer import within_bounds
 from feducb.protocol import messages
+from feducb.protocol.messages import GridSum
 from feducb.store import AgentStore, Unsent
 
-__all__ = ["GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
+__all__ = ["AGENTS", "GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -210,6 +213,24 @@ class BrokenSharing(AgentStore):
             door._noise = shared
 
 
+class _GreedyInbox(Inbox):
+    """Takes every sum for one over as many agents as are needed."""
+
+    def admit(
+        self, payload: bytes, settings: AgentSettings, season: int, agents: int | None = None
+    ) -> GridSum | None:
+        told = messages.decode(payload)
+        return told if told.number > self.number(told.group) else None
+
+
+class BrokenQuorum(Agent):
+    """Acts on a sum over however few agents: its bound was made for other sums."""
+
+    def _reload(self) -> None:
+        self._inbox = _GreedyInbox()
+        super()._reload()
+
+
 PRIVATIZERS: dict[str, type[DeployedPrivatizer]] = {
     "noise without √m": BrokenUnscaledTree,
     "(N + Nᵀ)/2": BrokenSymmetrisation,
@@ -227,6 +248,8 @@ GROUPED: dict[str, type[AgentStore]] = {
     "a record in two groups": BrokenRouting,
     "one noise for all groups": BrokenSharing,
 }
+
+AGENTS: dict[str, type[Agent]] = {"quorum ignored": BrokenQuorum}
 
 # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is in the structure.
 POLICIES: dict[str, dict[str, Any]] = {

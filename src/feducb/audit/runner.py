@@ -20,6 +20,7 @@ from feducb.audit.invariance import (
 )
 from feducb.audit.noise import check_grid, check_low_bits, check_noise
 from feducb.audit.pool import Progress, draw_all
+from feducb.audit.quorum import check_quorum, open_agent
 from feducb.audit.replay import check_replay, open_agent_store
 from feducb.audit.results import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.trials import SHIPPED, Draws, Job, privatizer_class
@@ -101,6 +102,7 @@ def run_audit(
     checks += _exact(DeployedPrivatizer, largest)
     grouped = replace(largest, groups=_GROUPS)
     checks += [check_replay(open_agent_store, grouped), check_groups(open_agent_store, grouped)]
+    checks.append(check_quorum(open_agent))
     checks.append(check_private_schedule())
     checks += [check_release_times(CALIBRATED), check_decisions(CALIBRATED)]
     checks += [check_graph(GRAPH), check_graph(GRAPH | {"estimators": "one"})]
@@ -172,7 +174,7 @@ def _broken_jobs(terms: Terms) -> list[Job]:
 
 def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator[Broken]:
     """Everything broken goes through every check that applies to it; whichever fails has caught it."""
-    from feducb.audit.broken import GROUPED, POLICIES, PRIVATIZERS, STORES
+    from feducb.audit.broken import AGENTS, GROUPED, POLICIES, PRIVATIZERS, STORES
 
     for name in PRIVATIZERS:
         own = _broken_terms(name, terms)
@@ -190,6 +192,9 @@ def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator
         yield Broken(name, bool(caught), tuple(caught))
     for name, kind in GROUPED.items():
         check = check_groups(kind.open, replace(terms, groups=_GROUPS))
+        yield Broken(name, not check.passed, () if check.passed else (_kind(check),))
+    for name, agent in AGENTS.items():
+        check = check_quorum(agent.open)
         yield Broken(name, not check.passed, () if check.passed else (_kind(check),))
     for name, setting in POLICIES.items():
         on_graph = check_graph(setting | ON_A_GRAPH)

@@ -13,8 +13,8 @@ delta = 1e-6
 releases = 200
 trust = "nobody"              # or "controller"
 
-[budgets.a]                   # where agents have budgets of their own: one for each, and then none in [terms];
-epsilon = 2.0                 # the same tables stand in every agent's file, and `feducb agent terms` writes them
+[budgets.a]                   # where agents have budgets of their own: a table for each, and none in [terms];
+epsilon = 2.0                 # as in every agent's file: `feducb agent terms` writes them
 delta = 1e-6
 
 [engine]                      # see `settings`; with sealing = "controller.x25519" to be trusted
