@@ -104,7 +104,7 @@ def test_settings_on_a_graph_are_those_of_the_simulated_plan() -> None:
 def test_on_a_graph_alpha_is_shared_by_all_cliques_and_estimators() -> None:
     topology = parse_topology("line:5", ttl=2)
     told = _on(topology, 0, replace(SETTINGS, groups=2)).rule.bound
-    planned = _plan(topology, [SETTINGS.budget] * 5).teams[0].estimators[0].rule.bound  # type: ignore[union-attr]
+    planned = _plan(topology, [SETTINGS.budget] * 5).teams[0].estimators[0].rule.bound  # type: ignore[attr-defined]
     assert isinstance(told, ReleasedSetBound)
     assert isinstance(planned, ReleasedSetBound)
     assert told.reward_alpha == planned.reward_alpha == pytest.approx(0.45 * ALPHA / 4)

@@ -138,7 +138,8 @@ def test_three_agents_with_budgets_of_their_own_and_a_controller(broker: Broker,
         for (_, _, number), payload in sorted(boxes[name].history.items()):
             total = messages.decode(payload)
             expected = math.fsum(_variance(terms, number) for terms in own.values())
-            assert (total.agents, total.variance) == (3, pytest.approx(expected, rel=1e-12))
+            assert total.agents == 3
+            assert total.variance == pytest.approx(expected, rel=1e-12)
             assert agent.absorb(payload)
         assert agent.snapshot()["learning"] == [0]  # read, not merely kept
         agent.close()

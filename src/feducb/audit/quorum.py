@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ _SETTINGS = AgentSettings(
     start=0.0,
 )
 # Everybody; three of four; on a graph with two cliques of two.
-_CASES = (
+_CASES: tuple[tuple[dict[str, Any], set[int]], ...] = (
     ({}, {4}),
     ({"quorum": 3}, {3, 4}),
     ({"clique": ("agent", "other"), "cliques": 2}, {2}),
@@ -51,7 +52,7 @@ def check_quorum(opened: OpenAgent) -> Check:
     with tempfile.TemporaryDirectory() as folder:
         releases = _releases(Path(folder))
         for case, (changes, allowed) in enumerate(_CASES):
-            settings = replace(_SETTINGS, **changes)  # type: ignore[arg-type]
+            settings = replace(_SETTINGS, **changes)
             for size in range(1, _AGENTS + 1):
                 path = Path(folder) / f"{case}-{size}.db"
                 seen = _acts_on(

@@ -200,10 +200,8 @@ class AgentSettings:
 
         The records of two different sets are not nested in each other, so the bound must hold for each.
         """
-        if self.clique:
-            return 1
-        least = self.agents if self.quorum is None else self.quorum
-        return sum(math.comb(self.agents, size) for size in range(least, self.agents + 1))
+        least, most = self.sizes_of_sums
+        return sum(math.comb(most, size) for size in range(least, most + 1))
 
     @property
     def sizes_of_sums(self) -> tuple[int, int]:
