@@ -14,12 +14,13 @@ import pytest
 import feducb
 from feducb.audit import AuditReport, run_audit
 from feducb.audit.agents import check_agent_presence, check_shadow
-from feducb.audit.broken import AGENTS, GROUPED
+from feducb.audit.broken import AGENTS, GROUPED, BrokenQuorum
 from feducb.audit.claims import claim_jobs, judge
 from feducb.audit.exact import check_encoder, check_presence, measure_encoder
 from feducb.audit.groups import check_groups
 from feducb.audit.noise import check_low_bits, check_noise
 from feducb.audit.pool import draw_all
+from feducb.audit.quorum import check_quorum, open_agent
 from feducb.audit.replay import open_agent_store
 from feducb.audit.runner import FALSE_ALARM
 from feducb.audit.trials import SHIPPED, draw
@@ -41,6 +42,7 @@ CAUGHT_BY = {
     "one noise for all groups": {"groups kept apart"},
     "groups by turns": {"presence at an agent"},
     "following a policy that learns": {"shadow mode"},
+    "quorum ignored": {"quorum"},
     "determinant trigger": {"release times"},
     "acting on raw data": {"decisions"},
 }
@@ -207,6 +209,13 @@ def test_groups_are_kept_apart_whatever_their_number() -> None:
         assert check_groups(open_agent_store, replace(TERMS, groups=groups)).passed
     for broken in GROUPED.values():
         assert not check_groups(broken.open, replace(TERMS, groups=3)).passed
+
+
+def test_a_sum_below_the_quorum_is_not_acted_on() -> None:
+    assert check_quorum(open_agent).passed
+    seen = check_quorum(BrokenQuorum.open)
+    assert not seen.passed
+    assert "({'quorum': 3}, 2)" in seen.detail
 
 
 def test_broken_code_is_not_in_reach_by_accident() -> None:

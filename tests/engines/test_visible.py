@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +22,10 @@ from nats_world import PATIENCE, Broker, free_port, make_terms, record_streams, 
 from feducb import keys
 from feducb.deployment import Agent
 from feducb.engines.local import MemoryMailbox
-from feducb.engines.nats import EngineStatus, Link, NatsController, NatsEngine
+from feducb.engines.nats import EngineStatus, Link, NatsController, NatsEngine, make_streams
 from feducb.engines.quiet import quieten_asyncio
+from feducb.privacy.deployed import Terms
+from feducb.protocol.graphs import parse_topology
 from feducb.service.keys import add_key
 from feducb.service.settings import read_agent_file
 from feducb.store import ReleaseBook
@@ -87,16 +90,17 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 class Served:
     """`feducb agent serve`, from its start to its end."""
 
-    def __init__(self, folder: Path, broker: Broker, *, known_by: Path | None = None) -> None:
+    def __init__(self, folder: Path, broker: Broker, *, known_by: Path | None = None, more: str = "") -> None:
         folder.mkdir()
         self.config, self._log = folder / "agent.toml", folder / "log"
         start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        folder = known_by or broker.folder
-        text = AGENT.format(port=broker.port, keys=folder, ca=broker.folder, start=start)
-        self.config.write_text(text)
+        keys = known_by or broker.folder
+        self.config.write_text(
+            AGENT.format(port=broker.port, keys=keys, ca=broker.folder, start=start) + more
+        )
         told = read_agent_file(self.config)
         Agent.open(told.store, told.agent).close()
-        key = add_key(folder / "agent.keys", "operator", "operator")
+        self.key = key = add_key(folder / "agent.keys", "operator", "operator")
         with self._log.open("wb") as log:
             command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(self.config)]
             self.process = subprocess.Popen(command, stderr=log)
@@ -232,6 +236,81 @@ def test_an_agent_whose_releases_are_refused_is_told_why_and_when_it_is_over(
     finally:
         controller.kill()
         controller.wait()
+
+
+def test_an_agent_that_refuses_a_neighbour_says_whom_and_why_and_when_it_is_over(tmp_path: Path) -> None:
+    from playwright.sync_api import expect, sync_playwright
+
+    broker = Broker(tmp_path / "keys", NAMES, topology=parse_topology("complete:2"))
+    broker.start()
+    asyncio.run(make_streams(broker.admin_settings()))
+
+    def send(terms: Terms, number: int) -> None:
+        """Release ``number`` of b, made under these terms."""
+        engine = NatsEngine(broker.settings("b"), terms)
+        box = MemoryMailbox(record_streams(["b"], terms, number)["b"][-1:])
+
+        async def run() -> None:
+            async with running(engine.run(box)):
+                await until(lambda: engine.status.sent == 1)
+
+        asyncio.run(run())
+
+    try:
+        with Served(tmp_path / "a", broker, more='state = "peers.db"\n') as agent:
+            terms = read_agent_file(agent.config).agent.terms
+            send(replace(terms, budget=replace(terms.budget, epsilon=8.0)), 1)
+            agent.wait(lambda: bool(agent.events("neighbour_refused")))
+            (refused,) = agent.events("neighbour_refused")
+            assert (refused["agent"], refused["brought_by"], refused["reason"]) == ("b", "b", "variance")
+            assert "the sender's terms differ from those known here in epsilon" in refused["text"]
+            told = agent.status()
+            assert told["failing"].startswith(
+                "Releases of neighbours are refused here. b: variance: variance "
+            )
+            assert told["engine"]["refused_neighbours"] == {"b": {"variance": 1}}
+            metric = 'feducb_engine_neighbour_refused_total{agent="b",reason="variance"}'
+            assert agent.metric(metric) == 1.0
+            agent.wait(
+                lambda: "b (variance 1)" in _feducb("agent", "status", "--config", str(agent.config)).stdout
+            )
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(
+                    executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+                )
+                page = browser.new_page()
+                page.goto(f"{agent.http.base_url}/#key={agent.key}")
+                expect(page.locator("#sync-said")).to_contain_text(
+                    "Refused here, of neighbours: b (variance 1)."
+                )
+                expect(page.locator("#failing")).to_contain_text("Releases of neighbours are refused here. b")
+                browser.close()
+            send(terms, 2)
+            agent.wait(lambda: agent.status()["failing"] is None)
+            assert agent.status()["engine"]["refused_neighbours"] == {"b": {"variance": 1}}  # a count stays
+            assert len(agent.events("neighbour_refused")) == 1
+    finally:
+        broker.stop()
+
+
+def test_a_sum_below_the_quorum_is_refused_visibly(broker: Broker, tmp_path: Path) -> None:
+    """A controller with a lower quorum than the agent's: its sums are counted, and not acted on."""
+    broker.start()
+    with Served(tmp_path / "a", broker) as agent:  # both of two agents, as no quorum is given
+        terms = read_agent_file(agent.config).agent.terms
+
+        async def run() -> None:
+            everybody = dict.fromkeys(NAMES, terms)
+            with ReleaseBook(tmp_path / "c.db", everybody, quorum=1, deadline=0.0) as book:
+                async with running(NatsController(broker.controller_settings(), book).run()):
+                    await until(lambda: bool(agent.events("sum_refused")))
+
+        asyncio.run(run())
+        assert "is over 1 agent, expected 2" in agent.events("sum_refused")[0]["error"]
+        told = agent.status()
+        assert told["model"] == ["1.0"]
+        assert told["counts"]["refused_sums"] >= 1
+        assert agent.metric('feducb_events_total{event="refused_sums"}') >= 1.0
 
 
 def test_trouble_is_said_when_it_changes_and_ever_more_rarely(broker: Broker) -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from feducb.errors import ConfigurationError
+from feducb.keys import init as make_keys
+from feducb.protocol.graphs import parse_topology
 from feducb.service.settings import CURRENT_VERSION, read_agent_file
 
 LEAST = """
@@ -87,3 +89,24 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, complaint: str) -> No
 def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="agent init"):
         read_agent_file(tmp_path / "agent.toml")
+
+
+def test_on_a_graph_the_clique_is_read_off_the_roster(tmp_path: Path) -> None:
+    topology = parse_topology("line:5", ttl=2)
+    roster = make_keys(tmp_path / "keys", list("abcde"), federation="tests", topology=topology)
+    text = LEAST + (
+        '[agent]\nname = "e"\n[federation]\nagents = 5\n'
+        '[engine]\nkind = "nats"\nfederation = "tests"\nroster = "keys/federation.json"\n'
+    )
+    (tmp_path / "agent.toml").write_text(text)
+    told = read_agent_file(tmp_path / "agent.toml").agent
+    assert (told.clique, told.cliques) == (("d", "e"), 2)
+    assert [len(clique) for clique in roster.topology().cliques] == [3, 2]
+    _read(tmp_path, text.replace('kind = "nats"', 'kind = "nats"\nagent = "a"'))
+    for before, after, complaint in (
+        ("agents = 5", "agents = 4", r"federation\.agents is 4, expected 5, as many as the roster has"),
+        ("agents = 5", "agents = 5\nquorum = 4", "quorum is 4, expected none on a graph"),
+        ("federation.json", "nothing.json", "roster is .*, expected a file that can be read"),
+    ):
+        with pytest.raises(ConfigurationError, match=complaint):
+            _read(tmp_path, text.replace(before, after))

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feducb.deployment import Agent
+from feducb.deployment import Agent, AgentSettings
+from feducb.deployment.books import Inbox
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
 from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
 from feducb.privacy.privatizer import within_bounds
 from feducb.protocol import messages
+from feducb.protocol.messages import GridSum
 from feducb.store import AgentStore, Unsent
 from feducb.store.events import Due
 
@@ -232,6 +234,24 @@ class BrokenFollowing(Agent):
             self.settings = kept
 
 
+class _GreedyInbox(Inbox):
+    """Takes every sum for one over as many agents as are needed."""
+
+    def admit(
+        self, payload: bytes, settings: AgentSettings, season: int, agents: int | None = None
+    ) -> GridSum | None:
+        told = messages.decode(payload)
+        return told if told.number > self.number(told.group) else None
+
+
+class BrokenQuorum(Agent):
+    """Acts on a sum over however few agents: its bound was made for other sums."""
+
+    def _reload(self) -> None:
+        self._inbox = _GreedyInbox()
+        super()._reload()
+
+
 PRIVATIZERS: dict[str, type[DeployedPrivatizer]] = {
     "noise without √m": BrokenUnscaledTree,
     "(N + Nᵀ)/2": BrokenSymmetrisation,
@@ -253,6 +273,7 @@ GROUPED: dict[str, type[AgentStore]] = {
 AGENTS: dict[str, type[Agent]] = {
     "groups by turns": BrokenTurns,
     "following a policy that learns": BrokenFollowing,
+    "quorum ignored": BrokenQuorum,
 }
 
 # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is in the structure.

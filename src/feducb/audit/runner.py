@@ -28,6 +28,7 @@ from feducb.audit.invariance import (
 )
 from feducb.audit.noise import check_grid, check_low_bits, check_noise
 from feducb.audit.pool import Progress, draw_all
+from feducb.audit.quorum import check_quorum
 from feducb.audit.replay import check_replay, open_agent_store
 from feducb.audit.results import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.trials import SHIPPED, Draws, Job, privatizer_class
@@ -169,7 +170,7 @@ def _exact(make: Make, terms: Terms) -> list[Check]:
 
 
 def _of_agents(kind: type[Agent], terms: Terms) -> list[Check]:
-    return [check_agent_presence(kind, terms), check_shadow(kind, terms)]
+    return [check_agent_presence(kind, terms), check_shadow(kind, terms), check_quorum(kind.open)]
 
 
 def _broken_terms(name: str, terms: Terms) -> Terms:

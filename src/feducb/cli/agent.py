@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+import tomllib
 from collections.abc import Iterable
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from rich.table import Table
 
 from feducb.cli.frames import agent_facts
 from feducb.cli.output import show_keys
+from feducb.config import Budget
 from feducb.deployment import Agent, AgentSettings
 from feducb.errors import ConfigurationError, MissingExtraError, StoreError, StoreInUseError
 
@@ -53,8 +55,8 @@ parameter_bound = 1.0          # S
 noise_scale = 0.5              # 0.5 for rewards in [0, 1]
 
 [privacy]                      # what a person is promised, over all that ever leaves in a season
-epsilon = {epsilon:g}
-delta = {delta:g}
+epsilon = {epsilon!r}
+delta = {delta!r}
 records_per_person = 1         # more needs a `person` with every decision
 
 [federation]                   # the same at all agents
@@ -92,8 +94,16 @@ def init(
     path: Annotated[Path, typer.Argument(help="Where to write the configuration.")] = DEFAULT,
     name: Annotated[str, typer.Option(help="The agent's name.")] = "agent",
     dim: Annotated[int, typer.Option(help="d, numbers a candidate.")] = 10,
-    epsilon: Annotated[float, typer.Option(help="ε of a person.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="δ of a person.")] = 1e-6,
+    epsilon: Annotated[
+        float | None, typer.Option(help="ε of a person.", show_default="1, or as in --budgets")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="δ of a person.", show_default="1e-06, or as in --budgets")
+    ] = None,
+    budgets: Annotated[
+        Path | None,
+        typer.Option(help=r"Where agents have budgets of their own: a file with a \[budgets.NAME] for each."),
+    ] = None,
     agents: Annotated[int, typer.Option(help="How many agents the federation has.")] = 1,
     decisions: Annotated[int, typer.Option(help="Decisions of one agent in a season, roughly.")] = 100_000,
     releases: Annotated[int, typer.Option(help="Releases in a season.")] = 64,
@@ -122,12 +132,14 @@ def init(
     for left in (path.parent / f"{name}.keys", path.parent / f"{name}.db"):
         if left.exists():
             raise ConfigurationError("name", name, f"another one, or {left} moved away")
+    of_all = {} if budgets is None else _read_budgets(budgets)
+    own = of_all.get(name, Budget(epsilon=1.0, delta=1e-6))
     path.write_text(
         _TEMPLATE.format(
             name=name,
             dim=dim,
-            epsilon=epsilon,
-            delta=delta,
+            epsilon=own.epsilon if epsilon is None else epsilon,
+            delta=own.delta if delta is None else delta,
             agents=agents,
             decisions=decisions,
             releases=releases,
@@ -135,7 +147,8 @@ def init(
             start=moment,
             window=window,
             port=port,
-        ),
+        )
+        + "".join(f"\n{_budget_table(*one)}\n" for one in of_all.items()),
         encoding="utf-8",
     )
     try:
@@ -284,19 +297,35 @@ def restore(
 
 @app.command()
 def terms(config: Config = DEFAULT) -> None:
-    r"""What this agent promises, as the `\[terms]` table of a controller's configuration."""
+    r"""What is promised, as `\[terms]` (and `\[budgets.NAME]`) of a controller's configuration."""
     from feducb.service.settings import read_agent_file
 
     settings = read_agent_file(config).agent
     promised = json.loads(settings.terms.to_json())
     plain = promised.pop("problem") | promised
-    for name in ("groups", "excess"):
+    for name in ("groups", "excess", *(("epsilon", "delta") if settings.budgets else ())):
         plain.pop(name)
     if settings.start is not None:
         typer.echo(f"# season starts {datetime.fromtimestamp(settings.start, UTC).isoformat()} at all agents")
     typer.echo("[terms]")
     for name, value in plain.items():
         typer.echo(f"{name} = {json.dumps(value)}")
+    for name, budget in sorted(settings.budgets.items()):
+        typer.echo(_budget_table(name, budget))
+
+
+def _budget_table(name: str, budget: Budget) -> str:
+    return f"[budgets.{name}]\nepsilon = {budget.epsilon!r}\ndelta = {budget.delta!r}"
+
+
+def _read_budgets(path: Path) -> dict[str, Budget]:
+    from feducb.service.settings import read_budgets
+
+    try:
+        plain = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError("budgets", str(path), f"a TOML file: {error}") from None
+    return read_budgets(plain.get("budgets", {}))
 
 
 @app.command("new-season")

@@ -99,7 +99,17 @@ def _engine(told: dict[str, Any] | None) -> list[tuple[str, str]]:
         ("broker", "reached" if told["connected"] else "not reached"),
         ("last receipt", _moment(told["last_receipt_at"])),
         ("refused", refused or "nothing"),
+        *_neighbours(told.get("refused_neighbours") or {}),
     ]
+
+
+def _neighbours(told: dict[str, dict[str, int]]) -> list[tuple[str, str]]:
+    """Whose releases were refused here, on a graph."""
+    words = [
+        f"{name} ({', '.join(f'{reason} {count:,}' for reason, count in reasons.items())})"
+        for name, reasons in told.items()
+    ]
+    return [("refused neighbours", ", ".join(words))] if words else []
 
 
 def _learning(curve: dict[str, Any]) -> RenderableType:

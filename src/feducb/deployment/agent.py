@@ -42,6 +42,7 @@ _LEAST_MEMORY = 60_000  # milliseconds for which an id is remembered after its w
 # Settings that terms follow from, as their owner wrote them; how early a sum is read depends on most of them.
 _BEHIND_TERMS = (
     "agents",
+    "budgets",
     "quorum",
     "decisions",
     "releases",
@@ -348,9 +349,22 @@ class Agent:
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
 
-    def absorb(self, payload: bytes) -> bool:
-        """Act on a sum from now on, if it is newer than the one before; raises ValueError if it is none."""
-        told = self._inbox.admit(payload, self.settings, self.store.season)
+    def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+        """Act on a sum from now on, if it is newer than the one before.
+
+        Args:
+            payload: the sum.
+            agents: where the controller is trusted, how many agents handed records over to it.
+
+        Raises:
+            ValueError: it is no sum, or one over fewer agents than the quorum; it is counted, and not kept.
+        """
+        try:
+            told = self._inbox.admit(payload, self.settings, self.store.season, agents)
+        except ValueError:
+            with self.writing():
+                self._counters.add("refused_sums")
+            raise
         if told is None:
             return False
         with self.writing() as db:
@@ -624,7 +638,7 @@ class Agent:
         self._counters.load(db)
         self._counters.at_least("decisions", events.last_number(db))
         self._curve = Curve(width_for(self.settings.season))
-        self._inbox.load(db)
+        self._inbox.load(db, self.settings)
         self._deciders.clear()
         for group in range(self.settings.groups):
             self._learn(group)

@@ -79,8 +79,17 @@ class Inbox:
     def __init__(self) -> None:
         self._sums: dict[int, GridSum] = {}
 
-    def admit(self, payload: bytes, settings: AgentSettings, season: int) -> GridSum | None:
-        """Read a sum; None if it is not newer than the one before. Raises ValueError if it cannot be one."""
+    def admit(
+        self, payload: bytes, settings: AgentSettings, season: int, agents: int | None = None
+    ) -> GridSum | None:
+        """Read a sum; None if it is not newer than the one before. Raises ValueError if it cannot be one.
+
+        Args:
+            payload: as it arrived.
+            settings: the agent's.
+            season: the open one.
+            agents: how many handed records over to a trusted controller, whose release counts as one.
+        """
         told = messages.decode(payload)
         terms = settings.terms
         expected = (season, terms.problem.dim, _grid_of(terms), terms.weight)
@@ -89,8 +98,11 @@ class Inbox:
             raise ValueError(f"sum has (season, dimension, grid, weight) {found}, expected {expected}")
         if not (told.group < terms.groups and 1 <= told.number <= terms.releases):
             raise ValueError(f"sum {told.number} of group {told.group} is beyond what was agreed")
-        if not 1 <= told.agents <= settings.agents:
-            raise ValueError(f"sum says it holds {told.agents} agents, expected at most {settings.agents}")
+        if settings.trust == "controller":
+            _require_size(told, told.agents, (1, 1))
+            _require_size(told, agents, settings.sizes_of_sums)
+        else:
+            _require_size(told, told.agents, settings.sizes_of_sums)
         return told if told.number > self.number(told.group) else None
 
     def put(self, db: sqlite3.Connection, told: GridSum, payload: bytes) -> None:
@@ -116,9 +128,18 @@ class Inbox:
         told = self._sums.get(group)
         return None if told is None else told.read()
 
-    def load(self, db: sqlite3.Connection) -> None:
-        """From the file."""
-        self._sums = {
-            group: messages.decode(payload)
-            for group, payload in db.execute('SELECT "group", payload FROM inbox')
-        }
+    def load(self, db: sqlite3.Connection, settings: AgentSettings) -> None:
+        """From the file; a sum that is below a quorum which was raised since is left there."""
+        least, most = settings.sizes_of_sums if settings.trust == "nobody" else (1, 1)
+        found = db.execute('SELECT "group", payload FROM inbox')
+        sums = {group: messages.decode(payload) for group, payload in found}
+        self._sums = {group: told for group, told in sums.items() if least <= told.agents <= most}
+
+
+def _require_size(told: GridSum, found: int | None, sizes: tuple[int, int]) -> None:
+    """The bound that sums are read with holds for sums over so many agents, and no others."""
+    least, most = sizes
+    if found is None or not least <= found <= most:
+        over = "an unknown number of agents" if found is None else f"{found} agent{'s' * (found != 1)}"
+        expected = f"{least}" if least == most else f"{least} to {most}"
+        raise ValueError(f"sum {told.number} is over {over}, expected {expected}")

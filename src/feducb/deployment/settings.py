@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -27,6 +28,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _LONGEST = 3650 * 86400.0
 _PROMISED = (
     "name",
+    "budgets",
+    "clique",
+    "cliques",
     "season",
     "schedule",
     "first_release",
@@ -54,6 +58,8 @@ class AgentSettings:
         name: of the agent, among the others: letters, digits, ``-`` and ``_``.
         problem: the public bounds (*shared*, *season*).
         budget: (ε, δ) of a person at this agent (*season*).
+        budgets: by name, where agents have budgets of their own: everybody's, this agent's too (*shared*,
+            *season*). Empty if all have ``budget``.
         agents: M, how many agents the federation is planned for (*shared*, *season*).
         decisions: how many decisions an agent is expected to make in a season, roughly (*shared*, *season*).
             With M it says from which release on sums are worth reading; the privacy promise does not depend
@@ -69,7 +75,10 @@ class AgentSettings:
         records_per_person: p (*season*).
         trust: where noise is added (*shared*, *season*).
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
-        quorum: how many agents a sum needs at least; all if not given (*shared*, *season*).
+        quorum: how many agents a sum needs at least; all if not given (*shared*, *season*). On a graph, none:
+            a sum is of the whole clique.
+        clique: on a graph, the names of the agents of this one's clique; empty with a controller (*season*).
+        cliques: how many cliques cover the graph (*shared*, *season*); 1 with a controller.
         alpha: α, the chance that the confidence bound ever fails (*shared*, *season*).
         exploration: scales the bonus; 1 is the proven bound (*season*).
         window: seconds after a decision in which its reward may come (*season*).
@@ -88,6 +97,7 @@ class AgentSettings:
     name: str = "agent"
     problem: Problem
     budget: Budget
+    budgets: Mapping[str, Budget] = field(default_factory=dict, hash=False)
     agents: int = 1
     decisions: int = 100_000
     season: float = 30 * 86400.0
@@ -100,6 +110,8 @@ class AgentSettings:
     trust: Trust = "nobody"
     groups: int = 1
     quorum: int | None = None
+    clique: tuple[str, ...] = ()
+    cliques: int = 1
     alpha: float = 0.1
     exploration: float = 1.0
     window: float = 3600.0
@@ -119,6 +131,8 @@ class AgentSettings:
                 raise ConfigurationError(name, getattr(self, name), "at most ten years, in seconds")
         if self.quorum is not None and require_integer("quorum", self.quorum, at_least=1) > self.agents:
             raise ConfigurationError("quorum", self.quorum, f"at most the number of agents, {self.agents}")
+        self._require_clique()
+        self._require_budgets()
         if math.log2(self.sets_of_agents) > _MOST_SETS:
             raise ConfigurationError("quorum", self.quorum, "more: too many sets of agents could make a sum")
         require_probability("alpha", self.alpha)
@@ -143,6 +157,42 @@ class AgentSettings:
             raise ConfigurationError("first_release", self.first_release, "nothing with a periodic schedule")
         self.terms  # noqa: B018  # whatever is wrong with it is said now
 
+    def _require_clique(self) -> None:
+        size, names = len(self.clique), ", ".join(self.clique)
+        require_integer("cliques", self.cliques, at_least=1)
+        if not self.clique:
+            if self.cliques > 1:
+                raise ConfigurationError("cliques", self.cliques, "1 without a clique of this agent's own")
+            return
+        if len(set(self.clique)) != size or size > self.agents:
+            raise ConfigurationError("clique", names, f"different names, at most {self.agents}")
+        others = self.agents - size  # each of them is in one of the other cliques
+        if not min(others, 1) <= self.cliques - 1 <= others:
+            raise ConfigurationError(
+                "cliques", self.cliques, f"as many as cover {self.agents} agents, {size} of them in this one"
+            )
+        if self.quorum is not None:
+            raise ConfigurationError("quorum", self.quorum, "none on a graph: a sum is of the whole clique")
+        if self.trust == "controller":
+            raise ConfigurationError("trust", self.trust, "nobody on a graph: there is no controller")
+
+    def _require_budgets(self) -> None:
+        if not self.budgets:
+            return
+        names = ", ".join(self.budgets)
+        if self.trust == "controller":
+            raise ConfigurationError("budgets", names, "none: a trusted controller has one budget")
+        if self.name not in self.budgets:
+            raise ConfigurationError("budgets", names, f"one for this agent, {self.name}, too")
+        if len(self.budgets) != self.agents:
+            raise ConfigurationError("budgets", names, f"a budget for each of {self.agents} agents")
+        if self.budgets[self.name] != self.budget:
+            raise ConfigurationError(
+                f"budgets.{self.name}", self.budgets[self.name], f"{self.budget}, as in [privacy]"
+            )
+        if not self.budgets.keys() >= set(self.clique):
+            raise ConfigurationError("clique", ", ".join(self.clique), "agents that have a budget")
+
     @cached_property
     def release_times(self) -> tuple[float, ...]:
         """When each release is due, in seconds after the start."""
@@ -158,21 +208,25 @@ class AgentSettings:
 
     @cached_property
     def estimator(self) -> Estimator:
-        """How sums are read, and which mechanism goes with it: everybody's budget is taken to be this one's.
+        """How sums are read, and which mechanism goes with it, as in a simulation (`simulation.plan`).
 
-        The simulated joint radius holds for sums of all agents. Where sums of fewer may come, each set of
+        The mechanism follows from everybody's budgets; noise and bound of a sum from those of the team that
+        adds it up: all agents, or the clique. α is shared by all cliques and groups.
+
+        The simulated joint radius holds for sums of the whole team. Where sums of fewer may come, each set of
         agents has a bound of its own: the closed form, a union over releases, at α over the number of sets.
         """
-        everybody = [self.budget] * self.agents
+        everybody = [self.budgets[name] for name in sorted(self.budgets)] or [self.budget] * self.agents
+        team = [self.budgets.get(name, self.budget) for name in sorted(self.clique)] or everybody
         whole = self.quorum in (None, self.agents)
         expected = (round(self.decisions * due / self.season) for due in self.release_times)
         return calibrated_estimator(
             self.problem,
             tuple(max(1, one // self.groups) for one in expected),
-            budgets=everybody,
+            budgets=team,
             everybody=everybody,
-            agents=self.agents,
-            alpha=self.alpha / self.groups / self.sets_of_agents,
+            agents=len(team),
+            alpha=self.alpha / (self.groups * self.cliques * self.sets_of_agents),
             regularizer=1.0,
             mechanism=self.mechanism,
             trust=self.trust,
@@ -185,8 +239,15 @@ class AgentSettings:
 
         The records of two different sets are not nested in each other, so the bound must hold for each.
         """
-        least = self.agents if self.quorum is None else self.quorum
-        return sum(math.comb(self.agents, size) for size in range(least, self.agents + 1))
+        least, most = self.sizes_of_sums
+        return sum(math.comb(most, size) for size in range(least, most + 1))
+
+    @property
+    def sizes_of_sums(self) -> tuple[int, int]:
+        """How many agents a sum is over: at least, at most."""
+        if self.clique:
+            return len(self.clique), len(self.clique)
+        return self.agents if self.quorum is None else self.quorum, self.agents
 
     @property
     def rule(self) -> ReleasedPlay:
@@ -223,11 +284,17 @@ class AgentSettings:
         """
         return {name: getattr(self, name) for name in _PROMISED}
 
+    @property
+    def terms_of_all(self) -> dict[str, Terms]:
+        """By name, what each agent promises, where they have budgets of their own; else empty."""
+        return {name: replace(self.terms, budget=budget) for name, budget in self.budgets.items()}
+
     def to_json(self) -> str:
         """As text, for the file."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         plain["problem"] = {name: getattr(self.problem, name) for name in self.problem.__slots__}
-        plain["budget"] = {name: getattr(self.budget, name) for name in self.budget.__slots__}
+        plain["budget"] = asdict(self.budget)
+        plain["budgets"] = {name: asdict(budget) for name, budget in self.budgets.items()}
         return json.dumps(plain, sort_keys=True)
 
     @classmethod
@@ -246,6 +313,9 @@ class AgentSettings:
                 **plain,
                 "problem": Problem(**plain["problem"]),
                 "budget": Budget(**plain["budget"]),
+                # absent in files from before agents had budgets of their own, or knew their clique
+                "budgets": {name: Budget(**one) for name, one in plain.get("budgets", {}).items()},
+                "clique": tuple(plain.get("clique", ())),
             }
         )
 

@@ -33,11 +33,16 @@ class Mailbox(Protocol):
         """The other side has it on disk."""
         ...
 
-    async def absorb(self, payload: bytes) -> bool:
+    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
         """Take a sum in (`protocol.messages`), on disk before this returns; False if it is not newer.
 
+        Args:
+            payload: the sum.
+            agents: how many are in it, for a trusted controller's release, which counts as one.
+
         Raises:
-            ValueError: it is no sum, or not one of this agent's federation. Report it and go on.
+            ValueError: it is no sum, not one of this agent's federation, or below its quorum. Report it and
+                go on.
         """
         ...
 

@@ -106,7 +106,7 @@ def _common(terms: Mapping[str, Terms]) -> tuple[str]:
     """What all agents must have in common, so that releases add: (trust,)."""
     first = next(iter(terms.values()))
     for name, one in terms.items():
-        for setting in ("problem", "releases", "trust", "groups"):
+        for setting in ("problem", "releases", "quiet", "trust", "groups"):
             if getattr(one, setting) != getattr(first, setting):
                 raise ConfigurationError(
                     f"terms.{setting} of {name}",

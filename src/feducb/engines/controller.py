@@ -13,8 +13,8 @@ delta = 1e-6
 releases = 200
 trust = "nobody"              # or "controller"
 
-[budgets.a]                   # an agent with another budget
-epsilon = 2.0
+[budgets.a]                   # where agents have budgets of their own: a table for each, and none in [terms];
+epsilon = 2.0                 # as in every agent's file: `feducb agent terms` writes them
 delta = 1e-6
 
 [engine]                      # see `settings`; with sealing = "controller.x25519" to be trusted
@@ -52,7 +52,7 @@ _STATUS_EVERY = 2.0  # seconds
 
 
 def terms_from_table(table: Mapping[str, Any]) -> Terms:
-    """Read a ``[terms]`` table: those of `Problem`, `Budget` and `Terms`, flat."""
+    """Read a ``[terms]`` table: names of `Problem`, `Budget` and `Terms`, flat."""
     require_keys("terms", table, needed=("dim", "epsilon", "delta", "releases"), known=(*_PROBLEM, *_TERMS))
     problem = Problem(dim=table["dim"], **{name: table[name] for name in _PROBLEM if name in table})
     return Terms(
@@ -61,6 +61,34 @@ def terms_from_table(table: Mapping[str, Any]) -> Terms:
         releases=table["releases"],
         **{name: table[name] for name in _TERMS if name in table},
     )
+
+
+def _terms_of_all(
+    common: Mapping[str, Any], budgets: Mapping[str, Any], names: tuple[str, ...]
+) -> dict[str, Terms]:
+    """By agent: the ``[terms]`` table with the budget of its own ``[budgets.NAME]``, if it has one.
+
+    How many releases at the start nobody reads (``quiet``) follows from everybody's budgets. So a ``quiet``
+    from an agent that was given no others' budgets does not go with them, and is refused here: or else the
+    releases of all whose budget is another one would be, from number 2 on.
+    """
+    require_keys("budgets", budgets, known=names)
+    for name, budget in budgets.items():
+        require_keys(f"budgets.{name}", budget, needed=("epsilon", "delta"))
+    if not budgets:
+        return dict.fromkeys(names, terms_from_table(common))
+    planned_for_one = "epsilon" in common and common.get("quiet", 0)
+    if planned_for_one or ("epsilon" not in common and len(budgets) < len(names)):
+        raise ConfigurationError(
+            "budgets",
+            ", ".join(budgets),
+            f"one for each of {', '.join(names)}, in every agent's file too, and [terms] as `feducb agent "
+            "terms` then writes it, without epsilon and delta",
+        )
+    terms = {name: terms_from_table({**common, **budgets.get(name, {})}) for name in names}
+    if terms[names[0]].trust == "controller":
+        raise ConfigurationError("budgets", ", ".join(budgets), "none: a trusted controller has one budget")
+    return terms
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,22 +124,13 @@ class ControllerSettings:
         table = plain["controller"]
         require_keys("controller", table, needed=("state",), known=("quorum", "deadline", "season"))
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
-        common, budgets = dict(plain["terms"]), plain.get("budgets", {})
-        names = engine.read_roster().agents
-        require_keys("budgets", budgets, known=tuple(names))
-        for name, budget in budgets.items():
-            require_keys(f"budgets.{name}", budget, needed=("epsilon", "delta"))
-        shared = terms_from_table(common)
-        if shared.trust == "controller" and engine.sealing is None:
+        terms = _terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(engine.read_roster().agents))
+        trust = next(iter(terms.values())).trust
+        if trust == "controller" and engine.sealing is None:
             raise ConfigurationError("engine.sealing", None, "a key file, where the controller is trusted")
-        if shared.trust == "controller" and budgets:
-            raise ConfigurationError("budgets", sorted(budgets), "none: a trusted controller has one budget")
         return cls(
             state=path.parent / require_text("controller.state", table["state"]),
-            terms={
-                name: terms_from_table({**common, **budgets[name]}) if name in budgets else shared
-                for name in names
-            },
+            terms=terms,
             engine=engine,
             page=plain.get("page"),
             **{name: table[name] for name in ("quorum", "deadline", "season") if name in table},

@@ -59,7 +59,7 @@ class MemoryMailbox:
         if item in self._items:
             self._items.remove(item)
 
-    async def absorb(self, payload: bytes) -> bool:
+    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
         """Keep a sum if it is newer than the one before."""
         told = messages.decode(payload)
         known = self.newest.get(told.group)
@@ -104,12 +104,12 @@ class StoreMailbox(MemoryMailbox):
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
 
-    async def absorb(self, payload: bytes) -> bool:
+    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
         """Refuse sums of another dimension."""
         dim = self.store.terms.problem.dim
         if messages.decode(payload).dim != dim:
             raise ValueError(f"a sum of another dimension, expected {dim}")
-        return await super().absorb(payload)
+        return await super().absorb(payload, agents=agents)
 
 
 def _version(told: messages.GridSum) -> _Version:
@@ -143,7 +143,7 @@ class LocalController:
         newest = self._collector.newest()
         for mailbox in self._mailboxes.values():
             for named in made or ([newest] if newest is not None else []):
-                await mailbox.absorb(named.payload)
+                await mailbox.absorb(named.payload, agents=len(named.names))
         return len(made)
 
     async def run(self, *, pause: float = 0.05) -> None:
@@ -179,8 +179,8 @@ class LocalPeers:
                 flying += [(to, self._topology.labels[one.to], one.data) for one in packets]
                 sent += len(packets)
         for name, mailbox in self._mailboxes.items():
-            for _, total in self.drivers[name].new_sums():
-                await mailbox.absorb(total)
+            for names, total in self.drivers[name].new_sums():
+                await mailbox.absorb(total, agents=len(names))
         return sent
 
     async def run(self, *, pause: float = 0.05) -> None:

@@ -7,7 +7,7 @@ used as soon as every member's release of that number is here. Requests are drop
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -19,9 +19,11 @@ from feducb.protocol.graphs import Topology
 from feducb.protocol.peers import Announcement, PeerState
 from feducb.store import PeerBook, Unsent
 
-__all__ = ["Packet", "PeerDriver", "Seal", "Unsigned"]
+__all__ = ["OnRefusal", "Packet", "PeerDriver", "Seal", "Unsigned"]
 
 _LATER_THAN_ALL = 2**62
+
+OnRefusal = Callable[[str, str, RefusedError, int], None]  # whose release, who brought it, why, how often
 
 
 class Seal(Protocol):
@@ -71,6 +73,7 @@ class PeerDriver:
 
     Attributes:
         refusals: by origin (or, where that cannot be told, by sender) and reason.
+        refusing: why the newest release was refused, by the same names; until one of theirs is taken in.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class PeerDriver:
         *,
         seal: Seal | None = None,
         book: PeerBook | None = None,
+        on_refusal: OnRefusal | None = None,
     ) -> None:
         self.names = topology.labels
         own = terms[agent]
@@ -92,6 +96,8 @@ class PeerDriver:
         self._admission = Admission(terms=terms)
         self._admission.prepare()
         self.refusals = RefusalCount.of(self.names)
+        self.refusing: dict[str, str] = {}
+        self._on_refusal = on_refusal
         state: PeerState[bytes] = peers.start(topology, self._number, groups=own.groups)
         self._state = replace(state, kept=book.load()) if book is not None else state
         self._told: dict[int, tuple[int, int]] = {}
@@ -135,7 +141,10 @@ class PeerDriver:
             accused = self.names[message.origin]
             self._check(message)
         except RefusedError as error:
-            self.refusals.add(accused, error.reason)
+            count = self.refusals.add(accused, error.reason)
+            self.refusing[accused] = f"{error.reason}: {error.text}"[:500]
+            if self._on_refusal is not None:
+                self._on_refusal(accused, sender, error, count)
             return []
         before = self._state.kept.get((message.origin, message.group))
         self._state, outgoing = peers.receive(
@@ -143,6 +152,7 @@ class PeerDriver:
         )
         if self._state.kept.get((message.origin, message.group)) != before:
             self._changed.add((message.origin, message.group))
+            self.refusing.pop(accused, None)
         return [
             self._packet(one.to, one.message) for one in outgoing if isinstance(one.message, Announcement)
         ]

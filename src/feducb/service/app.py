@@ -314,7 +314,7 @@ def _add_engine_door(app: FastAPI) -> None:
             payload = base64.b64decode(asked.payload, validate=True)
         except (binascii.Error, ValueError):
             raise RefusedError(422, "the payload is not base64") from None
-        return _json({"new": await service.mailbox.absorb(payload)})
+        return _json({"new": await service.mailbox.absorb(payload, agents=asked.agents)})
 
 
 def _add_documentation(app: FastAPI) -> None:

@@ -27,9 +27,9 @@ class ServiceMailbox:
         """It has arrived."""
         await self._commit.apart(lambda agent: agent.mark_sent(item))
 
-    async def absorb(self, payload: bytes) -> bool:
+    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
         """Take a sum in."""
-        return await self._commit(lambda agent: agent.absorb(payload))
+        return await self._commit(lambda agent: agent.absorb(payload, agents=agents))
 
     async def wait(self) -> None:
         """Until something new may be in the outbox."""

@@ -58,6 +58,15 @@ def _of_engine(told: dict[str, Any]) -> Iterator[Metric]:
     for reason, count in told["refused"].items():
         refused.add_metric([reason], count)
     yield refused
+    neighbours = CounterMetricFamily(
+        "feducb_engine_neighbour_refused",
+        "On a graph: others' messages that were refused here, by agent and reason.",
+        labels=["agent", "reason"],
+    )
+    for agent, reasons in told["refused_neighbours"].items():
+        for reason, count in reasons.items():
+            neighbours.add_metric([agent, reason], count)
+    yield neighbours
 
 
 class Metrics:

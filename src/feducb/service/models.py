@@ -138,6 +138,9 @@ class InboxRequest(_Strict):
     """A sum."""
 
     payload: Annotated[str, Field(max_length=2**28)] = Field(description="Base64.")
+    agents: int | None = Field(
+        default=None, description="How many handed records over, for a trusted controller's release."
+    )
 
 
 class InboxResponse(BaseModel):

@@ -83,7 +83,7 @@ def engine_of(told: AgentFile) -> tuple[Engine | None, EngineFacts | None]:
         raise MissingExtraError(f"NATS needs {error.name}: pip install 'feducb[nats]'") from error
     settings = NatsSettings.from_table(told.engine, base=told.path.parent)
     settings = replace(settings, agent=settings.agent or told.agent.name)
-    engine = NatsEngine(settings, told.agent.terms, log=_tell)
+    engine = NatsEngine(settings, told.agent.terms_of_all or told.agent.terms, log=_tell)
     return engine.run, engine.status
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -11,9 +11,11 @@ from typing import Any
 
 from feducb.config import Budget, Problem, require_integer
 from feducb.deployment.settings import AgentSettings, parse_duration
+from feducb.engines.settings import require_keys, require_text
 from feducb.errors import ConfigurationError
+from feducb.roster import Roster
 
-__all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file"]
+__all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]
 
 CURRENT_VERSION = 1
 # Upgrade k takes a table of version k to version k + 1. Append; files of every version stay readable.
@@ -145,6 +147,7 @@ def read_agent_file(path: str | Path) -> AgentFile:
     engine = plain.pop("engine", {})
     if not isinstance(engine, dict):
         raise ConfigurationError("engine", engine, "a table")
+    budgets = read_budgets(plain.pop("budgets", {}))
     _require_known(plain)
     problem, privacy = dict(plain.get("problem", {})), dict(plain.get("privacy", {}))
     for section, key, table in (
@@ -163,9 +166,11 @@ def read_agent_file(path: str | Path) -> AgentFile:
         told["start"] = _instant(told["start"])
     named = dict(plain.get("agent", {}))
     store = named.pop("store", "agent.db")
+    told |= _read_graph(engine, path.parent, named.get("name", AgentSettings.name), told, budgets)
     settings = AgentSettings(
         problem=Problem(**problem),
         budget=Budget(epsilon=privacy.pop("epsilon"), delta=privacy.pop("delta")),
+        budgets=budgets,
         **privacy,
         **told,
         **named,
@@ -184,6 +189,47 @@ def read_agent_file(path: str | Path) -> AgentFile:
     )
 
 
+def read_budgets(tables: Mapping[str, Any]) -> dict[str, Budget]:
+    """Everybody's ``[budgets.NAME]``; empty if all have the same."""
+    require_keys("budgets", tables, known=tuple(tables))
+    for name, table in tables.items():
+        require_keys(f"budgets.{name}", table, needed=("epsilon", "delta"))
+    return {name: Budget(epsilon=one["epsilon"], delta=one["delta"]) for name, one in tables.items()}
+
+
+def _read_graph(
+    engine: Mapping[str, Any], base: Path, name: str, told: Mapping[str, Any], budgets: Mapping[str, Budget]
+) -> dict[str, Any]:
+    """What the roster says about the agent's place: its clique, where there is a graph.
+
+    Args:
+        engine: the ``[engine]`` table.
+        base: the folder that its paths are relative to.
+        name: of the agent.
+        told: settings so far.
+        budgets: everybody's, which must be those of the roster.
+    """
+    if engine.get("kind") != "nats" or "roster" not in engine:
+        return {}
+    roster = Roster.read(base / require_text("engine.roster", engine["roster"]))
+    known, own = roster.agents.keys(), engine.get("agent", name)
+    if budgets and (budgets.keys() != known or own != name):
+        listed = ", ".join(budgets)
+        raise ConfigurationError("budgets", listed, f"{', '.join(known)} as in the roster, this one as {own}")
+    if roster.edges is None or own not in known:  # a stranger is refused by the engine
+        return {}
+    if told.get("agents", 1) != len(known):
+        raise ConfigurationError(
+            "federation.agents", told.get("agents", 1), f"{len(known)}, as many as the roster has"
+        )
+    topology = roster.topology()
+    members = topology.members(topology.labels.index(own))
+    return {
+        "clique": tuple(topology.labels[member] for member in members),
+        "cliques": len(topology.cliques),
+    }
+
+
 def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
     version = require_integer("version", plain.pop("version", None), at_least=1)
     if version > CURRENT_VERSION:
@@ -196,7 +242,7 @@ def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
 def _require_known(plain: dict[str, Any]) -> None:
     for section, table in plain.items():
         if section not in _SECTIONS:
-            raise ConfigurationError(section, "a section", f"one of {', '.join(_SECTIONS)}, engine")
+            raise ConfigurationError(section, "a section", f"one of {', '.join(_SECTIONS)}, budgets, engine")
         if not isinstance(table, dict):
             raise ConfigurationError(section, table, "a section")
         for key, value in table.items():

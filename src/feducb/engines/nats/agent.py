@@ -9,11 +9,11 @@ from feducb.engines.base import Mailbox
 from feducb.engines.nats.desk import Desk
 from feducb.engines.nats.link import Link, own_signer
 from feducb.engines.nats.on_graph import OnGraph
-from feducb.engines.nats.status import EngineStatus, Log, say_nothing
+from feducb.engines.nats.status import EngineStatus, Log, say_nothing, worth_saying
 from feducb.engines.nats.with_controller import WithController
 from feducb.engines.peering import PeerDriver
 from feducb.engines.settings import NatsSettings
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.deployed import Terms
 from feducb.protocol.admission import RefusalCount
 from feducb.store import PeerBook
@@ -49,7 +49,7 @@ class NatsEngine:
             raise ConfigurationError("terms", sorted(missing), "terms of every agent of the roster")
         if self._roster.edges is not None and settings.state is None:
             raise ConfigurationError("engine.state", None, "a file, on a graph")
-        self.refusals = RefusalCount.of(names)
+        self.refusals = self.status.neighbours = RefusalCount.of(names)
         self._log: Log = log or say_nothing
         self._link = Link(settings, self._agent, self.status, self._log)
 
@@ -62,6 +62,25 @@ class NatsEngine:
         assert self._settings.state is not None
         with PeerBook(self._settings.state) as book:
             seal = frames.OriginSeal(self._roster, self._agent, self._signer)
-            driver = PeerDriver(self._roster.topology(), self._agent, self._terms, seal=seal, book=book)
-            driver.refusals = self.refusals
+            driver = PeerDriver(
+                self._roster.topology(),
+                self._agent,
+                self._terms,
+                seal=seal,
+                book=book,
+                on_refusal=self._say_refused,
+            )
+            driver.refusals, driver.refusing = self.refusals, self.status.refusing
             await self._link.keep(OnGraph(desk, driver).session)
+
+    def _say_refused(self, agent: str, brought_by: str, error: RefusedError, count: int) -> None:
+        """A neighbour's release was refused, the 1st, 2nd, 4th, … time for this reason."""
+        if worth_saying(count):
+            self._log(
+                "neighbour_refused",
+                agent=agent,
+                brought_by=brought_by,
+                reason=error.reason,
+                text=error.text,
+                count=count,
+            )

@@ -44,11 +44,13 @@ class Desk:
     async def absorb(self, names: tuple[str, ...], payload: bytes) -> None:
         """Hand a sum over; one that the agent does not want is counted."""
         try:
-            new = await self.mailbox.absorb(payload)
+            new = await self.mailbox.absorb(payload, agents=len(names))
         except ValueError as error:
+            self.status.sum_refused = str(error)[:500]
             self.fail("sum_refused", error)
             return
         if new:
+            self.status.sum_refused = ""
             told = sums.NamedSum(names, payload).read()
             self.status.absorbed += 1
             self.status.newest, self.status.members = (told.season, told.number), names

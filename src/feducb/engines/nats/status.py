@@ -8,10 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from feducb.protocol.admission import REASONS
+from feducb.protocol.admission import REASONS, RefusalCount
 from feducb.store import Receipt
 
 __all__ = ["EngineStatus", "Log", "say_nothing", "worth_saying"]
+
+_MOST_NAMED = 3  # neighbours in one sentence
 
 Log = Callable[..., None]  # an event's name, and facts about it
 
@@ -41,6 +43,9 @@ class EngineStatus:
         refused: own messages that were refused, by reason.
         last_refusal: the last one, in the other side's words.
         last_refusal_at: when it came.
+        neighbours: on a graph, others' releases that were refused here, by agent and reason.
+        refusing: on a graph, by agent whose newest release was refused here, why.
+        sum_refused: why the newest sum was refused; empty if it was not.
         errors: by kind.
         unanswered: exchanges in a row that failed although there was a connection.
         last_error: the last one, in words.
@@ -58,6 +63,9 @@ class EngineStatus:
     refused: Counter[str] = field(default_factory=Counter)
     last_refusal: str = ""
     last_refusal_at: float | None = None
+    neighbours: RefusalCount = field(default_factory=lambda: RefusalCount.of(()))
+    refusing: dict[str, str] = field(default_factory=dict)
+    sum_refused: str = ""
     errors: Counter[str] = field(default_factory=Counter)
     unanswered: int = 0
     last_error: str = ""
@@ -91,6 +99,12 @@ class EngineStatus:
             return f"The broker is not reached. {self.last_error}" if self.failures else None
         if self.last_refusal_at is not None and self.last_refusal_at > (self.last_receipt_at or 0.0):
             return f"Releases are refused. {self.last_refusal}"
+        if self.refusing:
+            why = "; ".join(f"{name}: {text}" for name, text in sorted(self.refusing.items())[:_MOST_NAMED])
+            more = len(self.refusing) - _MOST_NAMED
+            return f"Releases of neighbours are refused here. {why}" + (f"; {more} more" if more > 0 else "")
+        if self.sum_refused:
+            return f"Sums are refused here. {self.sum_refused}"
         if self.unanswered > 1:
             return f"The broker is reached, but nobody answers. {self.last_error}"
         return None
@@ -109,4 +123,5 @@ class EngineStatus:
             "refused": dict(sorted(self.refused.items())),
             "last_refusal": self.last_refusal or None,
             "last_refusal_at": self.last_refusal_at,
+            "refused_neighbours": self.neighbours.as_dict(),
         }

@@ -313,7 +313,10 @@ function showAgent(it) {
 function sayEngine(engine) {
   if (!engine) return "";
   const refused = Object.entries(engine.refused).map(([reason, number]) => `${reason} ${count(number)}`).join(", ");
-  return (engine.connected ? " The broker is reached." : " The broker is not reached.") + (refused ? ` Refused: ${refused}.` : "");
+  const neighbours = Object.entries(engine.refused_neighbours || {}).map(([name, reasons]) =>
+    `${name} (${Object.entries(reasons).map(([reason, number]) => `${reason} ${count(number)}`).join(", ")})`).join(", ");
+  return (engine.connected ? " The broker is reached." : " The broker is not reached.") + (refused ? ` Refused: ${refused}.` : "")
+    + (neighbours ? ` Refused here, of neighbours: ${neighbours}.` : "");
 }
 function sayLearning(it) {
   const { value, value_error, uniform, uniform_error, settled } = it.curve.whole;
