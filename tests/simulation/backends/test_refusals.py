@@ -1,4 +1,4 @@
-"""A compiled backend plays what it was written for, and refuses the rest by name: never another rule instead."""
+"""A compiled backend plays what it was written for, and refuses the rest by name."""
 
 from __future__ import annotations
 

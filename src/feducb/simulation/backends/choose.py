@@ -30,7 +30,7 @@ def choose_backend(name: BackendName, plan: Plan) -> tuple[Backend, str | None]:
     ``auto`` takes the first of gpu, cpu and reference that can play the plan, and says nothing.
 
     Raises:
-        ConfigurationError: kernels were asked for by name, for a plan of a kind that they were not written for.
+        ConfigurationError: kernels were asked for by name, but were not written for the plan.
     """
     if name not in get_args(BackendName):
         raise ConfigurationError("backend", name, f"one of {', '.join(get_args(BackendName))}")
