@@ -1,4 +1,4 @@
-"""What compiled kernels were written for, by exact type: a subclass may play otherwise, and they never ask it."""
+"""What compiled kernels were written for, by exact type: a subclass may play otherwise unseen."""
 
 from __future__ import annotations
 
