@@ -4,4 +4,5 @@ Backend                 what the runner calls
 ├─ ReferenceBackend     reference.run_block: anything that can be planned
 ├─ CpuBackend ─┐
 └─ GpuBackend ─┴─ federation    the protocol, with acting left to compiled kernels
+                  foreign       what they were not written for, and refuse
 """

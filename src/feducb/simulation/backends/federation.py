@@ -24,13 +24,14 @@ from feducb.agent import Knowledge, OwnDataPlay, Rule
 from feducb.core.blas import single_threaded_blas
 from feducb.core.confidence import Belief
 from feducb.core.statistics import Statistics, merge
-from feducb.environments.synthetic import PaperEnvironment
+from feducb.errors import ConfigurationError
 from feducb.estimators import Estimator
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState
 from feducb.protocol.controller import add_up
 from feducb.protocol.messages import ReleasedSum
 from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch
+from feducb.simulation.backends.foreign import foreign
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, checkpoints
@@ -119,8 +120,8 @@ class KernelsBackend(ABC):
 
     def refusal(self, plan: Plan) -> str | None:
         """Why this plan cannot be played here; None if it can."""
-        if type(plan.environment) is not PaperEnvironment:
-            return "only the paper's environment is compiled"
+        if (unknown := foreign(plan)) is not None:
+            return unknown
         if plan.topology is not None and plan.determinant:
             return "the determinant trigger on a graph counts who asked, which only the reference does"
         if turns_in_all(plan) > MOST_ROUNDS:
@@ -130,7 +131,13 @@ class KernelsBackend(ABC):
     def play(
         self, plan: Plan, *, threads: int, progress: Progress, checkpoint: Checkpoint | None
     ) -> list[BlockResult]:
-        """All runs of each team."""
+        """All runs of each team.
+
+        Raises:
+            ConfigurationError: the plan is refused.
+        """
+        if (reason := self.refusal(plan)) is not None:
+            raise ConfigurationError("backend", self.name, f"another one: {reason}")
         with single_threaded_blas():
             kernels = self.kernels(plan, threads=threads)
             return play_teams(plan, kernels, progress=progress, checkpoint=checkpoint)

@@ -1,0 +1,61 @@
+"""What compiled kernels were written for, by exact type: a subclass may play otherwise unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from feducb.agent import OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
+from feducb.config import Problem
+from feducb.core.confidence import CalibratedBound, OwnDataBound, PaperBound, ReleasedSetBound
+from feducb.environments.synthetic import PaperEnvironment
+from feducb.estimators import Estimator
+from feducb.privacy.mechanisms import MECHANISMS
+from feducb.privacy.privatizer import Privatizer
+from feducb.simulation.plan import Plan
+
+__all__ = ["foreign"]
+
+_COMPILED: dict[str, tuple[type, ...]] = {
+    "environment": (PaperEnvironment,),
+    "problem": (Problem,),
+    "rule": (UniformPlay, ReleasedPlay, OwnDataPlay),
+    "bound on released sums": (CalibratedBound, ReleasedSetBound),
+    "bound on own data": (PaperBound, OwnDataBound),
+    "trigger": (Trigger,),
+    "privatizer": (Privatizer,),
+    "mechanism": tuple(MECHANISMS.values()),
+}
+
+
+def foreign(plan: Plan) -> str | None:
+    """The first part of a plan that kernels were not written for, in words; None if there is none."""
+    for what, part in _parts(plan):
+        if type(part) not in _COMPILED[what]:
+            known = ", ".join(one.__name__ for one in _COMPILED[what])
+            return f"the {what} {type(part).__name__} is not compiled, only {known}"
+    return None
+
+
+def _parts(plan: Plan) -> Iterator[tuple[str, object]]:
+    """Everything that decides how a plan is played, the whole before its parts."""
+    yield "environment", plan.environment
+    yield "problem", plan.problem
+    for estimator in plan.estimators:
+        yield from _parts_of(estimator)
+
+
+def _parts_of(estimator: Estimator) -> Iterator[tuple[str, object]]:
+    rule, privatizer = estimator.rule, estimator.privatizer
+    yield "rule", rule
+    if isinstance(rule, ReleasedPlay):
+        yield "bound on released sums", rule.bound
+        yield "problem", rule.bound.problem
+    if isinstance(rule, OwnDataPlay):
+        yield "bound on own data", rule.bound
+        yield "problem", rule.bound.problem
+        if rule.trigger is not None:
+            yield "trigger", rule.trigger
+    if privatizer is not None:
+        yield "privatizer", privatizer
+        yield "problem", privatizer.problem
+        yield "mechanism", privatizer.mechanism
