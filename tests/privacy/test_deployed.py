@@ -320,3 +320,37 @@ def test_groups_change_no_noise_and_are_not_for_a_trusted_controller() -> None:
         _terms(groups=2, trust="controller")
     with pytest.raises(ConfigurationError, match="groups is 0, expected a whole number of at least 1"):
         _terms(groups=0)
+
+
+@pytest.mark.parametrize("releases", [1, 2, 7, 300, 5000])
+def test_no_column_of_the_buffered_encoder_is_longer_than_one_whatever_floats_say(
+    monkeypatch: pytest.MonkeyPatch, releases: int
+) -> None:
+    """Columns as they run, squared and added up in whole numbers; the lengths in floats are made 1 % short."""
+    chosen = choose_mechanism("blt", releases)
+    honest = type(chosen).column_norms  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(chosen), "column_norms", lambda *these: 0.99 * honest(*these))
+    unit = 2**40
+    for column in {0, releases // 2, releases - 1}:
+        encoder = make_encoder(chosen, 1)
+        encoder._done = column  # type: ignore[attr-defined]  # earlier batches were empty
+        rows = [encoder.encode(np.array([unit << grid.FINE_BITS]))[0]]
+        rows += [encoder.encode(np.array([0]))[0] for _ in range(releases - 1 - column)]
+        longest = sum(int(row) ** 2 for row in rows)
+        # each row is rounded by up to half a step, and to no less than the exact one less its drift
+        rounding = sum(2 * int(row) + 1 for row in rows)
+        assert longest <= unit**2 + rounding
+        assert longest >= 0.999999 * unit**2  # and hardly shorter
+
+
+def test_a_buffered_encoder_that_hardly_forgets_or_subtracts_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen = choose_mechanism("blt", 300)
+    rates = chosen.rates  # type: ignore[attr-defined]
+    monkeypatch.setattr(rates, "poles", rates.poles * np.array([1e-9] + [1.0] * (len(rates.poles) - 1)))
+    with pytest.raises(PrivacyError, match="forgets too slowly"):
+        make_encoder(chosen, 1)
+    monkeypatch.setattr(rates, "weights", -rates.weights)
+    with pytest.raises(PrivacyError, match="negative"):
+        make_encoder(chosen, 1)
