@@ -66,7 +66,7 @@ def _sums(settings: AgentSettings, length: float, seed: int, season: int = 1) ->
 def test_a_parameter_beyond_its_bound_is_seen_and_said_until_a_new_season(
     opened: Callable[..., Agent], tmp_path: Path
 ) -> None:
-    """Twice the bound, ε = 1, 20,000 decisions: seen but for a chance far below 1e-6 (measured: 2 of 8 sums)."""
+    """Twice the bound, ε = 1, 20,000 decisions: missed with a chance far below 1e-6."""
     agent = opened(SHORT)
     for payload in _sums(SHORT, 0.8, seed=1):
         agent.absorb(payload)

@@ -29,7 +29,8 @@ def _records(terms: Terms, default: float, rng: np.random.Generator) -> tuple[np
     length, bound = terms.problem.action_bound, terms.problem.reward_bound
     drawn = rng.standard_normal((60, 3))
     drawn *= length / np.linalg.norm(drawn, axis=1, keepdims=True)
-    angle = min(1.0, abs(default) * bound * terms.weight**2 / length**2)  # where two records are farthest apart
+    # At this angle two records are farthest apart.
+    angle = min(1.0, abs(default) * bound * terms.weight**2 / length**2)
     drawn[0], drawn[1] = [length, 0, 0], [length * angle, length * math.sqrt(1 - angle**2), 0]
     drawn[2] = -drawn[1]
     drawn[3:20] *= rng.random((17, 1))
@@ -88,7 +89,7 @@ def test_the_tally_is_above_zero_if_more_than_one_in_twenty_are_out_of_range() -
 
 
 def test_many_is_said_rarely_without_reason_and_soon_with_one() -> None:
-    """Exactly one in twenty, the worst case, over 2,000 seasons of 64 batches: at most 0.1 % of them are wrong.
+    """Exactly one in twenty, the worst case, in 2,000 seasons of 64 batches: at most 0.1 % of them are wrong.
 
     9 or more wrong ones have a chance below 3e-4 if that holds. Twice as many as one in twenty, at 1,500
     records a batch and ε = 1, is seen in three batches but for a chance below 1e-9.
@@ -103,7 +104,7 @@ def test_many_is_said_rarely_without_reason_and_soon_with_one() -> None:
 
 
 def test_the_noise_has_its_scale() -> None:
-    """400 draws: the sum of squares is within 4.5 deviations, a false alarm in 100,000; misses a factor 1.15."""
+    """400 draws: the sum of squares is within 4.5 deviations, 1 false alarm in 100,000; misses 1.1 times."""
     drawn = [tally.noisy_tally(7, 50) - 7 for _ in range(400)]
     assert abs(sum(one**2 for one in drawn) / 2500 - 400) < 4.5 * math.sqrt(800)
     assert isinstance(grid.draw_whole(3), int)

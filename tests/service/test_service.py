@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import httpx
@@ -17,9 +17,11 @@ import pytest
 from harness import ACTIONS, Running, write_config
 
 from feducb.client import Client, ServiceError
-from feducb.deployment import Outcome
+from feducb.deployment import Agent, Outcome
 from feducb.deployment.look import look
+from feducb.errors import ConfigurationError
 from feducb.service.keys import add_key, revoke_key
+from feducb.service.settings import read_agent_file
 
 
 def test_rank_and_reward(running: Running) -> None:
@@ -280,20 +282,19 @@ def test_it_releases_by_the_clock_and_learns(tmp_path: Path) -> None:
 
 
 def test_settings_that_do_not_fit_are_said_everywhere(tmp_path: Path) -> None:
-    """Every second reward is out of range, at ε = 4: a false "no" has a chance far below 1e-9."""
-    config = write_config(tmp_path, season="16s", window="200ms")
-    config.write_text(config.read_text().replace("epsilon = 1.0", "epsilon = 4.0").replace("= 64", "= 8"))
-    with Running(config) as service, Client(service.url, key=service.operator) as agent:
+    """Every second reward was out of range, at ε = 4: a false "no" has a chance far below 1e-9."""
+    config = write_config(tmp_path)
+    config.write_text(config.read_text().replace("epsilon = 1.0", "epsilon = 4.0"))
+    told, earlier = read_agent_file(config), time.time() - 1000.0
+    with Agent.open(told.store, told.agent, clock=lambda: earlier) as agent, agent.writing():
         for number in range(100):
             id = agent.decide(ACTIONS).id
-            if number % 2:
-                agent.reward(id, 1.0)
-            else:
-                with pytest.raises(ServiceError, match="expected from -1 to 1"):
-                    agent.reward(id, 1.5)
-        while agent.status()["releases_made"] < 2:  # by the clock, two seconds each
-            time.sleep(0.2)
-        said = agent.status()["warnings"]["reward_bound"]
+            with nullcontext() if number % 2 else pytest.raises(ConfigurationError, match="-1 to 1"):
+                agent.reward(id, 1.0 if number % 2 else 1.5)
+    with Running(config) as service, Client(service.url, key=service.operator) as client:
+        while not (b"setting_does_not_fit" in service.log.read_bytes() and client.status()["releases_made"]):
+            time.sleep(0.1)  # windows have closed, and releases are due
+        said = client.status()["warnings"]["reward_bound"]
         assert "reward_bound = 1" in said
         with service.http(service.operator) as http:
             page = http.get("/metrics").text

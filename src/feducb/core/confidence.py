@@ -199,9 +199,9 @@ class ReleasedSetBound:
     def contradicted(self, gram: Array, moment: Array, variance: Array) -> Flags:
         """Whether no θ with ‖θ‖ ≤ S agrees with a released sum: the set is empty.
 
-        Over all releases together that has a chance of at most α (the three shares of it) if ‖θ*‖ ≤ S, rewards
-        are linear and their noise is σ-sub-Gaussian; so it is evidence that one of them is not so. By duality
-        the set is empty if min_θ Σ (a_i − σ_iθ_i)²/D_i + τ‖θ‖²/S² exceeds 1 + τ for some τ > 0.
+        Over all releases together that has a chance of at most α, its three shares together, if ‖θ*‖ ≤ S,
+        rewards are linear and their noise is σ-sub-Gaussian: it speaks against one of these. By duality the
+        set is empty if min_θ Σ (a_i − σ_iθ_i)²/D_i + τ‖θ‖²/S² exceeds 1 + τ for some τ > 0.
 
         Args:
             gram: (..., d, d), G + H.

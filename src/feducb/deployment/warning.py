@@ -43,8 +43,8 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
             f"noise_scale, if rewards scatter by more than {problem.noise_scale:g}) and open a new season"
         ),
         REWARD_BOUND: (
-            f"more than one decision in {ONE_IN} got a reward beyond reward_bound = {problem.reward_bound:g}, "
-            "which was refused, and counts with the default reward instead; scale rewards, or raise "
+            f"more than one decision in {ONE_IN} got a reward beyond reward_bound = "
+            f"{problem.reward_bound:g}, which was refused, and counts with the default reward instead; scale rewards, or raise "
             "problem.reward_bound and open a new season"
         ),
     }

@@ -121,8 +121,8 @@ class _BufferedEncoder:
     """One buffer of whole numbers a pole.
 
     Column j of E is 2^-60 × `_inverse` times (1, c_0, c_1, …), c_t = Σ_i weight_i pole_i^t: no entry is
-    negative, and `_inverse` is one over the column's length, both in whole numbers, rounded down. So no column
-    is longer than 1, whatever `BufferedToeplitz.column_norms`, which decodes, makes of it in floats.
+    negative, and `_inverse` is one over the column's length, both in whole numbers, rounded down. So no
+    column is longer than 1, whatever `BufferedToeplitz.column_norms`, which decodes, says in floats.
 
     A buffer loses at most two units of 2^-48 grid steps a release to rounding and forgets at its rate, so it
     is off by at most 2/rate units; a row is off by that times the weights, less than `_MOST_DRIFT` in all.
