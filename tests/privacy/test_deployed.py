@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import math
 import pickle
@@ -19,7 +20,7 @@ from feducb.errors import (
     ReleasesExhaustedError,
     UnsealedReleaseError,
 )
-from feducb.privacy import calibration, grid
+from feducb.privacy import calibration, deployed, grid, noise_law
 from feducb.privacy.deployed import (
     DeployedPrivatizer,
     Terms,
@@ -320,3 +321,90 @@ def test_groups_change_no_noise_and_are_not_for_a_trusted_controller() -> None:
         _terms(groups=2, trust="controller")
     with pytest.raises(ConfigurationError, match="groups is 0, expected a whole number of at least 1"):
         _terms(groups=0)
+
+
+@pytest.mark.parametrize("releases", [1, 2, 7, 300, 5000])
+def test_no_column_of_the_buffered_encoder_is_longer_than_one_whatever_floats_say(
+    monkeypatch: pytest.MonkeyPatch, releases: int
+) -> None:
+    """Columns as they run, squared and added up in whole numbers; lengths in floats are made 1 % short."""
+    chosen = choose_mechanism("blt", releases)
+    honest = type(chosen).column_norms  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(chosen), "column_norms", lambda *these: 0.99 * honest(*these))
+    unit = 2**40
+    for column in {0, releases // 2, releases - 1}:
+        encoder = make_encoder(chosen, 1)
+        encoder._done = column  # type: ignore[attr-defined]  # earlier batches were empty
+        rows = [encoder.encode(np.array([unit << grid.FINE_BITS]))[0]]
+        rows += [encoder.encode(np.array([0]))[0] for _ in range(releases - 1 - column)]
+        longest = sum(int(row) ** 2 for row in rows)
+        # each row is rounded by up to half a step, and to no less than the exact one less its drift
+        rounding = sum(2 * int(row) + 1 for row in rows)
+        assert longest <= unit**2 + rounding
+        assert longest >= 0.999999 * unit**2  # and hardly shorter
+
+
+def test_a_buffered_encoder_that_hardly_forgets_or_subtracts_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen = choose_mechanism("blt", 300)
+    rates = chosen.rates  # type: ignore[attr-defined]
+    monkeypatch.setattr(rates, "poles", rates.poles * np.array([1e-9] + [1.0] * (len(rates.poles) - 1)))
+    with pytest.raises(PrivacyError, match="forgets too slowly"):
+        make_encoder(chosen, 1)
+    monkeypatch.setattr(rates, "weights", -rates.weights)
+    with pytest.raises(PrivacyError, match="negative"):
+        make_encoder(chosen, 1)
+
+
+def _gaps(terms: Terms, agents: int, records: int) -> dict[str, float]:
+    """By how much deployed noise may exceed its Gaussian radii, relative: the parts of docs/theory.md, 3.
+
+    Of a sum of so many agents and records. Radii are compared with the least that they can be.
+    """
+    certificate, bound, weight = terms.certificate(), terms.problem.parameter_bound, terms.weight
+    dim, sigma, root_q = terms.problem.dim, certificate.sigma, math.sqrt(certificate.coordinates)
+    across = 1.0 / weight**2 + bound**2
+    residual, gram = math.sqrt(dim * across + bound**2), 2.0 * math.sqrt(dim)
+    # What one step in each coordinate does to the residual and to the Gram, in units of √w/σ.
+    step = max(math.sqrt(0.5 / weight**2 + bound**2) / residual, 1.0 / gram) * root_q * math.sqrt(2.0)
+    rare = max(
+        noise_law.closed_residual_radius(dim, terms.releases, 1e-12, bound=bound, weight=weight) / residual,
+        noise_law.gram_radius(dim, terms.releases, 1e-12) / gram,
+    )
+    mechanism = terms.factors
+    rows = mechanism.decoder() if terms.releases <= 256 else None
+    first = 1.0 if rows is None else min(np.linalg.norm(rows, axis=1))
+    spread = (
+        math.sqrt(terms.releases)
+        if rows is None
+        else max(np.abs(rows).sum(axis=1) / np.linalg.norm(rows, axis=1))
+    )
+    root_agents = math.sqrt(agents)
+    nu = 2.0 * sigma / math.hypot(sigma, 2.0)
+    return {
+        "kappa": agents * certificate.coordinates * terms.releases * 2 * math.exp(-2 * (math.pi * nu) ** 2),
+        "wider": math.hypot(1.0, 2.0 / sigma) - 1.0,
+        "W": 2.0 / sigma * rare,
+        "rows": root_agents * spread * (0.5 + 2.0**-16) * step / sigma,
+        "published": root_agents * 0.5 * step / (sigma * first),
+        "records": records * 2.0**-17 * step / (sigma * first * root_agents),
+    }
+
+
+@pytest.mark.parametrize("dim", [1, 2, 5, 10, 100])
+@pytest.mark.parametrize("releases", [1, 16, 64, 256, 4000])
+def test_the_slack_on_variances_covers_what_the_grid_adds(dim: int, releases: int) -> None:
+    """For μ ≤ 4, μ√M ≤ 25 and N ≤ 5·10⁶ √M/μ records: the claim at the end of docs/theory.md, 3.
+
+    Bounds from 1 to √2 take the grid through a whole power of two.
+    """
+    for epsilon, bound in itertools.product((0.1, 1.0, 25.0), (1.0, 1.155, 1.189, 1.3)):
+        problem = Problem(dim=dim, action_bound=bound, reward_bound=bound)
+        terms = _terms(problem=problem, budget=Budget(epsilon=epsilon, delta=1e-6), releases=releases)
+        mu = terms.certificate().mu
+        assert mu <= 4.0
+        for agents in (1, math.floor((25.0 / mu) ** 2)):
+            gaps = _gaps(terms, agents, records=int(5e6 * math.sqrt(agents) / mu))
+            assert gaps.pop("kappa") < 1e-15
+            assert (1.0 + sum(gaps.values())) ** 2 <= deployed._GRID_SLACK

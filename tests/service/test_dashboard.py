@@ -24,9 +24,12 @@ from harness import ACTIONS, Running, write_config
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from feducb.client import Client
+from feducb.deployment import Agent
+from feducb.deployment.warning import REWARD_BOUND, write_warning
 from feducb.keys import init as make_keys
 from feducb.service.controller_page import controller_snapshot, create_controller_page, read_status_file
 from feducb.service.keys import add_key, revoke_key
+from feducb.service.settings import read_agent_file
 
 PAGE = Path(__file__).parents[2] / "src" / "feducb" / "service" / "page"
 NASTY = "<img src=x onerror=alert(1)>"
@@ -300,6 +303,20 @@ def test_the_page_says_that_the_broker_is_not_reached(browser: Browser, tmp_path
         _log_in(page, agent.operator)
         expect(page.get_by_role("alert")).to_contain_text("The broker is not reached.", timeout=10_000)
         expect(page.locator("#sync-said")).to_contain_text("wait to be sent. The broker is not reached.")
+
+
+def test_the_page_says_that_a_setting_does_not_fit(browser: Browser, tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    told = read_agent_file(config)
+    with Agent.open(told.store, told.agent) as agent, agent.writing() as db:
+        write_warning(db, REWARD_BOUND)
+    with Running(config) as service, _opened(browser, service.url) as page:
+        _log_in(page, service.operator)
+        notice = page.locator("#warnings")
+        expect(notice).to_contain_text("A setting does not fit: more than one decision in 20 got a reward")
+        expect(notice).to_have_attribute("role", "alert")
+        expect(page.locator("#failing")).to_be_hidden()
+        assert _serious(page) == []
 
 
 # ---------------------------------------------------------------- the controller's page

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import httpx
@@ -15,9 +17,11 @@ import pytest
 from harness import ACTIONS, Running, write_config
 
 from feducb.client import Client, ServiceError
-from feducb.deployment import Outcome
+from feducb.deployment import Agent, Outcome
 from feducb.deployment.look import look
+from feducb.errors import ConfigurationError
 from feducb.service.keys import add_key, revoke_key
+from feducb.service.settings import read_agent_file
 
 
 def test_rank_and_reward(running: Running) -> None:
@@ -275,6 +279,34 @@ def test_it_releases_by_the_clock_and_learns(tmp_path: Path) -> None:
         assert best >= 45  # by chance 17
         assert agent.privacy()["seasons"][0]["releases_made"] >= told["releases_made"]
     assert b'"stopped"' in service.log.read_bytes()
+
+
+def test_settings_that_do_not_fit_are_said_everywhere(tmp_path: Path) -> None:
+    """Every second reward was out of range, at ε = 4: a false "no" has a chance far below 1e-9."""
+    config = write_config(tmp_path)
+    config.write_text(config.read_text().replace("epsilon = 1.0", "epsilon = 4.0"))
+    told, earlier = read_agent_file(config), time.time() - 1000.0
+    with Agent.open(told.store, told.agent, clock=lambda: earlier) as agent, agent.writing():
+        for number in range(100):
+            id = agent.decide(ACTIONS).id
+            with nullcontext() if number % 2 else pytest.raises(ConfigurationError, match="-1 to 1"):
+                agent.reward(id, 1.0 if number % 2 else 1.5)
+    with Running(config) as service, Client(service.url, key=service.operator) as client:
+        while not (b"setting_does_not_fit" in service.log.read_bytes() and client.status()["releases_made"]):
+            time.sleep(0.1)  # windows have closed, and releases are due
+        said = client.status()["warnings"]["reward_bound"]
+        assert "reward_bound = 1" in said
+        with service.http(service.operator) as http:
+            page = http.get("/metrics").text
+        assert 'feducb_warning{kind="reward_bound"} 1.0' in page
+        assert 'feducb_warning{kind="parameter_bound"} 0.0' in page
+        logged = [json.loads(line) for line in service.log.read_text().splitlines()]
+        (entry,) = [one for one in logged if one["event"] == "setting_does_not_fit"]
+        assert (entry["level"], entry["setting"], entry["reason"]) == ("warning", "reward_bound", said)
+        command = [sys.executable, "-m", "feducb", "agent", "status", "--config", str(config)]
+        shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert "does not fit" in shown
+        assert said in " ".join(shown.replace("│", " ").split())
 
 
 def test_a_graceful_stop_answers_what_is_under_way(tmp_path: Path) -> None:

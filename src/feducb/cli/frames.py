@@ -25,12 +25,10 @@ def frame(told: dict[str, Any]) -> RenderableType:
     kind = {"agent": _agent, "controller": _controller, "simulation": _simulation}.get(str(told.get("kind")))
     if kind is None:
         return Text(f"nothing is known about a snapshot of kind {told.get('kind')!r}", style="red")
-    inside = kind(told)
-    if told.get("failing"):
-        return Group(
-            Panel(Text(str(told["failing"])), title="something is wrong", border_style="red"), inside
-        )
-    return inside
+    trouble = [("something is wrong", "red", told["failing"])] if told.get("failing") else []
+    trouble += [("a setting does not fit", "yellow", said) for said in told.get("warnings", {}).values()]
+    panels = [Panel(Text(str(said)), title=title, border_style=style) for title, style, said in trouble]
+    return Group(*panels, kind(told)) if panels else kind(told)
 
 
 def sparkline(values: Sequence[float | None], low: float, high: float) -> str:
@@ -61,6 +59,7 @@ def agent_facts(told: dict[str, Any]) -> list[tuple[str, str]]:
     first = [
         ("runs", "yes" if told["running"] else "no"),
         ("wrong now", told["failing"] or "nothing known"),
+        *(("does not fit", said) for said in told["warnings"].values()),
         ("season", str(told["season"])),
         ("started", _moment(told["started_at"])),
     ]

@@ -29,8 +29,10 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 _TAUS: Array = np.geomspace(1e-4, 1e2, 61)
+_PULLS: Array = np.geomspace(1e-4, 1e8, 121)  # τ where a set is looked at for being empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,21 +175,10 @@ class ReleasedSetBound:
             moment: (..., d), u + h.
             variance: (...), w > 0, the variance of one off-diagonal entry of H.
         """
-        values, vectors = np.linalg.eigh(gram)
-        moments = np.einsum("...dk,...d->...k", vectors, moment)
-        root = np.sqrt(variance)[..., None]
-        radius = self.residual_radius * root
-        # W ⪰ ρI but for the chance in `gram_radius`; then the floor changes nothing.
-        design = np.maximum(values + self.gram_radius * root, 0.0) + self.regularizer
-        information = np.log(design / self.regularizer).sum(axis=-1, keepdims=True)
-        beta = self.problem.noise_scale * np.sqrt(2.0 * math.log(1.0 / self.reward_alpha) + information)
-        typical = beta * np.exp(0.5 * np.log(design).mean(axis=-1, keepdims=True))
-        slack = (1.0 + typical / radius) * radius**2 + (1.0 + radius / typical) * beta**2 * design
-
+        vectors, values, moments, slack = self._equations(gram, moment, variance)
         # Axis −2: candidates for τ. Directions without signal keep only ‖θ*‖ ≤ S.
         tau = _TAUS[:, None]
-        values, moments, slack = (part[..., None, :] for part in (np.maximum(values, 0.0), moments, slack))
-        moments = np.where(values > 0.0, moments, 0.0)
+        values, moments, slack = (part[..., None, :] for part in (values, moments, slack))
         precision = values**2 / slack + tau / self.problem.parameter_bound**2
         centre = moments * values / (slack * precision)
         misfit = moments**2 / slack - precision * centre**2
@@ -204,6 +195,38 @@ class ReleasedSetBound:
             ellipsoid_width=np.sqrt(squared),
             euclidean_width=np.zeros_like(squared),
         )
+
+    def contradicted(self, gram: Array, moment: Array, variance: Array) -> Flags:
+        """Whether no θ with ‖θ‖ ≤ S agrees with a released sum: the set is empty.
+
+        Over all releases together that has a chance of at most α, its three shares together, if ‖θ*‖ ≤ S,
+        rewards are linear and their noise is σ-sub-Gaussian: it speaks against one of these. By duality the
+        set is empty if min_θ Σ (a_i − σ_iθ_i)²/D_i + τ‖θ‖²/S² exceeds 1 + τ for some τ > 0.
+
+        Args:
+            gram: (..., d, d), G + H.
+            moment: (..., d), u + h.
+            variance: (...), w > 0.
+        """
+        _, values, moments, slack = self._equations(gram, moment, variance)
+        signal, misfit = (values**2 / slack)[..., None, :], (moments**2 / slack)[..., None, :]
+        pull = _PULLS / self.problem.parameter_bound**2
+        least = (misfit * (pull[:, None] / (signal + pull[:, None]))).sum(axis=-1)
+        return np.asarray((least > 1.0 + _PULLS).any(axis=-1))
+
+    def _equations(self, gram: Array, moment: Array, variance: Array) -> tuple[Array, Array, Array, Array]:
+        """A's eigenvectors, then in its eigenbasis σ_i₊, a_i (0 where σ_i ≤ 0) and D_i."""
+        values, vectors = np.linalg.eigh(gram)
+        moments = np.einsum("...dk,...d->...k", vectors, moment)
+        root = np.sqrt(variance)[..., None]
+        radius = self.residual_radius * root
+        # W ⪰ ρI but for the chance in `gram_radius`; then the floor changes nothing.
+        design = np.maximum(values + self.gram_radius * root, 0.0) + self.regularizer
+        information = np.log(design / self.regularizer).sum(axis=-1, keepdims=True)
+        beta = self.problem.noise_scale * np.sqrt(2.0 * math.log(1.0 / self.reward_alpha) + information)
+        typical = beta * np.exp(0.5 * np.log(design).mean(axis=-1, keepdims=True))
+        slack = (1.0 + typical / radius) * radius**2 + (1.0 + radius / typical) * beta**2 * design
+        return vectors, np.maximum(values, 0.0), np.where(values > 0.0, moments, 0.0), slack
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,8 +26,16 @@ from feducb.deployment.ids import make_id, new_tag, numbers_of
 from feducb.deployment.overview import overview
 from feducb.deployment.requests import require_candidates, require_follow, require_id, require_reward
 from feducb.deployment.settings import AgentSettings
+from feducb.deployment.warning import (
+    PARAMETER_BOUND,
+    REWARD_BOUND,
+    contradicts,
+    read_warnings,
+    write_warning,
+)
 from feducb.errors import ConfigurationError, StoreError
 from feducb.privacy.ledger import Ledger
+from feducb.privacy.tally import surely_many
 from feducb.store import AgentStore, Unsent, events, file
 
 __all__ = ["Agent", "Decision", "Outcome"]
@@ -224,8 +232,8 @@ class Agent:
 
     def reward(self, id: str, value: float) -> Outcome:
         """Say what a decision was worth: late, out of order or twice is no error; the first value counts."""
+        self.require_rewards([(id, value)])
         worth = require_reward(value, self.settings.problem)
-        require_id(id)
         with self.writing() as db:
             outcome = self._state_of(known := self._find(db, id))
             if outcome is Outcome.RECORDED:
@@ -240,10 +248,28 @@ class Agent:
             self._counters.add(f"{outcome}_rewards")
         return outcome
 
-    def require_rewards(self, values: Sequence[float]) -> None:
-        """Raise unless each of them could be a reward."""
-        for value in values:
-            require_reward(value, self.settings.problem)
+    def require_rewards(self, rewards: Sequence[tuple[str, float]]) -> None:
+        """Raise unless each value could be a reward of its id.
+
+        That one was refused for being out of range is remembered for the tally of them, and nothing else is.
+        """
+        refusal, out_of_range = None, []
+        for id, value in rewards:
+            try:
+                require_reward(value, self.settings.problem)
+            except ConfigurationError as error:
+                refusal = refusal or error
+                if isinstance(value, float | int) and not isinstance(value, bool):
+                    out_of_range.append(id)
+            require_id(id)
+        if out_of_range:
+            with self.writing() as db:
+                for id in out_of_range:
+                    known = self._find(db, id)
+                    if known is not None and self._state_of(known) is Outcome.RECORDED:
+                        events.mark_refused(db, known.number)
+        if refusal is not None:
+            raise refusal
 
     def discard(self, id: str) -> Outcome:
         """Take a decision back that was never shown; only while its window is open.
@@ -332,9 +358,18 @@ class Agent:
         moment = self._now()
         while self._settle_some(moment):
             pass
-        if self.settings.trust == "controller":
-            return self.store.upload()
-        return self.store.release(group)
+        made = self.store.upload() if self.settings.trust == "controller" else self.store.release(group)
+        self._watch_rewards()
+        return made
+
+    def _watch_rewards(self) -> None:
+        """Look at the tally of rewards out of range, under noise; warn if it is large."""
+        scale = self.settings.tally_scale
+        if scale is None:
+            return
+        with self.writing() as db:
+            if surely_many(*self.store.tell_tallies(db, scale), scale):
+                write_warning(db, REWARD_BOUND)
 
     # For engines
 
@@ -367,7 +402,10 @@ class Agent:
             raise
         if told is None:
             return False
+        contradicted = contradicts(told.read(), self.settings)
         with self.writing() as db:
+            if contradicted:
+                write_warning(db, PARAMETER_BOUND)
             self._inbox.put(db, told, payload)
             self._counters.add("sums")
         self._learn(told.group)
@@ -402,8 +440,14 @@ class Agent:
             - counts["dropped"],
             "in_batch": account.pending,
             "season_over": self.season_over,
+            "warnings": self.warnings,
             "counts": counts,
         }
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """By kind, what speaks against the settings: seen in released sums and under noise alone."""
+        return read_warnings(self.store.reading(), self.settings)
 
     def overview(self) -> dict[str, Any]:
         """`snapshot`, and what happened over time: for the agent's own page."""
@@ -555,7 +599,8 @@ class Agent:
         actions = np.frombuffer(b"".join(row.action for row in rows))
         rewards = np.array([default if row.reward is None else row.reward for row in rows])
         shaped = actions.reshape(-1, self.settings.problem.dim)
-        self.store.settle(db, group, shaped, rewards, [row.person for row in rows])
+        refused = [row.reward is None and bool(row.refused) for row in rows]
+        self.store.settle(db, group, shaped, rewards, [row.person for row in rows], refused)
         return made + 1
 
     def _made(self, group: int) -> int:

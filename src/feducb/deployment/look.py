@@ -12,6 +12,7 @@ from typing import Any
 from feducb.deployment.engine_file import read_engine_file
 from feducb.deployment.overview import overview
 from feducb.deployment.settings import AgentSettings
+from feducb.deployment.warning import read_warnings
 from feducb.errors import StoreError
 from feducb.store import file
 
@@ -29,6 +30,7 @@ def look(path: str | Path) -> dict[str, Any]:
         (waiting,) = db.execute("SELECT count(*) FROM decisions WHERE state = 0").fetchone()
         sums = dict(db.execute('SELECT "group", number FROM inbox'))
         counts = dict(db.execute("SELECT name, value FROM counters ORDER BY name"))
+        warnings = read_warnings(db, settings)
     running, engine = read_engine_file(Path(path).resolve())
     return {
         "name": settings.name,
@@ -45,6 +47,7 @@ def look(path: str | Path) -> dict[str, Any]:
         "open_decisions": waiting,
         "engine": engine,
         "failing": None if engine is None else engine["trouble"],
+        "warnings": warnings,
         "counts": counts,
     }
 

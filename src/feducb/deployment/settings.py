@@ -12,11 +12,14 @@ from typing import Any, Literal
 
 from feducb.agent import ReleasedPlay
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
+from feducb.core.confidence import ReleasedSetBound
 from feducb.errors import ConfigurationError
-from feducb.estimators import Estimator, Tuning, calibrated_estimator
+from feducb.estimators import EVERYTHING, Estimator, Tuning, calibrated_estimator
 from feducb.privacy.accounting import Trust
 from feducb.privacy.deployed import Terms
 from feducb.privacy.mechanisms import Dense
+from feducb.privacy.noise_law import closed_residual_radius, gram_radius
+from feducb.privacy.tally import tally_scale
 from feducb.protocol.schedules import Geometric, Periodic
 
 __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
@@ -45,6 +48,7 @@ _PROMISED = (
     "shadow",
     "follow_policy",
 )
+FALSE_ALARM = 0.01  # chance, over a season, of warning of a parameter bound that holds
 _MOST_SETS = 900.0  # as a power of 2: α over so many is still a number
 
 
@@ -254,6 +258,32 @@ class AgentSettings:
         """How the agent plays."""
         assert isinstance(self.estimator.rule, ReleasedPlay)
         return self.estimator.rule
+
+    @cached_property
+    def watch(self) -> ReleasedSetBound:
+        """The confidence set, wide enough to be empty with a chance of at most `FALSE_ALARM` a season.
+
+        That holds if ‖θ*‖ ≤ S, for all sums over all sets of agents together; radii are the closed ones.
+        """
+        rule, problem = self.rule, self.problem
+        assert isinstance(rule.bound, ReleasedSetBound)
+        read = max(1, self.releases - rule.first + 1)
+        alpha = FALSE_ALARM / self.groups / self.sets_of_agents
+        residual, gram, rewards = (share * alpha for share in EVERYTHING.shares)
+        weight = self.terms.weight
+        return replace(
+            rule.bound,
+            reward_alpha=rewards,
+            residual_radius=closed_residual_radius(
+                problem.dim, read, residual, bound=problem.parameter_bound, weight=weight
+            ),
+            gram_radius=gram_radius(problem.dim, read, gram),
+        )
+
+    @cached_property
+    def tally_scale(self) -> int | None:
+        """Noise of the tally of rewards out of range; None where the default reward leaves no room for it."""
+        return tally_scale(self.terms, self.default_reward)
 
     @cached_property
     def terms(self) -> Terms:

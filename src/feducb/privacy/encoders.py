@@ -8,6 +8,7 @@ rounded after that is counted in `grid.ROUNDING_STEPS`. Decoding is post-process
 from __future__ import annotations
 
 import json
+import math
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +31,8 @@ _FIXED_BITS = 40  # of a matrix entry
 _EXTRA_BITS = 32  # of a buffer, beyond those of a batch sum
 _WEIGHT_BITS = 60
 _POLE_BITS = 50  # rates are multiples of 2^-50: decay is exact
+_POWER_BITS = 128  # of a power of a pole, rounded down
+_MOST_DRIFT = 2.0**-16  # grid steps by which rounded buffers may move a row: see `grid.ROUNDING_STEPS`
 
 
 class Encoder(Protocol):
@@ -117,8 +120,12 @@ class _MatrixEncoder:
 class _BufferedEncoder:
     """One buffer of whole numbers a pole.
 
-    A buffer loses at most two units of 2^-48 grid steps a release to rounding and forgets at its rate, at
-    least 5e-8: it is off by at most 2^26 units, a row by less than 2^-16 steps together with its weights.
+    Column j of E is 2^-60 × `_inverse` times (1, c_0, c_1, …), c_t = Σ_i weight_i pole_i^t: no entry is
+    negative, and `_inverse` is one over the column's length, both in whole numbers, rounded down. So no
+    column is longer than 1, whatever `BufferedToeplitz.column_norms`, which decodes, says in floats.
+
+    A buffer loses at most two units of 2^-48 grid steps a release to rounding and forgets at its rate, so it
+    is off by at most 2/rate units; a row is off by that times the weights, less than `_MOST_DRIFT` in all.
     """
 
     def __init__(self, mechanism: BufferedToeplitz, coordinates: int) -> None:
@@ -126,13 +133,36 @@ class _BufferedEncoder:
         self._mechanism = mechanism
         self._decay = [round((1.0 - rate) * 2**_POLE_BITS) for rate in rates.poles]
         self._weights = [int(weight * 2.0**_WEIGHT_BITS) for weight in rates.weights]
+        if min(self._weights) < 0 or min(self._decay) < 0:
+            raise PrivacyError(
+                "an encoder with a negative entry: several records could cost more than their sum"
+            )
+        drift = 2.0 + float(np.sum(2.0 * rates.weights / rates.poles))
+        if drift > _MOST_DRIFT * 2.0 ** (_EXTRA_BITS + FINE_BITS):
+            raise PrivacyError("an encoder that forgets too slowly: rounding would move its rows too far")
         self._buffers = [[0] * coordinates for _ in rates.poles]
         self._done = 0
         self._memory: Memory = ()
 
+    def _inverse(self, column: int) -> int:
+        """⌊2^60/length⌋ of a column, counted from 0, before it is stretched.
+
+        Its squared length is 1 + Σ_ij weight_i weight_j (1 − (pole_i pole_j)^m)/(1 − pole_i pole_j) with m
+        rows below the diagonal: powers are rounded down, and quotients up.
+        """
+        rows = self._mechanism.releases - 1 - column
+        powers = [_power(decay, rows) for decay in self._decay]
+        unit = 1 << (2 * _POWER_BITS)
+        squared = unit
+        for weight, decay, power in zip(self._weights, self._decay, powers, strict=True):
+            for other, slower, below in zip(self._weights, self._decay, powers, strict=True):
+                above = weight * other * (unit - power * below) << (2 * _POLE_BITS)
+                left = (1 << (2 * _POLE_BITS)) - decay * slower
+                squared += -(-above // (left << (2 * _WEIGHT_BITS)))
+        return math.isqrt((unit << (2 * _WEIGHT_BITS)) // squared)
+
     def encode(self, batch: Ints | Wide) -> Ints:
-        scale = float(self._mechanism.column_norms(self._done, self._done + 1)[0])
-        inverse = int(2.0**_WEIGHT_BITS / scale * (1.0 - 2.0**-50))
+        inverse = self._inverse(self._done)
         items = [(int(value) << _EXTRA_BITS) * inverse >> _WEIGHT_BITS for value in batch]
         row = [
             item
@@ -162,6 +192,17 @@ class _BufferedEncoder:
         state = json.loads(data)
         self._done, self._buffers = state["done"], state["buffers"]
         self._memory = tuple(None if part is None else np.array(part) for part in state["memory"])
+
+
+def _power(decay: int, times: int) -> int:
+    """(decay / 2^50)^times, in units of 2^-128, rounded down."""
+    result, base = 1 << _POWER_BITS, decay << (_POWER_BITS - _POLE_BITS)
+    while times:
+        if times & 1:
+            result = result * base >> _POWER_BITS
+        base = base * base >> _POWER_BITS
+        times >>= 1
+    return result
 
 
 def _round(exact: Wide, bits: int) -> Ints:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,16 @@ from scipy.special import log_ndtr
 from feducb.config import Budget
 from feducb.errors import ConfigurationError, MissingExtraError, PrivacyError
 
-__all__ = ["FINE_BITS", "Certificate", "GridNoise", "certify", "choose_grid", "log_delta", "total"]
+__all__ = [
+    "FINE_BITS",
+    "Certificate",
+    "GridNoise",
+    "certify",
+    "choose_grid",
+    "draw_whole",
+    "log_delta",
+    "total",
+]
 
 Ints = NDArray[np.int64]
 
@@ -148,21 +158,27 @@ class GridNoise:
 
     def __init__(self, certificate: Certificate) -> None:
         certificate.check()
-        try:
-            import opendp.prelude as dp  # a large library: only deployed privatizers load it
-        except ImportError:
-            raise MissingExtraError(
-                "deployed noise is drawn by OpenDP: pip install 'feducb[deploy]'"
-            ) from None
-        dp.enable_features("contrib")
-        self._measure = dp.m.make_gaussian(
-            dp.vector_domain(
-                dp.atom_domain(T="i64")
-            ),  # T=int would be 32 bits, and OpenDP saturates silently
-            dp.l2_distance(T="f64"),
-            scale=float(certificate.sigma),
-        )
+        self._measure = _discrete_gaussian(certificate.sigma)
 
     def draw(self, count: int) -> Ints:
         """``count`` independent draws, in grid steps."""
         return np.array(self._measure([0] * count), dtype=np.int64)
+
+
+def draw_whole(sigma: int) -> int:
+    """One draw of N_ℤ(0, σ²). There is no seed, on purpose."""
+    return int(_discrete_gaussian(sigma)([0])[0])
+
+
+def _discrete_gaussian(sigma: int) -> Any:
+    """OpenDP's measurement that adds N_ℤ(0, σ²) to each of some whole numbers."""
+    try:
+        import opendp.prelude as dp  # a large library: only what is deployed loads it
+    except ImportError:
+        raise MissingExtraError("deployed noise is drawn by OpenDP: pip install 'feducb[deploy]'") from None
+    dp.enable_features("contrib")
+    return dp.m.make_gaussian(
+        dp.vector_domain(dp.atom_domain(T="i64")),  # T=int would be 32 bits, and OpenDP saturates silently
+        dp.l2_distance(T="f64"),
+        scale=float(sigma),
+    )

@@ -170,7 +170,7 @@ def _add_decisions(app: FastAPI) -> None:
         asked = await service.read(request, models.RewardsRequest)
 
         def work(agent: Agent) -> list[Outcome]:
-            agent.require_rewards([one.value for one in asked.rewards])  # all or none
+            agent.require_rewards([(one.id, one.value) for one in asked.rewards])  # all or none
             return [agent.reward(one.id, one.value) for one in asked.rewards]
 
         return _json({"outcomes": await service.commit(work)})

@@ -24,7 +24,7 @@ __all__ = ["GroupCommit", "NotDurableError"]
 Result = TypeVar("Result")
 Work = Callable[[Agent], Any]
 _AGAIN_SECONDS = 1.0
-_REFUSALS = (FeducbError, ValueError)  # raised before anything was written
+_REFUSALS = (FeducbError, ValueError)  # raised before anything was written that must not be
 
 log = logging.getLogger("feducb.service")
 

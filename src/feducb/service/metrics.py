@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from feducb.deployment.warning import KINDS
+
 __all__ = ["Metrics"]
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
@@ -38,6 +40,12 @@ class _AgentCollector(Collector):
         for name, count in sorted(self.told["counts"].items()):
             events.add_metric([name], count)
         yield events
+        warnings = GaugeMetricFamily(
+            "feducb_warning", "Whether a setting does not fit what is seen, by setting.", labels=["kind"]
+        )
+        for kind in KINDS:
+            warnings.add_metric([kind], kind in self.told["warnings"])
+        yield warnings
         if self.told["engine"] is not None:
             yield from _of_engine(self.told["engine"])
 

@@ -24,13 +24,13 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
         mailbox: rung when there is something to send.
         alone: no engine will come: the agent's own releases are its sums, if it is the only one.
     """
-    failing = None
+    failing, warned = None, set[str]()
     while True:
         await asyncio.sleep(_TICK_SECONDS)
         try:
             while await commit.apart(lambda agent: agent.settle_some()):
                 pass
-            made = await commit.apart(lambda agent: agent.tick(alone=alone))
+            made, warnings = await commit.apart(lambda agent: (agent.tick(alone=alone), agent.warnings))
         except Exception as error:
             if failing != str(error):
                 failing = str(error)
@@ -38,6 +38,9 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
                 log.error("upkeep_failed", extra={"reason": failing}, exc_info=None if expected else error)
             continue
         failing = None
+        for kind in warnings.keys() - warned:
+            log.warning("setting_does_not_fit", extra={"setting": kind, "reason": warnings[kind]})
+        warned = set(warnings)
         if made:
             mailbox.ring()
             told = await commit(lambda agent: agent.snapshot())

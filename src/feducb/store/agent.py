@@ -6,6 +6,7 @@ import hmac
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,7 @@ from feducb.errors import (
 )
 from feducb.privacy.deployed import Terms, encode_upload
 from feducb.privacy.ledger import admit
+from feducb.privacy.tally import exact_tally, noisy_tally
 from feducb.store import events
 from feducb.store.base import Store, Unsent
 
@@ -89,12 +91,53 @@ class AgentStore(Store):
         actions: Array,
         rewards: Array,
         hashes: Sequence[bytes | None],
+        out_of_range: Sequence[bool] | None = None,
     ) -> int:
-        """As `record`, within `writing`, but only sums are kept: records leave no other trace in the file."""
+        """As `record`, within `writing`, but only sums are kept: records leave no other trace in the file.
+
+        Args:
+            db: the transaction.
+            group: as of `record`.
+            actions: (n, d).
+            rewards: (n,).
+            hashes: of whose record it is.
+            out_of_range: whose reward was refused, so that it counts with the default (`privacy.tally`); none
+                of them if left out.
+        """
         entered = self._take_in(db, group, actions, rewards, hashes)
+        flags = out_of_range if out_of_range is not None else [False] * len(entered)
+        db.execute(
+            'INSERT INTO tallies ("group", number, exact) VALUES (?, ?, ?)'
+            " ON CONFLICT DO UPDATE SET exact = coalesce(exact, 0) + excluded.exact",
+            (group, self._batches_made(group) + 1, exact_tally(compress(flags, entered))),
+        )
         db.execute("REPLACE INTO batches VALUES (?, ?)", (group, self._privatizers[group].dump_batch()))
         db.execute('DELETE FROM pending WHERE "group" = ?', (group,))  # they are in those sums
         return sum(entered)
+
+    def tell_tallies(self, db: sqlite3.Connection, scale: int) -> tuple[int, int]:
+        """Put noise on the tallies of batches that have left, each once; their sum, and how many they are.
+
+        Guarantees:
+            Each batch that left has a noisy tally, whatever is in it. It is drawn once, and on disk with
+            this transaction, before anybody sees it; the exact one is gone then.
+        """
+        for group in range(self.terms.groups):
+            (last,) = db.execute(
+                'SELECT coalesce(max(number), 0) FROM tallies WHERE "group" = ? AND noisy IS NOT NULL',
+                (group,),
+            ).fetchone()
+            for number in range(last + 1, self._batches_made(group) + 1):
+                name = (group, number)
+                found = db.execute('SELECT exact FROM tallies WHERE ("group", number) = (?, ?)', name)
+                (exact,) = found.fetchone() or (0,)
+                db.execute("REPLACE INTO tallies VALUES (?, ?, NULL, ?)", (*name, noisy_tally(exact, scale)))
+        total, count = db.execute("SELECT coalesce(sum(noisy), 0), count(noisy) FROM tallies").fetchone()
+        return int(total), int(count)
+
+    def _batches_made(self, group: int) -> int:
+        """How many batches have left, as releases or, where the controller is trusted, as uploads."""
+        return self.uploads_made if self.terms.trust == "controller" else self._privatizers[group].released
 
     def _take_in(
         self,
@@ -178,7 +221,8 @@ class AgentStore(Store):
             " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
             (dropped,),
         )
-        db.execute("DELETE FROM inbox")
+        for table in ("inbox", "tallies", "warnings"):
+            db.execute(f"DELETE FROM {table}")
         super()._begin(db, season, terms)
 
     def _feed(self, db: sqlite3.Connection) -> None:

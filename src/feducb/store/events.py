@@ -19,6 +19,7 @@ OPEN, TAKEN, DISCARDED = 0, 1, 2
 
 _CONTENT = ("decided_at", "person", "action", "candidates", "features", "chosen", "preferred")
 _STRIP = ", ".join(f"{name} = NULL" for name in (*_CONTENT, "propensity", "model", "reward"))
+_STRIP += ", refused = 0"
 
 
 class Made(NamedTuple):
@@ -68,6 +69,7 @@ class Due(NamedTuple):
     chosen: int | None
     preferred: int | None
     propensity: float | None
+    refused: int = 0
 
 
 def insert(db: sqlite3.Connection, made: Made) -> None:
@@ -103,6 +105,11 @@ def set_reward(db: sqlite3.Connection, number: int, value: float) -> None:
     db.execute("UPDATE decisions SET reward = ? WHERE number = ?", (value, number))
 
 
+def mark_refused(db: sqlite3.Connection, number: int) -> None:
+    """A reward out of range came for it, and was refused."""
+    db.execute("UPDATE decisions SET refused = 1 WHERE number = ?", (number,))
+
+
 def discard(db: sqlite3.Connection, numbers: Iterable[int]) -> None:
     """Take decisions out before their window closes."""
     db.executemany(
@@ -114,7 +121,7 @@ def due(db: sqlite3.Connection, group: int, *, now: int, limit: int) -> list[Due
     """Open decisions of a group whose window has closed, oldest first."""
     rows = db.execute(
         "SELECT number, closes_at, person, action, reward, decided_at, candidates, chosen, preferred,"
-        " propensity FROM decisions"
+        " propensity, refused FROM decisions"
         f' WHERE state = {OPEN} AND closes_at <= ? AND "group" = ? ORDER BY closes_at, number LIMIT ?',
         (now, group, limit),
     )

@@ -115,6 +115,15 @@ _MIGRATIONS = (
         weight_square REAL NOT NULL, weighted_square REAL NOT NULL, weighted_square_square REAL NOT NULL,
         PRIMARY KEY (width, start)) WITHOUT ROWID;
     """,
+    # Rewards that were refused for being out of range, as a noisy tally a batch (privacy/tally.py); what an
+    # agent warns of (deployment/warning.py).
+    """
+    ALTER TABLE decisions ADD COLUMN refused INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE tallies (
+        "group" INTEGER NOT NULL, number INTEGER NOT NULL, exact INTEGER, noisy INTEGER,
+        PRIMARY KEY ("group", number)) WITHOUT ROWID;
+    CREATE TABLE warnings (kind TEXT PRIMARY KEY, since TEXT NOT NULL) WITHOUT ROWID;
+    """,
 )
 _KINDS = ("agent", "controller")
 _BUSY_SECONDS = 5.0

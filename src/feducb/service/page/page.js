@@ -391,9 +391,11 @@ function show(snapshot) {
   content.hidden = false;
   content.classList.remove("old");
   kind[1](snapshot);
-  const wrong = snapshot.failing ? `Something is wrong: ${snapshot.failing}` : "";
-  if ($("failing").textContent !== wrong) $("failing").textContent = wrong;
-  $("failing").hidden = !wrong;
+  const doubts = Object.values(snapshot.warnings || {}).map((one) => `A setting does not fit: ${one}.`).join(" ");
+  for (const [id, text] of [["failing", snapshot.failing ? `Something is wrong: ${snapshot.failing}` : ""], ["warnings", doubts]]) {
+    if ($(id).textContent !== text) $(id).textContent = text;
+    $(id).hidden = !text;
+  }
 }
 
 // ---------------------------------------------------------------- the link
@@ -422,6 +424,7 @@ function askToLogIn() {
   told = null;
   content.hidden = true;
   $("failing").hidden = true;
+  $("warnings").hidden = true;
   $("leave").hidden = true;
   if ($("login").hidden) {
     $("login").hidden = false;

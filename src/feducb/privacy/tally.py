@@ -1,0 +1,70 @@
+"""Whether many rewards are out of range, seen through noise, at no price beyond that of the releases.
+
+A reward beyond the public bound is refused; where none within it comes in time, the decision counts with the
+default reward, which biases what is learnt. With each release an agent adds up one whole number over the
+records of its batch, `ONE_IN` − 1 for one whose reward was refused and −1 for any other, and sees it under
+noise alone. The sum is above zero if more than one in `ONE_IN` rewards were refused.
+
+It costs nothing: a record that counts with the default reward y₀ is nearer to every other record than the
+farthest two are, and the noise here fits into what that leaves of μ² (docs/theory.md, 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from feducb.privacy.calibration import record_radius
+from feducb.privacy.deployed import Terms
+from feducb.privacy.grid import MAX_SIGMA, SMOOTHING, draw_whole
+
+__all__ = ["FALSE_ALARM", "ONE_IN", "exact_tally", "noisy_tally", "surely_many", "tally_scale"]
+
+ONE_IN = 20
+FALSE_ALARM = 1e-3  # chance, over a season, of saying "many" where they are not
+_LEAST_ROOM = 1e-6  # of R⁴: where the default reward lies so near the bound, nothing is counted
+
+
+def exact_tally(out_of_range: Iterable[bool]) -> int:
+    """What the records of a batch add up to. Private."""
+    return sum(ONE_IN * one - 1 for one in out_of_range)
+
+
+def tally_scale(terms: Terms, default_reward: float) -> int | None:
+    """Deviation of the noise, a whole number; None where nothing is left of μ² to count with.
+
+    Guarantees:
+        For any two records, of which those out of range have the reward ``default_reward``, and also where a
+        record is added, removed or put into another batch, |move|²/τ² + |move of the tally|²/τ_t² ≤ Δ²/τ²,
+        the price of the releases alone; τ² and τ_t² are the noise variances less SMOOTHING² (grid theorem).
+    """
+    certificate, problem = terms.certificate(), terms.problem
+    length, weight = problem.action_bound**2, terms.weight**2
+    reward = weight * problem.reward_bound**2
+    radius = record_radius(problem, terms.weight)  # R²
+    room = radius**2 - (length + weight * default_reward**2) * (length + reward)
+    if room <= _LEAST_ROOM * radius**2:
+        return None
+    smoothed = math.ldexp(math.sqrt(float(certificate.sigma**2 - SMOOTHING**2)), certificate.exponent)
+    steps = max(ONE_IN / math.sqrt(room), 1.0 / reward) * smoothed * (1.0 + 1e-7)
+    scale = math.ceil(math.hypot(steps, SMOOTHING))
+    return scale if scale <= MAX_SIGMA else None
+
+
+def noisy_tally(exact: int, scale: int) -> int:
+    """What may be seen of a tally; ask once for each, and keep the answer before it is shown."""
+    return exact + draw_whole(scale)
+
+
+def surely_many(total: int, batches: int, scale: int) -> bool:
+    """Whether noisy tallies show that more than one in `ONE_IN` records are out of range.
+
+    Guarantees:
+        While that is not so, it says yes at any number of batches with a chance of at most `FALSE_ALARM`:
+        discrete Gaussian noise is sub-Gaussian (Canonne, Kamath & Steinke 2020), and batch k gets
+        1/(k(k + 1)) of the chance.
+    """
+    if batches == 0:
+        return False
+    union = math.log(batches * (batches + 1) / FALSE_ALARM)
+    return total > scale * math.sqrt(2.0 * batches * union)
