@@ -13,11 +13,12 @@ import pytest
 
 import feducb
 from feducb.audit import AuditReport, run_audit
-from feducb.audit.broken import GROUPED
+from feducb.audit.broken import CONTROLLERS, GROUPED
 from feducb.audit.claims import claim_jobs, judge
 from feducb.audit.exact import check_encoder, measure_encoder
 from feducb.audit.groups import check_groups
 from feducb.audit.noise import check_low_bits, check_noise
+from feducb.audit.persons import check_several_agents
 from feducb.audit.pool import draw_all
 from feducb.audit.replay import open_agent_store
 from feducb.audit.runner import FALSE_ALARM
@@ -37,6 +38,7 @@ CAUGHT_BY = {
     "telling header": {"grid"},
     "a record in two groups": {"groups kept apart"},
     "one noise for all groups": {"groups kept apart"},
+    "one person at several agents": {"several agents"},
     "determinant trigger": {"release times"},
     "acting on raw data": {"decisions"},
 }
@@ -159,6 +161,14 @@ def test_groups_are_kept_apart_whatever_their_number() -> None:
         assert check_groups(open_agent_store, replace(TERMS, groups=groups)).passed
     for broken in GROUPED.values():
         assert not check_groups(broken.open, replace(TERMS, groups=3)).passed
+
+
+@pytest.mark.parametrize(("records", "agents"), [(1, 1), (3, 1), (1, 2)])
+def test_one_person_at_several_agents_is_covered_whatever_their_number(records: int, agents: int) -> None:
+    terms = replace(TERMS, trust="controller", records_per_person=records, agents_per_person=agents)
+    assert check_several_agents(DeployedPrivatizer, terms).passed
+    for broken in CONTROLLERS.values():
+        assert check_several_agents(broken, terms).passed == (agents == 1)  # at one agent it is no mistake
 
 
 def test_broken_code_is_not_in_reach_by_accident() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from feducb.privacy.privatizer import within_bounds
 from feducb.protocol import messages
 from feducb.store import AgentStore, Unsent
 
-__all__ = ["GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
+__all__ = ["CONTROLLERS", "GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -210,6 +211,13 @@ class BrokenSharing(AgentStore):
             door._noise = shared
 
 
+class BrokenPersonBound(DeployedPrivatizer):
+    """A trusted controller whose noise covers a person's records at one agent, while she visits several."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(replace(terms, agents_per_person=1))
+
+
 PRIVATIZERS: dict[str, type[DeployedPrivatizer]] = {
     "noise without √m": BrokenUnscaledTree,
     "(N + Nᵀ)/2": BrokenSymmetrisation,
@@ -227,6 +235,8 @@ GROUPED: dict[str, type[AgentStore]] = {
     "a record in two groups": BrokenRouting,
     "one noise for all groups": BrokenSharing,
 }
+
+CONTROLLERS: dict[str, type[DeployedPrivatizer]] = {"one person at several agents": BrokenPersonBound}
 
 # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is in the structure.
 POLICIES: dict[str, dict[str, Any]] = {

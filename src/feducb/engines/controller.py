@@ -12,6 +12,7 @@ epsilon = 1.0
 delta = 1e-6
 releases = 200
 trust = "nobody"              # or "controller"
+agents_per_person = 1         # if the controller is trusted: agents that one person visits; all if left out
 
 [budgets.a]                   # an agent with another budget
 epsilon = 2.0
@@ -41,13 +42,14 @@ from feducb.engines.collect import Collector, open_collector
 from feducb.engines.quiet import quieten_asyncio
 from feducb.engines.settings import NatsSettings, require_keys, require_text
 from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.deployed import Terms
 from feducb.store.file import is_locked
 
 __all__ = ["ControllerSettings", "JsonLog", "read_status", "serve", "terms_from_table"]
 
 _PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale")
-_TERMS = ("mechanism", "quiet", "records_per_person", "trust")
+_TERMS = ("mechanism", "quiet", "records_per_person", "agents_per_person", "trust")
 _STATUS_EVERY = 2.0  # seconds
 
 
@@ -101,7 +103,10 @@ class ControllerSettings:
         require_keys("budgets", budgets, known=tuple(names))
         for name, budget in budgets.items():
             require_keys(f"budgets.{name}", budget, needed=("epsilon", "delta"))
+        if common.get("trust") == "controller":
+            common.setdefault("agents_per_person", len(names))
         shared = terms_from_table(common)
+        require_agents_per_person("terms.agents_per_person", shared.agents_per_person, len(names))
         if shared.trust == "controller" and engine.sealing is None:
             raise ConfigurationError("engine.sealing", None, "a key file, where the controller is trusted")
         if shared.trust == "controller" and budgets:
