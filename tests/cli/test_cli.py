@@ -157,8 +157,8 @@ def test_per_person_and_trust_scale_the_noise() -> None:
 
 
 def test_a_plan_covers_a_person_at_all_agents_where_the_controller_is_trusted() -> None:
-    common = ("privacy", "plan", "--dim", "2", "--releases", "8", "--horizon", "50", "--agents", "4")
-    common += ("--per-person", "2", "--json", "-")
+    common = ["privacy", "plan", "--dim", "2", "--releases", "8", "--horizon", "50", "--agents", "4"]
+    common += ["--per-person", "2", "--json", "-"]
     apart = json.loads(_feducb(*common).stdout)
     pooled = json.loads(_feducb(*common, "--trust", "controller").stdout)
     once = json.loads(_feducb(*common, "--trust", "controller", "--agents-per-person", "1").stdout)

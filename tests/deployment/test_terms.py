@@ -47,14 +47,13 @@ def test_where_the_controller_is_trusted_a_person_may_visit_all_agents_unless_to
 def test_an_agent_plans_with_the_noise_that_its_terms_have(trust: Any) -> None:
     """√v of the plan is that of the certificate, and what follows from it moves with it."""
     once = replace(SETTINGS, trust=trust, agents_per_person=1)
-    for changes in ({"records_per_person": 1}, {"records_per_person": 3}, {"agents_per_person": 3}):
-        settings = replace(once, **changes)
+    for records, agents in ((1, 1), (3, 1), (1, 3)):
+        settings = replace(once, records_per_person=records, agents_per_person=agents)
         privatizer, certificate = settings.estimator.privatizer, settings.terms.certificate()
         assert privatizer is not None
         scales = np.asarray(privatizer.noise_scale)
         np.testing.assert_allclose(scales * np.sqrt(2.0), certificate.scale, rtol=1e-4)
-        factor = settings.terms.records_covered
-        if factor > 1:
+        if settings.terms.records_covered > 1:
             assert settings.rule.first > once.rule.first
             assert settings.rule.bound.regularizer > once.rule.bound.regularizer
         assert isinstance(settings.terms.factors, Dense)
