@@ -96,8 +96,12 @@ def calibrated_estimator(
     mechanism: str,
     trust: Trust,
     tuning: Tuning,
+    records: int = 1,
 ) -> Estimator:
     """Noise for the budgets (none: no privacy), and the bound that goes with it.
+
+    ``records`` of a person are covered (`accounting.records_covered`): noise is so many times that of one
+    record, and so are the first release worth reading, the quiet start and ρ planned.
 
     Guarantees:
         The mechanism follows from the rounds and ``everybody``'s budgets, never from who is in the team: an
@@ -114,7 +118,7 @@ def calibrated_estimator(
     weight = reward_weight(problem) if tuning.direct and tuning.weighted else 1.0
 
     def first_read(some: Sequence[Budget]) -> tuple[NDArray[np.float64], int]:
-        scales = np.array([noise_scale(problem, mus[budget], weight) for budget in some])
+        scales = np.array([records * noise_scale(problem, mus[budget], weight) for budget in some])
         if trust == "controller":  # one mechanism for all, at the least of the budgets
             scales = scales.max(keepdims=True)
         if not tuning.patience:

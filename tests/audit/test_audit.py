@@ -14,11 +14,12 @@ import pytest
 import feducb
 from feducb.audit import AuditReport, run_audit
 from feducb.audit.agents import check_agent_presence, check_shadow
-from feducb.audit.broken import AGENTS, GROUPED, BrokenQuorum
+from feducb.audit.broken import AGENTS, CONTROLLERS, GROUPED, BrokenQuorum
 from feducb.audit.claims import claim_jobs, judge
 from feducb.audit.exact import check_encoder, check_presence, measure_encoder
 from feducb.audit.groups import check_groups
 from feducb.audit.noise import check_low_bits, check_noise
+from feducb.audit.persons import check_several_agents
 from feducb.audit.pool import draw_all
 from feducb.audit.quorum import check_quorum, open_agent
 from feducb.audit.replay import open_agent_store
@@ -43,6 +44,7 @@ CAUGHT_BY = {
     "groups by turns": {"presence at an agent"},
     "following a policy that learns": {"shadow mode"},
     "quorum ignored": {"quorum"},
+    "one person at several agents": {"several agents"},
     "determinant trigger": {"release times"},
     "acting on raw data": {"decisions"},
 }
@@ -216,6 +218,14 @@ def test_a_sum_below_the_quorum_is_not_acted_on() -> None:
     seen = check_quorum(BrokenQuorum.open)
     assert not seen.passed
     assert "({'quorum': 3}, 2)" in seen.detail
+
+
+@pytest.mark.parametrize(("records", "agents"), [(1, 1), (3, 1), (1, 2)])
+def test_one_person_at_several_agents_is_covered_whatever_their_number(records: int, agents: int) -> None:
+    terms = replace(TERMS, trust="controller", records_per_person=records, agents_per_person=agents)
+    assert check_several_agents(DeployedPrivatizer, terms).passed
+    for broken in CONTROLLERS.values():
+        assert check_several_agents(broken, terms).passed == (agents == 1)  # at one agent it is no mistake
 
 
 def test_broken_code_is_not_in_reach_by_accident() -> None:

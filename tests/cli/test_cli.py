@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -155,13 +156,29 @@ def test_per_person_and_trust_scale_the_noise() -> None:
     assert pooled["regret"]["federated"] <= one["regret"]["federated"]
 
 
-def test_a_plan_that_cannot_be_simulated_at_its_own_noise_says_so() -> None:
+def test_a_plan_covers_a_person_at_all_agents_where_the_controller_is_trusted() -> None:
+    common = ["privacy", "plan", "--dim", "2", "--releases", "8", "--horizon", "50", "--agents", "4"]
+    common += ["--per-person", "2", "--json", "-"]
+    apart = json.loads(_feducb(*common).stdout)
+    pooled = json.loads(_feducb(*common, "--trust", "controller").stdout)
+    once = json.loads(_feducb(*common, "--trust", "controller", "--agents-per-person", "1").stdout)
+    assert (apart["agents_per_person"], pooled["agents_per_person"], once["agents_per_person"]) == (1, 4, 1)
+    assert pooled["sigma"] == pytest.approx(4 * once["sigma"]) == pytest.approx(4 * apart["sigma"])
+    for found in (apart, pooled, once):
+        assert found["epsilon_reaccounted"] == pytest.approx(1.0, abs=1e-3)
+    told = _feducb(*common, "--agents-per-person", "4")
+    assert re.search(r"a person at 4 agents +│ ε = 2\.12\d+, each adds its own noise", told.stderr)
+    assert json.loads(told.stdout)["epsilon_at_several_agents"] == pytest.approx(2.123, abs=2e-3)
+
+
+def test_a_plan_for_very_many_records_of_a_person_stays_alone() -> None:
     done = _feducb(
-        "privacy", "plan", "--dim", "2", "--releases", "8", "--per-person", "100000", "--json", "-"
-    )
+        "privacy", "plan", "--dim", "2", "--releases", "8", "--horizon", "200", "--per-person", "100000",
+        "--json", "-",
+    )  # fmt: skip
     found = json.loads(done.stdout)
-    assert found["regret"] is None
-    assert found["verdict"].startswith("Stay alone: one record may have μ = 2.37e-06")
+    assert found["regret"]["federated"] > found["regret"]["alone"]
+    assert found["verdict"].startswith("Stay alone")
 
 
 def test_privacy_statement_writes_a_page_and_data(tmp_path: Path) -> None:
@@ -176,9 +193,22 @@ def test_privacy_statement_writes_a_page_and_data(tmp_path: Path) -> None:
         "unit", "neighbours", "adversary", "trust", "epsilon", "delta", "releases", "mechanism", "versions",
         "retention",
     }  # fmt: skip
-    assert data["unit"] == "one person, with up to 2 interactions"
+    assert data["unit"] == "one person, with up to 2 interactions at one agent"
+    assert "has √k times this μ: at 2 agents μ = " in page
     assert data["versions"]["opendp"][0].isdigit()
     assert "| **Estimators** | one: all records enter it |" in page
+
+
+def test_a_statement_says_what_a_person_at_several_agents_pays(tmp_path: Path) -> None:
+    common = ("privacy", "statement", "--per-person", "2", "--out", "-", "--trust", "controller")
+    covered = _feducb(*common, "--agents-per-person", "3", cwd=tmp_path).stdout
+    assert "one person, with up to 2 interactions at each of up to 3 agents" in covered
+    assert "noise is for up to 2 interactions at each of up to 3 agents, 6 in all" in covered
+    alone = _feducb(*common, "--agents-per-person", "1", cwd=tmp_path).stdout
+    assert "states that people do not visit several agents, and nothing checks it" in alone
+    unsaid = _feducb(*common, cwd=tmp_path)
+    assert unsaid.returncode == 2
+    assert "--agents-per-person is None, expected how many agents one person visits" in unsaid.stderr
 
 
 def test_a_statement_counts_estimators_and_charges_nothing_for_them(tmp_path: Path) -> None:

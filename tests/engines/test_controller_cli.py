@@ -172,6 +172,7 @@ def test_settings_that_cannot_be_are_named(tmp_path: Path, broker: Broker) -> No
         ('state = "controller.db"', "", "controller.state is None, expected a value"),
         ("dim = 3", "dim = 0", "dim is 0, expected"),
         ("releases = 8", 'releases = 8\ntrust = "controller"', "engine.sealing is None, expected a key file"),
+        ("releases = 8", "releases = 8\nagents_per_person = 4", "agents_per_person is 4, expected at most"),
         ('seed = "controller.seed"', 'seed = "no.seed"', "expected a file that exists"),
         ('federation = "tests"', 'federation = "others"', "engine.federation is 'others', expected tests"),
         ('kind = "nats"', 'kind = "smoke"', "engine.kind is 'smoke', expected nats"),
@@ -187,6 +188,18 @@ def test_settings_that_cannot_be_are_named(tmp_path: Path, broker: Broker) -> No
     path.write_text(usual.replace("quorum = 2", "quorum = 4"))
     with pytest.raises(ConfigurationError, match="quorum is 4, expected at most 3"):
         ControllerSettings.read(path).open()
+
+
+def test_a_trusted_controller_covers_a_person_at_all_agents_unless_told_otherwise(broker: Broker) -> None:
+    path = broker.folder / "controller" / "controller.toml"
+    usual = path.read_text().replace('seed = "con', 'sealing = "controller.x25519"\nseed = "con', 1)
+    for stated, agents, records in (("", 3, 6), ("agents_per_person = 1\n", 1, 2)):
+        more = f'records_per_person = 2\ntrust = "controller"\n{stated}'
+        path.write_text(usual.replace("releases = 8\n", f"releases = 8\n{more}", 1))
+        for terms in ControllerSettings.read(path).terms.values():
+            assert (terms.agents_per_person, terms.records_covered) == (agents, records)
+    path.write_text(usual)
+    assert {terms.agents_per_person for terms in ControllerSettings.read(path).terms.values()} == {1}
 
 
 def test_an_agents_table_is_read_with_paths_beside_its_file(broker: Broker) -> None:

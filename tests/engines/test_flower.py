@@ -216,6 +216,16 @@ def test_a_stranger_and_a_flood_of_seasons_are_refused(tmp_path: Path, streams: 
         assert book.newest() == _sum([streams[0][1], streams[1][1]])
 
 
+def test_a_book_from_before_several_agents_is_read(tmp_path: Path) -> None:
+    SumBook.open(tmp_path / "book.db", TERMS, agents=2).close()
+    plain = json.loads(TERMS.to_json())
+    del plain["agents_per_person"]
+    with sqlite3.connect(tmp_path / "book.db") as db:
+        db.execute("UPDATE federation SET terms = ?", (json.dumps(plain, sort_keys=True),))
+    db.close()
+    SumBook.open(tmp_path / "book.db", TERMS, agents=2).close()
+
+
 def test_terms_that_trust_the_controller_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="trust is 'controller'"):
         SumBook.open(tmp_path / "book.db", TRUSTING, agents=2)

@@ -21,6 +21,7 @@ from feducb.errors import (
     UnsealedReleaseError,
 )
 from feducb.privacy import calibration, deployed, grid, noise_law
+from feducb.privacy.accounting import Neighbours
 from feducb.privacy.deployed import (
     DeployedPrivatizer,
     Terms,
@@ -167,6 +168,25 @@ def test_several_records_of_a_person_take_as_many_times_the_noise() -> None:
     assert three.sigma / one.sigma == pytest.approx(3.0, rel=1e-4)
 
 
+def test_a_trusted_controllers_noise_covers_a_person_at_every_agent_she_may_visit() -> None:
+    one = _terms().certificate()
+    pooled = _terms(trust="controller", records_per_person=2, agents_per_person=3)
+    assert pooled.certificate().sigma / one.sigma == pytest.approx(6.0, rel=1e-4)
+    assert pooled.mu_at(3) == pooled.certificate().mu
+    assert pooled.neighbours is Neighbours.ONE_PERSON
+    once = _terms(trust="controller", agents_per_person=3)
+    assert once.certificate().sigma / one.sigma == pytest.approx(3.0, rel=1e-4)
+    assert once.neighbours is Neighbours.ONE_PERSON
+    with pytest.raises(ConfigurationError, match="agents_per_person is 0, expected a whole number"):
+        _terms(agents_per_person=0)
+
+
+def test_where_nobody_is_trusted_a_person_at_several_agents_pays_by_the_root() -> None:
+    apart = _terms(records_per_person=2, agents_per_person=3)
+    assert apart.certificate() == _terms(records_per_person=2).certificate()
+    assert apart.mu_at(9) == pytest.approx(3.0 * apart.certificate().mu)
+
+
 def test_opendp_is_a_version_whose_sampler_is_sound() -> None:
     # Version 0.14.1 drew a biased discrete Gaussian. Chi-square against the exact law at level 1e-7.
     certificate = grid.Certificate(
@@ -302,17 +322,27 @@ def test_quiet_releases_are_loud_and_the_others_quieter() -> None:
 
 
 def test_terms_survive_writing() -> None:
-    for settings in ({"trust": "controller"}, {"groups": 3}):
+    for settings in ({"trust": "controller", "agents_per_person": 5}, {"groups": 3}):
         terms = _terms(records_per_person=2, excess="clip", quiet=2, **settings)
         again = Terms.from_json(terms.to_json())
         assert again.to_json() == terms.to_json()
         assert again.certificate() == terms.certificate()
+        assert again.agents_per_person == terms.agents_per_person
 
 
 def test_terms_from_before_groups_have_one() -> None:
     plain = json.loads(_terms().to_json())
     del plain["groups"]
     assert Terms.from_json(json.dumps(plain)) == Terms.from_json(_terms().to_json())
+
+
+def test_terms_from_before_several_agents_promise_what_they_did() -> None:
+    """Their noise was for p records: that of people who do not visit several agents."""
+    plain = json.loads(_terms(trust="controller", records_per_person=2).to_json())
+    del plain["agents_per_person"]
+    told = Terms.from_json(json.dumps(plain))
+    assert told.agents_per_person == 1
+    assert told.certificate() == _terms(records_per_person=2).certificate()
 
 
 def test_groups_change_no_noise_and_are_not_for_a_trusted_controller() -> None:

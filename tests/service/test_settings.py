@@ -34,7 +34,8 @@ def test_the_least_file_gets_sensible_defaults(tmp_path: Path) -> None:
 
 
 def test_everything_is_read(tmp_path: Path) -> None:
-    text = LEAST.replace("epsilon = 1\n", 'epsilon = 1\nrecords_per_person = 3\ntrust = "controller"\n') + (
+    privacy = 'epsilon = 1\nrecords_per_person = 3\nagents_per_person = 2\ntrust = "controller"\n'
+    text = LEAST.replace("epsilon = 1\n", privacy) + (
         '[agent]\nname = "south"\nstore = "data/south.db"\n'
         "[federation]\nagents = 7\ndecisions = 5000\nquorum = 5\n"
         '[releases]\nreleases = 20\nseason = "7d"\nschedule = "geometric"\nfirst_release = "1h"\n'
@@ -54,6 +55,7 @@ def test_everything_is_read(tmp_path: Path) -> None:
     assert (told.agent.window, told.agent.start, told.agent.keep_events) == (5400.0, 1798761600.0, 60.0)
     assert (told.agent.shadow, told.agent.follow_policy) == (True, "fixed")
     assert told.agent.release_times[0] == pytest.approx(3600.0, rel=1e-3)
+    assert (told.agent.terms.agents_per_person, told.agent.terms.records_covered) == (2, 6)
     assert told.store == tmp_path / "data" / "south.db"
     assert told.service.certificate == tmp_path / "c.pem"
 

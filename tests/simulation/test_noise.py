@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import pytest
 from scipy.stats import binom
 
 import feducb
-from feducb.estimators import Tuning, first_useful
-from feducb.privacy.calibration import noise_scale, reward_weight, to_mu
+from feducb.estimators import Tuning, calibrated_estimator, first_useful
+from feducb.privacy.calibration import noise_scale, reward_weight, to_epsilon, to_mu
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius, safe_rank
+from feducb.simulation.plan import make_plan
 from feducb.simulation.reference import Step
+from feducb.simulation.runner import run_plan
 
 
 def _totals(**setting: Any) -> tuple[feducb.SimulationResult, list[Step]]:
@@ -112,6 +115,61 @@ def test_under_a_trusted_controller_the_least_budget_rules() -> None:
     tuning = Tuning(patience=0.0)
     mixed, _ = _totals(agents=2, dim=2, budgets=[tight, loose], trust="controller", tuning=tuning)
     assert mixed.privacy["mu"] == pytest.approx(to_mu(tight))
+
+
+@pytest.mark.parametrize("trust", ["nobody", "controller"])
+def test_several_records_of_a_person_take_as_many_times_the_noise(trust: Any) -> None:
+    setting = {"agents": 3, "dim": 3, "trust": trust, "tuning": Tuning(patience=0.0)}
+    (one, steps), (five, more) = _totals(**setting), _totals(**setting, records_per_person=5)
+    for first, second in zip(steps, more, strict=True):
+        assert first.total is not None
+        assert second.total is not None
+        np.testing.assert_allclose(second.total.variance, 25.0 * np.asarray(first.total.variance))
+    assert five.privacy["mu"] == pytest.approx(one.privacy["mu"])  # what is promised to her is the same
+    assert five.privacy["unit"].startswith("one person: up to 5 interactions")
+    assert one.privacy["unit"].startswith("one interaction")
+    assert (one.config["records_per_person"], five.config["records_per_person"]) == (1, 5)
+
+
+@pytest.mark.parametrize("trust", ["nobody", "controller"])
+def test_planning_knows_the_noise_of_several_records(trust: Any) -> None:
+    """p records at μ are planned as one record at μ/p: first sum to read, quiet start and ρ."""
+    problem, rounds = feducb.Problem(dim=5), tuple(range(4, 401, 4))
+    mu, delta = to_mu(feducb.Budget(epsilon=4.0, delta=1e-6)), 1e-6
+
+    def planned(epsilon: float, records: int) -> Any:
+        budgets = [feducb.Budget(epsilon=epsilon, delta=delta)] * 10
+        return calibrated_estimator(
+            problem, rounds, budgets=budgets, everybody=budgets, agents=10, alpha=0.1, regularizer=1.0,
+            mechanism="auto", trust=trust, tuning=Tuning(), records=records,
+        )  # fmt: skip
+
+    for records in (2, 5):
+        many, one = planned(4.0, records), planned(to_epsilon(mu / records, delta), 1)
+        np.testing.assert_allclose(many.privatizer.noise_scale, one.privatizer.noise_scale, rtol=1e-6)
+        assert many.rule.first == one.rule.first > planned(4.0, 1).rule.first
+        assert many.privatizer.mechanism.quiet == one.privatizer.mechanism.quiet == many.rule.first - 1
+        assert many.rule.bound.regularizer == pytest.approx(one.rule.bound.regularizer, rel=1e-6)
+
+
+@pytest.mark.parametrize("records", [2, 5])
+def test_a_plan_for_several_records_loses_less_than_one_for_a_single_record(records: int) -> None:
+    """Real noise, planned as for one record, against the product, where the bonus is not the proven one."""
+    planned = feducb.simulate(
+        agents=10, dim=5, horizon=10_000, runs=10, exploration=0.3, records_per_person=records
+    )
+    plan = make_plan(
+        feducb.PaperEnvironment(problem=feducb.Problem(dim=5), arms=25), agents=10, horizon=10_000, runs=10,
+        seed=0, mode="calibrated", baseline=None, budgets=[feducb.Budget(epsilon=1.0, delta=1e-6)] * 10,
+        alpha=0.1, exploration=0.3, regularizer=1.0, schedule=feducb.Geometric(), mechanism="auto",
+    )  # fmt: skip
+    (team,) = plan.teams
+    (one,) = team.estimators
+    assert one.privatizer is not None
+    noisy = replace(one.privatizer, noise_scale=records * np.asarray(one.privatizer.noise_scale))
+    team = replace(team, estimators=(replace(one, privatizer=noisy),))
+    unplanned = run_plan(replace(plan, teams=(team,)), {})
+    assert planned.mean < 0.6 * unplanned.mean
 
 
 def test_agents_start_to_read_when_the_estimate_is_worth_it() -> None:

@@ -27,7 +27,7 @@ from feducb.protocol.messages import GridSum
 from feducb.store import AgentStore, Unsent
 from feducb.store.events import Due
 
-__all__ = ["AGENTS", "GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
+__all__ = ["AGENTS", "CONTROLLERS", "GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -252,6 +252,13 @@ class BrokenQuorum(Agent):
         super()._reload()
 
 
+class BrokenPersonBound(DeployedPrivatizer):
+    """A trusted controller whose noise covers a person's records at one agent, while she visits several."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(replace(terms, agents_per_person=1))
+
+
 PRIVATIZERS: dict[str, type[DeployedPrivatizer]] = {
     "noise without √m": BrokenUnscaledTree,
     "(N + Nᵀ)/2": BrokenSymmetrisation,
@@ -275,6 +282,8 @@ AGENTS: dict[str, type[Agent]] = {
     "following a policy that learns": BrokenFollowing,
     "quorum ignored": BrokenQuorum,
 }
+
+CONTROLLERS: dict[str, type[DeployedPrivatizer]] = {"one person at several agents": BrokenPersonBound}
 
 # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is in the structure.
 POLICIES: dict[str, dict[str, Any]] = {

@@ -27,6 +27,7 @@ from feducb.audit.invariance import (
     check_release_times,
 )
 from feducb.audit.noise import check_grid, check_low_bits, check_noise
+from feducb.audit.persons import check_several_agents
 from feducb.audit.pool import Progress, draw_all
 from feducb.audit.quorum import check_quorum
 from feducb.audit.replay import check_replay, open_agent_store
@@ -116,6 +117,7 @@ def run_audit(
     grouped = replace(largest, groups=_GROUPS)
     checks += [check_replay(open_agent_store, grouped), check_groups(open_agent_store, grouped)]
     checks += _of_agents(Agent, largest)
+    checks.append(check_several_agents(DeployedPrivatizer, _person_terms(largest)))
     checks.append(check_private_schedule())
     checks += [check_release_times(CALIBRATED), check_decisions(CALIBRATED)]
     checks += [check_graph(GRAPH), check_graph(GRAPH | {"estimators": "one"})]
@@ -143,6 +145,11 @@ def _terms(epsilon: float, delta: float) -> Terms:
 
 def _mechanism_terms(terms: Terms, mechanism: str, releases: int, dim: int, quiet: int = 0) -> Terms:
     return replace(terms, mechanism=mechanism, releases=releases, quiet=quiet, problem=Problem(dim=dim))
+
+
+def _person_terms(terms: Terms) -> Terms:
+    """A person with several records at each of several agents, and a controller that all of them trust."""
+    return replace(terms, trust="controller", records_per_person=2, agents_per_person=3)
 
 
 def _gather(jobs: Sequence[Job], results: Sequence[Draws]) -> Drawn:
@@ -192,7 +199,7 @@ def _broken_jobs(terms: Terms) -> list[Job]:
 
 def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator[Broken]:
     """Everything broken goes through every check that applies to it; whichever fails has caught it."""
-    from feducb.audit.broken import AGENTS, GROUPED, POLICIES, PRIVATIZERS, STORES
+    from feducb.audit.broken import AGENTS, CONTROLLERS, GROUPED, POLICIES, PRIVATIZERS, STORES
 
     for name in PRIVATIZERS:
         own = _broken_terms(name, terms)
@@ -214,6 +221,9 @@ def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator
     for name, agent in AGENTS.items():
         caught = [_kind(check) for check in _of_agents(agent, terms) if not check.passed]
         yield Broken(name, bool(caught), tuple(caught))
+    for name, make in CONTROLLERS.items():
+        check = check_several_agents(make, _person_terms(terms))
+        yield Broken(name, not check.passed, () if check.passed else (_kind(check),))
     for name, setting in POLICIES.items():
         on_graph = check_graph(setting | ON_A_GRAPH)
         checks = [check_release_times(setting), check_decisions(setting), on_graph]

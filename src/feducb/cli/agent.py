@@ -58,6 +58,7 @@ noise_scale = 0.5              # 0.5 for rewards in [0, 1]
 epsilon = {epsilon!r}
 delta = {delta!r}
 records_per_person = 1         # more needs a `person` with every decision
+# agents_per_person = 1        # with trust = "controller": people do not visit several agents. Left out: all
 
 [federation]                   # the same at all agents
 agents = {agents}

@@ -106,6 +106,7 @@ def result_table(result: SimulationResult) -> Table:
             f"(ε, δ) = ({privacy['epsilon']:g}, {privacy['delta']:g}), "
             f"μ = {privacy['mu']:.4g}, mechanism {privacy['mechanism']}",
         )
+        table.add_row("  protects", privacy["unit"])
         table.add_row("  against", privacy["adversary"])
         table.add_row("  trusting", privacy["trust"])
     if result.theory:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from feducb.cli.output import errors_to, require_writable, steps_progress
 from feducb.config import Budget, Problem
+from feducb.errors import ConfigurationError
 from feducb.privacy.accounting import require_trust
 from feducb.privacy.deployed import Terms
 from feducb.privacy.statement import statement, to_markdown
@@ -31,8 +32,15 @@ Dim = Annotated[int, typer.Option(help="d, length of an action vector.")]
 TrustName = Annotated[str, typer.Option(help="nobody or controller: who adds the noise.")]
 PerPerson = Annotated[
     int,
+    typer.Option(help="Records that one person may have at each agent that she visits."),
+]
+VisitedAgents = Annotated[
+    int | None,
     typer.Option(
-        help="Records that one person may have: at each agent, or under --trust controller in all of them."
+        "--agents-per-person",
+        help="Agents that one person visits at most; 1: people do not visit several. Under --trust "
+        "controller the noise covers them all.",
+        show_default="all under --trust controller, else 1",
     ),
 ]
 Json = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON; - for standard output.")]
@@ -49,6 +57,7 @@ def plan(
     horizon: Annotated[int, typer.Option(help="T, rounds of the short simulation.")] = 2000,
     trust: TrustName = "nobody",
     per_person: PerPerson = 1,
+    agents_per_person: VisitedAgents = None,
     json_file: Json = None,
 ) -> None:
     """What a budget costs in noise and regret, and a plain word on whether to federate."""
@@ -64,6 +73,7 @@ def plan(
             horizon=horizon,
             trust=require_trust(trust),
             per_person=per_person,
+            agents_per_person=agents_per_person,
             progress=progress,
         )
     _show(found, json_file, _plan_table(found))
@@ -137,6 +147,14 @@ def write_statement(
     dim: Dim = 10,
     trust: TrustName = "nobody",
     per_person: PerPerson = 1,
+    agents_per_person: Annotated[
+        int | None,
+        typer.Option(
+            help="Agents that one person visits at most; 1: people do not visit several. Under --trust "
+            "controller it must be said.",
+            show_default="1 if nobody is trusted",
+        ),
+    ] = None,
     groups: Annotated[int, typer.Option(help="Estimators an agent keeps, γ if decentralised.")] = 1,
     store: Annotated[
         Path | None,
@@ -154,11 +172,19 @@ def write_statement(
         terms, ledger = _read_store(store)
         followed = _followed_in(store)
     else:
+        if agents_per_person is None and trust == "controller":
+            raise ConfigurationError(
+                "--agents-per-person",
+                None,
+                "how many agents one person visits at most, since one noise covers them: the number of "
+                "agents, or 1 if people do not visit several",
+            )
         terms = Terms(
             problem=Problem(dim=dim),
             budget=Budget(epsilon=epsilon, delta=delta),
             releases=releases,
             records_per_person=per_person,
+            agents_per_person=1 if agents_per_person is None else agents_per_person,
             trust=require_trust(trust),
             groups=groups,
         )
@@ -235,6 +261,12 @@ def _plan_table(found: dict[str, Any]) -> Table:
     table.add_column()
     table.add_row("privacy as one number", f"μ = {found['mu']:.6g}")
     table.add_row("re-accounted", f"ε = {found['epsilon_reaccounted']:.6g}")
+    if found["agents_per_person"] > 1:
+        covered = "covered by the noise" if found["trust"] == "controller" else "each adds its own noise"
+        table.add_row(
+            f"a person at {found['agents_per_person']:,} agents",
+            f"ε = {found['epsilon_at_several_agents']:.6g}, {covered}",
+        )
     table.add_row("mechanism", f"{found['mechanism']}, {found['state_bytes']:,} bytes of state")
     table.add_row("worst release", f"{found['worst_error']:.4g} × R²/μ")
     table.add_row("noise of one Gram entry", f"{found['sigma']:.6g} before decoding")

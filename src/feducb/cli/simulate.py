@@ -69,6 +69,14 @@ def simulate(
         str,
         typer.Option(help="nobody: each agent adds noise; controller: it sees raw sums, adds noise once."),
     ] = "nobody",
+    records_per_person: Annotated[
+        int | None,
+        typer.Option(
+            help="Records that one person may have: at an agent, or under --trust controller at all of them "
+            "together. Noise is so many times larger.",
+            show_default="1",
+        ),
+    ] = None,
     topology: Annotated[
         str | None,
         typer.Option(
@@ -112,8 +120,11 @@ def simulate(
     if budgets is not None and (epsilon is not None or delta is not None):
         raise ConfigurationError("--budgets", str(budgets), "no --epsilon or --delta beside it")
     baseline = _baseline(no_privacy=no_privacy, alone=alone, uniform=uniform)
-    if baseline is not None and (budgets is not None or epsilon is not None or delta is not None):
-        raise ConfigurationError(f"--{baseline}", "given", "no --epsilon, --delta or --budgets beside it")
+    promised = (budgets, epsilon, delta, records_per_person)
+    if baseline is not None and any(given is not None for given in promised):
+        raise ConfigurationError(
+            f"--{baseline}", "given", "no --epsilon, --delta, --budgets or --records-per-person beside it"
+        )
     settings: dict[str, Any] = {}
     if budgets is not None:
         settings["budgets"] = read_budgets(budgets)
@@ -137,6 +148,7 @@ def simulate(
             exploration=exploration,
             mechanism=mechanism,
             trust=require_trust(trust),
+            records_per_person=1 if records_per_person is None else records_per_person,
             topology=topology,
             ttl=ttl,
             estimators=cast(EstimatorsKept, estimators),

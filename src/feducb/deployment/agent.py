@@ -149,10 +149,13 @@ class Agent:
             first_season: the number of a new file's first season.
             clock: seconds since 1970.
         """
+        terms = None  # those of the file: an older feducb may have made others of the same settings
         if settings is None:
             settings = _stored_settings(Path(path).resolve())
+        else:
+            terms = settings.terms
         try:
-            store = AgentStore.open(path, settings.terms, first_season=first_season)
+            store = AgentStore.open(path, terms, first_season=first_season)
         except ConfigurationError as error:
             raise _changed_setting(Path(path).resolve(), settings, error) from None
         try:

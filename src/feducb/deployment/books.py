@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections import Counter
 from functools import lru_cache
 
 from feducb.deployment.settings import AgentSettings
-from feducb.privacy.deployed import Terms
+from feducb.privacy.deployed import Terms, entry_variance
+from feducb.privacy.grid import Certificate
+from feducb.privacy.mechanisms import Mechanism
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum, ReleasedSum
 from feducb.store.base import now as written_now
@@ -69,8 +72,8 @@ class Counters:
 
 
 @lru_cache(maxsize=16)
-def _grid_of(terms: Terms) -> int:
-    return terms.certificate().exponent
+def _noise_of(terms: Terms) -> tuple[Certificate, Mechanism]:
+    return terms.certificate(), terms.factors
 
 
 class Inbox:
@@ -92,7 +95,8 @@ class Inbox:
         """
         told = messages.decode(payload)
         terms = settings.terms
-        expected = (season, terms.problem.dim, _grid_of(terms), terms.weight)
+        certificate, mechanism = _noise_of(terms)
+        expected = (season, terms.problem.dim, certificate.exponent, terms.weight)
         found = (told.season, told.dim, told.exponent, told.weight)
         if found != expected:
             raise ValueError(f"sum has (season, dimension, grid, weight) {found}, expected {expected}")
@@ -103,6 +107,14 @@ class Inbox:
             _require_size(told, agents, settings.sizes_of_sums)
         else:
             _require_size(told, told.agents, settings.sizes_of_sums)
+        if terms.trust == "controller":  # it has one noise, the one that is promised here
+            variance = entry_variance(certificate, mechanism, told.number)
+            if not math.isclose(told.variance, variance, rel_tol=1e-6):
+                raise ValueError(
+                    f"sum has variance {told.variance:g}, expected {variance:g}: the controller's terms "
+                    "differ from those here in epsilon, delta, mechanism, quiet, records_per_person or "
+                    "agents_per_person"
+                )
         return told if told.number > self.number(told.group) else None
 
     def put(self, db: sqlite3.Connection, told: GridSum, payload: bytes) -> None:

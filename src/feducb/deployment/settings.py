@@ -15,7 +15,7 @@ from feducb.config import Budget, Problem, require_finite, require_integer, requ
 from feducb.core.confidence import ReleasedSetBound
 from feducb.errors import ConfigurationError
 from feducb.estimators import EVERYTHING, Estimator, Tuning, calibrated_estimator
-from feducb.privacy.accounting import Trust
+from feducb.privacy.accounting import Trust, records_covered, require_agents_per_person
 from feducb.privacy.deployed import Terms
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius
@@ -76,7 +76,10 @@ class AgentSettings:
             it out: its season then starts when it is first opened. Several agents need the same one: their
             confidence bound rests on sums over prefixes of one common clock (docs/theory.md, 6).
         mechanism: the mechanism's name (*shared*, *season*).
-        records_per_person: p (*season*).
+        records_per_person: p, how many records of one person may enter here (*season*).
+        agents_per_person: how many agents one person visits at most; 1 says that people do not visit several
+            (*shared*, *season*). Where the controller is trusted its noise covers p records at each of them,
+            and all agents are taken if it is not given.
         trust: where noise is added (*shared*, *season*).
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
         quorum: how many agents a sum needs at least; all if not given (*shared*, *season*). On a graph, none:
@@ -111,6 +114,7 @@ class AgentSettings:
     start: float | None = None
     mechanism: str = "auto"
     records_per_person: int = 1
+    agents_per_person: int | None = None
     trust: Trust = "nobody"
     groups: int = 1
     quorum: int | None = None
@@ -130,6 +134,8 @@ class AgentSettings:
             raise ConfigurationError("name", self.name, "up to 63 letters, digits, - and _")
         require_integer("agents", self.agents, at_least=1)
         require_integer("decisions", self.decisions, at_least=1)
+        if self.agents_per_person is not None:
+            require_agents_per_person("agents_per_person", self.agents_per_person, self.agents)
         for name, least in (("season", 0.001), ("window", 0.001), ("keep_events", 0.0)):
             if require_finite(name, getattr(self, name), at_least=least) > _LONGEST:
                 raise ConfigurationError(name, getattr(self, name), "at most ten years, in seconds")
@@ -235,7 +241,15 @@ class AgentSettings:
             mechanism=self.mechanism,
             trust=self.trust,
             tuning=Tuning(simulated=whole),
+            records=records_covered(self.records_per_person, self.agents_visited, self.trust),
         )
+
+    @property
+    def agents_visited(self) -> int:
+        """How many agents a person is taken to visit: as stated, else all where that costs noise."""
+        if self.agents_per_person is not None:
+            return self.agents_per_person
+        return self.agents if self.trust == "controller" else 1
 
     @property
     def sets_of_agents(self) -> int:
@@ -297,6 +311,7 @@ class AgentSettings:
             mechanism=mechanism.name,
             quiet=mechanism.quiet if isinstance(mechanism, Dense) else 0,
             records_per_person=self.records_per_person,
+            agents_per_person=self.agents_visited,
             trust=self.trust,
             groups=self.groups,
         )
@@ -334,12 +349,14 @@ class AgentSettings:
         Args:
             text: what `to_json` wrote.
             started_at: when the season started, for files from before several agents had to name a start.
+                One from before ``agents_per_person`` promised for p records alone.
         """
         plain = json.loads(text)
         if plain.get("start") is None:
             plain["start"] = started_at
         return cls(
             **{
+                "agents_per_person": 1,
                 **plain,
                 "problem": Problem(**plain["problem"]),
                 "budget": Budget(**plain["budget"]),

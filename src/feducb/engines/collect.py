@@ -93,7 +93,7 @@ def open_collector(
     if deadline is not None:
         require_finite("deadline", deadline, at_least=0.0)
     require_integer("season", season, at_least=1)
-    (trust,) = _common(terms)
+    (trust,) = _common(terms, pooled=budget is None)
     rule = Quorum(len(terms), quorum or len(terms), deadline)
     if trust == "controller":
         return TrustedCollector.open(
@@ -102,11 +102,17 @@ def open_collector(
     return ReleaseBook(path, terms, quorum=quorum, deadline=deadline, season=season)
 
 
-def _common(terms: Mapping[str, Terms]) -> tuple[str]:
-    """What all agents must have in common, so that releases add: (trust,)."""
+def _common(terms: Mapping[str, Terms], *, pooled: bool) -> tuple[str]:
+    """What all agents must have in common, so that releases add: (trust,).
+
+    A trusted controller whose own terms are the agents' (``pooled``) has one noise for all of them.
+    """
     first = next(iter(terms.values()))
+    names: tuple[str, ...] = ("problem", "releases", "quiet", "trust", "groups")
+    if pooled and first.trust == "controller":
+        names += ("budget", "records_per_person", "agents_per_person")
     for name, one in terms.items():
-        for setting in ("problem", "releases", "quiet", "trust", "groups"):
+        for setting in names:
             if getattr(one, setting) != getattr(first, setting):
                 raise ConfigurationError(
                     f"terms.{setting} of {name}",

@@ -12,6 +12,7 @@ epsilon = 1.0
 delta = 1e-6
 releases = 200
 trust = "nobody"              # or "controller"
+agents_per_person = 1         # if the controller is trusted: agents that one person visits; all if left out
 
 [budgets.a]                   # where agents have budgets of their own: a table for each, and none in [terms];
 epsilon = 2.0                 # as in every agent's file: `feducb agent terms` writes them
@@ -41,13 +42,14 @@ from feducb.engines.collect import Collector, open_collector
 from feducb.engines.quiet import quieten_asyncio
 from feducb.engines.settings import NatsSettings, require_keys, require_text
 from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.deployed import Terms
 from feducb.store.file import is_locked
 
 __all__ = ["ControllerSettings", "JsonLog", "read_status", "serve", "terms_from_table"]
 
 _PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale")
-_TERMS = ("mechanism", "quiet", "records_per_person", "trust")
+_TERMS = ("mechanism", "quiet", "records_per_person", "agents_per_person", "trust")
 _STATUS_EVERY = 2.0  # seconds
 
 
@@ -72,6 +74,8 @@ def _terms_of_all(
     from an agent that was given no others' budgets does not go with them, and is refused here: or else the
     releases of all whose budget is another one would be, from number 2 on.
     """
+    if common.get("trust") == "controller":
+        common = {"agents_per_person": len(names), **common}
     require_keys("budgets", budgets, known=names)
     for name, budget in budgets.items():
         require_keys(f"budgets.{name}", budget, needed=("epsilon", "delta"))
@@ -125,8 +129,9 @@ class ControllerSettings:
         require_keys("controller", table, needed=("state",), known=("quorum", "deadline", "season"))
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
         terms = _terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(engine.read_roster().agents))
-        trust = next(iter(terms.values())).trust
-        if trust == "controller" and engine.sealing is None:
+        shared = next(iter(terms.values()))
+        require_agents_per_person("terms.agents_per_person", shared.agents_per_person, len(terms))
+        if shared.trust == "controller" and engine.sealing is None:
             raise ConfigurationError("engine.sealing", None, "a key file, where the controller is trusted")
         return cls(
             state=path.parent / require_text("controller.state", table["state"]),

@@ -15,7 +15,16 @@ from feducb.config import require_finite, require_integer
 from feducb.errors import ConfigurationError
 from feducb.privacy.calibration import to_epsilon
 
-__all__ = ["Contribution", "Guarantee", "Neighbours", "Trust", "require_trust", "spend"]
+__all__ = [
+    "Contribution",
+    "Guarantee",
+    "Neighbours",
+    "Trust",
+    "records_covered",
+    "require_agents_per_person",
+    "require_trust",
+    "spend",
+]
 
 Trust = Literal["nobody", "controller"]
 
@@ -81,6 +90,28 @@ def spend(mus: Sequence[float], contribution: Contribution, trust: Trust = "nobo
     if require_trust(trust) == "controller":
         return min(mus) * sum(contribution.records)
     return math.sqrt(sum((mu * count) ** 2 for mu, count in zip(mus, contribution.records, strict=True)))
+
+
+def require_agents_per_person(setting: str, value: int, agents: int) -> int:
+    """Return ``value`` if a person can visit so many of the agents there are, else raise."""
+    if require_integer(setting, value, at_least=1) > agents:
+        raise ConfigurationError(setting, value, f"at most the number of agents, {agents}")
+    return value
+
+
+def records_covered(per_agent: int, agents_per_person: int, trust: Trust) -> int:
+    """How many records of one person one mechanism sees, and its noise must cover: Σ p_i of `spend`.
+
+    ``nobody``: an agent's mechanism sees the p records she has there. ``controller``: one mechanism sees them
+    all, up to p at each of the agents she visits; agents hash ids under keys of their own, so that nobody can
+    count hers over agents, and only p times their number bounds it.
+
+    Args:
+        per_agent: p, which every agent holds by itself.
+        agents_per_person: how many agents one person visits at most.
+        trust: where the noise is added.
+    """
+    return per_agent * agents_per_person if trust == "controller" else per_agent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,7 @@ from feducb.errors import (
     ReleasesExhaustedError,
     UnsealedReleaseError,
 )
-from feducb.privacy.accounting import Neighbours, Trust, require_trust
+from feducb.privacy.accounting import Neighbours, Trust, records_covered, require_trust
 from feducb.privacy.calibration import record_radius, reward_weight
 from feducb.privacy.encoders import make_encoder
 from feducb.privacy.grid import FINE_BITS, Certificate, GridNoise, certify, total
@@ -65,7 +65,11 @@ class Terms:
         releases: n, in each group.
         mechanism: the mechanism's name; ``auto`` takes the best for n.
         quiet: how many releases at the start nobody will read (`Dense.quiet`).
-        records_per_person: p, how many records of one person may enter, over all groups together.
+        records_per_person: p, how many records of one person may enter at an agent, over all its groups.
+        agents_per_person: how many agents one person visits at most; 1 says that people do not visit several.
+            Where the controller is trusted, its noise covers p records at each of so many. Where nobody is,
+            noise does not depend on it: the promise is about what one agent lets out, and `mu_at` says what a
+            person at several pays.
         trust: where the noise is added.
         groups: estimators an agent keeps, over disjoint records; each has its own stream of ``releases``
             releases. What is promised does not depend on how many there are.
@@ -80,6 +84,7 @@ class Terms:
     mechanism: str = "auto"
     quiet: int = 0
     records_per_person: int = 1
+    agents_per_person: int = 1
     trust: Trust = "nobody"
     groups: int = 1
     excess: Excess = "clip"
@@ -87,6 +92,7 @@ class Terms:
     def __post_init__(self) -> None:
         require_integer("releases", self.releases, at_least=1)
         require_integer("records_per_person", self.records_per_person, at_least=1)
+        require_integer("agents_per_person", self.agents_per_person, at_least=1)
         require_integer("groups", self.groups, at_least=1)
         if require_trust(self.trust) == "controller" and self.groups > 1:
             raise ConfigurationError("groups", self.groups, "1 where the controller is trusted")
@@ -110,7 +116,22 @@ class Terms:
     @property
     def neighbours(self) -> Neighbours:
         """Which two worlds must look alike."""
-        return Neighbours.ONE_RECORD if self.records_per_person == 1 else Neighbours.ONE_PERSON
+        return Neighbours.ONE_RECORD if self.records_covered == 1 else Neighbours.ONE_PERSON
+
+    @property
+    def records_covered(self) -> int:
+        """How many records of one person the noise covers: p, or under a trusted controller p at each agent.
+
+        A person's records move the rows by at most the sum of their moves (docs/theory.md, 2).
+        """
+        return records_covered(self.records_per_person, self.agents_per_person, self.trust)
+
+    def mu_at(self, agents: int) -> float:
+        """μ of a person with p records at each of so many agents (`accounting.spend`)."""
+        mu = self.certificate().mu
+        if self.trust == "controller":
+            return mu * agents / self.agents_per_person
+        return mu * math.sqrt(agents)
 
     def certificate(self) -> Certificate:
         """The noise, and the proof that it suffices."""
@@ -119,7 +140,7 @@ class Terms:
             sensitivity=math.sqrt(2.0) * record_radius(self.problem, self.weight),
             coordinates=coordinate_count(self.problem.dim),
             releases=self.releases,
-            records=self.records_per_person,
+            records=self.records_covered,
         )
 
     def to_json(self) -> str:
@@ -133,6 +154,7 @@ class Terms:
             "mechanism": self.factors.name,
             "quiet": self.quiet,
             "records_per_person": int(self.records_per_person),
+            "agents_per_person": int(self.agents_per_person),
             "trust": self.trust,
             "groups": int(self.groups),
             "excess": self.excess,
@@ -150,6 +172,7 @@ class Terms:
             mechanism=plain["mechanism"],
             quiet=plain["quiet"],
             records_per_person=plain["records_per_person"],
+            agents_per_person=plain.get("agents_per_person", 1),  # absent where noise was for p records alone
             trust=require_trust(plain["trust"]),
             groups=plain.get("groups", 1),  # absent in files from before there were groups
             excess=plain["excess"],
@@ -217,9 +240,9 @@ class DeployedPrivatizer:
 
     Guarantees:
         Everything `release` ever returns is, together, (ε, δ)-private for a person with at most
-        ``records_per_person`` records, against an adversary who chooses records by earlier releases, provided
-        that each returned release is stored before it is sent and never made again from an older state
-        (`store.AgentStore` sees to it). Bounds are enforced in here.
+        `Terms.records_covered` records, against an adversary who chooses records by earlier releases,
+        provided that each returned release is stored before it is sent and never made again from an older
+        state (`store.AgentStore` sees to it). Bounds are enforced in here.
 
     Attributes:
         terms: what is promised.

@@ -89,13 +89,13 @@ class Account:
 
     @property
     def mu(self) -> float:
-        """What the whole season costs a person with ``records_per_person`` records in it."""
+        """What the whole season costs a person with as many records in it as the terms cover."""
         return self.terms.certificate().mu
 
     @property
     def mu_of_a_record(self) -> float:
         """What the whole season costs one record in it."""
-        return self.mu / self.terms.records_per_person
+        return self.mu / self.terms.records_covered
 
     @property
     def mu_spent(self) -> float:
@@ -111,6 +111,7 @@ class Account:
             "neighbours": self.terms.neighbours.value,
             "mechanism": self.terms.factors.name,
             "records_per_person": self.terms.records_per_person,
+            "agents_per_person": self.terms.agents_per_person,
             "epsilon": self.terms.budget.epsilon,
             "delta": self.terms.budget.delta,
             "mu": self.mu,
@@ -146,7 +147,7 @@ class Ledger:
 
     @property
     def mu_of_a_regular(self) -> float:
-        """μ of a person who was there in every season so far, ``records_per_person`` times in each."""
+        """μ of a person who was there in every season so far, as often as the terms cover in each."""
         return math.hypot(*(account.mu_spent for account in self.accounts))
 
     def as_dict(self) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _PRESENCE = (
 _PROVIDED = (
     "Release times are fixed in advance or follow from releases; decisions are made from releases only; a "
     "reward is what is known a fixed time after its decision; a person keeps one id, and comes no more often "
-    "than stated (at each agent by itself if nobody is trusted, over all agents if the controller is)."
+    "than stated."
 )
 _NOBODY_ELSE_LEARNS = (
     " What visitors are offered, and all settings, depend on nobody's raw rewards of the season: no "
@@ -81,9 +81,10 @@ def statement(
         "epsilon": terms.budget.epsilon,
         "delta": terms.budget.delta,
         "mu": certificate.mu,
-        "unit": "one interaction (an action and its reward)"
-        if terms.records_per_person == 1
-        else f"one person, with up to {terms.records_per_person} interactions",
+        "unit": _unit(terms),
+        "records_per_person": terms.records_per_person,
+        "agents_per_person": terms.agents_per_person,
+        "several_agents": _several_agents(terms),
         "neighbours": terms.neighbours.value,
         "presence": _PRESENCE,
         "adversary": _ADVERSARY[terms.trust],
@@ -129,6 +130,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
         ("Protects", plain["unit"] + ", in one season; whoever comes back in another pays again"),
         ("Neighbours", plain["neighbours"]),
         ("Presence", plain["presence"]),
+        ("At several agents", plain["several_agents"]),
         ("Against", plain["adversary"]),
         ("Trusted", plain["trusted"]),
         (
@@ -186,6 +188,46 @@ def to_markdown(plain: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _unit(terms: Terms) -> str:
+    if terms.records_covered == 1:
+        return "one interaction (an action and its reward)"
+    records = _interactions(terms.records_per_person)
+    if terms.trust == "controller" and terms.agents_per_person > 1:
+        return f"one person, with up to {records} at each of up to {terms.agents_per_person} agents"
+    return f"one person, with up to {records} at one agent"
+
+
+def _several_agents(terms: Terms) -> str:
+    """What a person who visits several agents pays, or why she does not: docs/theory.md, 2."""
+    records, agents = _interactions(terms.records_per_person), terms.agents_per_person
+    if terms.trust == "controller" and agents > 1:
+        return (
+            f"Covered: the controller's noise is for up to {records} at each of up to {agents} agents, "
+            f"{terms.records_covered} in all. Each agent holds its own bound; nobody can count a person over "
+            "agents, since each hashes ids under a key of its own."
+        )
+    if terms.trust == "controller":
+        return (
+            "Not covered: whoever runs the federation states that people do not visit several agents, and "
+            f"nothing checks it. A person with {records} at each of k agents has k times this μ: at 2 agents "
+            f"{_price(terms, 2)}."
+        )
+    stated = f", and at {agents}, as stated, {_price(terms, agents)}" if agents > 2 else ""
+    return (
+        "The promise is about what one agent lets out; each adds noise of its own. A person with "
+        f"{records} at each of k agents has √k times this μ: at 2 agents {_price(terms, 2)}{stated}."
+    )
+
+
+def _price(terms: Terms, agents: int) -> str:
+    mu = terms.mu_at(agents)
+    return f"μ = {mu:.6g}, which is ε = {to_epsilon(mu, terms.budget.delta):.4g} at the same δ"
+
+
+def _interactions(count: int) -> str:
+    return f"{count} interaction{'s' if count > 1 else ''}"
 
 
 def _estimators(groups: int) -> str:

@@ -37,6 +37,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         "epsilon": _NUMBER,
         "delta": _NUMBER,
         "records_per_person": (int,),
+        "agents_per_person": (int,),
         "trust": (str,),
         "mechanism": (str,),
     },

@@ -66,6 +66,7 @@ class Plan:
         teams: who works together, a partition of the agents; no team can touch another.
         topology: the graph; None with a controller.
         trust: who adds the noise.
+        records_per_person: how many records of one person the noise covers.
     """
 
     environment: Environment
@@ -81,6 +82,7 @@ class Plan:
     teams: tuple[Team, ...]
     topology: Topology | None = None
     trust: Trust = "nobody"
+    records_per_person: int = 1
 
     @property
     def determinant(self) -> bool:
@@ -129,6 +131,7 @@ def make_plan(
     topology: Topology | None = None,
     estimators: EstimatorsKept = "paper",
     tuning: Tuning = EVERYTHING,
+    records_per_person: int = 1,
 ) -> Plan:
     """Check the settings against each other and derive noise, bounds and release rounds."""
     require_integer("agents", agents, at_least=1)
@@ -146,6 +149,10 @@ def make_plan(
         raise ConfigurationError("budgets", f"{len(budgets)} budgets", f"one for each of {agents} agents")
     if require_trust(trust) == "controller" and mode == "paper":
         raise ConfigurationError("trust", trust, "nobody in paper mode: there every agent privatises")
+    if require_integer("records_per_person", records_per_person, at_least=1) > 1 and mode == "paper":
+        raise ConfigurationError(
+            "records_per_person", records_per_person, "1 in paper mode: its noise is printed for one record"
+        )
     _require_graph_settings(topology, estimators, agents=agents, mode=mode, trust=trust)
     plan_teams = _plan_teams(
         environment.problem,
@@ -162,6 +169,7 @@ def make_plan(
         topology=topology,
         estimators=estimators,
         tuning=tuning,
+        records_per_person=records_per_person,
     )
     return Plan(
         environment=environment,
@@ -177,6 +185,7 @@ def make_plan(
         teams=plan_teams,
         topology=topology,
         trust=trust if baseline is None else "nobody",
+        records_per_person=records_per_person,
     )
 
 
@@ -215,6 +224,7 @@ def _plan_teams(
     topology: Topology | None,
     estimators: EstimatorsKept,
     tuning: Tuning,
+    records_per_person: int,
 ) -> tuple[Team, ...]:
     """Everybody in one team, or a team a clique with γ estimators (or one), each at its share of α."""
     everybody = tuple(range(agents))
@@ -264,6 +274,7 @@ def _plan_teams(
                 mechanism=mechanism,
                 trust=trust,
                 tuning=tuning,
+                records=records_per_person,
             )
         return made[key]
 

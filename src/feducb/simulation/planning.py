@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from feducb.config import Budget, Problem, require_integer
-from feducb.privacy.accounting import Contribution, Trust, spend
+from feducb.privacy.accounting import Contribution, Trust, require_agents_per_person, spend
 from feducb.privacy.calibration import noise_scale, record_radius, reward_weight, to_epsilon, to_mu
 from feducb.privacy.deployed import Terms
 from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism
@@ -31,6 +31,7 @@ def plan_privacy(
     agents: int,
     trust: Trust = "nobody",
     per_person: int = 1,
+    agents_per_person: int | None = None,
     arms: int | None = None,
     horizon: int = 2000,
     runs: int = 2,
@@ -47,6 +48,8 @@ def plan_privacy(
         agents: M.
         trust: who adds the noise.
         per_person: how many records one person may have at an agent.
+        agents_per_person: how many agents one person visits at most; if not given, all of them where the
+            controller is trusted. Elsewhere noise does not depend on it.
         arms: K of the simulation, d² if not given.
         horizon: T of the simulation.
         runs: of the simulation.
@@ -56,16 +59,25 @@ def plan_privacy(
     require_integer("agents", agents, at_least=1)
     require_integer("horizon", horizon, at_least=1)
     problem, budget = Problem(dim=dim), Budget(epsilon=epsilon, delta=delta)
+    if agents_per_person is None:
+        agents_per_person = agents if trust == "controller" else 1
     terms = Terms(
-        problem=problem, budget=budget, releases=releases, records_per_person=per_person, trust=trust
+        problem=problem,
+        budget=budget,
+        releases=releases,
+        records_per_person=per_person,
+        agents_per_person=require_agents_per_person("agents_per_person", agents_per_person, agents),
+        trust=trust,
     )
     mechanism, certificate = terms.factors, terms.certificate()
     mu, weight = to_mu(budget), reward_weight(problem)
-    record_mu = mu / per_person
+    record_mu = mu / terms.records_covered
     sigma = noise_scale(problem, record_mu, weight)
-    # Back from the noise to ε, by what a record really moves and a person really has.
+    # Back from the noise to ε, by what a record really moves and a person really has: at an agent, or at all
+    # agents that she visits where one noise has to cover them.
     moved = record_radius(problem, weight) * _longest_column(mechanism) / sigma
-    person_mu = spend([moved], Contribution((per_person,)), trust)
+    visited = agents_per_person if trust == "controller" else 1
+    person_mu = spend([moved] * visited, Contribution((per_person,) * visited), trust)
     entry = certificate.scale / math.sqrt(2.0)
     found: dict[str, Any] = {
         "epsilon": epsilon,
@@ -75,6 +87,8 @@ def plan_privacy(
         "agents": agents,
         "trust": trust,
         "per_person": per_person,
+        "agents_per_person": agents_per_person,
+        "epsilon_at_several_agents": to_epsilon(terms.mu_at(agents_per_person), delta),
         "mu": mu,
         "sigma": sigma,
         "mechanism": mechanism.name,
@@ -105,15 +119,9 @@ def plan_privacy(
         "releases": releases,
         "progress": progress,
     }
-    # A person with k records has ε; one of her records then has the μ of ε divided by k.
-    one = to_epsilon(record_mu, delta)
-    if not (one > 0.0 and math.isclose(to_mu(Budget(epsilon=one, delta=delta)), record_mu, rel_tol=1e-3)):
-        found["verdict"] = (
-            f"Stay alone: one record may have μ = {record_mu:.3g}, noise far beyond what can be learnt from, "
-            "so nothing was simulated."
-        )
-        return found
-    private = simulate(**setting, epsilon=one, delta=delta, trust=trust)
+    private = simulate(
+        **setting, epsilon=epsilon, delta=delta, trust=trust, records_per_person=terms.records_covered
+    )
     alone = simulate(**setting, baseline="alone")
     found["regret"] = {
         "horizon": horizon,

@@ -64,6 +64,7 @@ def simulate(
     regularizer: float = 1.0,
     mechanism: str = "auto",
     trust: Trust = "nobody",
+    records_per_person: int = 1,
     topology: str | Topology | None = None,
     ttl: int | None = None,
     estimators: EstimatorsKept = "paper",
@@ -102,6 +103,8 @@ def simulate(
         mechanism: ``auto`` (dense up to 256 releases, then blt) or one of `MECHANISMS` by name; ``paper``
             mode always takes the tree.
         trust: ``nobody``, every agent adds noise, or ``controller``, which sees raw sums and adds noise once.
+        records_per_person: how many records one person may have: at an agent, or, where the controller is
+            trusted, at all agents together. Noise is so many times larger, and planned for.
         topology: a graph of agents in place of a controller, as an object or as text (`parse_topology`).
         ttl: γ, hops that a message lives (1); at most the graph's diameter.
         estimators: on a graph: ``paper``, γ an agent, used in turn, or ``one``.
@@ -164,6 +167,7 @@ def simulate(
         topology=graph,
         estimators=estimators,
         tuning=tuning,
+        records_per_person=records_per_person,
     )
     config = {
         "agents": agents,
@@ -181,6 +185,7 @@ def simulate(
         "proven_bound": exploration >= 1.0 and not (mode == "paper" and baseline is None),
         "regularizer": regularizer,
         "trust": trust,
+        "records_per_person": records_per_person,
         "topology": None if graph is None else graph.name,
         "ttl": None if graph is None else graph.ttl,
         "estimators": None if graph is None else estimators,

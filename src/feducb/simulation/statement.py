@@ -15,6 +15,8 @@ from feducb.simulation.plan import Plan, Team
 __all__ = ["describe_privacy", "describe_theory"]
 
 _UNIT = "one interaction: an action and its reward, replaced by another"
+_PERSON = "one person: up to {} interactions {}, all replaced by others"
+_WHERE = {"nobody": "at an agent", "controller": "at all agents together"}
 _NOTHING_LEAVES = "nothing leaves an agent"
 
 
@@ -49,17 +51,19 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
     if len(set(plan.budgets)) > 1:
         worst["budgets"] = [{"epsilon": b.epsilon, "delta": b.delta} for b in plan.budgets]
     if plan.mode == "calibrated":
-        pooled = plan.trust == "controller"
+        pooled, records = plan.trust == "controller", plan.records_per_person
         readers = "all that the controller shows" if pooled else "every release"
         found = {
             # from the noise that is really added, not from the budget that asked for it
-            "mu": max(
+            "mu": records
+            * max(
                 record_radius(plan.problem, one.privatizer.reward_weight) / np.min(one.privatizer.noise_scale)
                 for one in plan.estimators
                 if one.privatizer is not None
             ),
             "adversary": f"interactive: reads {readers} and chooses later visitors by it",
             "trust": plan.trust,
+            "unit": _UNIT if records == 1 else _PERSON.format(records, _WHERE[plan.trust]),
         }
         return statement | worst | found
     mus = []

@@ -25,9 +25,9 @@ class ControllerStore(Store):
     """A trusted controller's file: agents' raw uploads in, releases of their sum out.
 
     Guarantees:
-        An upload enters once, however often it arrives. Agents hold ``records_per_person`` each for itself,
-        so that of the controller's terms must be what a person can have at all agents together. There is one
-        group: terms that trust the controller have no more.
+        An upload enters once, however often it arrives. Agents hold ``records_per_person`` each for itself;
+        the controller's noise covers so many at each of ``agents_per_person`` agents. There is one group:
+        terms that trust the controller have no more.
     """
 
     kind = "controller"

@@ -53,7 +53,8 @@ class Quorum(NamedTuple):
         return self.deadline is not None and here >= self.enough and now - first >= self.deadline
 
 
-_OWN = ("epsilon", "delta", "records_per_person", "excess")  # of terms: what need not be common to all
+# Of terms: what need not be common to all.
+_OWN = ("epsilon", "delta", "records_per_person", "agents_per_person", "excess")
 
 
 def _plain(terms: Terms) -> dict[str, Any]:

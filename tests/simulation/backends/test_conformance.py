@@ -24,6 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     "calibrated": {"epsilon": 20.0},
     "calibrated, blind to the end": {"epsilon": 0.5},
     "controller": {"epsilon": 8.0, "trust": "controller"},
+    "several records of a person": {"epsilon": 40.0, "records_per_person": 2},
     "budgets of their own": {"budgets": [feducb.Budget(epsilon=e, delta=1e-5) for e in (5, 9, 20, 40, 8, 9)]},
     "no privacy": {"baseline": "no-privacy"},
     "no privacy, every round": {"baseline": "no-privacy", "schedule": "every-round"},
