@@ -507,6 +507,31 @@ def _left_open(path: Path) -> None:
     assert Path(f"{path}-wal").stat().st_size > 0
 
 
+def test_opening_writes_the_log_of_a_killed_process_back_and_cuts_it_off(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    _left_open(path)
+    connection = file.connect(path)  # the log may never have reached the disk
+    assert Path(f"{path}-wal").stat().st_size == 0
+    connection.close()
+    with AgentStore.open(path):
+        assert Path(f"{path}-wal").stat().st_size == 0
+
+
+def test_a_file_that_another_program_reads_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    _left_open(path)
+    monkeypatch.setattr(file, "_BUSY_SECONDS", 0.05)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM store").fetchall()  # it now needs the log as it is
+    with pytest.raises(StoreInUseError, match="read by another program"):
+        AgentStore.open(path)
+    reader.close()
+    AgentStore.open(path).close()
+
+
 def test_a_file_that_came_without_its_log_is_refused(tmp_path: Path) -> None:
     first, moved = tmp_path / "a.db", tmp_path / "b.db"
     _left_open(first)

@@ -29,7 +29,8 @@ from feducb.simulation.backends.cpu_kernels import (
     own_data_steps,
     score_actions,
 )
-from feducb.simulation.backends.parallel import kept_on_disk
+from feducb.simulation.backends.own_data import _look_up
+from feducb.simulation.backends.parallel import all_here, kept_on_disk
 from feducb.simulation.backends.pruning import align
 from feducb.streams import Streams
 
@@ -363,6 +364,30 @@ def test_own_data_play_does_not_depend_on_what_is_skipped_or_on_cuts() -> None:
     np.testing.assert_array_equal(results[0][0], results[1][0])
     assert results[1][3] == 2 * rounds
     assert results[0][3] < 0.8 * results[1][3]  # most of the late rounds need one candidate only
+
+
+@pytest.mark.parametrize(
+    ("theta", "sigma"), [((0.2, 0.9, 0.0), 0.1), ((1.0, 0.0, 0.0), 3.0)], ids=["θ̂ moved", "β grew"]
+)
+def test_a_ceiling_from_before_holds_for_what_was_learnt_since(
+    theta: tuple[float, float, float], sigma: float
+) -> None:
+    # Without the change since then, 5 to 9 in 10 of these choices would be others.
+    world, agents, gram = World(dim=3, arms=8), 200, np.tile(20.0 * np.eye(3), (200, 1, 1))
+
+    def known(estimate: Any) -> OwnDataState:
+        return own_data(gram, np.tile(20.0 * np.asarray(estimate), (agents, 1)))
+
+    def first_choices(state: OwnDataState) -> Array:
+        radius = Radius(sigma, 0.0, 0.0, 0.0)
+        trace = own_steps(world, state, 1, agents=agents, traced=True, radius=radius).trace
+        assert trace is not None
+        return trace[0, :, 0, 0]
+
+    before, now = known((1.0, 0.0, 0.0)), known(theta)
+    _look_up(before, world, Radius(0.1, 0.0, 0.0, 0.0), 1.0, all_here)
+    now.numbers[:, 3:], now.vectors[:, 2] = before.numbers[:, 3:], before.vectors[:, 2]
+    np.testing.assert_array_equal(first_choices(now), first_choices(known(theta)))
 
 
 def test_alone_has_the_references_regret() -> None:
