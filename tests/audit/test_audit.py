@@ -37,6 +37,7 @@ CAUGHT_BY = {
     "telling header": {"grid"},
     "a record in two groups": {"groups kept apart"},
     "one noise for all groups": {"groups kept apart"},
+    "a tally that nobody paid for": {"tally of rewards out of range"},
     "determinant trigger": {"release times"},
     "acting on raw data": {"decisions"},
 }

@@ -7,7 +7,7 @@ in print, and nothing else wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
 from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
 from feducb.privacy.privatizer import within_bounds
+from feducb.privacy.tally import ONE_IN
 from feducb.protocol import messages
 from feducb.store import AgentStore, Unsent
 
-__all__ = ["GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
+__all__ = ["GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "TALLIES", "ForgetfulStore"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -227,6 +228,14 @@ GROUPED: dict[str, type[AgentStore]] = {
     "a record in two groups": BrokenRouting,
     "one noise for all groups": BrokenSharing,
 }
+
+
+def _unpaid_scale(terms: Terms, default_reward: float) -> int | None:
+    """Noise that suits a count which leaves alone: together with the releases it costs twice."""
+    return math.ceil(ONE_IN * terms.records_per_person / terms.certificate().mu)
+
+
+TALLIES: dict[str, Callable[[Terms, float], int | None]] = {"a tally that nobody paid for": _unpaid_scale}
 
 # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is in the structure.
 POLICIES: dict[str, dict[str, Any]] = {

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from feducb.audit.claims import Evidence, claim_jobs, judge
-from feducb.audit.exact import Make, check_clipping, check_encoder, check_horizon, check_sensitivity
+from feducb.audit.exact import (
+    Make,
+    check_clipping,
+    check_encoder,
+    check_horizon,
+    check_sensitivity,
+    check_tally,
+)
 from feducb.audit.groups import check_groups
 from feducb.audit.invariance import (
     CALIBRATED,
@@ -99,6 +106,7 @@ def run_audit(
         check_encoder(DeployedPrivatizer, _mechanism_terms(largest, *setting)) for setting in _ENCODERS
     ]
     checks += _exact(DeployedPrivatizer, largest)
+    checks.append(check_tally(DeployedPrivatizer, largest))
     grouped = replace(largest, groups=_GROUPS)
     checks += [check_replay(open_agent_store, grouped), check_groups(open_agent_store, grouped)]
     checks.append(check_private_schedule())
@@ -172,7 +180,7 @@ def _broken_jobs(terms: Terms) -> list[Job]:
 
 def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator[Broken]:
     """Everything broken goes through every check that applies to it; whichever fails has caught it."""
-    from feducb.audit.broken import GROUPED, POLICIES, PRIVATIZERS, STORES
+    from feducb.audit.broken import GROUPED, POLICIES, PRIVATIZERS, STORES, TALLIES
 
     for name in PRIVATIZERS:
         own = _broken_terms(name, terms)
@@ -190,6 +198,9 @@ def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator
         yield Broken(name, bool(caught), tuple(caught))
     for name, kind in GROUPED.items():
         check = check_groups(kind.open, replace(terms, groups=_GROUPS))
+        yield Broken(name, not check.passed, () if check.passed else (_kind(check),))
+    for name, scale_of in TALLIES.items():
+        check = check_tally(DeployedPrivatizer, terms, scale_of)
         yield Broken(name, not check.passed, () if check.passed else (_kind(check),))
     for name, setting in POLICIES.items():
         on_graph = check_graph(setting | ON_A_GRAPH)

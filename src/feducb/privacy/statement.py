@@ -42,6 +42,11 @@ _PROVIDED = (
     "reward is what is known a fixed time after its decision; a person keeps one id, and comes no more often "
     "than stated (at each agent by itself if nobody is trusted, over all agents if the controller is)."
 )
+_ALSO_SHOWN = (
+    "To the agent's own people, with each release: a noisy tally of rewards out of range, from which they are "
+    "warned, and whether released sums contradict the parameter bound. The promise covers both; neither takes "
+    "more of it (docs/theory.md, Noise on a grid)."
+)
 _NOT_COVERED = (
     "What an agent's own decisions show to the visitor they are made for; how long a release takes; a copy "
     "of the agent's file put back after it released (noise would be drawn again); records of one person "
@@ -89,6 +94,7 @@ def statement(terms: Terms, *, ledger: dict[str, Any] | None = None) -> dict[str
         "reward_weight": terms.weight,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "provided_that": _PROVIDED,
+        "also_shown": _ALSO_SHOWN,
         "retention": _RETENTION,
         "not_covered": _NOT_COVERED,
         "versions": _versions(),
@@ -126,6 +132,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
             f"{bounds['reward']:g}, weighted by {plain['reward_weight']:.6g}; beyond: {bounds['beyond']}",
         ),
         ("Holds provided that", plain["provided_that"]),
+        ("Shown besides", plain["also_shown"]),
         ("Kept", plain["retention"]),
         ("Not covered", plain["not_covered"]),
         ("Written", plain["written"]),
