@@ -45,6 +45,7 @@ CAUGHT_BY = {
     "following a policy that learns": {"shadow mode"},
     "quorum ignored": {"quorum"},
     "one person at several agents": {"several agents"},
+    "a tally that nobody paid for": {"tally of rewards out of range"},
     "determinant trigger": {"release times"},
     "acting on raw data": {"decisions"},
 }

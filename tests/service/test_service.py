@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 import httpx
@@ -22,6 +22,7 @@ from feducb.deployment.look import look
 from feducb.errors import ConfigurationError
 from feducb.service.keys import add_key, revoke_key
 from feducb.service.settings import read_agent_file
+from feducb.store import file
 
 
 def test_rank_and_reward(running: Running) -> None:
@@ -155,6 +156,20 @@ def test_a_bad_reward_takes_no_other_along(running: Running) -> None:
         assert http.post("/v1/rewards", json={"rewards": []}).status_code == 422
         told = http.post("/v1/rewards", json={"rewards": [{"id": first, "value": 0.5}]}).json()
         assert told == {"outcomes": ["recorded"]}  # the refused ones left no trace
+
+
+def test_a_reward_out_of_range_is_refused_and_remembered_for_the_tally_alone(running: Running) -> None:
+    with running.http(running.application) as http:
+        first, second = (http.post("/v1/decisions", json={"actions": ACTIONS}).json()["id"] for _ in range(2))
+        rewards = [{"id": first, "value": 0.5}, {"id": second, "value": 2.0}]
+        refusal = http.post("/v1/rewards", json={"rewards": rewards})
+        assert refusal.status_code == 422
+        assert "from -1 to 1" in refusal.json()["error"]
+    with closing(file.read_only(running.config.parent / "agent.db")) as db:
+        kept = "SELECT number, refused, reward FROM decisions ORDER BY number"
+        rows = {number: (refused, reward) for number, refused, reward in db.execute(kept)}
+    assert rows[int(first.split("-")[0])] == (0, None)
+    assert rows[int(second.split("-")[0])] == (1, None)
 
 
 def test_a_huge_body_is_refused_and_not_held(running: Running) -> None:

@@ -7,7 +7,7 @@ in print, and nothing else wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
@@ -22,12 +22,22 @@ from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
 from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
 from feducb.privacy.privatizer import within_bounds
+from feducb.privacy.tally import ONE_IN
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum
 from feducb.store import AgentStore, Unsent
 from feducb.store.events import Due
 
-__all__ = ["AGENTS", "CONTROLLERS", "GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
+__all__ = [
+    "AGENTS",
+    "CONTROLLERS",
+    "GROUPED",
+    "POLICIES",
+    "PRIVATIZERS",
+    "STORES",
+    "TALLIES",
+    "ForgetfulStore",
+]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -284,6 +294,14 @@ AGENTS: dict[str, type[Agent]] = {
 }
 
 CONTROLLERS: dict[str, type[DeployedPrivatizer]] = {"one person at several agents": BrokenPersonBound}
+
+
+def _unpaid_scale(terms: Terms, default_reward: float) -> int | None:
+    """Noise that suits a count which leaves alone: together with the releases it costs twice."""
+    return math.ceil(ONE_IN * terms.records_per_person / terms.certificate().mu)
+
+
+TALLIES: dict[str, Callable[[Terms, float], int | None]] = {"a tally that nobody paid for": _unpaid_scale}
 
 # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is in the structure.
 POLICIES: dict[str, dict[str, Any]] = {

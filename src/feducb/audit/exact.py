@@ -17,6 +17,7 @@ from feducb.errors import RecordOutOfBoundsError, ReleasesExhaustedError
 from feducb.privacy.calibration import record_radius
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.privacy.grid import FINE_BITS
+from feducb.privacy.tally import ONE_IN, tally_scale
 
 __all__ = [
     "Make",
@@ -25,6 +26,7 @@ __all__ = [
     "check_horizon",
     "check_presence",
     "check_sensitivity",
+    "check_tally",
     "measure_encoder",
 ]
 
@@ -157,6 +159,43 @@ def _rows(door: DeployedPrivatizer, fresh: bytes, batches: Sequence[Batch]) -> I
         door._encoder.decode(rows[-1])  # it counts releases
         door._batch = np.zeros_like(door._batch)
     return np.array(rows)
+
+
+def check_tally(
+    make: Make, terms: Terms, scale_of: Callable[[Terms, float], int | None] = tally_scale
+) -> Check:
+    """Releases and the noisy tally of rewards out of range together stay at the claim.
+
+    ε is accounted for anew, for a record that counts with the default reward because its own was refused, and
+    any other: how far apart they are in releases, over their noise, and in the tally, over its own.
+    """
+    certificate, bound = terms.certificate(), terms.problem.reward_bound
+    door = make(terms)
+    fresh, pair = door.dump(), canary_pair(terms)
+    length = terms.problem.action_bound * (1.0 - 1e-12)
+    angles = np.linspace(0.0, math.pi, 25)
+    actions = np.zeros((len(angles), 1, terms.problem.dim))
+    actions[:, 0, 0] = length * np.cos(angles)
+    actions[:, 0, -1] += length * np.sin(angles) if terms.problem.dim > 1 else 0.0
+    others = [Batch(one, np.array([sign])) for one in actions for sign in (bound, -bound)]
+    beyond = [_entered(door, fresh, record) for record in (*pair, *others)]
+    step = math.ldexp(1.0, certificate.exponent)
+    rounding = step * math.sqrt(certificate.coordinates * terms.releases)
+    worst = 0.0
+    for default in (0.0, 0.5 * bound, -0.9 * bound):
+        scale = scale_of(terms, default)
+        if scale is None:
+            continue
+        for one in actions[::4]:
+            refused = _entered(door, fresh, Batch(one, np.array([default])))
+            farthest = max(float(np.linalg.norm(refused - other)) for other in beyond)
+            worst = max(worst, math.hypot((farthest + rounding) / certificate.scale, ONE_IN / scale))
+    epsilon = gaussian_epsilon(terms.records_per_person * worst, terms.budget.delta)
+    return Check(
+        "tally of rewards out of range",
+        0.0 < epsilon <= terms.budget.epsilon,
+        f"epsilon of releases and tally, accounted anew {epsilon:.6f} of {terms.budget.epsilon:g}",
+    )
 
 
 def check_clipping(make: Make, terms: Terms) -> Check:

@@ -15,6 +15,7 @@ from feducb.audit.exact import (
     check_horizon,
     check_presence,
     check_sensitivity,
+    check_tally,
 )
 from feducb.audit.groups import check_groups
 from feducb.audit.invariance import (
@@ -114,6 +115,7 @@ def run_audit(
         check_presence(DeployedPrivatizer, _mechanism_terms(largest, *setting)) for setting in _SMALL_ENCODERS
     ]
     checks += _exact(DeployedPrivatizer, largest)
+    checks.append(check_tally(DeployedPrivatizer, largest))
     grouped = replace(largest, groups=_GROUPS)
     checks += [check_replay(open_agent_store, grouped), check_groups(open_agent_store, grouped)]
     checks += _of_agents(Agent, largest)
@@ -199,7 +201,7 @@ def _broken_jobs(terms: Terms) -> list[Job]:
 
 def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator[Broken]:
     """Everything broken goes through every check that applies to it; whichever fails has caught it."""
-    from feducb.audit.broken import AGENTS, CONTROLLERS, GROUPED, POLICIES, PRIVATIZERS, STORES
+    from feducb.audit.broken import AGENTS, CONTROLLERS, GROUPED, POLICIES, PRIVATIZERS, STORES, TALLIES
 
     for name in PRIVATIZERS:
         own = _broken_terms(name, terms)
@@ -223,6 +225,9 @@ def _self_test(terms: Terms, drawn: Drawn, levels: dict[str, float]) -> Iterator
         yield Broken(name, bool(caught), tuple(caught))
     for name, make in CONTROLLERS.items():
         check = check_several_agents(make, _person_terms(terms))
+        yield Broken(name, not check.passed, () if check.passed else (_kind(check),))
+    for name, scale_of in TALLIES.items():
+        check = check_tally(DeployedPrivatizer, terms, scale_of)
         yield Broken(name, not check.passed, () if check.passed else (_kind(check),))
     for name, setting in POLICIES.items():
         on_graph = check_graph(setting | ON_A_GRAPH)

@@ -44,8 +44,8 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
         ),
         REWARD_BOUND: (
             f"more than one decision in {ONE_IN} got a reward beyond reward_bound = "
-            f"{problem.reward_bound:g}, which was refused, and counts with the default reward instead; scale rewards, or raise "
-            "problem.reward_bound and open a new season"
+            f"{problem.reward_bound:g}, which was refused, and counts with the default reward instead; scale "
+            "rewards, or raise problem.reward_bound and open a new season"
         ),
     }
     return {kind: said[kind] for (kind,) in db.execute("SELECT kind FROM warnings ORDER BY kind")}

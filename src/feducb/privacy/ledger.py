@@ -3,7 +3,7 @@
 Records of different seasons are disjoint, so a record costs its own season alone; a person who comes back in
 another season pays there too, and her costs add up as lengths of vectors do. Records of an agent's groups are
 disjoint too: a record costs its own group's stream alone, so a season costs the same however many groups it
-has (docs/theory.md, 2).
+has (docs/theory.md, 2). The noisy tally of rewards out of range fits into the same price (docs/theory.md, 3).
 """
 
 from __future__ import annotations

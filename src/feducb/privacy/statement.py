@@ -59,6 +59,11 @@ _FOLLOWED = {
     "fixed": "The agent follows the application's own policy, and what was followed is released.",
 }
 _FIXED = " The followed policy is public and does not learn from rewards: its operator has stated so."
+_ALSO_SHOWN = (
+    "To the agent's own people, with each release: a noisy tally of rewards out of range, from which they are "
+    "warned, and whether released sums contradict the parameter bound. The promise covers both; neither takes "
+    "more of it (docs/theory.md, Noise on a grid)."
+)
 _NOT_COVERED = (
     "What an agent's own decisions show to the visitor they are made for; how long a release takes; a copy "
     "of the agent's file put back after it released (noise would be drawn again); records of one person "
@@ -112,6 +117,7 @@ def statement(
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "shadow_mode": None if followed is None else _FOLLOWED[followed],
         "provided_that": _PROVIDED + _NOBODY_ELSE_LEARNS + (_FIXED if followed == "fixed" else ""),
+        "also_shown": _ALSO_SHOWN,
         "retention": _RETENTION,
         "not_covered": _NOT_COVERED,
         "versions": _versions(),
@@ -152,6 +158,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
         ),
         *([("Shadow mode", plain["shadow_mode"])] if plain["shadow_mode"] else []),
         ("Holds provided that", plain["provided_that"]),
+        ("Shown besides", plain["also_shown"]),
         ("Kept", plain["retention"]),
         ("Not covered", plain["not_covered"]),
         ("Written", plain["written"]),
