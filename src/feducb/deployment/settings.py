@@ -32,8 +32,6 @@ _LONGEST = 3650 * 86400.0
 _PROMISED = (
     "name",
     "budgets",
-    "clique",
-    "cliques",
     "season",
     "schedule",
     "first_release",
@@ -84,8 +82,8 @@ class AgentSettings:
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
         quorum: how many agents a sum needs at least; all if not given (*shared*, *season*). On a graph, none:
             a sum is of the whole clique.
-        clique: on a graph, the names of the agents of this one's clique; empty with a controller (*season*).
-        cliques: how many cliques cover the graph (*shared*, *season*); 1 with a controller.
+        clique: on a graph, the names of the agents of this one's clique; empty with a controller.
+        cliques: how many cliques cover the graph (*shared*); 1 with a controller.
         alpha: α, the chance that the confidence bound ever fails (*shared*, *season*).
         exploration: scales the bonus; 1 is the proven bound (*season*).
         window: seconds after a decision in which its reward may come (*season*).
