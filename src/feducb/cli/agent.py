@@ -298,7 +298,10 @@ def restore(
 
 @app.command()
 def terms(config: Config = DEFAULT) -> None:
-    r"""What is promised, as `\[terms]` (and `\[budgets.NAME]`) of a controller's configuration."""
+    r"""What this agent promises, as the `\[terms]` table of a controller's configuration.
+
+    Where agents have budgets of their own, everybody's `\[budgets.NAME]` follow: the same at every agent.
+    """
     from feducb.service.settings import read_agent_file
 
     settings = read_agent_file(config).agent
