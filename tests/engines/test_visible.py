@@ -91,8 +91,8 @@ class Served:
         folder.mkdir()
         self.config, self._log = folder / "agent.toml", folder / "log"
         start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        folder = known_by or broker.folder
-        text = AGENT.format(port=broker.port, keys=folder, ca=broker.folder, start=start)
+        keys = known_by or broker.folder
+        text = AGENT.format(port=broker.port, keys=keys, ca=broker.folder, start=start)
         self.config.write_text(text)
         told = read_agent_file(self.config)
         Agent.open(told.store, told.agent).close()
