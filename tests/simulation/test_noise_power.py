@@ -1,12 +1,12 @@
 """The noise in released sums is the noise that is stated, and the bound's radius holds it.
 
 Sharp enough to see a deviation that is 1.1 times another, unlike the coverage of the whole bound, which has
-room for rewards and the ball besides. Of every run the released sums less the true ones are looked at, as they
-come out of privatizer and mechanism on the way that `simulate` plays.
+room for rewards and the ball besides. Of every run the released sums less the true ones are looked at, as
+they come out of privatizer and mechanism on the way that `simulate` plays.
 
 Variance: the last release of 1,600 runs has 1,600 × 20 independent coordinates, so that the sum of their
-squares in stated units is chi-square. False alarms: 1e-6. A deviation 1.1 times as large or as small as stated
-is missed with a chance below 1e-12.
+squares in stated units is chi-square. False alarms: 1e-6. A deviation 1.1 times as large or as small as
+stated is missed with a chance below 1e-12.
 
 Radius: ‖θ*‖ = S, so that the radius at share 0.4 may be exceeded at some release in 40 % of runs; it is in
 37 %, and in 55 % if the noise is 1.1 times as large. False alarms: below 1e-6. Noise 1.1 times as large is
@@ -30,6 +30,7 @@ from feducb.estimators import Tuning
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer
+from feducb.protocol.controller import add_up
 from feducb.protocol.messages import ReleasedSum
 from feducb.protocol.schedules import parse_schedule
 from feducb.simulation.backends import cpu, federation, gpu
@@ -114,7 +115,6 @@ def _watch_kernels(patched: pytest.MonkeyPatch, seen: Released) -> None:
     """Compiled play: sums as kernels return them, and totals as agents get them; θ* = e₁."""
     for kind in (cpu.CpuKernels, gpu.DeviceKernels):
         patched.setattr(kind, "fixed", _watched(kind.fixed, seen))
-    add_up = federation.add_up
 
     def watched_total(release: Any) -> ReleasedSum:
         total = add_up(release)
