@@ -27,7 +27,7 @@ def test_a_record_enters_within_half_a_fine_step() -> None:
     rows, columns = np.triu_indices(problem.dim)
     errors = []
     for _ in range(500):
-        action, reward = rng.uniform(-0.5, 0.5, problem.dim), rng.uniform(-1.0, 1.0)
+        action, reward = rng.uniform(-0.5, 0.5, problem.dim), rng.uniform(-1.0, 1.0, 1)
         agent = DeployedPrivatizer(terms)
         agent.record(action, reward)
         gram = np.outer(action, action)[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))

@@ -16,7 +16,7 @@ from feducb.environments.synthetic import PaperEnvironment
 from feducb.errors import ConfigurationError
 from feducb.estimators import Estimator, Tuning
 from feducb.experiments.prior import WaitingPlay, _printed_plan
-from feducb.privacy.mechanisms import MECHANISMS
+from feducb.privacy.mechanisms import Dense
 from feducb.protocol.schedules import Determinant, Geometric
 from feducb.simulation.backends.cpu import CpuBackend
 from feducb.simulation.backends.gpu import GpuBackend
@@ -75,7 +75,7 @@ def _other_privatizer(plan: Plan) -> Plan:
     return _changed(plan, lambda one: replace(one, privatizer=_like(one.privatizer)))
 
 
-class LazyDense(MECHANISMS["dense"]):  # type: ignore[misc]
+class LazyDense(Dense):
     """A mechanism that is not ours."""
 
 
