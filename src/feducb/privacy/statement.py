@@ -43,9 +43,9 @@ _PROVIDED = (
     "than stated (at each agent by itself if nobody is trusted, over all agents if the controller is)."
 )
 _ALSO_SHOWN = (
-    "To the agent's own people, with each release: a noisy tally of rewards out of range, from which they are "
-    "warned, and whether released sums contradict the parameter bound. The promise covers both; neither takes "
-    "more of it (docs/theory.md, Noise on a grid)."
+    "To the agent's own people, with each release: a noisy tally of rewards out of range, by which they are "
+    "warned, and whether released sums contradict the parameter bound. The promise covers both; neither "
+    "takes more of it (docs/theory.md, Noise on a grid)."
 )
 _NOT_COVERED = (
     "What an agent's own decisions show to the visitor they are made for; how long a release takes; a copy "
