@@ -60,9 +60,9 @@ _FOLLOWED = {
 }
 _FIXED = " The followed policy is public and does not learn from rewards: its operator has stated so."
 _ALSO_SHOWN = (
-    "To the agent's own people, with each release: a noisy tally of rewards out of range, from which they are "
-    "warned, and whether released sums contradict the parameter bound. The promise covers both; neither takes "
-    "more of it (docs/theory.md, Noise on a grid)."
+    "To the agent's own people, with each release: a noisy tally of rewards out of range, by which they are "
+    "warned, and whether released sums contradict the parameter bound. The promise covers both; neither "
+    "takes more of it (docs/theory.md, Noise on a grid)."
 )
 _NOT_COVERED = (
     "What an agent's own decisions show to the visitor they are made for; how long a release takes; a copy "
