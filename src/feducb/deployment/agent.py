@@ -31,7 +31,7 @@ from feducb.deployment.requests import (
     require_reward,
 )
 from feducb.deployment.settings import AgentSettings
-from feducb.errors import ConfigurationError, StoreError
+from feducb.errors import ConfigurationError
 from feducb.privacy.ledger import Ledger
 from feducb.store import AgentStore, Unsent, events, file
 
@@ -262,12 +262,12 @@ class Agent:
     def writing(self) -> Iterator[Connection]:
         """Several calls, one durable commit: on disk when it ends, or nothing of them happened.
 
-        An error of one call may be caught within it: refused calls leave no trace.
+        An error of one call may be caught within it: refused calls leave no trace. A call that failed
+        half-way, which no refusal does, takes the whole commit along.
         """
         if self._writing is not None:
-            if not self._writing.in_transaction:
-                raise StoreError("the commit that this belongs to has failed")
-            yield self._writing
+            with self.store.part(self._writing) as db:
+                yield db
             return
         try:
             with self.store.writing() as db:
@@ -355,7 +355,7 @@ class Agent:
         with self.writing() as db:
             self._inbox.put(db, told, payload)
             self._counters.add("sums")
-        self._learn(told.group)
+            self._learn(told.group)
         return True
 
     # Looking, and the rarer wishes
@@ -411,8 +411,12 @@ class Agent:
         self._require_later(settings, self.started_at)
         self.store.new_season(settings.terms, drop_pending=drop_open)
         self.settings = settings
-        with self.store.writing() as db:
-            self._keep_settings(db)
+        try:
+            with self.store.writing() as db:
+                self._keep_settings(db)
+        except BaseException:
+            self.close()  # it has the new season and the old one's clock; opening it anew mends that
+            raise
         self._reload()
         return self.store.season
 
@@ -510,14 +514,6 @@ class Agent:
         default = self.settings.default_reward
         with self.writing() as db:
             self._unswept = True
-            self._counters.add("settled", len(rows))
-            self._counters.add("defaulted", sum(row.reward is None for row in rows))
-            self._curve.settled(
-                rows,
-                default=default,
-                uniform=not self.settings.shadow,
-                only_choice=self.settings.uniform_share > 0 or group not in self._deciders,
-            )
             made = self._made(group)
             if made < self.settings.releases:
                 actions = np.frombuffer(b"".join(row.action for row in rows))
@@ -528,6 +524,14 @@ class Agent:
                 self._counters.add("after_the_last_release", len(rows))
             keep = self.settings.keep_events > 0
             events.mark_taken(db, group, rows, batch=made + 1, keep=keep)
+            self._counters.add("settled", len(rows))
+            self._counters.add("defaulted", sum(row.reward is None for row in rows))
+            self._curve.settled(
+                rows,
+                default=default,
+                uniform=not self.settings.shadow,
+                only_choice=self.settings.uniform_share > 0 or group not in self._deciders,
+            )
 
     def _made(self, group: int) -> int:
         """Releases made in this season, or uploads where the controller makes releases of them."""

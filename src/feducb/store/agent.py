@@ -78,7 +78,11 @@ class AgentStore(Store):
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Several writes, one durable commit: all of them or none, in the file and in memory."""
+        """Several writes, one durable commit: all of them or none, in the file and in memory.
+
+        An error of `settle` may be caught within it: if the records were refused, the others go on; if it
+        failed half-way, so does the commit.
+        """
         with self._transaction() as db:
             yield db
 
@@ -91,9 +95,10 @@ class AgentStore(Store):
         hashes: Sequence[bytes | None],
     ) -> int:
         """As `record`, within `writing`, but only sums are kept: records leave no other trace in the file."""
-        entered = self._take_in(db, group, actions, rewards, hashes)
-        db.execute("REPLACE INTO batches VALUES (?, ?)", (group, self._privatizers[group].dump_batch()))
-        db.execute('DELETE FROM pending WHERE "group" = ?', (group,))  # they are in those sums
+        with self.part(db):
+            entered = self._take_in(db, group, actions, rewards, hashes)
+            db.execute("REPLACE INTO batches VALUES (?, ?)", (group, self._privatizers[group].dump_batch()))
+            db.execute('DELETE FROM pending WHERE "group" = ?', (group,))  # they are in those sums
         return sum(entered)
 
     def _take_in(
@@ -106,7 +111,8 @@ class AgentStore(Store):
     ) -> list[bool]:
         """Those that may enter do; which ones."""
         entered, moved = admit(hashes, self._counts(db, hashes), self.terms.records_per_person)
-        self._privatizers[group].record(actions[entered], rewards[entered])
+        self._privatizers[group].record(actions[entered], rewards[entered])  # or refused, and nothing moved
+        self._moves += 1
         db.executemany("REPLACE INTO people VALUES (?, ?)", moved.items())
         if not all(entered):
             db.execute(

@@ -51,8 +51,9 @@ class Store(ABC):
     group, it is group 0, and no call needs to name it.
 
     Guarantees:
-        A call returns after its transaction is on disk (fsync), or raises and leaves no trace. So whatever
-        left was stored before, and a crash at any instruction draws no second noise for it.
+        A call returns after its transaction is on disk (fsync), or raises and leaves no trace, in the file
+        or in memory. So whatever left was stored before, and a crash at any instruction draws no second noise
+        for it; and what was rolled back can be sent again and counts once.
 
     Attributes:
         path: of the file; ``<path>.lock`` beside it is locked while the store is open.
@@ -72,6 +73,8 @@ class Store(ABC):
         file.require_whole(path)
         self._lock: int | None = file.take_lock(path)
         self._connection: sqlite3.Connection | None = None
+        self._moves = 0  # changes of privatizers since it was opened
+        self._spoilt = False  # whether a call of this transaction failed half-way
         try:
             self._connection = file.connect(path)
             file.migrate(self._connection, path)
@@ -285,20 +288,44 @@ class Store(ABC):
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing, in the file and in memory; on disk when it ends."""
-        db = self._database()
+        db, moves = self._database(), self._moves
         try:
             db.execute("BEGIN IMMEDIATE")
             yield db
+            if self._spoilt:
+                raise StoreError("a call of this commit failed half-way, so nothing of the commit happened")
             db.execute("COMMIT")
-        except RecordOutOfBoundsError:  # raised before anything changed in memory
-            db.execute("ROLLBACK")
+        except RecordOutOfBoundsError:
+            if self._moves == moves and not self._spoilt:  # memory is as it was: no need to load it anew
+                db.execute("ROLLBACK")
+            else:
+                self._recover()
             raise
         except BaseException:
             self._recover()
             raise
 
+    @contextmanager
+    def part(self, db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        """A call within a transaction, whose error may be caught there.
+
+        If it was refused before it changed anything, the others of the transaction go on; if it failed
+        half-way, none of them happens: whoever ends the transaction hears so.
+        """
+        if self._spoilt or db is not self._connection or not db.in_transaction:
+            raise StoreError("the commit that this belongs to has failed")
+        before = (db.total_changes, self._moves)
+        try:
+            yield db
+        except BaseException:
+            # On a full disk SQLite itself may have rolled everything back: what followed would stand alone.
+            whole = db is self._connection and db.in_transaction
+            self._spoilt |= not whole or (db.total_changes, self._moves) != before
+            raise
+
     def _recover(self) -> None:
         """Forget what is in memory and go on from the file; if that fails too, close."""
+        self._spoilt = False
         try:
             with suppress(sqlite3.Error):
                 self._database().close()
