@@ -25,7 +25,7 @@ from typing import Any
 
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
-from feducb.store import AgentStore, Unsent
+from feducb.store import AgentStore, Kind, Unsent
 
 SOURCE = Path(__file__).parents[2] / "src"
 APP = Path(__file__).parents[2] / "examples" / "flower"
@@ -98,7 +98,7 @@ class Site:
         length = int(request.headers.get("Content-Length", 0))
         body: Any = json.loads(request.rfile.read(length)) if length else {}
         if (request.command, request.path) == ("GET", "/v1/outbox"):
-            waiting = [Unsent(1, 0, 1, payload) for payload in self.extra] + store.outbox()
+            waiting = [Unsent(1, 0, 1, payload, Kind.RELEASE) for payload in self.extra] + store.outbox()
             plain = [
                 item._asdict() | {"payload": base64.b64encode(item.payload).decode()} for item in waiting
             ]

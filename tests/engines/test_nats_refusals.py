@@ -22,7 +22,7 @@ from feducb.engines.settings import NatsSettings
 from feducb.errors import ConfigurationError
 from feducb.protocol import messages
 from feducb.roster import Signer
-from feducb.store import Receipt, ReleaseBook, Unsent
+from feducb.store import Kind, Receipt, ReleaseBook, Unsent
 
 NAMES = ("a", "b", "c")
 TERMS = make_terms(releases=200)
@@ -141,7 +141,7 @@ def test_an_agent_with_an_oversized_release_in_its_outbox_keeps_trying_and_hears
 ) -> None:
     streams = record_streams(["a", "b"], TERMS, 2)
     boxes = {name: MemoryMailbox(streams[name]) for name in ("a", "b")}
-    boxes["c"] = MemoryMailbox([Unsent(1, 0, 1, bytes(8000))])
+    boxes["c"] = MemoryMailbox([Unsent(1, 0, 1, bytes(8000), Kind.RELEASE)])
 
     async def run() -> None:
         controller = NatsController(broker.controller_settings(), book)

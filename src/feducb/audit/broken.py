@@ -19,7 +19,7 @@ from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
 from feducb.privacy.privatizer import within_bounds
 from feducb.protocol import messages
-from feducb.store import AgentStore, Unsent
+from feducb.store import AgentStore, Kind, Unsent
 
 __all__ = ["GROUPED", "POLICIES", "PRIVATIZERS", "STORES", "ForgetfulStore"]
 
@@ -174,7 +174,7 @@ class ForgetfulStore:
     def outbox(self) -> list[Unsent]:
         """What is to be sent, made again if a restart lost it."""
         data = self._made or self.release()
-        return [Unsent(0, 0, messages.decode(data).number, data)]
+        return [Unsent(0, 0, messages.decode(data).number, data, Kind.RELEASE)]
 
     def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
         """Now it is written."""

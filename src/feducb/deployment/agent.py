@@ -33,7 +33,7 @@ from feducb.deployment.requests import (
 from feducb.deployment.settings import AgentSettings
 from feducb.errors import ConfigurationError
 from feducb.privacy.ledger import Ledger
-from feducb.store import AgentStore, Unsent, events, file
+from feducb.store import AgentStore, Kind, Unsent, events, file
 
 __all__ = ["Agent", "Decision", "Outcome"]
 
@@ -342,7 +342,7 @@ class Agent:
 
     def mark_sent(self, item: Unsent) -> None:
         """It has arrived: on the other side's disk."""
-        if self.settings.trust == "controller":
+        if item.kind is Kind.UPLOAD:
             self.store.acknowledge(item.season, item.number)
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)

@@ -18,7 +18,7 @@ from feducb.errors import (
 from feducb.privacy.deployed import Terms, encode_upload
 from feducb.privacy.ledger import admit
 from feducb.store import events
-from feducb.store.base import Store, Unsent
+from feducb.store.base import Kind, Store, Unsent
 
 __all__ = ["AgentStore"]
 
@@ -132,7 +132,7 @@ class AgentStore(Store):
         with self._transaction() as db:
             number = self.uploads_made + 1
             payload = encode_upload(self._privatizers[0].upload(), season=self.season, number=number)
-            self._put_out(db, "upload", number, payload)
+            self._put_out(db, Kind.UPLOAD, number, payload)
             self._end_batch(db, 0)
         return payload
 
@@ -151,11 +151,11 @@ class AgentStore(Store):
 
     def uploads(self) -> list[Unsent]:
         """Uploads not yet acknowledged, oldest first. For the controller alone."""
-        return self._unsent("upload")
+        return self._unsent(Kind.UPLOAD)
 
     def acknowledge(self, season: int, number: int) -> None:
         """The controller has an upload on disk: forget its content."""
-        self._sent("upload", season, number)
+        self._sent(Kind.UPLOAD, season, number)
 
     def hash_person(self, person: str | None) -> bytes | None:
         """How an id is kept: HMAC-SHA256 under this season's key."""

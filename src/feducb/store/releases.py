@@ -13,6 +13,7 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import Admission
 from feducb.protocol.sums import NamedSum
+from feducb.store.base import Kind
 from feducb.store.book import Book
 
 __all__ = ["Quorum", "Receipt", "ReleaseBook"]
@@ -73,6 +74,7 @@ class ReleaseBook(Book):
     """
 
     kind = "releases"
+    takes = Kind.RELEASE
     migrations: ClassVar[tuple[str, ...]] = (
         """
         CREATE TABLE releases (
