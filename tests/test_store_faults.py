@@ -72,13 +72,14 @@ def _full_disk(store: Store, statement: int | None, *, rolls_back: bool = False)
     if statement is None:
         yield
         return
-    broken = _Failing(store._connection, statement, rolls_back=rolls_back)  # type: ignore[arg-type]
-    store._connection = broken  # type: ignore[assignment]
+    whole: Any = store._connection
+    broken: Any = _Failing(whole, statement, rolls_back=rolls_back)
+    store._connection = broken
     try:
         yield
     finally:
         if store._connection is broken:  # it was not opened anew
-            store._connection = broken._inner
+            store._connection = whole
 
 
 def _memory(store: AgentStore) -> list[Any]:

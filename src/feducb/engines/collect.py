@@ -127,7 +127,7 @@ class TrustedCollector:
     An upload that comes after its release is in the next: nothing is lost, and nothing enters twice.
     """
 
-    takes = Kind.UPLOAD
+    takes: ClassVar[Kind] = Kind.UPLOAD
 
     def __init__(
         self,

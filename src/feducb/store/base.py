@@ -411,7 +411,7 @@ class Store(ABC):
             ' ORDER BY season, number, "group"',
             (kind,),
         )
-        return [Unsent(*row, kind) for row in rows]
+        return [Unsent(season, group, number, payload, kind) for season, group, number, payload in rows]
 
     def _sent(self, kind: Kind, season: int, number: int, *, group: int = 0) -> None:
         with self._transaction() as db:

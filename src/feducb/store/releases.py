@@ -74,7 +74,7 @@ class ReleaseBook(Book):
     """
 
     kind = "releases"
-    takes = Kind.RELEASE
+    takes: ClassVar[Kind] = Kind.RELEASE
     migrations: ClassVar[tuple[str, ...]] = (
         """
         CREATE TABLE releases (
