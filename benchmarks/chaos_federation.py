@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from chaos_service import Chaos, check
+from chaos_service import Chaos, check, settled
 
 from feducb import keys
 from feducb.protocol import messages
@@ -82,7 +82,7 @@ timeout = 1.0
 retry = 0.1
 """
 CALLERS = 2
-PATIENCE = 90.0
+PATIENCE = 300.0
 
 
 class Federation:
@@ -150,11 +150,12 @@ class Federation:
         for agent in self.agents.values():
             agent.hang_up()
         await asyncio.gather(*callers)
-        await asyncio.sleep(3.0)  # the last windows close
+        for name in NAMES:
+            await settled(self.folder / name / "agent.db")
         self.agreed_after = await self._agreement()
         for role in (*NAMES, "controller", "broker"):
             self._processes[role].send_signal(signal.SIGTERM)
-            self._processes[role].wait(timeout=30)
+            self._processes[role].wait(timeout=PATIENCE)
 
     async def _agreement(self) -> float:
         """Seconds until all agents have the same sum, of the release that is due."""

@@ -47,7 +47,7 @@ NAMES = ("a", "b", "c", "d")
 TERMS = Terms(problem=Problem(dim=5), budget=Budget(epsilon=1.0, delta=1e-6), releases=4096)
 PERIOD = 0.1  # seconds between releases
 LONGEST_LIFE = 0.6  # seconds until the next kill
-PATIENCE = 60.0  # seconds until all agree at the end
+PATIENCE = 300.0  # seconds until all agree at the end
 
 
 def settings_of(folder: Path, role: str) -> NatsSettings:
@@ -178,7 +178,7 @@ class Role:
             self.kill()
         if self.process.stdin:
             self.process.stdin.close()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=PATIENCE)
         if self.process.stdout:
             self.process.stdout.close()
 

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -58,6 +58,8 @@ port = 0
 keys = "agent.keys"
 """
 CALLERS = 8
+ANSWERS = 40  # decisions of a life that are answered before it ends
+PATIENCE = 300.0  # seconds; reached only where something is broken
 
 
 @dataclass
@@ -114,12 +116,17 @@ class Chaos:
         raise SystemExit(f"the service did not come back: {log_path.read_text()[begun:]}")
 
     async def run(self, kills: int, longest: float) -> None:
-        """Kill so often; each life lasts up to ``longest`` seconds after it listens."""
+        """Kill so often; each life lasts up to ``longest`` seconds after some calls were answered."""
         loop = asyncio.get_running_loop()
         process = await loop.run_in_executor(None, self.start)
         callers = self.call(CALLERS)
         for _ in range(kills):
-            await asyncio.sleep(self._rng.uniform(0.01, longest))
+            enough = len(self.seen.decisions) + ANSWERS
+            while (
+                len(self.seen.decisions) < enough or not self._waiting
+            ):  # on a busy machine that takes longer
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(self._rng.uniform(0.0, longest))
             self.seen.under_way += self._waiting > 0
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
@@ -128,9 +135,9 @@ class Chaos:
         await asyncio.sleep(1.0)
         self.hang_up()
         await asyncio.gather(*callers)
-        await asyncio.sleep(3.0)  # the last windows close
+        await settled(self.folder / "agent.db")
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=PATIENCE)
 
     def call(self, callers: int) -> list[asyncio.Task[None]]:
         """Start so many callers; they go on until `hang_up`."""
@@ -144,7 +151,7 @@ class Chaos:
         """Decide, reward some of it, look at the ledger now and then; what got no answer is sent again."""
         mine: list[str] = []
         turn = 0
-        async with httpx.AsyncClient(headers={"authorization": f"Bearer {self._key}"}, timeout=10) as http:
+        async with httpx.AsyncClient(headers={"authorization": f"Bearer {self._key}"}, timeout=60) as http:
             while not self._over:
                 turn += 1
                 if turn % 40 == 0:
@@ -188,6 +195,19 @@ class Chaos:
                 for entry in season["entries"]:
                     name = (entry["season"], entry["group"], entry["number"])
                     self.seen.releases.setdefault(name, set()).add(entry["sha256"])
+
+
+async def settled(store: Path) -> None:
+    """Until all windows have closed."""
+    query = "SELECT (SELECT count(*) FROM decisions WHERE state = 0), coalesce(max(number), 0) FROM outgoing"
+    begun = time.monotonic()
+    while time.monotonic() - begun < PATIENCE:
+        with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db:
+            still_open, released = db.execute(query).fetchone()
+        if not still_open and released:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{still_open} decisions are still open, {released} releases were made")
 
 
 def check(folder: Path, seen: Seen) -> dict[str, int]:

@@ -36,7 +36,7 @@ from feducb.engines.nats import EngineStatus, Link, NatsEngine
 from feducb.engines.settings import NatsSettings
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
-from feducb.store import Unsent, file
+from feducb.store import Kind, Unsent, file
 
 T = TypeVar("T")
 DIM = 20
@@ -106,7 +106,7 @@ class World:
 
 def make_release(privatizer: DeployedPrivatizer) -> Unsent:
     made = privatizer.release()
-    return Unsent(1, 0, made.number, messages.encode(made, season=1))
+    return Unsent(1, 0, made.number, messages.encode(made, season=1), Kind.RELEASE)
 
 
 async def answer(folder: Path, port: int) -> None:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 import feducb
 from feducb.core.confidence import Belief, ReleasedSetBound
+
+# Examples are the same each time, and an example may take as long as a busy machine needs.
+hypothesis.settings.register_profile("feducb", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("feducb")
 
 
 @pytest.fixture

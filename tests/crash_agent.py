@@ -3,7 +3,9 @@
     python crash_agent.py lives STORE FD PHASE [careless]    # one life for each line on stdin
     python crash_agent.py send STORE PORT RELEASES           # so many releases over TCP, then the end
 
-A life is a fork of a process that has imported everything, so that killing hundreds of them is quick. What
+A life is a fork of a process that has imported everything, so that killing hundreds of them is quick. The
+line says at which point of its life it is killed: points are the lines of the store, the privatizer and this
+file as they are run, and moments within statements of SQLite. 0 leaves the killing to somebody else. What
 leaves is a frame: season, group, number, size, payload, in one write.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import socket
 import struct
 import sys
@@ -18,11 +21,16 @@ import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 
+from feducb import store as stores
 from feducb.config import Budget, Problem
+from feducb.privacy import deployed
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
 from feducb.store import AgentStore
@@ -31,6 +39,8 @@ FRAME = struct.Struct("<IIIH")
 TERMS = Terms(problem=Problem(dim=10), budget=Budget(epsilon=1.0, delta=1e-6), releases=8, groups=3)
 PHASES = ("start", "resend", "record", "release", "send", "mark", "season")
 MANY = replace(TERMS, releases=4096, groups=1)
+TRACED = {__file__, deployed.__file__, *map(str, Path(stores.__file__).parent.glob("*.py"))}
+STATEMENT_STEPS = 25  # of SQLite's machine from one point within a statement to the next
 UNANSWERED = 2  # so many releases are on their way before the first is reported to have arrived
 ACTIONS, REWARDS = np.full((4, 10), 0.3), np.full(4, 0.5)
 
@@ -42,11 +52,31 @@ def frame(season: int, group: int, number: int, payload: bytes) -> bytes:
     return FRAME.pack(season, group, number, len(payload)) + payload
 
 
+class Fate:
+    """Kill -9 at the point with this number, however long it takes to get there; 0 is none."""
+
+    def __init__(self, point: int) -> None:
+        self._left = iter(range(point - 1)) if point else count()
+
+    def pass_point(self) -> int:
+        if next(self._left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 0  # SQLite is to go on
+
+    def trace(self, frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        code = frame.f_code
+        if code.co_filename not in TRACED or code is Fate.pass_point.__code__:
+            return None
+        if event == "line":
+            self.pass_point()
+        return self.trace
+
+
 def live(store: AgentStore, send: Send, enter: Enter, releases: int | None = None) -> None:
     """Send what the last life may not have sent, then go on; for ever, unless told how many releases."""
     enter("resend")
     for one in store.outbox():
-        send(*one)
+        send(*one[:4])
         store.mark_sent(one.season, one.number, group=one.group)
     made, underway = 0, deque[messages.GridSum]()
     while releases is None or made < releases:
@@ -100,21 +130,23 @@ def serve_lives(path: Path, channel: int, phases: Path, *, careless: bool) -> No
     def send(season: int, group: int, number: int, payload: bytes) -> None:
         os.write(channel, frame(season, group, number, payload))  # less than PIPE_BUF: whole, or not at all
 
-    for _ in sys.stdin:
+    for line in sys.stdin:
         enter("start")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # idle BLAS threads do not survive a fork
             child = os.fork()
         if child == 0:
+            fate = Fate(int(line))
+            sys.settrace(fate.trace)
             try:
                 if careless:
                     live_carelessly(path, send, enter)
                 else:
                     with AgentStore.open(path, TERMS) as store:
+                        store.reading().set_progress_handler(fate.pass_point, STATEMENT_STEPS)
                         live(store, send, enter)
             finally:
                 os._exit(1)  # nobody is meant to get here: a life ends by SIGKILL
-        print(child, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 

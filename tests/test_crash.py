@@ -1,4 +1,4 @@
-"""Kill -9 at random points, and a trace of system calls: what leaves is on disk first, and never changes."""
+"""Kill -9 at chosen points, and a trace of system calls: what leaves is on disk first, and never changes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -27,8 +26,12 @@ from feducb.protocol import messages
 from feducb.store import AgentStore
 
 AGENT = Path(__file__).with_name("crash_agent.py")
-KILLS, IN_RELEASE, MOST_KILLS = 240, 60, 1000  # at least so many, so many of them there; on a slow disk more
-LONGEST = 0.08  # seconds; a life begins with about 10 ms of opening, and a release takes a few
+KILLS, IN_RELEASE = 240, 40  # so many, at least so many of them there
+LONGEST = (
+    1800  # points of a life: opening the file takes about 350 of them, a release and what is around it 300
+)
+CUTS = (20, 33, 40, 47)  # so many writes and syncs into a life; it opens its file with about 10
+PATIENCE = 120.0  # seconds that nothing here needs: only a hang takes so long
 
 
 @dataclass
@@ -57,15 +60,15 @@ def _listen(channel: int, seen: Seen) -> None:
             seen.frames[season, group, number].append(payload)
 
 
-def _kill_often(store: Path, enough: Callable[[Seen], bool], *options: str) -> Seen:
-    """Let the agent live and kill it, again and again."""
-    seen, rng = Seen(), random.Random(20201)
+def _kill_often(store: Path, fates: Iterable[int], *options: str, tracer: Sequence[str] = ()) -> Seen:
+    """Let the agent live and be killed, again and again, each time at the point that its fate says."""
+    seen = Seen()
     phase = store.with_suffix(".phase")
     phase.write_bytes(b"\0")
     reading, writing = os.pipe()
     listener = threading.Thread(target=_listen, args=(reading, seen))
     listener.start()
-    command = [sys.executable, str(AGENT), "lives", str(store), str(writing), str(phase), *options]
+    command = [*tracer, sys.executable, str(AGENT), "lives", str(store), str(writing), str(phase), *options]
     agent = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[writing]
     )
@@ -73,29 +76,30 @@ def _kill_often(store: Path, enough: Callable[[Seen], bool], *options: str) -> S
     assert agent.stdin
     assert agent.stdout
     with agent.stdin, agent.stdout:  # without them the agent ends: nothing is left running
-        while not enough(seen) and seen.phases.total() < MOST_KILLS:
-            agent.stdin.write("\n")
+        for fate in fates:
+            agent.stdin.write(f"{fate}\n")
             agent.stdin.flush()
-            child = int(agent.stdout.readline())
-            time.sleep(rng.uniform(0.0, LONGEST))
-            os.kill(child, signal.SIGKILL)
             assert int(agent.stdout.readline()) == -signal.SIGKILL, "the agent died before it was killed"
             seen.phases[PHASES[phase.read_bytes()[0]]] += 1
-    assert agent.wait(timeout=30) == 0
-    listener.join(timeout=30)
+    assert agent.wait(timeout=PATIENCE) == 0
+    listener.join(timeout=PATIENCE)
+    assert not listener.is_alive()
     return seen
 
 
-def test_killed_at_any_point_no_release_leaves_with_two_byte_strings(tmp_path: Path) -> None:
-    def enough(seen: Seen) -> bool:
-        return seen.phases.total() >= KILLS and seen.phases["release"] >= IN_RELEASE and seen.resent() > 0
+def _fates(count: int) -> list[int]:
+    rng = random.Random(20201)
+    return [rng.randint(1, LONGEST) for _ in range(count)]
 
-    seen = _kill_often(tmp_path / "agent.db", enough)
-    kills = seen.phases.total()
-    print(f"\n{kills} kills in {dict(seen.phases)}; {len(seen.frames)} releases, {seen.resent()} resent")
+
+def _assert_whole(seen: Seen, path: Path) -> None:
+    """Nothing left with two byte strings, what left is in the ledger, and nothing is missing there."""
+    print(
+        f"\n{seen.phases.total()} kills in {dict(seen.phases)}; {len(seen.frames)} releases, "
+        f"{seen.resent()} resent"
+    )
     assert seen.changed() == []
-    assert enough(seen), "the kills did not meet what they were meant for"
-    with AgentStore.open(tmp_path / "agent.db", TERMS) as store:
+    with AgentStore.open(path, TERMS) as store:
         entries = [entry for account in store.ledger().accounts for entry in account.entries]
         made = {(entry.season, entry.group, entry.number): entry.sha256 for entry in entries}
         for (season, group, number), payloads in seen.frames.items():
@@ -112,9 +116,33 @@ def test_killed_at_any_point_no_release_leaves_with_two_byte_strings(tmp_path: P
                 assert account.releases_left_in(group) == TERMS.releases - len(numbers) >= 0
 
 
+def test_killed_at_any_point_no_release_leaves_with_two_byte_strings(tmp_path: Path) -> None:
+    seen = _kill_often(tmp_path / "agent.db", _fates(KILLS))
+    _assert_whole(seen, tmp_path / "agent.db")
+    assert seen.phases["release"] >= IN_RELEASE
+    assert seen.resent() > 0
+
+
 def test_the_same_kills_catch_an_agent_that_stores_after_it_sends(tmp_path: Path) -> None:
-    seen = _kill_often(tmp_path / "state", lambda seen: bool(seen.changed()), "careless")
+    seen = _kill_often(tmp_path / "state", _fates(KILLS), "careless")
     assert seen.changed() != []
+
+
+_WRITES = "pwrite64,fdatasync,fsync,ftruncate"  # whatever changes the file or its log
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_killed_before_any_write_to_the_disk_no_release_leaves_with_two_byte_strings(
+    tmp_path: Path, cut: int
+) -> None:
+    """Within a commit, where no line of ours is run; the life ends where it would write or sync next."""
+    _require_strace()
+    kill = f"inject={_WRITES}:signal=SIGKILL:when={cut}"
+    tracer = ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"trace={_WRITES}", "-e", kill]
+    AgentStore.open(tmp_path / "agent.db", TERMS).close()
+    seen = _kill_often(tmp_path / "agent.db", [0] * 8, tracer=tracer)
+    _assert_whole(seen, tmp_path / "agent.db")
+    assert seen.phases["release"] > 0
 
 
 def test_forks_of_one_process_draw_different_noise() -> None:
@@ -146,7 +174,7 @@ def _traced(store: Path, releases: int, trace: Path) -> int:
     """Run the agent under strace; returns how many bytes arrived."""
     calls = "trace=fsync,fdatasync,write,pwrite64,pwritev,writev,ftruncate,sendto,sendmsg"
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(60)
+        server.settimeout(PATIENCE)
         port = str(server.getsockname()[1])
         agent = [sys.executable, str(AGENT), "send", str(store), port, str(releases)]
         tracer = ["strace", "-f", "-y", "-x", "-s", "5000", "-e", calls, "-o", str(trace)]
@@ -154,7 +182,7 @@ def _traced(store: Path, releases: int, trace: Path) -> int:
         link, _ = server.accept()
         with link:
             arrived = sum(iter(lambda: len(link.recv(1 << 16)), 0))
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE) == 0
     return arrived
 
 
@@ -172,12 +200,16 @@ def _calls(trace: Path) -> Iterator[tuple[str, str, str, int]]:
             yield call[1], call[2], call[3], int(call[4])
 
 
-def test_the_log_is_synced_before_every_send(tmp_path: Path) -> None:
+def _require_strace() -> None:
     if shutil.which("strace") is None:
-        pytest.skip("strace is not installed, so the order of fsync and send was not looked at")
+        pytest.skip("strace is not installed, so the order of writes, syncs and sends was not looked at")
     probe = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, text=True, check=False)
     if probe.returncode != 0:
         pytest.skip(f"strace cannot trace here (ptrace is not allowed): {probe.stderr.strip()}")
+
+
+def test_the_log_is_synced_before_every_send(tmp_path: Path) -> None:
+    _require_strace()
     releases = TERMS.groups * TERMS.releases + 6  # one season and a bit of the next
     arrived = _traced(tmp_path / "agent.db", releases, tmp_path / "trace")
     size = messages.message_size(TERMS.problem.dim)

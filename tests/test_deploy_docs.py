@@ -6,11 +6,12 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,14 @@ class Machine:
             assert process.poll() is None, (self.folder / "log").read_text()
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=120)
+
+    def wait_for_broker(self) -> None:
+        for _ in range(1200):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.1)
+        raise AssertionError((self.folder / "log").read_text())
 
     def example(self, name: str, to: str, change: Callable[[str], str] = lambda text: text) -> Path:
         text = (EXAMPLES / name).read_text().replace("broker.example:4222", f"127.0.0.1:{self.port}")
@@ -148,7 +156,7 @@ def test_without_a_controller(tmp_path: Path) -> None:
     machine.run(_commands("feducb keys init federation --agents"))
     server = _commands("cd federation/server").partition("&& ")[2]
     with machine.service(server, where="federation/server"):
-        time.sleep(0.5)
+        machine.wait_for_broker()
         for _ in range(2):  # once more changes nothing
             machine.run(_commands("feducb keys streams"))
 

@@ -83,7 +83,7 @@ def test_the_notebook_runs_and_draws() -> None:
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for cell in cells:
         cell.outputs = []
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
     pictures = [out for cell in cells for out in cell.outputs if "image/png" in out.get("data", {})]
     assert len(pictures) == 2
     assert not any(out.output_type == "error" for cell in cells for out in cell.outputs)

@@ -28,7 +28,7 @@ from feducb.errors import (
 )
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
-from feducb.store import AgentStore, ControllerStore, StoreError, StoreInUseError, file
+from feducb.store import AgentStore, ControllerStore, Kind, StoreError, StoreInUseError, file
 
 TERMS = Terms(problem=Problem(dim=3), budget=Budget(epsilon=1.0, delta=1e-6), releases=8, excess="refuse")
 TRUSTING = replace(TERMS, trust="controller")
@@ -100,23 +100,24 @@ def test_a_store_opened_anew_before_every_step_goes_on_with_the_same_stream(
         sent.append(payload)
     with AgentStore.open(path) as store:
         assert [store.replay(1, number) for number in range(1, 9)] == sent
-        assert store.outbox() == [(1, 0, number, payload) for number, payload in enumerate(sent, start=1)]
+        numbered = enumerate(sent, start=1)
+        assert store.outbox() == [(1, 0, number, payload, Kind.RELEASE) for number, payload in numbered]
 
 
 def test_the_outbox_keeps_what_was_not_reported_sent(store: AgentStore, path: Path) -> None:
     first, second, third = (store.release() for _ in range(3))
     store.mark_sent(1, 2)
     store.mark_sent(1, 2)
-    assert store.outbox() == [(1, 0, 1, first), (1, 0, 3, third)]
+    assert store.outbox() == [(1, 0, 1, first, Kind.RELEASE), (1, 0, 3, third, Kind.RELEASE)]
     store.close()
     with AgentStore.open(path) as again:
-        assert again.outbox() == [(1, 0, 1, first), (1, 0, 3, third)]
+        assert again.outbox() == [(1, 0, 1, first, Kind.RELEASE), (1, 0, 3, third, Kind.RELEASE)]
         assert again.replay(1, 2) == second
         with pytest.raises(StoreError, match="release 4 of season 1, group 0 was never made"):
             again.mark_sent(1, 4)
         with pytest.raises(StoreError, match="release 1 of season 2, group 0 was never made"):
             again.replay(2, 1)
-        assert again.outbox() == [(1, 0, 1, first), (1, 0, 3, third)]
+        assert again.outbox() == [(1, 0, 1, first, Kind.RELEASE), (1, 0, 3, third, Kind.RELEASE)]
 
 
 @pytest.mark.parametrize(
@@ -385,7 +386,7 @@ def test_a_commit_that_was_done_before_it_failed_is_not_done_again(store: AgentS
     _break(store, "COMMIT", done=True)
     with pytest.raises(sqlite3.OperationalError):
         store.release()
-    ((_, _, number, payload),) = store.outbox()
+    ((_, _, number, payload, _),) = store.outbox()
     assert number == 1
     assert store.ledger().current.pending == 0
     assert messages.decode(store.release()).number == 2
@@ -467,7 +468,7 @@ def test_uploads_are_resent_unchanged_until_acknowledged_and_enter_once(
                 payload = agent.upload()
             gram, moment = gram + actions.T @ actions, moment + actions.T @ rewards
             with AgentStore.open(tmp_path / f"{name}.db") as agent:
-                assert agent.uploads() == [(1, 0, 1, payload)]
+                assert agent.uploads() == [(1, 0, 1, payload, Kind.UPLOAD)]
                 with pytest.raises(StoreError, match="did not leave yet"):
                     agent.new_season()
                 assert controller.receive(payload, from_agent=name)
@@ -683,7 +684,7 @@ def test_a_file_from_before_groups_goes_on_with_the_same_bytes(old: Path) -> Non
         for season, number, _, _, _, payload in before:
             assert store.replay(season, number) == payload
             assert messages.decode(payload).group == 0
-        assert store.outbox() == [(2, 0, 2, before[2][-1])]
+        assert store.outbox() == [(2, 0, 2, before[2][-1], Kind.RELEASE)]
         told = [entry for account in store.ledger().accounts for entry in account.entries]
         assert [(e.season, e.number, e.made_at, e.sent_at, e.sha256) for e in told] == [
             row[:-1] for row in before

@@ -233,7 +233,7 @@ class Tour:
     async def _take(self, agent: _Running, loop: asyncio.AbstractEventLoop) -> None:
         door = AgentDoor(agent.url, key=agent.key, timeout=5.0)
         for item in await loop.run_in_executor(None, door.outbox):
-            (receipt,) = self._collector.receive([(agent.name, item.payload)], now=time.time())
+            (receipt,) = self._collector.receive([(agent.name, item.released())], now=time.time())
             if receipt.status != "refused":
                 await loop.run_in_executor(None, door.mark_sent, item.season, item.number)
 

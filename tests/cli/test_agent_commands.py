@@ -15,7 +15,7 @@ FEDUCB = [sys.executable, "-m", "feducb", "agent"]
 
 def _feducb(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
     done = subprocess.run(
-        [*FEDUCB, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        [*FEDUCB, *arguments], cwd=folder, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr

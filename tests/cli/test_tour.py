@@ -21,7 +21,7 @@ def test_the_command_starts_everybody_and_ends_cleanly(tmp_path: Path) -> None:
         command,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=True,
         stdin=subprocess.DEVNULL,
         env={**os.environ, "TMPDIR": str(tmp_path)},
@@ -50,7 +50,7 @@ def test_a_killed_agent_comes_back_and_the_page_follows(tmp_path: Path) -> None:
         headers = {"authorization": f"Bearer {key}"}
         numbers: list[int] = []
         async with (
-            httpx.AsyncClient(headers=headers, timeout=60) as http,
+            httpx.AsyncClient(headers=headers, timeout=120) as http,
             http.stream("GET", f"{address}/v1/events") as stream,
         ):
             killed, begun = None, time.monotonic()
@@ -62,7 +62,7 @@ def test_a_killed_agent_comes_back_and_the_page_follows(tmp_path: Path) -> None:
                     killed = asyncio.ensure_future(tour.kill("south"))
                 if killed is not None and killed.done() and numbers[-1] >= numbers[0] + 2:
                     break
-                assert time.monotonic() - begun < 180
+                assert time.monotonic() - begun < 600
         until.set()
         await work
         assert numbers == sorted(numbers)

@@ -125,7 +125,7 @@ def test_a_block_runs(block: Block, tmp_path: Path) -> None:
         start_new_session=True,
     )
     try:
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=600)
         assert process.returncode == 0, said
     finally:
         if process.poll() is None:

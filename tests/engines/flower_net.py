@@ -25,7 +25,7 @@ from typing import Any
 
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
-from feducb.store import AgentStore, Unsent
+from feducb.store import AgentStore, Kind, Unsent
 
 SOURCE = Path(__file__).parents[2] / "src"
 APP = Path(__file__).parents[2] / "examples" / "flower"
@@ -49,13 +49,13 @@ class Site:
         self._thread = threading.Thread(target=self._serve, args=(folder / "agent.db", terms, tls, started))
         self._thread.start()
         scheme = "http" if tls is None else "https"
-        self.url = f"{scheme}://127.0.0.1:{started.result(timeout=20)}"
+        self.url = f"{scheme}://127.0.0.1:{started.result(timeout=120)}"
 
     def do(self, job: Callable[[AgentStore], Any]) -> Any:
         """Have the agent's own thread do something with its store."""
         done: Future[Any] = Future()
         self._jobs.put((job, done))
-        return done.result(timeout=20)
+        return done.result(timeout=120)
 
     def close(self) -> None:
         self._stop.set()
@@ -98,7 +98,7 @@ class Site:
         length = int(request.headers.get("Content-Length", 0))
         body: Any = json.loads(request.rfile.read(length)) if length else {}
         if (request.command, request.path) == ("GET", "/v1/outbox"):
-            waiting = [Unsent(1, 0, 1, payload) for payload in self.extra] + store.outbox()
+            waiting = [Unsent(1, 0, 1, payload, Kind.RELEASE) for payload in self.extra] + store.outbox()
             plain = [
                 item._asdict() | {"payload": base64.b64encode(item.payload).decode()} for item in waiting
             ]
@@ -260,7 +260,7 @@ class Network:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, (arguments, done.stdout, done.stderr, self.log())
@@ -288,7 +288,7 @@ class Network:
 
     def close(self) -> None:
         """Kill all of it: Flower's processes start others, which are not our children."""
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 120.0
         while (left := self.processes()) and time.monotonic() < deadline:
             for process in left:
                 kill(process)
@@ -296,7 +296,7 @@ class Network:
                 started.poll()
             time.sleep(0.1)
         for started in self._processes:
-            started.wait(timeout=10)
+            started.wait(timeout=120)
         assert not self.processes()
 
     def _start(
@@ -327,7 +327,7 @@ def wait_for(
     *,
     log: Callable[[], str],
     every: float = 0.1,
-    seconds: float = 180.0,
+    seconds: float = 600.0,
 ) -> None:
     """Wait until something holds; fail with everybody's log if it never does."""
     deadline = time.monotonic() + seconds

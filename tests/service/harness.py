@@ -75,7 +75,7 @@ class Running:
             begun = log.tell()
             command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(self.config)]
             self.process = subprocess.Popen([*self._wrapper, *command], stderr=log)
-        for _ in range(1200):
+        for _ in range(6000):
             for line in self.log.read_bytes()[begun:].splitlines():
                 if b'"listening"' in line:
                     self.port = int(json.loads(line)["port"])
@@ -88,7 +88,13 @@ class Running:
 
     def http(self, key: str | None = None) -> httpx.Client:
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
-        return httpx.Client(base_url=self.url, headers=headers, verify=self._verify, timeout=20)
+        return httpx.Client(base_url=self.url, headers=headers, verify=self._verify, timeout=120)
+
+    def until(self, key: str, status: int) -> None:
+        """Until this key gets this answer: keys are read again now and then."""
+        with self.http(key) as http:
+            while http.get("/v1/status").status_code != status:
+                time.sleep(0.05)
 
     def kill(self) -> None:
         os.kill(self.process.pid, signal.SIGKILL)
@@ -97,7 +103,7 @@ class Running:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=120)
 
     def resident_mib(self) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()

@@ -41,7 +41,7 @@ def test_the_log_is_synced_before_every_answer(tmp_path: Path) -> None:
                 agent.reward(agent.decide(ACTIONS).id, number / 30)
     finally:
         subprocess.run(["pkill", "-TERM", "-P", str(service.process.pid)], check=False)
-        assert service.process.wait(timeout=60) in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+        assert service.process.wait(timeout=120) in (0, -signal.SIGTERM, 128 + signal.SIGTERM)
     log = str(tmp_path / "agent.db-wal")
     written = synced = answers = 0
     for line in trace.read_text(errors="replace").splitlines():

@@ -108,7 +108,7 @@ def test_upkeep_survives_an_error_and_goes_on(tmp_path: Path) -> None:
             patch.setattr(Agent, "tick", tick)
             task = asyncio.ensure_future(keep_up(commit, mailbox, alone=True))
             await commit(lambda agent: agent.decide(ACTIONS))
-            for _ in range(200):
+            for _ in range(2400):
                 await asyncio.sleep(0.05)
                 told = await commit(lambda agent: agent.snapshot())
                 if told["model"] != ["1.0"]:

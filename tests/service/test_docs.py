@@ -44,5 +44,5 @@ def test_rank_and_reward_in_five_minutes(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", embedded], cwd=tmp_path, check=True)
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=30)
+        process.wait(timeout=120)
         process.stdout.close()

@@ -24,7 +24,7 @@ def _serve(config: Path) -> tuple[int, str]:
     if not (config.parent / "agent.keys").exists():
         add_key(config.parent / "agent.keys", "any")
     command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     return done.returncode, done.stderr
 
 
@@ -117,7 +117,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> No
                 assert http.get("/readyz").status_code == 503
             if mounted:  # room again: it goes on by itself
                 subprocess.run(["mount", "-o", "remount,size=60m", str(small_disk)], check=True)
-                for _ in range(100):
+                for _ in range(1200):
                     try:
                         agent.decide(ACTIONS)
                         acknowledged += 1

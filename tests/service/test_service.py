@@ -68,7 +68,7 @@ def test_an_operator_sees_how_it_stands(running: Running) -> None:
 
 def test_a_viewer_sees_how_it_stands_and_changes_nothing(running: Running) -> None:
     viewer = add_key(running.config.parent / "agent.keys", "scraper", "viewer")
-    time.sleep(1.2)
+    running.until(viewer, 200)
     with running.http(viewer) as http:
         for path in ("/v1/status", "/v1/privacy", "/metrics"):
             assert http.get(path).status_code == 200
@@ -188,7 +188,7 @@ def test_a_huge_body_is_refused_and_not_held(running: Running) -> None:
 def test_heads_without_end_and_silent_callers_are_cut_off(running: Running) -> None:
     before = running.resident_mib()
     with socket.create_connection(("127.0.0.1", running.port)) as link:
-        link.settimeout(10)
+        link.settimeout(120)
         link.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n")
         sent = 0
         with suppress(OSError):
@@ -246,11 +246,11 @@ def test_keys_are_made_and_revoked_while_it_runs(running: Running) -> None:
     keys = running.config.parent / "agent.keys"
     fresh = add_key(keys, "rotated")
     assert fresh not in keys.read_text()
-    time.sleep(1.1)
+    running.until(fresh, 403)  # known, and not one that may look
     with running.http(fresh) as http:
         assert http.post("/v1/decisions", json={"actions": ACTIONS}).status_code == 200
         revoke_key(keys, "rotated")
-        time.sleep(1.1)
+        running.until(fresh, 401)
         assert http.post("/v1/decisions", json={"actions": ACTIONS}).status_code == 401
     assert keys.stat().st_mode & 0o777 == 0o600
 
@@ -272,20 +272,19 @@ def test_logs_and_errors_say_nothing_about_a_visitor(running: Running) -> None:
 
 
 def test_it_releases_by_the_clock_and_learns(tmp_path: Path) -> None:
-    """A whole life of one agent: a strong signal, a generous budget, a season of 12 seconds."""
-    config = write_config(tmp_path, season="12s", window="500ms")
-    generous = config.read_text().replace("epsilon = 1.0", "epsilon = 100000.0").replace("= 64", "= 12")
+    """A strong signal, a generous budget, a release every two seconds."""
+    config = write_config(tmp_path, season="240s", window="1s")
+    generous = config.read_text().replace("epsilon = 1.0", "epsilon = 100000.0").replace("= 64", "= 120")
     config.write_text(generous)
     with Running(config) as service, Client(service.url, key=service.operator) as agent:
-        best, begun = 0, time.monotonic()
+        best, told = 0, agent.status()
         rng = np.random.default_rng(21)
-        while time.monotonic() - begun < 6.0:
+        while told["releases_made"] < 3 or told["model"] == ["1.0"]:
+            told = agent.status()
+            assert not told["season_over"]
             actions = rng.permutation(np.eye(3) * 0.9)
             decision = agent.decide(actions.tolist())
             agent.reward(decision.id, float(actions[decision.index, 1] > 0.5))
-        told = agent.status()
-        assert told["releases_made"] >= 3
-        assert told["model"] != ["1.0"]
         for _ in range(50):
             actions = rng.permutation(np.eye(3) * 0.9)
             best += bool(actions[agent.decide(actions.tolist()).index, 1] > 0.5)

@@ -24,7 +24,7 @@ def _watch(*arguments: str, status: int = 0, **environment: str) -> str:
         [*FEDUCB, "watch", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
         env=WIDE | environment,
     )
@@ -97,7 +97,7 @@ def test_it_goes_on_until_ctrl_c_and_leaves_the_terminal_as_it_was(running: Runn
                 said += more
         except OSError:  # Linux says so when the other side has closed
             pass
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=120) == 0
         assert process.stderr is not None
         assert process.stderr.read() == b""
     os.close(ours)

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,21 @@ from feducb.simulation import checkpoint as module
 from feducb.simulation.backends.gpu_kernels import missing_gpu
 
 SCRIPT = """
-import json, sys
+import json, os, signal, sys
 import feducb
 from feducb.simulation import checkpoint
 from feducb.simulation.backends import cpu, gpu
-checkpoint.EVERY = 0.05
 cpu.CpuKernels.work_at_once = 240_000
 gpu.DeviceKernels.work_at_once = 120_000_000
+kept, honest = int(sys.argv[3]), checkpoint.Checkpoint.save
+checkpoint.EVERY = 0.0 if kept else 0.05  # who is to be killed saves whenever it can
+def save(self, piece, state):
+    global kept
+    honest(self, piece, state)
+    kept -= 1
+    if kept == 0:
+        os.kill(os.getpid(), signal.SIGKILL)  # got further than the one before: pull the plug
+checkpoint.Checkpoint.save = save
 setting = json.loads(sys.argv[1])
 result = feducb.simulate(**setting, checkpoint=sys.argv[2], threads=1)
 print(json.dumps(result.regret.tolist()))
@@ -53,28 +60,14 @@ if missing_gpu() is None:
 def test_killed_runs_end_as_if_nothing_had_happened(case: str, tmp_path: Path) -> None:
     setting = SETTING | CASES[case]
     expected = feducb.simulate(**setting, threads=1).regret
-    folder, kills = tmp_path / "kept", 0
-    command = [sys.executable, "-c", SCRIPT, json.dumps(setting), str(folder)]
-    output = None
-    while output is None:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            seen = _content(folder)
-            # Wait until it has got further than the one before, then pull the plug.
-            while kills < 3 and process.poll() is None and _content(folder) == seen:
-                time.sleep(0.01)
-            time.sleep(0.03)
-            if kills < 3 and process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-            else:
-                output, _ = process.communicate()
-                assert process.returncode == 0
-    assert kills >= 1
-    np.testing.assert_allclose(np.array(json.loads(output)), expected, rtol=1e-12)
-
-
-def _content(folder: Path) -> list[tuple[str, int]]:
-    return sorted((path.name, path.stat().st_mtime_ns) for path in folder.glob("*.pickle"))
+    command = [sys.executable, "-c", SCRIPT, json.dumps(setting), str(tmp_path / "kept")]
+    ends = [
+        subprocess.run([*command, saves], stdout=subprocess.PIPE, text=True, check=False)
+        for saves in ("1", "5", "2", "0")  # killed after so many; the last is left alone
+    ]
+    assert ends[0].returncode == -signal.SIGKILL
+    assert ends[-1].returncode == 0
+    np.testing.assert_allclose(np.array(json.loads(ends[-1].stdout)), expected, rtol=1e-12)
 
 
 def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:

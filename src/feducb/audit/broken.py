@@ -25,7 +25,7 @@ from feducb.privacy.privatizer import within_bounds
 from feducb.privacy.tally import ONE_IN
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum
-from feducb.store import AgentStore, Unsent
+from feducb.store import AgentStore, Kind, Unsent
 from feducb.store.events import Due
 
 __all__ = [
@@ -190,7 +190,7 @@ class ForgetfulStore:
     def outbox(self) -> list[Unsent]:
         """What is to be sent, made again if a restart lost it."""
         data = self._made or self.release()
-        return [Unsent(0, 0, messages.decode(data).number, data)]
+        return [Unsent(0, 0, messages.decode(data).number, data, Kind.RELEASE)]
 
     def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
         """Now it is written."""

@@ -33,10 +33,10 @@ from feducb.deployment.warning import (
     read_warnings,
     write_warning,
 )
-from feducb.errors import ConfigurationError, StoreError
+from feducb.errors import ConfigurationError
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
-from feducb.store import AgentStore, Unsent, events, file
+from feducb.store import AgentStore, Kind, Unsent, events, file
 
 __all__ = ["Agent", "Decision", "Outcome"]
 
@@ -293,12 +293,12 @@ class Agent:
     def writing(self) -> Iterator[Connection]:
         """Several calls, one durable commit: on disk when it ends, or nothing of them happened.
 
-        An error of one call may be caught within it: refused calls leave no trace.
+        An error of one call may be caught within it: refused calls leave no trace. A call that failed
+        half-way, which no refusal does, takes the whole commit along.
         """
         if self._writing is not None:
-            if not self._writing.in_transaction:
-                raise StoreError("the commit that this belongs to has failed")
-            yield self._writing
+            with self.store.part(self._writing) as db:
+                yield db
             return
         try:
             with self.store.writing() as db:
@@ -382,7 +382,7 @@ class Agent:
 
     def mark_sent(self, item: Unsent) -> None:
         """It has arrived: on the other side's disk."""
-        if self.settings.trust == "controller":
+        if item.kind is Kind.UPLOAD:
             self.store.acknowledge(item.season, item.number)
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
@@ -411,7 +411,7 @@ class Agent:
                 write_warning(db, PARAMETER_BOUND)
             self._inbox.put(db, told, payload)
             self._counters.add("sums")
-        self._learn(told.group)
+            self._learn(told.group)
         return True
 
     # Looking, and the rarer wishes
@@ -473,8 +473,12 @@ class Agent:
         self._require_later(settings, self.started_at)
         self.store.new_season(settings.terms, drop_pending=drop_open)
         self.settings = settings
-        with self.store.writing() as db:
-            self._keep_settings(db)
+        try:
+            with self.store.writing() as db:
+                self._keep_settings(db)
+        except BaseException:
+            self.close()  # it has the new season and the old one's clock; opening it anew mends that
+            raise
         self._reload()
         return self.store.season
 
@@ -578,6 +582,8 @@ class Agent:
         default = self.settings.default_reward
         with self.writing() as db:
             self._unswept = True
+            batch = self._take_in(db, group, rows)
+            events.mark_taken(db, group, rows, batch=batch, keep=self.settings.keep_events > 0)
             self._counters.add("settled", len(rows))
             self._counters.add("defaulted", sum(row.reward is None for row in rows))
             self._curve.settled(
@@ -586,8 +592,6 @@ class Agent:
                 uniform=not self.settings.shadow,
                 only_choice=self.settings.uniform_share > 0 or group not in self._deciders,
             )
-            batch = self._take_in(db, group, rows)
-            events.mark_taken(db, group, rows, batch=batch, keep=self.settings.keep_events > 0)
 
     def _take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:
         """Add records to what is released next; the number of that release, or None if they never leave."""

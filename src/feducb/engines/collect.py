@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from feducb.config import require_finite, require_integer
 from feducb.errors import (
@@ -17,7 +17,7 @@ from feducb.errors import (
 )
 from feducb.privacy.deployed import Terms, decode_upload
 from feducb.protocol.sums import NamedSum, name_sum
-from feducb.store import ControllerStore, Quorum, Receipt, ReleaseBook
+from feducb.store import ControllerStore, Kind, Quorum, Receipt, ReleaseBook
 
 __all__ = ["Collector", "TrustedCollector", "open_collector"]
 
@@ -25,6 +25,7 @@ __all__ = ["Collector", "TrustedCollector", "open_collector"]
 class Collector(Protocol):
     """What a controller does with what agents send, whoever is trusted; used by one thread."""
 
+    takes: ClassVar[Kind]
     season: int
 
     def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
@@ -131,6 +132,8 @@ class TrustedCollector:
 
     An upload that comes after its release is in the next: nothing is lost, and nothing enters twice.
     """
+
+    takes: ClassVar[Kind] = Kind.UPLOAD
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
 from feducb.protocol.admission import RefusalCount
 from feducb.protocol.graphs import Topology
-from feducb.store import AgentStore, Unsent
+from feducb.store import AgentStore, Kind, Unsent
 
 __all__ = ["LocalController", "LocalPeers", "MemoryMailbox", "StoreMailbox"]
 
@@ -99,7 +99,7 @@ class StoreMailbox(MemoryMailbox):
 
     async def mark_sent(self, item: Unsent) -> None:
         """On disk before this returns."""
-        if self._trusting:
+        if item.kind is Kind.UPLOAD:
             self.store.acknowledge(item.season, item.number)
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
@@ -132,7 +132,7 @@ class LocalController:
         """Empty all outboxes once, publish what is due; returns how many sums there were."""
         at = time.time() if now is None else now
         for name, mailbox in self._mailboxes.items():
-            items = await mailbox.outbox()
+            items = [item for item in await mailbox.outbox() if self._meant_for_us(name, item)]
             receipts = self._collector.receive([(name, item.payload) for item in items], now=at)
             for item, receipt in zip(items, receipts, strict=True):
                 if receipt.status == "refused":
@@ -145,6 +145,11 @@ class LocalController:
             for named in made or ([newest] if newest is not None else []):
                 await mailbox.absorb(named.payload, agents=len(named.names))
         return len(made)
+
+    def _meant_for_us(self, name: str, item: Unsent) -> bool:
+        if item.kind is not self._collector.takes:
+            self.refusals.add(name, "malformed")
+        return item.kind is self._collector.takes
 
     async def run(self, *, pause: float = 0.05) -> None:
         """Step until cancelled."""

@@ -109,7 +109,8 @@ class PeerDriver:
         return tuple(self.names[member] for member in self._state.members)
 
     def announce(self, item: Unsent) -> list[Packet]:
-        """Publish an own release; the same packets, if it was published before."""
+        """Publish an own release; the same packets, if it was published before. Raw uploads are refused."""
+        payload = item.released()
         key, version = (self._number, item.group), (item.season, item.number)
         kept = {one.version: one for one in self._state.kept.get(key, ())}
         if version not in kept and (not kept or version > max(kept)):
@@ -117,7 +118,7 @@ class PeerDriver:
                 self._state,
                 group=item.group,
                 number=item.number,
-                payload=self._seal.sign(item.payload),
+                payload=self._seal.sign(payload),
                 now=(item.number - 1) * self._groups + item.group,
                 season=item.season,
             )

@@ -277,6 +277,7 @@ def _add_engine_door(app: FastAPI) -> None:
                 "season": one.season,
                 "group": one.group,
                 "number": one.number,
+                "kind": one.kind,
                 "payload": base64.b64encode(one.payload).decode(),
             }
             for one in await service.mailbox.outbox()
@@ -295,7 +296,7 @@ def _add_engine_door(app: FastAPI) -> None:
         service = _service(request)
         service.admit(request, "carrier")
         asked = await service.read(request, models.OutboxName)
-        await service.mailbox.mark_sent(Unsent(asked.season, asked.group, asked.number, b""))
+        await service.mailbox.mark_sent(Unsent(asked.season, asked.group, asked.number, b"", asked.kind))
         return Response(status_code=204)
 
     @app.post(

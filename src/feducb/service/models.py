@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from feducb.deployment import Outcome
 from feducb.deployment.requests import LONGEST_ID, MOST_CANDIDATES
+from feducb.store import Kind
 
 __all__ = [
     "Candidates",
@@ -120,6 +121,7 @@ class OutboxName(_Strict):
     season: Annotated[int, Field(ge=1, le=2**31 - 1)]
     group: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     number: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    kind: Kind = Field(default=Kind.RELEASE, description="A noisy release, or a raw upload to be sealed.")
 
 
 class OutboxItem(OutboxName):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from feducb.errors import StoreError, StoreInUseError
 from feducb.store.agent import AgentStore
-from feducb.store.base import Unsent
+from feducb.store.base import Kind, Unsent
 from feducb.store.controller import ControllerStore
 from feducb.store.peers import PeerBook
 from feducb.store.releases import Quorum, Receipt, ReleaseBook
@@ -18,6 +18,7 @@ from feducb.store.releases import Quorum, Receipt, ReleaseBook
 __all__ = [
     "AgentStore",
     "ControllerStore",
+    "Kind",
     "PeerBook",
     "Quorum",
     "Receipt",

@@ -20,7 +20,7 @@ from feducb.privacy.deployed import Terms, encode_upload
 from feducb.privacy.ledger import admit
 from feducb.privacy.tally import exact_tally, noisy_tally
 from feducb.store import events
-from feducb.store.base import Store, Unsent
+from feducb.store.base import Kind, Store, Unsent
 
 __all__ = ["AgentStore"]
 
@@ -80,7 +80,11 @@ class AgentStore(Store):
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Several writes, one durable commit: all of them or none, in the file and in memory."""
+        """Several writes, one durable commit: all of them or none, in the file and in memory.
+
+        An error of `settle` may be caught within it: if the records were refused, the others go on; if it
+        failed half-way, so does the commit.
+        """
         with self._transaction() as db:
             yield db
 
@@ -104,15 +108,16 @@ class AgentStore(Store):
             out_of_range: whose reward was refused, so that it counts with the default (`privacy.tally`); none
                 of them if left out.
         """
-        entered = self._take_in(db, group, actions, rewards, hashes)
-        flags = out_of_range if out_of_range is not None else [False] * len(entered)
-        db.execute(
-            'INSERT INTO tallies ("group", number, exact) VALUES (?, ?, ?)'
-            " ON CONFLICT DO UPDATE SET exact = coalesce(exact, 0) + excluded.exact",
-            (group, self._batches_made(group) + 1, exact_tally(compress(flags, entered))),
-        )
-        db.execute("REPLACE INTO batches VALUES (?, ?)", (group, self._privatizers[group].dump_batch()))
-        db.execute('DELETE FROM pending WHERE "group" = ?', (group,))  # they are in those sums
+        with self.part(db):
+            entered = self._take_in(db, group, actions, rewards, hashes)
+            flags = out_of_range if out_of_range is not None else [False] * len(entered)
+            db.execute(
+                'INSERT INTO tallies ("group", number, exact) VALUES (?, ?, ?)'
+                " ON CONFLICT DO UPDATE SET exact = coalesce(exact, 0) + excluded.exact",
+                (group, self._batches_made(group) + 1, exact_tally(compress(flags, entered))),
+            )
+            db.execute("REPLACE INTO batches VALUES (?, ?)", (group, self._privatizers[group].dump_batch()))
+            db.execute('DELETE FROM pending WHERE "group" = ?', (group,))  # they are in those sums
         return sum(entered)
 
     def tell_tallies(self, db: sqlite3.Connection, scale: int) -> tuple[int, int]:
@@ -149,7 +154,8 @@ class AgentStore(Store):
     ) -> list[bool]:
         """Those that may enter do; which ones."""
         entered, moved = admit(hashes, self._counts(db, hashes), self.terms.records_per_person)
-        self._privatizers[group].record(actions[entered], rewards[entered])
+        self._privatizers[group].record(actions[entered], rewards[entered])  # or refused, and nothing moved
+        self._moves += 1
         db.executemany("REPLACE INTO people VALUES (?, ?)", moved.items())
         if not all(entered):
             db.execute(
@@ -169,7 +175,7 @@ class AgentStore(Store):
         with self._transaction() as db:
             number = self.uploads_made + 1
             payload = encode_upload(self._privatizers[0].upload(), season=self.season, number=number)
-            self._put_out(db, "upload", number, payload)
+            self._put_out(db, Kind.UPLOAD, number, payload)
             self._end_batch(db, 0)
         return payload
 
@@ -188,11 +194,11 @@ class AgentStore(Store):
 
     def uploads(self) -> list[Unsent]:
         """Uploads not yet acknowledged, oldest first. For the controller alone."""
-        return self._unsent("upload")
+        return self._unsent(Kind.UPLOAD)
 
     def acknowledge(self, season: int, number: int) -> None:
         """The controller has an upload on disk: forget its content."""
-        self._sent("upload", season, number)
+        self._sent(Kind.UPLOAD, season, number)
 
     def hash_person(self, person: str | None) -> bytes | None:
         """How an id is kept: HMAC-SHA256 under this season's key."""

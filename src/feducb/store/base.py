@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -30,18 +31,34 @@ from feducb.privacy.ledger import Account, Ledger, LedgerEntry
 from feducb.protocol import messages
 from feducb.store import file
 
-__all__ = ["Store", "Unsent"]
+__all__ = ["Kind", "Store", "Unsent"]
 
 Array = NDArray[np.float64]
 
 
+class Kind(StrEnum):
+    """What may leave an agent, and by which way: the bytes do not decide that."""
+
+    RELEASE = "release"  # noisy: anybody may see it
+    UPLOAD = "upload"  # raw: sealed, for a trusted controller alone
+
+
 class Unsent(NamedTuple):
-    """What waits to be sent: its name, which `Store.mark_sent` takes, and its bytes."""
+    """What waits to be sent: its name, which `Store.mark_sent` takes, its bytes, and what they are."""
 
     season: int
     group: int
     number: int
     payload: bytes
+    kind: Kind
+
+    def released(self) -> bytes:
+        """The bytes of a release; anything raw is refused, whatever its bytes look like."""
+        if self.kind is not Kind.RELEASE:
+            raise ConfigurationError(
+                "kind", str(self.kind), "a release: raw uploads go to a trusted controller alone, sealed"
+            )
+        return self.payload
 
 
 class Store(ABC):
@@ -51,8 +68,9 @@ class Store(ABC):
     group, it is group 0, and no call needs to name it.
 
     Guarantees:
-        A call returns after its transaction is on disk (fsync), or raises and leaves no trace. So whatever
-        left was stored before, and a crash at any instruction draws no second noise for it.
+        A call returns after its transaction is on disk (fsync), or raises and leaves no trace, in the file
+        or in memory. So whatever left was stored before, and a crash at any instruction draws no second noise
+        for it; and what was rolled back can be sent again and counts once.
 
     Attributes:
         path: of the file; ``<path>.lock`` beside it is locked while the store is open.
@@ -72,6 +90,8 @@ class Store(ABC):
         file.require_whole(path)
         self._lock: int | None = file.take_lock(path)
         self._connection: sqlite3.Connection | None = None
+        self._moves = 0  # changes of privatizers since it was opened
+        self._spoilt = False  # whether a call of this transaction failed half-way
         try:
             self._connection = file.connect(path)
             file.migrate(self._connection, path)
@@ -125,18 +145,18 @@ class Store(ABC):
         with self._transaction() as db:
             made = stream.release()
             payload = messages.encode(made, season=self.season, group=group)
-            self._put_out(db, "release", made.number, payload, group=group)
+            self._put_out(db, Kind.RELEASE, made.number, payload, group=group)
             db.execute('UPDATE streams SET state = ? WHERE "group" = ?', (stream.dump(), group))
             self._end_batch(db, group)
         return payload
 
     def outbox(self) -> list[Unsent]:
         """Releases of all groups not yet reported sent, by season and number: in each group oldest first."""
-        return self._unsent("release")
+        return self._unsent(Kind.RELEASE)
 
     def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
         """Take a release off the outbox; it stays in the ledger. Doing so twice is no error."""
-        self._sent("release", season, number, group=group)
+        self._sent(Kind.RELEASE, season, number, group=group)
 
     def replay(self, season: int, number: int, *, group: int = 0) -> bytes:
         """The bytes of a release, for ever the same."""
@@ -150,7 +170,7 @@ class Store(ABC):
             .fetchone()
         )
         if row is None:
-            raise _never_made("release", season, group, number)
+            raise _never_made(Kind.RELEASE, season, group, number)
         return bytes(row[0])
 
     def new_season(
@@ -285,20 +305,44 @@ class Store(ABC):
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing, in the file and in memory; on disk when it ends."""
-        db = self._database()
+        db, moves = self._database(), self._moves
         try:
             db.execute("BEGIN IMMEDIATE")
             yield db
+            if self._spoilt:
+                raise StoreError("a call of this commit failed half-way, so nothing of the commit happened")
             db.execute("COMMIT")
-        except RecordOutOfBoundsError:  # raised before anything changed in memory
-            db.execute("ROLLBACK")
+        except RecordOutOfBoundsError:
+            if self._moves == moves and not self._spoilt:  # memory is as it was: no need to load it anew
+                db.execute("ROLLBACK")
+            else:
+                self._recover()
             raise
         except BaseException:
             self._recover()
             raise
 
+    @contextmanager
+    def part(self, db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        """A call within a transaction, whose error may be caught there.
+
+        If it was refused before it changed anything, the others of the transaction go on; if it failed
+        half-way, none of them happens: whoever ends the transaction hears so.
+        """
+        if self._spoilt or db is not self._connection or not db.in_transaction:
+            raise StoreError("the commit that this belongs to has failed")
+        before = (db.total_changes, self._moves)
+        try:
+            yield db
+        except BaseException:
+            # On a full disk SQLite itself may have rolled everything back: what followed would stand alone.
+            whole = db is self._connection and db.in_transaction
+            self._spoilt |= not whole or (db.total_changes, self._moves) != before
+            raise
+
     def _recover(self) -> None:
         """Forget what is in memory and go on from the file; if that fails too, close."""
+        self._spoilt = False
         try:
             with suppress(sqlite3.Error):
                 self._database().close()
@@ -351,7 +395,7 @@ class Store(ABC):
         db.executemany("INSERT INTO streams VALUES (?, ?)", [(group, state) for group in range(terms.groups)])
 
     def _put_out(
-        self, db: sqlite3.Connection, kind: str, number: int, payload: bytes, *, group: int = 0
+        self, db: sqlite3.Connection, kind: Kind, number: int, payload: bytes, *, group: int = 0
     ) -> None:
         name, digest = (kind, self.season, group, number), hashlib.sha256(payload).hexdigest()
         db.execute(
@@ -360,16 +404,16 @@ class Store(ABC):
             (*name, now(), len(payload), digest, payload),
         )
 
-    def _unsent(self, kind: str) -> list[Unsent]:
+    def _unsent(self, kind: Kind) -> list[Unsent]:
         rows = self._database().execute(
             'SELECT season, "group", number, payload FROM outgoing'
             " WHERE kind = ? AND sent_at IS NULL AND payload IS NOT NULL"
             ' ORDER BY season, number, "group"',
             (kind,),
         )
-        return [Unsent(*row) for row in rows]
+        return [Unsent(season, group, number, payload, kind) for season, group, number, payload in rows]
 
-    def _sent(self, kind: str, season: int, number: int, *, group: int = 0) -> None:
+    def _sent(self, kind: Kind, season: int, number: int, *, group: int = 0) -> None:
         with self._transaction() as db:
             found = db.execute(
                 "UPDATE outgoing SET sent_at = coalesce(sent_at, ?),"
@@ -381,7 +425,7 @@ class Store(ABC):
                 raise _never_made(kind, season, group, number)
 
 
-def _never_made(kind: str, season: int, group: int, number: int) -> StoreError:
+def _never_made(kind: Kind, season: int, group: int, number: int) -> StoreError:
     return StoreError(f"{kind} {number} of season {season}, group {group} was never made")
 
 

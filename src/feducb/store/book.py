@@ -83,9 +83,13 @@ class Book:
         except BaseException:
             with suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
+            self._rolled_back()
             raise
         finally:
             self._writing = False
+
+    def _rolled_back(self) -> None:
+        """Forget what is in memory and not in the file; for those that keep anything there."""
 
     def _migrate(self, db: sqlite3.Connection) -> None:
         (version,) = db.execute("PRAGMA user_version").fetchone()

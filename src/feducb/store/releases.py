@@ -13,6 +13,7 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import Admission
 from feducb.protocol.sums import NamedSum
+from feducb.store.base import Kind
 from feducb.store.book import Book
 
 __all__ = ["Quorum", "Receipt", "ReleaseBook"]
@@ -74,6 +75,7 @@ class ReleaseBook(Book):
     """
 
     kind = "releases"
+    takes: ClassVar[Kind] = Kind.RELEASE
     migrations: ClassVar[tuple[str, ...]] = (
         """
         CREATE TABLE releases (
@@ -116,8 +118,7 @@ class ReleaseBook(Book):
             with self._transaction():
                 self.season = self._open_season(season)
                 self._keep_terms(terms)
-            rows = self.database.execute("SELECT agent, max(received_at) FROM releases GROUP BY agent")
-            self._last_received: dict[str, float] = dict(rows)
+            self._last_received = self._read_last_received()
         except BaseException:
             self.close()
             raise
@@ -201,6 +202,13 @@ class ReleaseBook(Book):
             "SELECT published_at FROM sums ORDER BY season DESC, number DESC LIMIT 1"
         ).fetchone()
         return None if row is None else float(row[0])
+
+    def _rolled_back(self) -> None:
+        self._last_received = self._read_last_received()
+
+    def _read_last_received(self) -> dict[str, float]:
+        rows = self.database.execute("SELECT agent, max(received_at) FROM releases GROUP BY agent")
+        return dict(rows)
 
     def _enough(self, here: int) -> bool:
         return here >= self.quorum.enough

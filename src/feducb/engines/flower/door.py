@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from feducb.errors import ConfigurationError
-from feducb.store import Unsent
+from feducb.store import Kind, Unsent
 
 __all__ = ["AgentDoor", "DoorError"]
 
@@ -93,6 +93,7 @@ class AgentDoor:
                     group=int(item["group"]),
                     number=int(item["number"]),
                     payload=base64.b64decode(item["payload"], validate=True),
+                    kind=Kind(item["kind"]),
                 )
                 for item in items
             ]

@@ -53,7 +53,7 @@ def _releases(waiting: list[Unsent]) -> tuple[list[Unsent], list[str]]:
     size = 0
     for item in waiting:
         try:
-            release = messages.decode(item.payload)
+            release = messages.decode(item.released())
             if release.agents != 1:
                 raise ValueError(f"it is a sum over {release.agents} agents, expected a release")
             if (release.season, release.group, release.number) != item[:3]:

@@ -18,7 +18,7 @@ from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import RefusalCount
 from feducb.roster import open_sealed
-from feducb.store import Receipt
+from feducb.store import Kind, Receipt
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -156,9 +156,11 @@ class NatsController:
 
     def _open(self, kind: str, agent: str, data: bytes) -> bytes:
         body = frames.unframe(self._roster.agents[agent], data, kind, self._roster.federation, agent)
-        if kind == "release":
+        if kind == Kind.RELEASE:
+            if self._collector.takes is not Kind.RELEASE:
+                raise RefusedError("malformed", "a release, expected a sealed upload")
             return body
-        if self._private is None:
+        if self._collector.takes is not Kind.UPLOAD or self._private is None:
             raise RefusedError("malformed", "a raw upload, which this controller does not take")
         return open_sealed(self._private, body, self._roster.federation, agent)
 

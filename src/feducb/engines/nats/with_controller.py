@@ -12,9 +12,10 @@ from feducb.engines import frames
 from feducb.engines.nats.desk import Desk
 from feducb.engines.nats.link import apart, counting
 from feducb.engines.nats.status import worth_saying
+from feducb.errors import ConfigurationError
 from feducb.protocol import sums
 from feducb.roster import seal_for
-from feducb.store import Receipt, Unsent
+from feducb.store import Kind, Receipt, Unsent
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["WithController"]
 
-_RAW_MARK = b"RAW1"  # of uploads: they never travel unsealed
 _HEARD = 256  # sums that wait to be absorbed
 _REFUSED_AGAIN = 60.0  # seconds until a release that was refused is offered again
 
@@ -113,16 +113,18 @@ class WithController:
         self._refused.pop(item[:3], None)
         self._desk.status.arrived()
 
+    def _sealed(self, payload: bytes) -> bytes:
+        """A raw upload as it travels: for the controller's eyes alone."""
+        if self._roster.sealing is None:
+            raise ConfigurationError("engine.roster", str(self._settings.roster), "one with a sealing key")
+        return seal_for(self._roster.sealing, payload, self._roster.federation, self._agent)
+
     async def _deliver(self, client: Client, item: Unsent) -> Receipt:
         """One item to the controller; returns when it is on its disk, or refused."""
         assert self._roster.controller is not None
-        kind, body = "release", item.payload
-        if item.payload.startswith(_RAW_MARK):
-            assert self._roster.sealing is not None
-            kind = "upload"
-            body = seal_for(self._roster.sealing, item.payload, self._roster.federation, self._agent)
-        data = frames.frame(self._signer, body, kind, self._roster.federation, self._agent)
-        subject = subjects.topic(self._roster.federation, kind, self._agent)
+        body = self._sealed(item.payload) if item.kind is Kind.UPLOAD else item.released()
+        data = frames.frame(self._signer, body, item.kind, self._roster.federation, self._agent)
+        subject = subjects.topic(self._roster.federation, item.kind, self._agent)
         reply = await apart(client.request(subject, data, timeout=self._settings.timeout))
         told = frames.unframe(
             self._roster.controller, reply.data, "receipt", self._roster.federation, self._agent
