@@ -1,4 +1,4 @@
-"""scripts/*: each says what it does when asked, and refuses what it does not know before it installs anything."""
+"""scripts/*: each says what it does when asked, and refuses what it does not know before it installs."""
 
 from __future__ import annotations
 

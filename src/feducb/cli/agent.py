@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import sys
@@ -11,14 +10,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperCommand
 
 from feducb.cli.frames import agent_facts
-from feducb.cli.output import show_keys
+from feducb.cli.output import require_writable, show_keys
 from feducb.deployment import Agent, AgentSettings
 from feducb.errors import ConfigurationError, MissingExtraError, StoreError, StoreInUseError
+from feducb.evaluation.logs import csv_records
 
 __all__ = ["app"]
 
@@ -165,19 +167,40 @@ def serve(config: Config = DEFAULT) -> None:
     run(read_agent_file(config))
 
 
-@app.command()
+class _Status(TyperCommand):
+    """`--json` used to be a flag here: without a file it means standard output, and a note says so."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """With `-` where the file is missing."""
+        if "--json" in args:
+            after = args.index("--json") + 1
+            if after == len(args) or (args[after].startswith("-") and args[after] != "-"):
+                typer.echo(
+                    "note: --json takes a file now, or - for standard output: write --json -", err=True
+                )
+                args = [*args[:after], "-", *args[after:]]
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=_Status)
 def status(
     config: Config = DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write it as JSON; - for standard output.")
+    ] = None,
 ) -> None:
     """How the agent stands; it may be running."""
     from feducb.deployment.look import look, look_over
     from feducb.service.settings import read_agent_file
 
+    require_writable("--json", json_file)
     store = read_agent_file(config).store
-    if as_json:
-        typer.echo(json.dumps(look(store), indent=1))
-        return
+    if json_file is not None:
+        text = json.dumps(look(store), indent=1)
+        if str(json_file) == "-":
+            typer.echo(text)
+            return
+        json_file.write_text(text + "\n", encoding="utf-8")
     told = look_over(store)
     mode = ", shadow mode" if told["shadow"] else ""
     table = Table(title=f"agent {told['name']}{mode}", title_justify="left", show_header=False)
@@ -300,25 +323,25 @@ def warm_start(
     """Start from own logs: each record enters the next release once, at the same price as any other."""
     from feducb.deployment.upkeep import warm_start as load
 
-    with log.open(encoding="utf-8", newline="") as opened:
-        rows = list(csv.reader(opened))
+    with log.open(encoding="utf-8-sig", newline="") as opened:
+        rows = list(csv_records(opened))
     with _opened(config) as (agent, settings):
         numbers = _numbers(rows, settings.problem.dim)
         entered = load(agent, [row[:-1] for row in numbers], [row[-1] for row in numbers])
     typer.echo(f"{entered} records wait for the next release")
 
 
-def _numbers(rows: list[list[str]], dim: int) -> list[list[float]]:
+def _numbers(rows: list[tuple[int, list[str]]], dim: int) -> list[list[float]]:
     found = []
-    for place, row in enumerate(rows, start=1):
+    for place, (line, row) in enumerate(rows):
         try:
             numbers = [float(value) for value in row]
         except ValueError:
-            if place == 1:
+            if place == 0:
                 continue  # a header
-            raise ConfigurationError(f"row {place}", row, "numbers") from None
+            raise ConfigurationError(f"line {line}", row, "numbers") from None
         if len(numbers) != dim + 1:
-            raise ConfigurationError(f"row {place}", f"{len(numbers)} columns", f"{dim} and a reward")
+            raise ConfigurationError(f"line {line}", f"{len(numbers)} columns", f"{dim} and a reward")
         found.append(numbers)
     if not found:
         raise ConfigurationError("log", "empty", "at least one record")
