@@ -17,7 +17,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from feducb.cli.frames import agent_facts
-from feducb.cli.output import require_writable, show_keys
+from feducb.cli.output import counted, require_writable, show_keys
 from feducb.deployment import Agent, AgentSettings
 from feducb.errors import ConfigurationError, MissingExtraError, StoreError, StoreInUseError
 from feducb.evaluation.logs import csv_records
@@ -228,7 +228,7 @@ def export(
     if told.agent.keep_events == 0:
         typer.echo("note: retention.keep_events is 0, so that only decisions that wait are there", err=True)
     count = _write_lines(rows(told.store), out)
-    typer.echo(f"{count} events", err=True)
+    typer.echo(counted(count, "event"), err=True)
 
 
 def _write_lines(rows: Iterable[dict[str, Any]], out: Path) -> int:
@@ -311,7 +311,9 @@ def erase(
 
     with _opened(config) as (agent, _):
         found = forget(agent, person)
-    typer.echo(f"{found.removed} decisions taken back, content of {found.content_removed} more removed.")
+    typer.echo(
+        f"{counted(found.removed, 'decision')} taken back, content of {found.content_removed} more removed."
+    )
     typer.echo(found.said)
 
 
@@ -328,7 +330,7 @@ def warm_start(
     with _opened(config) as (agent, settings):
         numbers = _numbers(rows, settings.problem.dim)
         entered = load(agent, [row[:-1] for row in numbers], [row[-1] for row in numbers])
-    typer.echo(f"{entered} records wait for the next release")
+    typer.echo(f"{counted(entered, 'record')} {'waits' if entered == 1 else 'wait'} for the next release")
 
 
 def _numbers(rows: list[tuple[int, list[str]]], dim: int) -> list[list[float]]:

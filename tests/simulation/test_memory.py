@@ -1,0 +1,67 @@
+"""What cannot fit is refused beforehand, and the estimate is near what is used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import feducb
+from feducb.errors import ConfigurationError
+from feducb.simulation import memory, runner
+
+_MEASURE = """
+import json, resource, sys
+import feducb
+from feducb.simulation import memory, runner
+
+setting = json.loads(sys.argv[1])
+told = []
+play_bytes = memory.play_bytes
+runner.play_bytes = lambda plan, backend: told.append(play_bytes(plan, backend)) or told[-1]
+feducb.simulate(**setting | {"agents": 10})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+feducb.simulate(**setting)
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before), told[-1][0])
+"""
+_CPU = {"dim": 5, "arms": 10, "horizon": 10, "runs": 1, "backend": "cpu"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        _CPU | {"agents": 300_000},
+        _CPU | {"agents": 300_000, "baseline": "alone"},
+        _CPU | {"agents": 100_000, "dim": 10, "runs": 2, "baseline": "alone"},
+        _CPU | {"agents": 10_000, "arms": 100, "dim": 10, "backend": "reference"},
+    ],
+)
+def test_the_estimate_is_within_a_factor_of_two_of_what_is_used(setting: dict[str, Any]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, json.dumps(setting)], capture_output=True, text=True, check=True
+    )
+    used, told = (int(word) for word in done.stdout.split())
+    assert used / 2.5 <= told <= 1.2 * used
+
+
+def test_the_machine_says_how_much_is_free_and_it_is_enough_for_a_small_federation() -> None:
+    free = memory.free_memory()
+    assert free is None or free > memory.plan_bytes(1000)
+    assert feducb.simulate(agents=20, dim=2, horizon=20, runs=1).mean >= 0
+
+
+@pytest.mark.parametrize("baseline", [None, "alone", "uniform"])
+def test_what_does_not_fit_is_refused_before_it_is_planned_or_played(
+    monkeypatch: pytest.MonkeyPatch, baseline: str | None
+) -> None:
+    setting: dict[str, Any] = {"dim": 3, "horizon": 20, "runs": 1, "baseline": baseline}
+    monkeypatch.setattr(runner, "free_memory", lambda: 5_000)
+    with pytest.raises(ConfigurationError, match="at least 7,000 bytes of memory where 5,000 bytes are free"):
+        feducb.simulate(agents=100, **setting)
+    with pytest.raises(ConfigurationError, match="of memory where 5,000 bytes are free"):
+        feducb.simulate(agents=60, **setting)
+    monkeypatch.setattr(runner, "free_memory", lambda: None)
+    assert feducb.simulate(agents=60, **setting).mean >= 0
