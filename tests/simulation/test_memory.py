@@ -21,11 +21,12 @@ from feducb.simulation import memory, runner
 setting = json.loads(sys.argv[1])
 told = []
 play_bytes = memory.play_bytes
-runner.play_bytes = lambda plan, backend: told.append(play_bytes(plan, backend)) or told[-1]
+runner.play_bytes = lambda *given: told.append(play_bytes(*given)) or told[-1]
 feducb.simulate(**setting | {"agents": 10})
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 feducb.simulate(**setting)
-print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before), told[-1][0])
+planned = memory.plan_bytes(setting["agents"], private="baseline" not in setting)
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before), planned + told[-1][0])
 """
 _CPU = {"dim": 5, "arms": 10, "horizon": 10, "runs": 1, "backend": "cpu"}
 
@@ -49,7 +50,7 @@ def test_the_estimate_is_within_a_factor_of_two_of_what_is_used(setting: dict[st
 
 def test_the_machine_says_how_much_is_free_and_it_is_enough_for_a_small_federation() -> None:
     free = memory.free_memory()
-    assert free is None or free > memory.plan_bytes(1000)
+    assert free is None or free > memory.plan_bytes(1000, private=True)
     assert feducb.simulate(agents=20, dim=2, horizon=20, runs=1).mean >= 0
 
 
@@ -57,11 +58,16 @@ def test_the_machine_says_how_much_is_free_and_it_is_enough_for_a_small_federati
 def test_what_does_not_fit_is_refused_before_it_is_planned_or_played(
     monkeypatch: pytest.MonkeyPatch, baseline: str | None
 ) -> None:
-    setting: dict[str, Any] = {"dim": 3, "horizon": 20, "runs": 1, "baseline": baseline}
-    monkeypatch.setattr(runner, "free_memory", lambda: 5_000)
-    with pytest.raises(ConfigurationError, match="at least 7,000 bytes of memory where 5,000 bytes are free"):
+    setting: dict[str, Any] = {"dim": 10, "horizon": 20, "runs": 1, "baseline": baseline}
+    planned = memory.plan_bytes(100, private=baseline is None)
+    refused = f"agents is 100, expected fewer: they need at least .* of memory where {planned - 1:,} bytes"
+    monkeypatch.setattr(runner, "free_memory", lambda: planned - 1)
+    monkeypatch.setattr(runner, "make_plan", None)
+    with pytest.raises(ConfigurationError, match=refused):
         feducb.simulate(agents=100, **setting)
-    with pytest.raises(ConfigurationError, match="of memory where 5,000 bytes are free"):
-        feducb.simulate(agents=60, **setting)
+    monkeypatch.undo()
+    monkeypatch.setattr(runner, "free_memory", lambda: planned)
+    with pytest.raises(ConfigurationError, match=f"of memory where {planned:,} bytes are free"):
+        feducb.simulate(agents=100, **setting)
     monkeypatch.setattr(runner, "free_memory", lambda: None)
-    assert feducb.simulate(agents=60, **setting).mean >= 0
+    assert feducb.simulate(agents=100, **setting).mean >= 0

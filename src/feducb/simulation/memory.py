@@ -1,6 +1,7 @@
 """What a simulation needs in memory, so that one that cannot fit is refused before it starts.
 
-Only arrays that are surely made are counted: what is refused does not fit, what fits is not refused.
+Estimates stay a little below what was measured (`tests/simulation/test_memory.py`): what is refused does not
+fit, what fits is not refused.
 """
 
 from __future__ import annotations
@@ -16,31 +17,33 @@ from feducb.simulation.reference import checkpoints
 
 __all__ = ["free_device_memory", "free_memory", "plan_bytes", "play_bytes", "require_memory"]
 
-_PLANNED = 70  # bytes per agent of a plan: its number, its budget in three tuples, its noise
+_PLANNED = 70  # bytes per agent of a plan: its number and its budget
+_CALIBRATED = 300  # more while noise is calibrated for each agent
+_STREAMS = 7000  # bytes per agent and run of the reference: its random streams and arrays of its own
 _FLOAT = 8
 
 
-def plan_bytes(agents: int) -> int:
+def plan_bytes(agents: int, *, private: bool) -> int:
     """What a plan itself takes, before anybody plays."""
-    return _PLANNED * agents
+    return (_PLANNED + _CALIBRATED * private) * agents
 
 
-def play_bytes(plan: Plan, backend: str) -> tuple[int, int]:
-    """Bytes in main memory and on the device that playing a plan takes, over all that is held at once."""
+def play_bytes(plan: Plan, backend: str, threads: int) -> tuple[int, int]:
+    """Bytes in main memory and on the device that playing a plan takes, beyond the plan."""
     dim, arms, points = plan.problem.dim, plan.environment.arms, len(checkpoints(plan.horizon))
     largest = max(len(team.agents) for team in plan.teams)
     own = isinstance(plan.teams[0].estimators[0].rule, OwnDataPlay)
     together = min(plan.runs, runs_at_once(largest, dim)) * largest
-    planned = plan_bytes(plan.agents)
     if backend == "gpu":
         entries = (dim + 1) * (dim + 2) // 2
-        return planned, 2 * _FLOAT * together * entries if own else 0
+        return 0, 2 * _FLOAT * together * entries if own else 0
     if backend == "cpu" and own:
-        return planned + _FLOAT * (together * (4 * dim**2 + 4 * dim + 6) + largest * 2 * points), 0
+        return _FLOAT * (together * (4 * dim**2 + 4 * dim + 6) + largest * 2 * (dim**2 + points)), 0
     if backend == "cpu":
-        return planned + _FLOAT * together * (dim**2 + dim + points + 6), 0
-    candidates = arms * dim + arms
-    return planned + _FLOAT * largest * (candidates + (2 * dim**2 if own else dim**2)), 0
+        return _FLOAT * together * (dim**2 + dim + points + 6), 0
+    side_by_side = min(plan.runs, threads)
+    drawn = _FLOAT * (2 * arms * (dim + 1) + 2 * dim**2)
+    return side_by_side * largest * (_STREAMS + drawn), 0
 
 
 def require_memory(agents: int, needed: int, free: int | None, *, of: str = "memory") -> None:

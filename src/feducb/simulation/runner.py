@@ -143,7 +143,7 @@ def simulate(
     if agents is None:
         agents = 10 if graph is None else graph.agents
     require_integer("agents", agents, at_least=1)
-    require_memory(agents, plan_bytes(agents), free_memory())
+    require_memory(agents, plan_bytes(agents, private=baseline is None), free_memory())
     if budgets is None:
         budgets = [Budget(epsilon=epsilon, delta=delta)] * agents
     if mode == "paper" and baseline is not None:
@@ -238,8 +238,8 @@ def run_plan(
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     require_integer("threads", threads, at_least=1)
     player = _player(backend, plan, observer, note)
-    needed, on_device = play_bytes(plan, player.name)
-    require_memory(plan.agents, needed - plan_bytes(plan.agents), free_memory())
+    needed, on_device = play_bytes(plan, player.name, threads)
+    require_memory(plan.agents, needed, free_memory())
     if on_device:
         require_memory(plan.agents, on_device, free_device_memory(), of="device memory")
     config = config | {"backend": player.name}
