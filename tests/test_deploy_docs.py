@@ -46,8 +46,10 @@ class Machine:
 
     def _translated(self, command: str) -> list[str]:
         command = command.replace("broker.example:4222", f"127.0.0.1:{self.port}")
-        command = command.replace("broker.example", f"127.0.0.1 --port {self.port}")
         command = command.replace("$START", self.start)
+        command = command.replace("0.0.0.0:4222", f"127.0.0.1:{self.port}").replace(
+            "broker.example", "127.0.0.1"
+        )
         command = command.replace("feducb ", f"{sys.executable} -m feducb ").replace(*SECOND)
         return ["bash", "-euc", command if command.startswith("(") else f"exec {command}"]
 

@@ -98,6 +98,84 @@ def test_rotation_replaces_what_was_asked_for_and_nothing_else(tmp_path: Path) -
     assert (nothing.returncode, "--agent, --controller or --server" in nothing.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("topology", "flags", "restarted", "given"),
+    [
+        (None, ["--agent", "a"], "a and the controller", "agents/a to a; controller to the controller"),
+        (None, ["--agent", "a", "--agent", "b"], "a, b and the controller", "agents/b to b"),
+        (None, ["--controller"], "the controller and all agents", "federation.json to all agents"),
+        ("ring:3", ["--agent", "a"], "all agents", "agents/a to a; federation.json to all agents"),
+    ],
+)
+def test_after_a_rotation_everybody_who_must_act_is_named(
+    tmp_path: Path, topology: str | None, flags: list[str], restarted: str, given: str
+) -> None:
+    graph = None if topology is None else parse_topology(topology)
+    keys.init(tmp_path / "fed", ["a", "b", "c"], topology=graph)
+    done = _feducb("keys", "rotate", "fed", *flags, cwd=tmp_path)
+    said = " ".join(done.stderr.split())
+    assert f"restart {restarted}" in said
+    assert given in said
+    assert "reload nats-server" in said
+
+
+def test_a_new_certificate_needs_the_server_alone(tmp_path: Path) -> None:
+    keys.init(tmp_path / "fed", ["a"])
+    said = " ".join(_feducb("keys", "rotate", "fed", "--server", cwd=tmp_path).stderr.split())
+    assert "reload nats-server" in said
+    assert "restart" not in said
+
+
+def _listens(folder: Path) -> str:
+    text = (folder / "server" / "nats-server.conf").read_text()
+    return next(line.removeprefix("listen: ") for line in text.splitlines() if line.startswith("listen"))
+
+
+def test_the_server_is_reached_from_this_machine_alone_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+    done = _feducb("keys", "init", "fed", "--agents", "a", "--host", "broker.example", cwd=tmp_path)
+    assert _listens(tmp_path / "fed") == "127.0.0.1:4222"
+    said = " ".join(done.stderr.split())
+    assert "only programs on its own machine reach the server at 127.0.0.1:4222" in said
+    assert "--listen 0.0.0.0:4222" in said
+    done = _feducb(
+        "keys",
+        "init",
+        "open",
+        "--agents",
+        "a",
+        "--host",
+        "b.example",
+        "--listen",
+        "0.0.0.0:4333",
+        cwd=tmp_path,
+    )
+    assert _listens(tmp_path / "open") == "0.0.0.0:4333"
+    assert "only programs" not in done.stderr
+    _feducb("keys", "rotate", "open", "--agent", "a", cwd=tmp_path)
+    assert _listens(tmp_path / "open") == "0.0.0.0:4333"
+    done = _feducb("keys", "rotate", "fed", "--listen", "[::]:4222", cwd=tmp_path)
+    assert _listens(tmp_path / "fed") == "[::]:4222"
+    assert "restart nats-server" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "listen", ["", "0.0.0.0", ":4222", "0.0.0.0:", "0.0.0.0:0", "h:65536", "::1:4222", "a b:1"]
+)
+def test_an_address_that_is_none_is_refused(tmp_path: Path, listen: str) -> None:
+    done = _feducb("keys", "init", "fed", "--agents", "a", "--listen", listen, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "expected HOST:PORT" in " ".join(done.stderr.split())
+    assert not (tmp_path / "fed").exists()
+
+
+def test_a_folder_of_an_earlier_version_keeps_listening_where_it_did(tmp_path: Path) -> None:
+    """They listened on all addresses and noted the port alone; a rotation must not cut agents off."""
+    keys.init(tmp_path / "fed", ["a"])
+    (tmp_path / "fed" / "server" / "settings").write_text("4333 65536\n")
+    keys.rotate(tmp_path / "fed", agents=["a"])
+    assert _listens(tmp_path / "fed") == "0.0.0.0:4333"
+
+
 @pytest.mark.parametrize("name", ["", "a.b", "a*", "a>", "a b", "../a", "x" * 65])
 def test_names_that_could_reach_beyond_their_subject_or_folder_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="expected 1 to 64 letters"):

@@ -2,6 +2,7 @@
 
 FeducbError
 ├── ConfigurationError (ValueError)          a setting that cannot be: its name, value, what was expected
+│   ├── RowError                             a value in a row of a log that cannot be
 │   └── PrivateScheduleError                 a schedule that reads private data, where none may
 ├── MissingExtraError                        a library that an extra of feducb brings is not installed
 ├── RefusedError (ValueError)                a message that is not taken in, and for which reason
@@ -24,6 +25,7 @@ __all__ = [
     "RecordOutOfBoundsError",
     "RefusedError",
     "ReleasesExhaustedError",
+    "RowError",
     "StoreError",
     "StoreInUseError",
     "UnsealedReleaseError",
@@ -51,6 +53,21 @@ class ConfigurationError(FeducbError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.setting} is {self.value!r}, expected {self.expected}"
+
+
+class RowError(ConfigurationError):
+    """A value in a column that cannot be.
+
+    Attributes:
+        column: which column.
+        row: which row, counted from 1 without a header.
+    """
+
+    def __init__(self, column: str, row: int, value: object, expected: str) -> None:
+        super().__init__(f"{column} in row {row}", value, expected)
+        self.args = (column, row, value, expected)  # what makes it anew, in another process
+        self.column = column
+        self.row = row
 
 
 class PrivateScheduleError(ConfigurationError):

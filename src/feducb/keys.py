@@ -49,6 +49,7 @@ def init(
     federation: str = "feducb",
     hosts: Sequence[str] = ("localhost", "127.0.0.1"),
     topology: Topology | None = None,
+    address: str = "127.0.0.1",
     port: int = 4222,
     days: int = DEFAULT_DAYS,
     max_payload: int = DEFAULT_MAX_PAYLOAD,
@@ -61,6 +62,7 @@ def init(
         federation: its name.
         hosts: names and addresses under which agents reach the server.
         topology: a graph over the agents, in their order; with a controller if not given.
+        address: on which the server listens; 0.0.0.0 for all of its machine.
         port: of the server.
         days: until the server's certificate expires.
         max_payload: bytes of the largest message.
@@ -93,7 +95,7 @@ def init(
             for other in near
         }
         roster = Roster(federation=federation, agents=public, edges=tuple(sorted(edges)), ttl=topology.ttl)
-    _write(folder / "server" / "settings", f"{port} {max_payload}\n")
+    _write_server_settings(folder, address, port, max_payload)
     _finish(folder, roster)
     return roster
 
@@ -106,6 +108,8 @@ def rotate(
     server: bool = False,
     hosts: Sequence[str] | None = None,
     days: int = DEFAULT_DAYS,
+    address: str | None = None,
+    port: int | None = None,
 ) -> Roster:
     """Make new keys in place of old ones, which no longer work once the server has read its configuration.
 
@@ -116,6 +120,8 @@ def rotate(
         server: the server's certificate, for ``hosts`` or those of the old one.
         hosts: see `init`.
         days: until the new certificate expires.
+        address: where the server listens from now on; where it did if not given.
+        port: likewise.
     """
     roster = Roster.read(folder / "federation.json")
     public = dict(roster.agents)
@@ -134,11 +140,27 @@ def rotate(
         )
     if server or hosts is not None:
         issue_server_certificate(folder, hosts or _hosts_of(folder), valid=timedelta(days=days))
+    if address is not None or port is not None:
+        old_address, old_port, max_payload = _server_settings(folder)
+        _write_server_settings(folder, address or old_address, port or old_port, max_payload)
     _finish(folder, roster)
     return roster
 
 
-def server_configuration(roster: Roster, *, admin: str | None, port: int, max_payload: int) -> str:
+def _write_server_settings(folder: Path, address: str, port: int, max_payload: int) -> None:
+    require_integer("port", port, at_least=1)
+    _write(folder / "server" / "settings", f"{address} {port} {max_payload}\n")
+
+
+def _server_settings(folder: Path) -> tuple[str, int, int]:
+    """Address, port and largest message; before there was a choice, the server listened on all addresses."""
+    *address, port, max_payload = (folder / "server" / "settings").read_text().split()
+    return (address or ["0.0.0.0"])[0], int(port), int(max_payload)
+
+
+def server_configuration(
+    roster: Roster, *, admin: str | None, address: str, port: int, max_payload: int
+) -> str:
     """What nats-server reads; its paths are relative to the folder it is started in."""
     users = []
     for name, nkey in roster.agents.items():
@@ -151,7 +173,7 @@ def server_configuration(roster: Roster, *, admin: str | None, port: int, max_pa
     return (
         f"# Written by feducb keys; start in this folder: nats-server -c nats-server.conf\n"
         f'server_name: "feducb-{roster.federation}"\n'
-        f"listen: 0.0.0.0:{port}\n"
+        f"listen: {address}:{port}\n"
         f"max_payload: {max_payload}\n"
         f'tls {{ cert_file: "server.pem", key_file: "server.key", timeout: 5 }}\n'
         f"{stored}"
@@ -186,12 +208,12 @@ def issue_server_certificate(folder: Path, hosts: Sequence[str], *, valid: timed
 
 def _finish(folder: Path, roster: Roster) -> None:
     """Write what follows from the roster, and put the public files beside every key."""
-    port, max_payload = (int(part) for part in (folder / "server" / "settings").read_text().split())
+    address, port, max_payload = _server_settings(folder)
     seed = folder / "admin" / "admin.seed"
     admin = Signer(seed).nkey if seed.exists() else None
     _write(
         folder / "server" / "nats-server.conf",
-        server_configuration(roster, admin=admin, port=port, max_payload=max_payload),
+        server_configuration(roster, admin=admin, address=address, port=port, max_payload=max_payload),
     )
     _write(folder / "federation.json", roster.to_json())
     for part in (*sorted((folder / "agents").iterdir()), folder / "controller", folder / "admin"):

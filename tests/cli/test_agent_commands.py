@@ -33,7 +33,7 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     (made / "log.csv").write_text("x1,x2,reward\n0.5,0.1,1.0\n0.2,0.7,0.0\n")
     assert "2 records wait" in _feducb(made, "warm-start", "log.csv")[0]
     assert "count twice" in _feducb(made, "warm-start", "log.csv", status=2)[1]
-    told = json.loads(_feducb(made, "status", "--json")[0])
+    told = json.loads(_feducb(made, "status", "--json", "-")[0])
     assert (told["name"], told["releases_left"], told["counts"]["loaded"]) == ("north", 64, 2)
     said = _feducb(made, "status")[0]
     for word in ("agent north", "next release", "season ends", "64 left", f"{datetime.now():%Y-%m-}"):
@@ -46,7 +46,7 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     assert "season 2" in _feducb(made, "new-season", "--drop-open")[0]
     (made / "north.db").rename(made / "lost.db")
     assert "in season 9" in _feducb(made, "restore", "copy.db", "--season", "9")[0]
-    assert json.loads(_feducb(made, "status", "--json")[0])["counts"]["loaded"] == 2
+    assert json.loads(_feducb(made, "status", "--json", "-")[0])["counts"]["loaded"] == 2
 
 
 def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it(tmp_path: Path) -> None:
@@ -109,3 +109,22 @@ def test_a_bad_row_of_a_log_is_counted_and_the_others_enter(made: Path) -> None:
     assert "4 dropped" in said
     (made / "log.csv").write_text("x1,x2\n0.1,0.2\n")
     assert "log is '1 records that cannot be read'" in _feducb(made, "warm-start", "log.csv", status=2)[1]
+
+
+def test_status_as_json_goes_to_a_file_or_to_standard_output(made: Path) -> None:
+    assert json.loads(_feducb(made, "status", "--json", "-")[0])["season"] == 1
+    said, _ = _feducb(made, "status", "--json", "status.json")
+    assert "season" in said
+    assert json.loads((made / "status.json").read_text())["season"] == 1
+    assert "a folder that exists" in _feducb(made, "status", "--json", "no/such.json", status=2)[1]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--json",), ("--json", "-c", "agent.toml"), ("-c", "agent.toml", "--json")]
+)
+def test_json_without_a_file_still_means_standard_output_and_says_how_it_is_written_now(
+    made: Path, arguments: tuple[str, ...]
+) -> None:
+    said, noted = _feducb(made, "status", *arguments)
+    assert json.loads(said)["season"] == 1
+    assert "--json -" in noted

@@ -12,6 +12,7 @@ import pytest
 
 from feducb.config import Budget, Problem
 from feducb.privacy.deployed import Terms
+from feducb.simulation.memory import free_memory
 from feducb.store import AgentStore
 
 TINY = ["--agents", "3", "--dim", "2", "--arms", "4", "--horizon", "60", "--runs", "2"]
@@ -253,3 +254,38 @@ def test_bad_privacy_input_ends_with_status_2_and_one_sentence(arguments: list[s
     assert done.returncode == 2
     assert named in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_what_cannot_fit_into_memory_is_refused_at_once_with_the_numbers() -> None:
+    if (free_memory() or 0) > 700e9:
+        pytest.skip("two thousand million agents need 740 GB, which this machine may have")
+    done = _feducb("simulate", "--agents", "2000000000", "--horizon", "10")
+    assert done.returncode == 2
+    assert "agents is 2000000000, expected fewer: they need at least 740 GB of memory where" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_one_of_a_thing_is_one_thing() -> None:
+    said = _feducb("simulate", "--agents", "1", "--dim", "2", "--horizon", "20", "--runs", "1").stdout
+    assert "1 agent, d = 2" in said
+    assert "1 run, seed" in said
+    planned = _feducb(
+        "privacy", "plan", "--agents", "1", "--dim", "2", "--releases", "1", "--horizon", "20"
+    ).stdout
+    assert "over 1 release" in planned
+    assert "1 releases" not in planned
+    assert "with 1 agent at" in " ".join(planned.split())
+
+
+@pytest.mark.parametrize(("flags", "curves"), [([], 3), (["--no-baselines"], 1), (["--alone"], 2)])
+def test_a_plot_has_a_title_the_setting_and_what_to_beat(
+    tmp_path: Path, flags: list[str], curves: int
+) -> None:
+    done = _feducb("simulate", *TINY, *flags, "--plot", "out.svg", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    texts = re.findall(r"<!-- (.*?) -->", (tmp_path / "out.svg").read_text())
+    named = ("feducb (calibrated)", "each agent alone", "uniform play")
+    assert sum(any(text.startswith(f"{name}  ") for text in texts) for name in named) == curves
+    assert any(text.startswith("each agent alone" if flags == ["--alone"] else "feducb") for text in texts)
+    assert any(" agents, d = " in text and "seed" in text for text in texts)
+    assert {"round", "regret of the average agent"} <= set(texts)

@@ -78,8 +78,8 @@ def test_public_ranges_are_not_complained_about(shops: Path) -> None:
     [
         (["log.csv", "--context", "age"], "--agent-column is None, expected the name of a column"),
         (["log.csv", *COLUMNS, "--context", "height"], "column is 'height', expected one of"),
-        (["log.csv", *COLUMNS, "--actions", "a,c"], "offer in row"),
-        (["log.csv", *COLUMNS, "--reward-range", "0:0.5"], "bought in row"),
+        (["log.csv", *COLUMNS, "--actions", "a,c"], "offer in line"),
+        (["log.csv", *COLUMNS, "--reward-range", "0:0.5"], "bought in line"),
         (["log.csv", *COLUMNS, "--terms", "offer*height"], "terms is 'height'"),
         (["log.csv", *COLUMNS, "--epsilon", "0"], "epsilon is 0.0"),
         (["log.csv", *COLUMNS, "--recipe", "none.json"], "none.json"),
@@ -95,13 +95,13 @@ def test_bad_input_ends_with_status_2_and_one_sentence(shops: Path, arguments: l
     assert done.stdout == ""
 
 
-def test_a_bad_row_ends_with_its_number(shops: Path) -> None:
+def test_a_bad_row_ends_with_its_line_as_an_editor_shows_it(shops: Path) -> None:
     lines = (shops / "log.csv").read_text().splitlines()
     lines[1500] = lines[1500].rpartition(",")[0] + ",0"
     (shops / "log.csv").write_text("\n".join(lines))
     done = _feducb("evaluate", "log.csv", *COLUMNS, cwd=shops)
     assert done.returncode == 2
-    assert "p in row 1500 is 0.0, expected a number above 0 and at most 1" in done.stderr
+    assert "p in line 1501 is 0.0, expected a number above 0 and at most 1" in done.stderr
 
 
 def test_a_trial_and_a_labelled_set_by_name() -> None:

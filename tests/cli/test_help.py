@@ -56,6 +56,19 @@ def test_every_argument_and_option_says_what_it_is() -> None:
     assert "Which: 1a, 1b, 1c" in _help("figure")  # and it is shown
 
 
+def test_json_is_one_thing_everywhere() -> None:
+    def options(command: click.Command, name: str) -> Iterator[tuple[str, click.Parameter]]:
+        for part, inner in getattr(command, "commands", {}).items():
+            yield from options(inner, f"{name} {part}")
+        yield from ((name, one) for one in command.params if "--json" in one.opts)
+
+    found = dict(options(typer.main.get_command(app), "feducb"))
+    assert {"feducb agent status", "feducb bench", "feducb simulate", "feducb evaluate"} <= set(found)
+    for name, one in found.items():
+        assert not getattr(one, "is_flag", False), name
+        assert "- for standard output" in getattr(one, "help", ""), name
+
+
 @pytest.mark.parametrize("columns", ["60", "80", "120"])
 def test_the_page_fits_its_width(columns: str) -> None:
     assert max(len(line) for line in _help(columns=columns).splitlines()) <= int(columns)

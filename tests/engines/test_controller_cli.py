@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -24,11 +27,14 @@ from nats_world import (
     until,
 )
 
-from feducb.engines.controller import ControllerSettings
+from feducb import keys
+from feducb.engines.controller import ControllerSettings, JsonLog
 from feducb.engines.local import MemoryMailbox
 from feducb.engines.settings import NatsSettings
 from feducb.errors import ConfigurationError
 from feducb.protocol import messages
+from feducb.service.logs import set_up_logs
+from feducb.store import Unsent
 
 NAMES = ("a", "b", "c")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -122,6 +128,54 @@ def test_a_controller_is_killed_goes_on_says_how_it_is_and_ends_on_sigterm(broke
             (1, 0, 2),
             (1, 0, 3),
         }
+
+
+def test_controller_and_agents_log_times_in_one_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = io.StringIO(), io.StringIO()
+    before = datetime.now(UTC).replace(microsecond=0)
+    JsonLog(streams[0])("started")
+    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
+    try:
+        monkeypatch.setattr(sys, "stderr", streams[1])
+        set_up_logs()
+        logging.getLogger("feducb").info("started")
+    finally:
+        logging.getLogger().handlers[:] = handlers
+        logging.getLogger().setLevel(level)
+        logging.captureWarnings(False)
+    controller, agent = (json.loads(stream.getvalue())["at"] for stream in streams)
+    for at in (controller, agent):
+        moment = datetime.fromisoformat(at)
+        assert moment.tzinfo == UTC
+        assert before <= moment <= datetime.now(UTC)
+    assert len(controller) == len(agent) == len("2027-01-31T12:00:00.000+00:00")
+
+
+def test_a_new_key_of_an_agent_counts_once_the_controller_is_started_anew(broker: Broker) -> None:
+    """Why `feducb keys rotate --agent` says that the controller must be restarted too."""
+    terms = make_terms(releases=8)
+    first, second = record_streams(["a"], terms, 2)["a"]
+
+    async def send(item: Unsent) -> tuple[int, int]:
+        """As a fresh agent with what lies in its folder; returns how often it was taken and refused."""
+        engines, agents = run_agents(broker, {"a": MemoryMailbox([item])}, terms)
+        status = engines["a"].status
+        async with running(*agents):
+            await until(lambda: status.sent + status.refused["signature"] > 0)
+        return status.sent, status.refused["signature"]
+
+    controller = _feducb(broker, "serve")
+    assert asyncio.run(send(first)) == (1, 0)
+    keys.rotate(broker.folder, agents=["a"])
+    broker.stop()
+    broker.start()
+    assert asyncio.run(send(second)) == (0, 1)
+    controller.terminate()
+    controller.communicate(timeout=PATIENCE)
+    controller = _feducb(broker, "serve")
+    assert asyncio.run(send(second)) == (1, 0)
+    controller.terminate()
+    controller.communicate(timeout=PATIENCE)
 
 
 def test_other_terms_in_the_middle_of_a_season_are_refused_in_a_sentence(broker: Broker) -> None:

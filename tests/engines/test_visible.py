@@ -163,7 +163,7 @@ def test_an_agent_says_that_the_broker_is_not_reached_and_when_it_is(broker: Bro
         agent.wait(lambda: "nobody answers" in str(agent.status()["failing"]))  # there is no controller
         agent.wait(lambda: "NoRespondersError" in str(agent.events("no_answer")))
         agent.wait(
-            lambda: json.loads(_feducb("agent", "status", "--json", "-c", str(agent.config)).stdout)[
+            lambda: json.loads(_feducb("agent", "status", "--json", "-", "-c", str(agent.config)).stdout)[
                 "engine"
             ]["connected"]
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import tracemalloc
 from pathlib import Path
@@ -64,9 +65,29 @@ def test_a_bad_row_is_named(tmp_path: Path, ending: str, column: str, value: Any
     frame.loc[1233, column] = value
     path = tmp_path / f"log.{ending}"
     frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    if ending == "csv":  # as an editor counts, with the header
+        named = named.replace("row 1234", "line 1235")
     with pytest.raises(ConfigurationError) as raised:
         _survey(open_log(path, rows_at_once=500), actions=OFFERS)
     assert str(raised.value).startswith(named)
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_the_line_is_the_editor_s_also_after_empty_lines_and_line_breaks_in_fields(
+    tmp_path: Path, ending: str
+) -> None:
+    frame = shop_log(200).assign(comment="good")
+    frame.loc[20, "comment"] = "two\nlines"
+    frame.loc[99, ["p", "comment"]] = 0.0, "bad"
+    lines = frame.to_csv(index=False).splitlines()
+    lines[50:50] = ["", "  "]
+    text = "\n".join(lines) + "\n"
+    number = next(place for place, line in enumerate(text.splitlines(), start=1) if line.endswith("bad"))
+    assert number == 1 + 100 + 1 + 2  # the header, a line break in a field, two empty lines
+    path = tmp_path / f"log.{ending}"
+    path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
+    with pytest.raises(ConfigurationError, match=f"p in line {number} is 0.0"):
+        _survey(open_log(path, rows_at_once=30), actions=OFFERS)
 
 
 @pytest.mark.parametrize("context", [(), ("age", "region")], ids=["told", "read off"])
@@ -81,7 +102,7 @@ def test_text_where_a_number_should_be_is_named(
     frame.to_csv(tmp_path / "log.csv", index=False)
     with pytest.raises(ConfigurationError) as raised:
         _survey(open_log(tmp_path / "log.csv", rows_at_once=rows_at_once), *context)
-    assert str(raised.value).startswith(f"{column} in row 1234 is {text!r}, expected")
+    assert str(raised.value).startswith(f"{column} in line 1235 is {text!r}, expected")
 
 
 def test_numbers_that_are_names_are_taken_as_such_when_told(tmp_path: Path) -> None:

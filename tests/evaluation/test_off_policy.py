@@ -188,36 +188,49 @@ def test_a_value_that_cannot_be_is_named_with_its_row(changed: dict[str, Any], n
 
 def test_a_log_with_good_overlap_gets_no_warning(rng: np.random.Generator) -> None:
     # The weights' average is off by four standard errors with a chance of 6e-5.
-    assert overlap_warnings("it", _valued(rng, 2000)) == []
+    assert overlap_warnings({"it": _valued(rng, 2000)}) == []
 
 
 def test_a_log_with_little_overlap_is_warned_about(rng: np.random.Generator) -> None:
     # Of 5000 records one in a hundred has the policy's action.
     match = rng.random(5000) < 0.01
     found = evaluate_arrays(np.ones(5000), np.where(match, 0.01, 0.99), match.astype(float))
-    (warning,) = overlap_warnings("rare", found)
-    assert warning.startswith(f"rare: 5,000 records are worth {match.sum()} of its own (0.8 %)")
+    (warning,) = overlap_warnings({"rare": found})
+    assert warning.startswith("5,000 records are worth few of a policy's own")
+    assert warning.endswith(f"rare {match.sum()} (0.8 %)")
+
+
+def test_what_holds_for_many_policies_is_said_once(rng: np.random.Generator) -> None:
+    match = rng.random(5000) < 0.01
+    rare = evaluate_arrays(np.ones(5000), np.where(match, 0.01, 0.99), match.astype(float))
+    never = evaluate_arrays([1.0, 0.0], [0.5, 0.5], [0.0, 0.0])
+    found = {f"policy {number}": rare for number in range(9)} | {"odd": never, "fine": _valued(rng, 2000)}
+    few, nothing = overlap_warnings(found)
+    assert [few.count(f"policy {number} ") for number in range(9)] == [1] * 9
+    assert few.count("little overlap") == 1
+    assert nothing.endswith(": odd")
+    assert "fine" not in few + nothing
 
 
 def test_one_heavy_record_is_warned_about() -> None:
     propensity = np.full(1000, 0.5)
     propensity[17] = 1e-4
     found = evaluate_arrays(np.ones(1000), propensity, np.full(1000, 0.5))
-    warnings = " ".join(overlap_warnings("heavy", found))
-    assert "one record carries 83 % of all weight" in warnings
+    warnings = " ".join(overlap_warnings({"heavy": found}))
+    assert "one record carries much of all weight: heavy 83 %" in warnings
 
 
 def test_wrong_propensities_are_warned_about(rng: np.random.Generator) -> None:
     context, action, reward = _log(rng, 3000)
     found = evaluate_arrays(reward, np.full(3000, 1 / 3), POLICY[context, action])
-    assert any("where 1 is expected" in one for one in overlap_warnings("it", found))
+    assert any("where 1 is expected" in one for one in overlap_warnings({"it": found}))
 
 
 def test_a_policy_that_the_log_never_follows_cannot_be_valued() -> None:
     found = evaluate_arrays([1.0, 0.0], [0.5, 0.5], [0.0, 0.0])
     assert math.isnan(found.snips.value)
-    assert overlap_warnings("odd", found) == [
-        "odd: the log never does what it would do; nothing can be said of it"
+    assert overlap_warnings({"odd": found}) == [
+        "the log never does what a policy would do, so nothing can be said of it: odd"
     ]
     assert found.snips.as_dict()["value"] is None
 

@@ -14,12 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperCommand
 
 from feducb.cli.frames import agent_facts
-from feducb.cli.output import show_keys
+from feducb.cli.output import counted, require_writable, show_keys
 from feducb.config import Budget
 from feducb.deployment import Agent, AgentSettings
 from feducb.errors import ConfigurationError, MissingExtraError, StoreError, StoreInUseError
@@ -211,19 +213,40 @@ def serve(config: Config = DEFAULT) -> None:
     run(read_agent_file(config))
 
 
-@app.command()
+class _Status(TyperCommand):
+    """`--json` used to be a flag here: without a file it means standard output, and a note says so."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """With `-` where the file is missing."""
+        if "--json" in args:
+            after = args.index("--json") + 1
+            if after == len(args) or (args[after].startswith("-") and args[after] != "-"):
+                typer.echo(
+                    "note: --json takes a file now, or - for standard output: write --json -", err=True
+                )
+                args = [*args[:after], "-", *args[after:]]
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=_Status)
 def status(
     config: Config = DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write it as JSON; - for standard output.")
+    ] = None,
 ) -> None:
     """How the agent stands; it may be running."""
     from feducb.deployment.look import look, look_over
     from feducb.service.settings import read_agent_file
 
+    require_writable("--json", json_file)
     store = read_agent_file(config).store
-    if as_json:
-        typer.echo(json.dumps(look(store), indent=1))
-        return
+    if json_file is not None:
+        text = json.dumps(look(store), indent=1)
+        if str(json_file) == "-":
+            typer.echo(text)
+            return
+        json_file.write_text(text + "\n", encoding="utf-8")
     told = look_over(store)
     mode = ", shadow mode" if told["shadow"] else ""
     table = Table(title=f"agent {told['name']}{mode}", title_justify="left", show_header=False)
@@ -251,7 +274,7 @@ def export(
     if told.agent.keep_events == 0:
         typer.echo("note: retention.keep_events is 0, so that only decisions that wait are there", err=True)
     count = _write_lines(rows(told.store), out)
-    typer.echo(f"{count} events", err=True)
+    typer.echo(counted(count, "event"), err=True)
 
 
 def _write_lines(rows: Iterable[dict[str, Any]], out: Path) -> int:
@@ -356,7 +379,9 @@ def erase(
 
     with _opened(config) as (agent, _):
         found = forget(agent, person)
-    typer.echo(f"{found.removed} decisions taken back, content of {found.content_removed} more removed.")
+    typer.echo(
+        f"{counted(found.removed, 'decision')} taken back, content of {found.content_removed} more removed."
+    )
     typer.echo(found.said)
 
 
@@ -368,14 +393,15 @@ def warm_start(
     """Start from own logs: each record enters the next release once, at the same price as any other."""
     from feducb.deployment.upkeep import warm_start as load
 
-    with log.open(encoding="utf-8", newline="") as opened:
+    with log.open(encoding="utf-8-sig", newline="") as opened:
         rows = list(csv.reader(opened))
     with _opened(config) as (agent, _):
         numbers = _numbers(rows)
         found = load(agent, [row[:-1] for row in numbers], [row[-1] for row in numbers])
     typer.echo(
-        f"{found.entered} records wait for the next release, {found.clipped} of them clipped to the public "
-        f"bounds; {found.dropped} dropped that are not {agent.settings.problem.dim} numbers and a reward"
+        f"{counted(found.entered, 'record')} wait{'s' if found.entered == 1 else ''} for the next release, "
+        f"{found.clipped} of them clipped to the public bounds; {found.dropped} dropped that are not "
+        f"{agent.settings.problem.dim} numbers and a reward"
     )
 
 

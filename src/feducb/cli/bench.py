@@ -21,7 +21,9 @@ def bench(
     peers_only: Annotated[
         bool, typer.Option("--peers-only", help="Leave out growth, threads, memory and starts.")
     ] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the report as JSON.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the report as JSON; - for standard output.")
+    ] = None,
     plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw it as bars (PNG, SVG, PDF).")] = None,
 ) -> None:
     """Measure how fast decisions and steps are, beside other libraries and beside what this machine can do.
@@ -39,8 +41,11 @@ def bench(
         errors_to.print(f"… {doing}", highlight=False)
 
     report = run_bench(dims=dim or (10, 50), arms=arms, rounds=rounds, ours=not peers_only, tell=tell)
-    typer.echo(report.to_text())
-    if json_file is not None:
+    to_standard_output = json_file is not None and str(json_file) == "-"
+    typer.echo(report.to_text(), err=to_standard_output)
+    if to_standard_output:
+        typer.echo(report.to_json(), nl=False)
+    elif json_file is not None:
         report.to_json(json_file)
     if plot_file is not None:
         draw_report(report, plot_file)

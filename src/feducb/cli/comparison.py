@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from feducb.cli.output import errors_to
+from feducb.cli.output import counted, errors_to
 from feducb.evaluation.results import Comparison, Row
 from feducb.evaluation.tally import Estimate
 
@@ -52,7 +52,8 @@ def show(found: Comparison, json_file: Path | None, plot_file: Path | None) -> N
 def _tables(found: Comparison) -> Iterator[Table]:
     """The values, and of a log what the other estimators say of the play that the verdict is about."""
     settings = found.settings
-    size = f"{settings.get('rows', settings.get('records')):,} records, {settings['agents']} agents"
+    records = settings.get("rows", settings.get("records"))
+    size = f"{counted(records, 'record')}, {counted(settings['agents'], 'agent')}"
     table = _empty(f"{found.source}: {found.measure} ({size}, d = {settings['dim']})", "value", "− alone")
     for row in found.rows:
         over = "" if row.over_alone is None else _number(row.over_alone, sign="+")

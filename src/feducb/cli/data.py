@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from feducb.cli.output import errors_to, require_writable
+from feducb.cli.output import counted, errors_to, require_writable
 from feducb.data import DATA_SETS, DataSet, Trial, data_set
 
 __all__ = ["app"]
@@ -106,7 +106,10 @@ def _table(found: dict[str, Any], kind: str) -> Table:
     table.add_row("question", found["question"])
     table.add_row("from", f"{found['source']}; package {found['package']}")
     table.add_row("kind", kind)
-    table.add_row("size", f"{found['records']:,} records, {found['agents']} agents, d = {found['dim']}")
+    table.add_row(
+        "size",
+        f"{counted(found['records'], 'record')}, {counted(found['agents'], 'agent')}, d = {found['dim']}",
+    )
     actions = found["actions"]
     if isinstance(actions, dict):
         table.add_row("actions", ", ".join(f"{name} ({count:,})" for name, count in actions.items()))

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from feducb.cli.output import regret_text, require_writable, steps_progress
+from feducb.cli.output import counted, regret_text, require_writable, steps_progress
 from feducb.simulation import runner
 from feducb.simulation.plots import plot_curves
 from feducb.simulation.results import SimulationResult
@@ -59,7 +59,7 @@ def demo(
     private, alone = results["feducb (calibrated)"], results["each agent alone"]
     better = private.mean < alone.mean
     verdict = (
-        f"At ε = {epsilon:g}, δ = {delta:g} with {agents} agents, federating "
+        f"At ε = {epsilon:g}, δ = {delta:g} with {counted(agents, 'agent')}, federating "
         f"{'pays' if better else 'does not pay'}: the average agent loses {private.mean:,.1f} "
         f"where it would lose {alone.mean:,.1f} alone."
     )
@@ -67,8 +67,8 @@ def demo(
     plot_curves(
         results,
         title="A private federation learns",
-        subtitle=f"{agents} agents, d = {_SETTING['dim']}, K = {_SETTING['arms']}, ε = {epsilon:g}, "
-        f"δ = {delta:g} for every agent, nobody trusted; mean of {_SETTING['runs']} runs",
+        subtitle=f"{counted(agents, 'agent')}, d = {_SETTING['dim']}, K = {_SETTING['arms']}, "
+        f"ε = {epsilon:g}, δ = {delta:g} for every agent, nobody trusted; mean of {_SETTING['runs']} runs",
         path=out,
     )
     console.print(f"picture: {out}", highlight=False)

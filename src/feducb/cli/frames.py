@@ -14,6 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from feducb.cli.output import counted
+
 __all__ = ["agent_facts", "frame", "sparkline"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -145,8 +147,11 @@ def _controller(told: dict[str, Any]) -> RenderableType:
         )
     newest = told.get("newest_sum")
     facts = _facts(
-        ("newest sum", "none yet" if not newest else f"{newest['number']}, {newest['agents']} agents in it"),
-        ("a sum needs", f"{told.get('quorum') or '–'} agents"),
+        (
+            "newest sum",
+            "none yet" if not newest else f"{newest['number']}, {counted(newest['agents'], 'agent')} in it",
+        ),
+        ("a sum needs", counted(told["quorum"], "agent") if told.get("quorum") else "–"),
         ("refused from strangers", f"{sum((told.get('strangers') or {}).values()):,}"),
     )
     graph = told.get("graph")

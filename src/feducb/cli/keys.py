@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from feducb.cli.output import errors_to
+from feducb.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from feducb.roster import Roster
 
 __all__ = ["app"]
 
@@ -20,6 +26,8 @@ _Host = Annotated[
     list[str] | None, typer.Option("--host", help="A name or address of the server; can be repeated.")
 ]
 _Days = Annotated[int, typer.Option(help="Until the server's certificate expires.")]
+_LISTEN = "HOST:PORT on which the server listens; 0.0.0.0:4222 so that other machines reach it."
+_LOOPBACK = ("127.", "[::1]", "localhost")
 
 
 @app.command()
@@ -32,7 +40,7 @@ def init(
         str | None, typer.Option(help="A graph over the agents in their order, e.g. ring:8; no controller.")
     ] = None,
     ttl: Annotated[int, typer.Option(help="γ, hops that a release lives on the graph.")] = 1,
-    port: Annotated[int, typer.Option(help="The server's port.")] = 4222,
+    listen: Annotated[str, typer.Option(help=_LISTEN)] = "127.0.0.1:4222",
     days: _Days = 365,
     max_payload: Annotated[int, typer.Option(help="Bytes of the largest message.")] = 2**20,
 ) -> None:
@@ -40,17 +48,26 @@ def init(
     from feducb import keys
     from feducb.protocol.graphs import parse_topology
 
+    address, port = _parse_listen(listen)
     keys.init(
         folder,
         [name.strip() for name in agents.split(",") if name.strip()],
         federation=federation,
         hosts=host or ["localhost", "127.0.0.1"],
         topology=None if topology is None else parse_topology(topology, ttl=ttl),
+        address=address,
         port=port,
         days=days,
         max_payload=max_payload,
     )
     errors_to.print(f"wrote {folder}; ca/ca.key signs for the server: keep it off line", highlight=False)
+    if address.startswith(_LOOPBACK):
+        errors_to.print(
+            f"note: only programs on its own machine reach the server at {listen}; for agents on other "
+            f"machines `feducb keys rotate {folder} --listen 0.0.0.0:{port}`",
+            style="yellow",
+            highlight=False,
+        )
 
 
 @app.command()
@@ -61,18 +78,55 @@ def rotate(
     server: Annotated[bool, typer.Option("--server", help="The server's certificate.")] = False,
     host: _Host = None,
     days: _Days = 365,
+    listen: Annotated[str | None, typer.Option(help=_LISTEN, show_default="as before")] = None,
 ) -> None:
-    """Make new keys in place of old ones; then give out the files and reload the server."""
+    """Make new keys in place of old ones, and say who must be given what and be restarted."""
     from feducb import keys
-    from feducb.errors import ConfigurationError
 
-    if not (agent or controller or server or host):
-        raise ConfigurationError("rotate", "nothing", "--agent, --controller or --server")
-    keys.rotate(folder, agents=agent or [], controller=controller, server=server, hosts=host, days=days)
-    errors_to.print(
-        f"wrote {folder}; give out federation.json and the new seeds, reload nats-server, restart agents",
-        highlight=False,
+    if not (agent or controller or server or host or listen):
+        raise ConfigurationError("rotate", "nothing", "--agent, --controller or --server, --host, --listen")
+    address, port = (None, None) if listen is None else _parse_listen(listen)
+    roster = keys.rotate(
+        folder,
+        agents=agent or [],
+        controller=controller,
+        server=server,
+        hosts=host,
+        days=days,
+        address=address,
+        port=port,
     )
+    errors_to.print(f"wrote {folder}; now", highlight=False)
+    for step in _next_steps(roster, agent or [], controller=controller, listen=listen is not None):
+        errors_to.print(f"- {step}", highlight=False)
+
+
+def _next_steps(roster: Roster, agents: Sequence[str], *, controller: bool, listen: bool) -> list[str]:
+    """Everybody checks signatures with the public keys that he read when he started."""
+    everybody = controller or (bool(agents) and roster.controller is None)
+    given = ["server to the server", *(f"agents/{name} to {name}" for name in agents)]
+    if roster.controller is not None and (agents or controller):
+        given.append("controller to the controller")
+    if everybody:
+        given.append("federation.json to all agents")
+    change = "restart nats-server (an address is not reloaded)" if listen else "reload nats-server"
+    restarted = ["all agents"] if everybody else list(agents)
+    if roster.controller is not None and (agents or controller):
+        restarted = ["the controller", *restarted] if everybody else [*restarted, "the controller"]
+    steps = [f"give out what changed: {'; '.join(given)}", change]
+    if restarted:
+        named = " and ".join(filter(None, (", ".join(restarted[:-1]), restarted[-1])))
+        steps.append(f"restart {named}, who know the old keys")
+    return steps
+
+
+def _parse_listen(text: str) -> tuple[str, int]:
+    """Address and port of HOST:PORT; IPv6 in brackets, as nats-server wants it."""
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})", text)
+    if match is None or not 1 <= int(match[2]) <= 65535:
+        expected = "HOST:PORT, such as 127.0.0.1:4222, 0.0.0.0:4222 (all addresses) or [::]:4222"
+        raise ConfigurationError("--listen", text, expected)
+    return match[1], int(match[2])
 
 
 @app.command()

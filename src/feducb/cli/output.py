@@ -16,6 +16,7 @@ from feducb.errors import ConfigurationError
 from feducb.simulation.results import SimulationResult
 
 __all__ = [
+    "counted",
     "errors_to",
     "regret_text",
     "require_writable",
@@ -40,13 +41,18 @@ def require_writable(setting: str, path: Path | None, *, picture: bool = False) 
         raise ConfigurationError(setting, str(path), "a file in a folder that exists")
 
 
+def counted(count: float, noun: str) -> str:
+    """A number of things: 1 agent, 2 agents."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def show_keys(path: Path) -> None:
     """API keys of a file, one a line: names, roles and ages."""
     from feducb.service.keys import read_keys
 
     for key in read_keys(path):
         age = datetime.now(UTC) - datetime.fromisoformat(key.made_at)
-        print(f"{key.name:24} {key.role:12} {age.days} days")
+        print(f"{key.name:24} {key.role:12} {counted(age.days, 'day')}")
 
 
 @contextmanager
@@ -87,15 +93,16 @@ def result_table(result: SimulationResult) -> Table:
     table.add_row("per-agent regret", regret_text(result))
     table.add_row(
         "setting",
-        f"{config['agents']} agents, d = {config['dim']}, K = {config['arms']}, "
-        f"T = {config['horizon']:,}, {config['runs']} runs, seed {config['seed']}",
+        f"{counted(config['agents'], 'agent')}, d = {config['dim']}, K = {config['arms']}, "
+        f"T = {config['horizon']:,}, {counted(config['runs'], 'run')}, seed {config['seed']}",
     )
     if result.topology is not None:
         _add_topology(table, result)
     hops = "" if result.topology is None else ", one a hop"
     table.add_row(
         "communication",
-        f"{result.releases:g} releases an agent, {result.messages:,.0f} messages{hops}, "
+        f"{result.releases:g} release{'' if result.releases == 1 else 's'} an agent, "
+        f"{counted(round(result.messages), 'message')}{hops}, "
         f"{result.bytes:,.0f} bytes a run",
     )
     if privacy["epsilon"] is None:
@@ -164,8 +171,8 @@ def warnings_for(result: SimulationResult) -> list[str]:
     if graph is not None and result.clique_regret is not None:
         single = sum(len(clique) == 1 for clique in graph.cliques)
         if single and graph.agents > 1:
-            alone = f"{single} of {graph.agents} agents are alone in their clique"
-            found.append(f"{alone}: they release and learn from nobody")
+            alone = f"{single} of {graph.agents} agents {'is' if single == 1 else 'are'} alone in a clique"
+            found.append(f"{alone}, to release and learn from nobody")
     delta = privacy["delta"]
     if delta is not None and delta >= 0.001:
         found.append(f"delta {delta:g} allows one record in {1 / delta:.0f} to be published in clear")

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from feducb.cli.output import errors_to, require_writable, steps_progress
+from feducb.cli.output import counted, errors_to, require_writable, steps_progress
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.privacy.accounting import require_trust
@@ -253,7 +253,8 @@ def _show(found: dict[str, Any], json_file: Path | None, table: Table | None) ->
 def _plan_table(found: dict[str, Any]) -> Table:
     grid = found["grid"]
     table = Table(
-        title=f"(ε, δ) = ({found['epsilon']:g}, {found['delta']:g}) over {found['releases']:,} releases",
+        title=f"(ε, δ) = ({found['epsilon']:g}, {found['delta']:g}) over "
+        + counted(found["releases"], "release"),
         title_justify="left",
         show_header=False,
     )

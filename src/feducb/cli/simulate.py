@@ -15,8 +15,8 @@ from feducb.config import Budget, Mode
 from feducb.errors import ConfigurationError
 from feducb.privacy.accounting import require_trust
 from feducb.simulation import runner
-from feducb.simulation.backends.choose import BackendName
 from feducb.simulation.plan import Baseline, EstimatorsKept
+from feducb.simulation.results import SimulationResult
 
 __all__ = ["read_budgets", "simulate"]
 
@@ -113,6 +113,10 @@ def simulate(
     plot_file: Annotated[
         Path | None, typer.Option("--plot", help="Write the regret curve (PNG, SVG, PDF).")
     ] = None,
+    baselines: Annotated[
+        bool,
+        typer.Option(help="Draw each agent alone and uniform play beside it: one run each, for --plot."),
+    ] = True,
 ) -> None:
     """Simulate a federation on one machine and report regret, communication and privacy."""
     require_writable("--json", json_file)
@@ -128,23 +132,28 @@ def simulate(
     settings: dict[str, Any] = {}
     if budgets is not None:
         settings["budgets"] = read_budgets(budgets)
+    world: dict[str, Any] = {
+        "agents": agents,
+        "dim": dim,
+        "arms": arms,
+        "horizon": horizon,
+        "seed": seed,
+        "alpha": alpha,
+        "gap": gap,
+        "backend": backend,
+        "threads": threads,
+    }
     with steps_progress("simulating") as progress:
         result = runner.simulate(
-            agents=agents,
-            dim=dim,
-            arms=arms,
-            horizon=horizon,
+            **world,
             runs=runs,
-            seed=seed,
             mode=cast(Mode, mode),
             baseline=baseline,
             epsilon=1.0 if epsilon is None else epsilon,
             delta=1e-6 if delta is None else delta,
-            alpha=alpha,
             schedule=schedule,
             releases=releases,
             first_release=first_release,
-            gap=gap,
             exploration=exploration,
             mechanism=mechanism,
             trust=require_trust(trust),
@@ -152,10 +161,8 @@ def simulate(
             topology=topology,
             ttl=ttl,
             estimators=cast(EstimatorsKept, estimators),
-            backend=cast(BackendName, backend),
             checkpoint=checkpoint,
             note=lambda line: errors_to.print(f"note: {line}", style="yellow", highlight=False),
-            threads=threads,
             progress=progress,
             **settings,
         )
@@ -168,7 +175,16 @@ def simulate(
     elif json_file is not None:
         result.to_json(json_file)
     if plot_file is not None:
-        result.plot(plot_file)
+        result.plot(
+            plot_file, beside=_beside(world | {"agents": result.config["agents"]}) if baselines else ()
+        )
+
+
+def _beside(world: dict[str, Any]) -> list[SimulationResult]:
+    """What a federation must beat, in the same world: agents alone, and uniform play; one run is enough."""
+    with steps_progress("baselines") as progress:
+        names: tuple[Baseline, ...] = ("alone", "uniform")
+        return [runner.simulate(**world, runs=1, baseline=name, progress=progress) for name in names]
 
 
 def _baseline(*, no_privacy: bool, alone: bool, uniform: bool) -> Baseline | None:

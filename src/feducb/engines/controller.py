@@ -34,6 +34,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -156,7 +157,8 @@ class JsonLog:
 
     def __call__(self, event: str, **facts: object) -> None:
         """Write a line; a log that cannot be written does not stop the controller."""
-        line = json.dumps({"at": round(time.time(), 3), "event": event, **facts})
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")  # as agents write it
+        line = json.dumps({"at": at, "event": event, **facts})
         with suppress(OSError):
             print(line, file=self._stream, flush=True)
 

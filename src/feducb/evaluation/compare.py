@@ -195,7 +195,7 @@ def _comparison(
     by_name = {learner.name: learner for learner in learners}
     held_against = _LOGGED if facts.actions is None else _CONSTANT
     fixed = place[held_against, "fixed"]
-    rows, warnings, reliable = [], [], True
+    rows, valued, reliable = [], {}, True
     for (name, play), index in place.items():
         value, learner = tally.value(index), by_name.get(name)
         alone = place.get((learners[0].name, play))
@@ -213,7 +213,7 @@ def _comparison(
             )
         )
         reliable = reliable and not (play in ("greedy", "fixed") and weights_off(value))
-        warnings += overlap_warnings(f"{name} ({play})" if learner else name, value)
+        valued[f"{name} ({play})" if learner else name] = value
     settings = {
         "rows": facts.rows,
         "agents": len(facts.agents),
@@ -238,7 +238,7 @@ def _comparison(
         fixed=held_against,
         primary="greedy",
         notes=(*notes, *facts.notes),
-        warnings=warnings,
+        warnings=overlap_warnings(valued),
         reliable=reliable,
         settings=settings,
     )

@@ -6,8 +6,11 @@ probability (propensity), and what came of it (reward).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import require_integer
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, RowError
 from feducb.evaluation.extras import need
 from feducb.features import Coded, as_text
 
@@ -119,7 +122,7 @@ class CsvLog:
         return self.path.name
 
     def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
-        """Rows of the file; row 1 stands on line 2."""
+        """Rows of the file, counted without the header; `line_of` says where one stands."""
         pandas = need("pandas", "reading a CSV file")
         # A missing value is an empty field: NA may well be the code of a region.
         settings: dict[str, Any] = {"keep_default_na": False, "na_values": [""], "encoding": "utf-8-sig"}
@@ -149,6 +152,36 @@ class CsvLog:
             raise ConfigurationError("log", self.name, "a CSV file with a header") from None
         except (pandas.errors.ParserError, UnicodeDecodeError) as error:
             raise ConfigurationError("log", self.name, f"a CSV file ({error})") from None
+
+    def line_of(self, row: int) -> int:
+        """The line, as an editor counts them, on which a row starts; row 1 is the first after the header."""
+        handles = need("pandas.io.common", "reading a CSV file").get_handle(
+            self.path, "r", encoding="utf-8-sig", compression="infer"
+        )
+        with handles as opened:
+            lines = (line for line, _ in csv_records(opened.handle))
+            return next(islice(lines, row, None))
+
+
+def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """The records of a CSV file, each with the line on which it starts; empty lines are left out."""
+    reader, start = csv.reader(lines), 1
+    for fields in reader:
+        if len(fields) > 1 or "".join(fields).strip():
+            yield start, fields
+        start = reader.line_num + 1
+
+
+@contextmanager
+def lines_in_errors(log: Log) -> Iterator[None]:
+    """A row that is complained about is named by its line where the log is a text that one can open."""
+    try:
+        yield
+    except RowError as error:
+        if not isinstance(log, CsvLog):
+            raise
+        place = f"{error.column} in line {log.line_of(error.row)}"
+        raise ConfigurationError(place, error.value, error.expected) from None
 
 
 @dataclass(frozen=True, slots=True)

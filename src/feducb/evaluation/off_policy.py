@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, RowError
 from feducb.evaluation.tally import PolicyValue, Tally
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def require_column(
             expected = f"a number {'above' if above else 'from'} {low:g}"
         if math.isfinite(high):
             expected += f" {'and at most' if above else 'to'} {high:g}"
-        raise ConfigurationError(f"{name} in row {first_row + row}", value, expected)
+        raise RowError(name, first_row + row, value, expected)
     return numbers
 
 
@@ -164,23 +165,36 @@ def weights_off(found: PolicyValue) -> bool:
     return abs(found.mean_weight.value - 1.0) > _SURE * found.mean_weight.stderr + 1e-9
 
 
-def overlap_warnings(name: str, found: PolicyValue) -> list[str]:
-    """Why not to believe the estimates for one policy, in sentences; none if there is no reason."""
-    told = []
+def overlap_warnings(found: Mapping[str, PolicyValue]) -> list[str]:
+    """Why not to believe the estimates for some policies: a sentence a reason, with all whom it concerns.
+
+    Args:
+        found: the values, by the policies' names.
+    """
+    concerned: dict[str, list[str]] = {}
+    for name, value in found.items():
+        for reason, size in _doubts(value):
+            concerned.setdefault(reason, []).append(f"{name} {size}".strip())
+    return [f"{reason}: {', '.join(names)}" for reason, names in concerned.items()]
+
+
+def _doubts(found: PolicyValue) -> Iterator[tuple[str, str]]:
+    """Reasons, each in words that are the same for all policies, and how bad it is for this one."""
     n = found.records
     if found.effective == 0.0:
-        return [f"{name}: the log never does what it would do; nothing can be said of it"]
+        yield "the log never does what a policy would do, so nothing can be said of it", ""
+        return
     if found.effective < _FEW or found.effective < _SMALL_SHARE * n:
-        told.append(
-            f"{name}: {n:,} records are worth {found.effective:,.0f} of its own "
-            f"({100 * found.effective / n:.1f} %): little overlap, intervals are optimistic"
+        yield (
+            f"{n:,} records are worth few of a policy's own (little overlap, intervals are optimistic)",
+            f"{found.effective:,.0f} ({100 * found.effective / n:.1f} %)",
         )
     if n > 1 and found.largest_weight > _HEAVY * n * found.mean_weight.value:
         share = found.largest_weight / (n * found.mean_weight.value)
-        told.append(f"{name}: one record carries {100 * share:.0f} % of all weight")
+        yield "one record carries much of all weight", f"{100 * share:.0f} %"
     if weights_off(found):
-        told.append(
-            f"{name}: weights average {found.mean_weight.value:.3f} where 1 is expected: the propensities "
-            "are not those that drew the actions, or actions that it wants were never tried"
+        yield (
+            "weights do not average 1 where 1 is expected (the propensities are not those that drew the "
+            "actions, or actions that a policy wants were never tried)",
+            f"{found.mean_weight.value:.3f}",
         )
-    return told

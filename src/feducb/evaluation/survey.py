@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.errors import ConfigurationError
-from feducb.evaluation.logs import Chunk, Log, LogColumns
+from feducb.errors import ConfigurationError, RowError
+from feducb.evaluation.logs import Chunk, Log, LogColumns, lines_in_errors
 from feducb.evaluation.off_policy import as_number, require_column
 from feducb.features import Category, Coded, Column, Hashed, Number, Recipe
 
@@ -109,7 +109,7 @@ class _Levels:
         assert isinstance(values, Coded)
         if len(values.codes) and values.codes.min() < 0:
             row = first_row + int(np.argmax(values.codes < 0))
-            raise ConfigurationError(f"{self.name} in row {row}", None, "a value: it is missing")
+            raise RowError(self.name, row, None, "a value: it is missing")
         rows = np.bincount(values.codes, minlength=len(values.texts))
         order = np.full(len(values.texts), len(values.codes))
         np.minimum.at(order, values.codes, np.arange(len(values.codes)))
@@ -174,7 +174,8 @@ def survey(
         known = {column.name: column for column in recipe.context}
         actions = _levels_of(recipe, columns.action)
     columns = replace(columns, context=tuple(known), texts=())
-    known = _decided(log, columns, known)
+    with lines_in_errors(log):
+        known = _decided(log, columns, known)
     texts = [n for n, c in known.items() if c == "category" or isinstance(c, Category | Hashed)]
     columns = replace(columns, texts=tuple(texts))
     agent_levels = _Levels(columns.agent, _MOST_AGENTS, strict=True)
@@ -186,20 +187,21 @@ def survey(
     }
     allowed = None if actions is None else Category(columns.action, tuple(actions))
     least, rows = 1.0, 0
-    for chunk in log.chunks(columns):
-        agent_levels.add(chunk.columns[columns.agent], chunk.first_row)
-        action_levels.add(chunk.columns[columns.action], chunk.first_row)
-        if allowed is not None:
-            allowed.index(chunk.columns[columns.action], chunk.first_row)
-        _, propensity = numbers_of(chunk, columns, low, high)
-        least = min(least, float(propensity.min(initial=1.0)))
-        for name, kind in known.items():
-            if isinstance(kind, str):
-                open_columns[name].add(chunk.columns[name], chunk.first_row)
-            else:
-                kind.block(chunk.columns[name], chunk.first_row)
-        rows += chunk.rows
-        progress("checking", chunk.rows)
+    with lines_in_errors(log):
+        for chunk in log.chunks(columns):
+            agent_levels.add(chunk.columns[columns.agent], chunk.first_row)
+            action_levels.add(chunk.columns[columns.action], chunk.first_row)
+            if allowed is not None:
+                allowed.index(chunk.columns[columns.action], chunk.first_row)
+            _, propensity = numbers_of(chunk, columns, low, high)
+            least = min(least, float(propensity.min(initial=1.0)))
+            for name, kind in known.items():
+                if isinstance(kind, str):
+                    open_columns[name].add(chunk.columns[name], chunk.first_row)
+                else:
+                    kind.block(chunk.columns[name], chunk.first_row)
+            rows += chunk.rows
+            progress("checking", chunk.rows)
     if rows == 0:
         raise ConfigurationError("log", log.name, "at least one row")
     names = tuple(actions) if actions is not None else tuple(sorted(action_levels.counts))
@@ -269,7 +271,7 @@ def _kind(name: str, chunk: Chunk) -> str:
     row = int(np.argmin(rows))
     found = None if values.codes[row] < 0 else values.texts[values.codes[row]]
     expected = f"a number, as in most rows (if they are names, say {name}:category or {name}:hash:64)"
-    raise ConfigurationError(f"{name} in row {chunk.first_row + row}", found, expected)
+    raise RowError(name, chunk.first_row + row, found, expected)
 
 
 def _recipe(

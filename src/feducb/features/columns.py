@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import require_finite, require_integer
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, RowError
 
 __all__ = ["COLUMN_KINDS", "Category", "Coded", "Column", "Hashed", "Number", "Tags", "Values", "as_text"]
 
@@ -52,7 +52,7 @@ def _coded(values: Values) -> Coded:
 
 
 def _complain(column: str, row: int, value: Any, expected: str) -> ConfigurationError:
-    return ConfigurationError(f"{column} in row {row}", value, expected)
+    return RowError(column, row, value, expected)
 
 
 def _looked_up(name: str, values: Values, places: Sequence[int], first_row: int, expected: str) -> Any:

@@ -140,9 +140,10 @@ def verdict(found: dict[str, Any]) -> str:
     regret = found["regret"]
     federated, alone = regret["federated"], regret["alone"]
     pays = federated < alone
+    agents = f"{found['agents']} agent{'' if found['agents'] == 1 else 's'}"
     head = "Federating pays" if pays else "Stay alone"
     return (
-        f"{head}: over {regret['horizon']} rounds with {found['agents']} agents at ε = {found['epsilon']:g} "
+        f"{head}: over {regret['horizon']} rounds with {agents} at ε = {found['epsilon']:g} "
         f"the average agent loses {federated:,.1f} in a federation and {alone:,.1f} by itself."
     )
 

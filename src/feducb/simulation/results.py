@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,11 +129,27 @@ class SimulationResult:
             Path(path).write_text(text, encoding="utf-8")
         return text
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """The regret curve with its error band; written to ``path`` if given."""
+    def plot(self, path: str | Path | None = None, *, beside: Sequence[SimulationResult] = ()) -> Figure:
+        """The regret curve with its error band, titled by the setting.
+
+        Args:
+            path: where to write it, if anywhere.
+            beside: what to compare it with, drawn beside it.
+        """
         from feducb.simulation.plots import plot_curves
 
-        return plot_curves({self.label: self}, path=path)
+        curves = {self.label: self} | {one.label: one for one in beside if one.label != self.label}
+        return plot_curves(curves, title=self.label, subtitle=self.setting, path=path)
+
+    @property
+    def setting(self) -> str:
+        """What was simulated, in a line."""
+        config, epsilon = self.config, self.privacy["epsilon"]
+        agents, runs = (
+            f"{config[name]:,} {name[:-1] if config[name] == 1 else name}" for name in ("agents", "runs")
+        )
+        private = "" if epsilon is None else f", ε = {epsilon:g}, δ = {self.privacy['delta']:g}"
+        return f"{agents}, d = {config['dim']}, K = {config['arms']}, {runs}, seed {config['seed']}{private}"
 
     @property
     def label(self) -> str:

@@ -29,6 +29,13 @@ from feducb.simulation.backends.base import Backend
 from feducb.simulation.backends.choose import BackendName, choose_backend
 from feducb.simulation.backends.reference import ReferenceBackend
 from feducb.simulation.checkpoint import Checkpoint
+from feducb.simulation.memory import (
+    free_device_memory,
+    free_memory,
+    plan_bytes,
+    play_bytes,
+    require_memory,
+)
 from feducb.simulation.plan import Baseline, EstimatorsKept, Plan, make_plan
 from feducb.simulation.reference import BlockResult, Observer, checkpoints
 from feducb.simulation.results import SimulationResult
@@ -139,6 +146,7 @@ def simulate(
     if agents is None:
         agents = 10 if graph is None else graph.agents
     require_integer("agents", agents, at_least=1)
+    require_memory(agents, plan_bytes(agents, private=baseline is None), free_memory())
     if budgets is None:
         budgets = [Budget(epsilon=epsilon, delta=delta)] * agents
     if mode == "paper" and baseline is not None:
@@ -235,6 +243,10 @@ def run_plan(
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     require_integer("threads", threads, at_least=1)
     player = _player(backend, plan, observer, note)
+    needed, on_device = play_bytes(plan, player.name, threads)
+    require_memory(plan.agents, needed, free_memory())
+    if on_device:
+        require_memory(plan.agents, on_device, free_device_memory(), of="device memory")
     config = config | {"backend": player.name}
     kept = None
     if checkpoint is not None:  # what a name does not tell: bands, edges, improvements that are off

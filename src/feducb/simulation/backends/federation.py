@@ -37,7 +37,7 @@ from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, checkpoints
 from feducb.streams import Purpose, Streams
 
-__all__ = ["MOST_ROUNDS", "KernelsBackend", "play_teams", "turns_in_all"]
+__all__ = ["MOST_ROUNDS", "KernelsBackend", "play_teams", "runs_at_once", "turns_in_all"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -148,6 +148,11 @@ def turns_in_all(plan: Plan) -> int:
     return len(plan.estimators) * -(-plan.horizon // len(plan.teams[0].estimators))
 
 
+def runs_at_once(agents: int, dim: int) -> int:
+    """How many runs of a team are played together; with many agents one by one."""
+    return max(1, _MOST_ENTRIES // (agents * dim**2))
+
+
 def _units(plan: Plan) -> list[list[_Unit]]:
     """By team."""
     points = checkpoints(plan.horizon).tolist()
@@ -171,7 +176,7 @@ def play_teams(
     """All runs of each team."""
     results = []
     for units in _units(plan):
-        at_once = max(1, _MOST_ENTRIES // (len(units[0].team.agents) * plan.problem.dim**2))
+        at_once = runs_at_once(len(units[0].team.agents), plan.problem.dim)
         blocks = [range(first, min(first + at_once, plan.runs)) for first in range(0, plan.runs, at_once)]
         parts = [
             [_play(plan, unit, block, kernels, progress, checkpoint) for block in blocks] for unit in units

@@ -1,0 +1,73 @@
+"""What cannot fit is refused beforehand, and the estimate is near what is used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import feducb
+from feducb.errors import ConfigurationError
+from feducb.simulation import memory, runner
+
+_MEASURE = """
+import json, resource, sys
+import feducb
+from feducb.simulation import memory, runner
+
+setting = json.loads(sys.argv[1])
+told = []
+play_bytes = memory.play_bytes
+runner.play_bytes = lambda *given: told.append(play_bytes(*given)) or told[-1]
+feducb.simulate(**setting | {"agents": 10})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+feducb.simulate(**setting)
+planned = memory.plan_bytes(setting["agents"], private="baseline" not in setting)
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before), planned + told[-1][0])
+"""
+_CPU = {"dim": 5, "arms": 10, "horizon": 10, "runs": 1, "backend": "cpu"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        _CPU | {"agents": 300_000},
+        _CPU | {"agents": 300_000, "baseline": "alone"},
+        _CPU | {"agents": 100_000, "dim": 10, "runs": 2, "baseline": "alone"},
+        _CPU | {"agents": 10_000, "arms": 100, "dim": 10, "backend": "reference"},
+    ],
+)
+def test_the_estimate_is_within_a_factor_of_two_of_what_is_used(setting: dict[str, Any]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, json.dumps(setting)], capture_output=True, text=True, check=True
+    )
+    used, told = (int(word) for word in done.stdout.split())
+    assert used / 2.5 <= told <= 1.2 * used
+
+
+def test_the_machine_says_how_much_is_free_and_it_is_enough_for_a_small_federation() -> None:
+    free = memory.free_memory()
+    assert free is None or free > memory.plan_bytes(1000, private=True)
+    assert feducb.simulate(agents=20, dim=2, horizon=20, runs=1).mean >= 0
+
+
+@pytest.mark.parametrize("baseline", [None, "alone", "uniform"])
+def test_what_does_not_fit_is_refused_before_it_is_planned_or_played(
+    monkeypatch: pytest.MonkeyPatch, baseline: str | None
+) -> None:
+    setting: dict[str, Any] = {"dim": 10, "horizon": 20, "runs": 1, "baseline": baseline}
+    planned = memory.plan_bytes(100, private=baseline is None)
+    refused = f"agents is 100, expected fewer: they need at least .* of memory where {planned - 1:,} bytes"
+    monkeypatch.setattr(runner, "free_memory", lambda: planned - 1)
+    monkeypatch.setattr(runner, "make_plan", None)
+    with pytest.raises(ConfigurationError, match=refused):
+        feducb.simulate(agents=100, **setting)
+    monkeypatch.undo()
+    monkeypatch.setattr(runner, "free_memory", lambda: planned)
+    with pytest.raises(ConfigurationError, match=f"of memory where {planned:,} bytes are free"):
+        feducb.simulate(agents=100, **setting)
+    monkeypatch.setattr(runner, "free_memory", lambda: None)
+    assert feducb.simulate(agents=100, **setting).mean >= 0
