@@ -262,14 +262,14 @@ def test_a_log_that_is_refused_in_its_second_group_enters_no_group(tmp_path: Pat
             honest(self, *records)
 
         before = _standing(agent)
-        log = np.tile(GOOD, (4, 1)), np.full(4, 0.5)
+        log = np.tile(GOOD, (60, 1)), np.full(60, 0.5)  # all in one group with a chance below 1e-17
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(DeployedPrivatizer, "record", refuse_second)
             with pytest.raises(RecordOutOfBoundsError):
                 warm_start(agent, *log)
         assert _standing(agent) == before
-        assert warm_start(agent, *log) == 4
-        assert agent.snapshot()["in_batch"] == 4
+        assert warm_start(agent, *log).entered == 60
+        assert agent.snapshot()["in_batch"] == 60
 
 
 def test_a_new_season_whose_settings_cannot_be_written_is_not_played_by_the_old_clock(
