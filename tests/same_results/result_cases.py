@@ -1,8 +1,7 @@
 """Commands and calls whose results must not change unless somebody means them to.
 
-`python tests/same_results/result_cases.py` records them anew, into ``results.json`` beside this file; say in the
-commit why. Only public names and the command line are used, so that code may move freely
-underneath.
+`python tests/same_results/result_cases.py` records them anew, into ``results.json`` beside this file; say in
+the commit why. Only public names and the command line are used, so that code may move freely underneath.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ _SIMULATE = {
     "two records per person": f"{_MANY} --records-per-person 2",
     "ring": "--topology ring:6 --ttl 2 --dim 2 --arms 4 --horizon 200 --runs 2 --seed 1 --epsilon 8",
     "ring, no privacy": "--topology ring:6 --ttl 2 --dim 2 --arms 4 --horizon 200 --runs 2 --no-privacy",
-    "ring, one estimator": "--topology ring:6 --ttl 2 --estimators one --dim 2 --arms 4 --horizon 200 --runs 2 "
-    "--no-privacy",
+    "ring, one estimator": "--topology ring:6 --ttl 2 --estimators one --dim 2 --arms 4 --horizon 200 "
+    "--runs 2 --no-privacy",
     "small world": "--topology smallworld:24:4:0.1 --ttl 2 --dim 2 --arms 4 --horizon 120 --runs 1 --seed 2 "
     "--epsilon 8",
 }
@@ -90,9 +89,13 @@ _PLANS = {
 def command(arguments: str, *, folder: Path | None = None) -> Any:
     """The JSON that a command prints."""
     out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as errors:
-        with contextlib.chdir(folder or Path.cwd()), contextlib.suppress(SystemExit):
-            main(arguments.split())
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(io.StringIO()) as errors,
+        contextlib.chdir(folder or Path.cwd()),
+        contextlib.suppress(SystemExit),
+    ):
+        main(arguments.split())
     text = out.getvalue()
     if not text.lstrip().startswith(("{", "[")):
         raise AssertionError(f"feducb {arguments}: {errors.getvalue()[-2000:]}")
@@ -231,11 +234,14 @@ def _records(rng: np.random.Generator, count: int) -> tuple[NDArray[np.float64],
 def _releases_of_a_store() -> Any:
     """Hashes of every release of an agent's file, and the last one's content."""
     rng, made = np.random.default_rng(7), []
-    with _seeded_noise(8), tempfile.TemporaryDirectory() as folder:
-        with AgentStore.open(Path(folder) / "agent.db", _terms("nobody")) as store:
-            for _ in range(4):
-                store.record(*_records(rng, 5))
-                made.append(store.release())
+    with (
+        _seeded_noise(8),
+        tempfile.TemporaryDirectory() as folder,
+        AgentStore.open(Path(folder) / "agent.db", _terms("nobody")) as store,
+    ):
+        for _ in range(4):
+            store.record(*_records(rng, 5))
+            made.append(store.release())
     last = messages.decode(made[-1])
     return {
         "sha256": [hashlib.sha256(one).hexdigest() for one in made],
@@ -274,21 +280,22 @@ def _decisions_of_an_agent() -> Any:
         window=10.0,
         decisions=4000,
     )
-    with _seeded_noise(12), tempfile.TemporaryDirectory() as folder:
-        with feducb.Agent.open(Path(folder) / "agent.db", settings, clock=lambda: now[0]) as agent:
-            for number in range(2000):
-                now[0] += 2.0
-                # One candidate while actions are drawn uniformly: the agent's coins cannot be seeded either.
-                candidates = rng.uniform(-0.7, 0.7, (4, 2))[: 4 if learnt else 1]
-                decision = agent.decide(candidates, scores=True)
-                agent.reward(decision.id, float(np.clip(candidates[decision.index] @ [0.6, -0.5], -1, 1)))
-                if number % 100 == 0:
-                    agent.tick()
-                learnt = decision.scores is not None
-                if learnt and number % 50 == 0:
-                    chosen.append(
-                        [decision.model, decision.index, decision.propensity, *(decision.scores or ())]
-                    )
+    with (
+        _seeded_noise(12),
+        tempfile.TemporaryDirectory() as folder,
+        feducb.Agent.open(Path(folder) / "agent.db", settings, clock=lambda: now[0]) as agent,
+    ):
+        for number in range(2000):
+            now[0] += 2.0
+            # One candidate while actions are drawn uniformly: the agent's coins cannot be seeded either.
+            candidates = rng.uniform(-0.7, 0.7, (4, 2))[: 4 if learnt else 1]
+            decision = agent.decide(candidates, scores=True)
+            agent.reward(decision.id, float(np.clip(candidates[decision.index] @ [0.6, -0.5], -1, 1)))
+            if number % 100 == 0:
+                agent.tick()
+            learnt = decision.scores is not None
+            if learnt and number % 50 == 0:
+                chosen.append([decision.model, decision.index, decision.propensity, *(decision.scores or ())])
     return chosen
 
 
