@@ -8,12 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-<<<<<<< HEAD
-from contextlib import closing, nullcontext, suppress
-=======
 from collections import deque
-from contextlib import suppress
->>>>>>> i15-store
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 import httpx
