@@ -24,9 +24,9 @@ from pathlib import Path
 
 from chaos_service import Chaos, check, settled
 
-from feducb import keys
+from feducb.agent.agent_file import read_agent_file
+from feducb.carriers import nats_keys as keys
 from feducb.protocol import messages
-from feducb.service.settings import read_agent_file
 
 NAMES = ("north", "south", "west")
 AGENT = """

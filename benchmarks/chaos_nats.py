@@ -31,17 +31,18 @@ from typing import Any
 
 import numpy as np
 
-from feducb import keys, subjects
+from feducb.carriers import nats_keys as keys
+from feducb.carriers import nats_subjects as subjects
+from feducb.carriers.controller_program import ControllerSettings, JsonLog, serve
+from feducb.carriers.engine_table import NatsSettings
+from feducb.carriers.local import StoreMailbox
+from feducb.carriers.nats import EngineStatus, Link, NatsEngine, make_streams
 from feducb.config import Budget, Problem
-from feducb.engines.controller import ControllerSettings, JsonLog, serve
-from feducb.engines.local import StoreMailbox
-from feducb.engines.nats import EngineStatus, Link, NatsEngine, make_streams
-from feducb.engines.settings import NatsSettings
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.graphs import parse_topology
-from feducb.roster import SIGNATURE_SIZE
-from feducb.store import AgentStore, PeerBook
+from feducb.protocol.roster import SIGNATURE_SIZE
+from feducb.storage import AgentStore, PeerBook
 
 NAMES = ("a", "b", "c", "d")
 TERMS = Terms(problem=Problem(dim=5), budget=Budget(epsilon=1.0, delta=1e-6), releases=4096)

@@ -29,11 +29,11 @@ from typing import Any
 import httpx
 import numpy as np
 
-from feducb.deployment import Agent
-from feducb.deployment.ids import make_id
+from feducb.agent import Agent
+from feducb.agent.agent_file import read_agent_file
+from feducb.agent.ids import make_id
 from feducb.privacy.deployed import DeployedPrivatizer
-from feducb.service.keys import add_key
-from feducb.service.settings import read_agent_file
+from feducb.service.api_keys import add_key
 
 CONFIG = """
 version = 1

@@ -29,14 +29,16 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from feducb import keys, subjects
+from feducb.carriers import nats_keys as keys
+from feducb.carriers import nats_subjects as subjects
+from feducb.carriers.engine_table import NatsSettings
+from feducb.carriers.local import MemoryMailbox
+from feducb.carriers.nats import EngineStatus, Link, NatsEngine
 from feducb.config import Budget, Problem
-from feducb.engines.local import MemoryMailbox
-from feducb.engines.nats import EngineStatus, Link, NatsEngine
-from feducb.engines.settings import NatsSettings
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
-from feducb.store import Kind, Unsent, file
+from feducb.storage import Kind, Unsent
+from feducb.storage import sqlite as file
 
 T = TypeVar("T")
 DIM = 20

@@ -21,7 +21,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import feducb
-from feducb.streams import Purpose, Streams
+from feducb.worlds.streams import Purpose, Streams
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "calibrated": {},

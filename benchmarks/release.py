@@ -22,7 +22,7 @@ from feducb.config import Budget, Problem
 from feducb.privacy.deployed import Terms
 from feducb.privacy.grid import GridNoise
 from feducb.privacy.noise import coordinate_count
-from feducb.store import AgentStore
+from feducb.storage import AgentStore
 
 LIMIT = 5.0
 

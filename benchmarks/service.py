@@ -28,10 +28,10 @@ import numpy as np
 import uvloop
 from load import Load, prepared, run_load
 
-from feducb.deployment import Agent
-from feducb.deployment.look import look
-from feducb.service.keys import add_key
-from feducb.service.settings import read_agent_file
+from feducb.agent import Agent
+from feducb.agent.agent_file import read_agent_file
+from feducb.agent.look import look
+from feducb.service.api_keys import add_key
 
 EMPTY = """
 import uvicorn

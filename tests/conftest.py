@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness import Running
 
 import feducb
-from feducb.core.confidence import Belief, ReleasedSetBound
+from feducb.models.confidence import Belief, ReleasedSetBound
 
 # Examples are the same each time, and an example may take as long as a busy machine needs.
 hypothesis.settings.register_profile("feducb", deadline=None, derandomize=True)

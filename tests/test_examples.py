@@ -90,7 +90,7 @@ def test_the_notebook_runs_and_draws() -> None:
 
 
 def test_the_flower_app_points_at_what_is_installed() -> None:
-    """The app itself is run by tests/engines/test_flower.py."""
+    """The app itself is run by tests/carriers/test_flower.py."""
     pytest.importorskip("flwr")
     told = tomllib.loads((EXAMPLES / "flower" / "pyproject.toml").read_text(encoding="utf-8"))
     for place in told["tool"]["flwr"]["app"]["components"].values():

@@ -7,16 +7,16 @@
 
 from __future__ import annotations
 
+from feducb.agent import Agent, AgentSettings, Decision, Outcome
 from feducb.config import Budget, Problem
-from feducb.decisions import Decider
-from feducb.deployment import Agent, AgentSettings, Decision, Outcome
-from feducb.environments.base import Contexts, Environment, OwnEnvironment
-from feducb.environments.synthetic import FixedArms, PaperEnvironment
 from feducb.errors import ConfigurationError, FeducbError, PrivacyError
+from feducb.policies.decider import Decider
 from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometric, Periodic
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import simulate
 from feducb.version import __version__
+from feducb.worlds.synthetic import FixedArms, PaperEnvironment
+from feducb.worlds.world import Contexts, Environment, OwnEnvironment
 
 __all__ = [
     "Agent",

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import feducb
+from feducb.agent import Agent
 from feducb.audit import AuditReport, run_audit
 from feducb.audit.agents import check_agent_presence, check_shadow
 from feducb.audit.broken import AGENTS, CONTROLLERS, GROUPED, BrokenQuorum
@@ -26,7 +27,6 @@ from feducb.audit.replay import open_agent_store
 from feducb.audit.runner import FALSE_ALARM
 from feducb.audit.trials import SHIPPED, draw
 from feducb.config import Budget, Problem
-from feducb.deployment import Agent
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 

@@ -13,7 +13,7 @@ import pytest
 from feducb.config import Budget, Problem
 from feducb.privacy.deployed import Terms
 from feducb.simulation.memory import free_memory
-from feducb.store import AgentStore
+from feducb.storage import AgentStore
 
 TINY = ["--agents", "3", "--dim", "2", "--arms", "4", "--horizon", "60", "--runs", "2"]
 

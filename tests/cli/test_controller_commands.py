@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from feducb.carriers.collector import open_collector
 from feducb.config import Budget, Problem
-from feducb.engines.collect import open_collector
 from feducb.privacy.deployed import Terms
-from feducb.service.keys import ApiKeys
+from feducb.service.api_keys import ApiKeys
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "deploy" / "controller.toml"
 TERMS = "[terms]\ndim = 3\nepsilon = 1.0\ndelta = 1e-6\nreleases = 8\n"

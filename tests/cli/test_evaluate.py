@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feducb.features import Recipe
+from feducb.worlds.features import Recipe
 
 QUICK = ["--epsilon", "8", "--trust", "controller", "--folds", "2", "--repeats", "1"]
 COLUMNS = ["--agent-column", "shop", "--action", "offer", "--reward", "bought", "--propensity", "p"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from feducb import Agent
-from feducb.service.settings import read_agent_file
+from feducb.agent.agent_file import read_agent_file
 
 QUICK = ["--epsilon", "8", "--trust", "controller", "--folds", "2", "--repeats", "1"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from feducb.tour import AGENTS, Tour
+from feducb_lab.tour import AGENTS, Tour
 
 
 def test_the_command_starts_everybody_and_ends_cleanly(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ PAGES = (
 )
 # Run by tests of their own, which also look at what they say.
 ELSEWHERE = {
-    "docs/tutorials/your-own-data.md": "tests/data_sets/test_pages.py",
+    "docs/tutorials/your-own-data.md": "tests/worlds/test_pages.py",
     "docs/service.md": "tests/service/test_docs.py",
 }
 SMALL = "--agents 50 --dim 8 --arms 16 --horizon 300 --runs 1"
@@ -49,7 +49,7 @@ INSTEAD = (
     ("--agents 200 --dim 8 --arms 16 --horizon 1500", SMALL, "6 s each"),
     ("--horizon 1000000", "--horizon 300 --runs 1", "minutes; that it can be killed: tests/simulation"),
     (RING, f"{RING} --horizon 500 --runs 1", "5 s"),
-    ("figure 1a --out figures", "figure --help", "a minute; tests/experiments plays its points small"),
+    ("figure 1a --out figures", "figure --help", "a minute; tests/lab plays its points small"),
     (
         "feducb privacy audit",
         "feducb privacy audit --trials 300 --epsilon 8 --no-self-test",

@@ -9,19 +9,19 @@ import pytest
 from logs import BEST_VALUE, shop_log
 from scipy import stats
 
-from feducb.agent import OwnDataPlay
 from feducb.config import Budget, Problem
-from feducb.core.confidence import OwnDataBound
-from feducb.core.statistics import Statistics
 from feducb.errors import ConfigurationError
 from feducb.evaluation import Comparison, Estimate, FrameLog, LogColumns, Study, compare_on_log, survey
 from feducb.evaluation.learning import Alone, Federation, Learnt, problem_for, release_rounds
 from feducb.evaluation.results import Row
 from feducb.evaluation.survey import parse_context
-from feducb.features import Category, Number, Recipe
+from feducb.models.confidence import OwnDataBound
+from feducb.models.play import OwnDataPlay
 from feducb.privacy.noise import SeededNoise
 from feducb.protocol.controller import add_up
-from feducb.streams import Purpose, Streams
+from feducb.types import Statistics
+from feducb.worlds.features import Category, Number, Recipe
+from feducb.worlds.streams import Purpose, Streams
 
 COLUMNS = LogColumns(agent="shop", action="offer", reward="bought", propensity="p")
 

@@ -14,9 +14,9 @@ import pytest
 from decided import world, write
 from scipy import stats
 
+from feducb.agent import Agent, AgentSettings
+from feducb.agent.upkeep import export
 from feducb.config import Budget
-from feducb.deployment import Agent, AgentSettings
-from feducb.deployment.upkeep import export
 from feducb.evaluation import (
     Comparison,
     FrameLog,
@@ -29,7 +29,7 @@ from feducb.evaluation import (
 )
 from feducb.evaluation.learning import problem_for
 from feducb.evaluation.sources import Facts, Rows
-from feducb.features import Category, Number, Recipe
+from feducb.worlds.features import Category, Number, Recipe
 
 QUICK = Study(epsilons=(8.0,), trusts=("controller",), folds=2, repeats=2)
 OFFERS = ("book", "game", "film")

@@ -18,11 +18,11 @@ from urllib.request import urlopen
 BIN = Path(sys.executable).parent
 # What each extra brings, as a module to import; a command, where feducb has one that needs the extra.
 MODULES = {
-    "client": ["httpx", "feducb.client"],
-    "data": ["pandas", "pyarrow", "lifelines", "feducb.data", "feducb.evaluation"],
+    "client": ["httpx", "feducb.service.client"],
+    "data": ["pandas", "pyarrow", "lifelines", "feducb.worlds.data", "feducb.evaluation"],
     "deploy": ["opendp.prelude"],
     "docs": ["mkdocs", "material", "mkdocstrings"],
-    "flower": ["flwr", "feducb.engines.flower.client_app", "feducb.engines.flower.server_app"],
+    "flower": ["flwr", "feducb.carriers.flower.client_app", "feducb.carriers.flower.server_app"],
     "gpu": ["cupy"],
     "nats": ["nats", "nkeys", "cryptography"],
     "ray": ["ray"],

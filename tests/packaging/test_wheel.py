@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 CONSUMER = """
 import feducb
-from feducb.client import Client
+from feducb.service.client import Client
 from feducb.evaluation import Comparison
 
 result: feducb.SimulationResult = feducb.simulate(agents=2, dim=2, horizon=50, runs=1, baseline="alone")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from feducb.agent import Agent, AgentSettings
 from feducb.cli.privacy import app
 from feducb.config import Budget, Problem
-from feducb.deployment import Agent, AgentSettings
 
 SETTINGS = AgentSettings(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=4)
 LIVE, LEARNING, FIXED = (

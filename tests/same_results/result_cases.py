@@ -27,7 +27,7 @@ from feducb.cli import main
 from feducb.privacy.deployed import Terms
 from feducb.privacy.grid import Certificate, GridNoise
 from feducb.protocol import messages
-from feducb.store import AgentStore, ControllerStore
+from feducb.storage import AgentStore, ControllerStore
 
 RESULTS = Path(__file__).with_name("results.json")
 # What a clock, a version or the number of processors decides.

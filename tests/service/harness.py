@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import httpx
 
-from feducb.deployment import Agent
-from feducb.service.keys import add_key
-from feducb.service.settings import read_agent_file
+from feducb.agent import Agent
+from feducb.agent.agent_file import read_agent_file
+from feducb.service.api_keys import add_key
 
 CONFIG = """
 version = 1

@@ -13,7 +13,7 @@ import pytest
 from chaos_service import chaos
 from harness import ACTIONS, Running, write_config
 
-from feducb.client import Client
+from feducb.service.client import Client
 
 
 def test_killed_under_load_nothing_acknowledged_is_lost_or_counted_twice(tmp_path: Path) -> None:

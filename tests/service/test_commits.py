@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from feducb.agent import Agent, AgentSettings
+from feducb.agent.look import look
 from feducb.config import Budget, Problem
-from feducb.deployment import Agent, AgentSettings
-from feducb.deployment.look import look
 from feducb.errors import ConfigurationError
+from feducb.service.chores import keep_up
 from feducb.service.commits import GroupCommit, NotDurableError
-from feducb.service.mailbox import ServiceMailbox
-from feducb.service.upkeep import keep_up
+from feducb.service.running_mailbox import ServiceMailbox
 
 ACTIONS = [[0.1, 0.2], [0.2, 0.1]]
 SETTINGS = AgentSettings(

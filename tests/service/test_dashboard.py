@@ -23,13 +23,13 @@ from axe_playwright_python.sync_playwright import Axe
 from harness import ACTIONS, Running, write_config
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from feducb.client import Client
-from feducb.deployment import Agent
-from feducb.deployment.warning import REWARD_BOUND, write_warning
-from feducb.keys import init as make_keys
+from feducb.agent import Agent
+from feducb.agent.agent_file import read_agent_file
+from feducb.agent.warning import REWARD_BOUND, write_warning
+from feducb.carriers.nats_keys import init as make_keys
+from feducb.service.api_keys import add_key, revoke_key
+from feducb.service.client import Client
 from feducb.service.controller_page import controller_snapshot, create_controller_page, read_status_file
-from feducb.service.keys import add_key, revoke_key
-from feducb.service.settings import read_agent_file
 
 PAGE = Path(__file__).parents[2] / "src" / "feducb" / "service" / "page"
 PATIENCE = 120_000.0  # milliseconds; reached only where something is broken

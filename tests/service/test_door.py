@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from harness import Running, write_config
 
-from feducb.engines.flower.door import AgentDoor, DoorError
-from feducb.engines.flower.exchange import Ask
-from feducb.engines.flower.site import visit
+from feducb.carriers.flower.agent_door import AgentDoor, DoorError
+from feducb.carriers.flower.exchange import Ask
+from feducb.carriers.flower.site import visit
 from feducb.protocol import messages
-from feducb.service.keys import add_key
+from feducb.service.api_keys import add_key
 
 
 def test_a_carrier_takes_releases_and_brings_sums_and_may_do_nothing_else(tmp_path: Path) -> None:

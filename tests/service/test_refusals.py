@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from harness import ACTIONS, Running, write_config
 
-from feducb.client import Client, ServiceError
-from feducb.deployment.look import look
-from feducb.service.keys import add_key
+from feducb.agent.look import look
+from feducb.service.api_keys import add_key
+from feducb.service.client import Client, ServiceError
 
 
 def _serve(config: Path) -> tuple[int, str]:

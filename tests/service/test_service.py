@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from harness import ACTIONS, Running, write_config
 
-from feducb.client import Client, ServiceError
-from feducb.deployment import Agent, Outcome
-from feducb.deployment.look import look
+from feducb.agent import Agent, Outcome
+from feducb.agent.agent_file import read_agent_file
+from feducb.agent.look import look
 from feducb.errors import ConfigurationError
-from feducb.service.keys import add_key, revoke_key
-from feducb.service.settings import read_agent_file
-from feducb.store import file
+from feducb.service.api_keys import add_key, revoke_key
+from feducb.service.client import Client, ServiceError
+from feducb.storage import sqlite as file
 
 
 def test_rank_and_reward(running: Running) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from feducb.agent.agent_file import CURRENT_VERSION, read_agent_file
+from feducb.carriers.nats_keys import init as make_keys
 from feducb.errors import ConfigurationError
-from feducb.keys import init as make_keys
 from feducb.protocol.graphs import parse_topology
-from feducb.service.settings import CURRENT_VERSION, read_agent_file
 
 LEAST = """
 version = 1

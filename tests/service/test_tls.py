@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from harness import ACTIONS, Running, write_config
 
-from feducb.client import Client
+from feducb.service.client import Client
 
 
 def _certificate(folder: Path, name: str, issuer: str | None = None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness import Running
 
-from feducb.client import Client
+from feducb.service.client import Client
 from feducb.simulation.checkpoint import look
 
 FEDUCB = [sys.executable, "-m", "feducb"]

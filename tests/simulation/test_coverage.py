@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import feducb
-from feducb.core.confidence import error_ratio
-from feducb.estimators import Tuning
+from feducb.models.confidence import error_ratio
+from feducb.protocol.estimators import Tuning
 from feducb.simulation.reference import Step
 
 ALPHA, RUNS = 0.1, 240

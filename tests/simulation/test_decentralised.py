@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import feducb
-from feducb.agent import OwnDataPlay
 from feducb.audit.invariance import GRAPH, check_graph
-from feducb.core.confidence import PaperBound, error_ratio
-from feducb.core.theory import default_threshold
 from feducb.errors import ConfigurationError
+from feducb.models.confidence import PaperBound, error_ratio
+from feducb.models.play import OwnDataPlay
+from feducb.models.theory import default_threshold
 from feducb.privacy.printed import printed_constants
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.peers import envelope_size

@@ -9,8 +9,8 @@ import pytest
 
 import feducb
 from feducb.audit.invariance import ReplacedRecord
-from feducb.environments.base import Environment
 from feducb.simulation.reference import Step
+from feducb.worlds.world import Environment
 
 
 def _trace(environment: Environment, **setting: Any) -> tuple[np.ndarray, dict[int, np.ndarray]]:

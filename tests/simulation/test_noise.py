@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import binom
 
 import feducb
-from feducb.estimators import Tuning, calibrated_estimator, first_useful
 from feducb.privacy.calibration import noise_scale, reward_weight, to_epsilon, to_mu
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius, safe_rank
+from feducb.protocol.estimators import Tuning, calibrated_estimator, first_useful
 from feducb.simulation.plan import make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan

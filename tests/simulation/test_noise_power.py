@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import feducb
-from feducb.agent import ReleasedPlay
-from feducb.core.confidence import ReleasedSetBound
-from feducb.estimators import Tuning
+from feducb.models.confidence import ReleasedSetBound
+from feducb.models.play import ReleasedPlay
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.controller import add_up
+from feducb.protocol.estimators import Tuning
 from feducb.protocol.messages import ReleasedSum
 from feducb.protocol.schedules import parse_schedule
 from feducb.simulation.backends import cpu, federation, gpu

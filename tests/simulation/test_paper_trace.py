@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import feducb
-from feducb.agent import Knowledge, OwnDataPlay
-from feducb.core.confidence import PaperBound
-from feducb.estimators import Estimator
+from feducb.models.confidence import PaperBound
+from feducb.models.play import Knowledge, OwnDataPlay
 from feducb.protocol.controller import add_up
+from feducb.protocol.estimators import Estimator
 from feducb.protocol.schedules import Determinant
 from feducb.simulation.plan import make_plan
 

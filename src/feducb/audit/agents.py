@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from feducb.agent import Agent, AgentSettings
 from feducb.audit.canary import canary_pair
 from feducb.audit.groups import Seen, Watched
 from feducb.audit.results import Check
-from feducb.deployment import Agent, AgentSettings
 from feducb.privacy.deployed import Terms
 
 __all__ = ["check_agent_presence", "check_shadow"]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feducb.deployment import Agent, AgentSettings
-from feducb.deployment.books import Inbox
+from feducb.agent import Agent, AgentSettings
+from feducb.agent.inbox import Inbox
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
 from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
@@ -25,8 +25,8 @@ from feducb.privacy.privatizer import within_bounds
 from feducb.privacy.tally import ONE_IN
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum
-from feducb.store import AgentStore, Kind, Unsent
-from feducb.store.events import Due
+from feducb.storage import AgentStore, Kind, Unsent
+from feducb.storage.events import Due
 
 __all__ = [
     "AGENTS",

@@ -20,7 +20,7 @@ from feducb.audit.canary import background, worlds
 from feducb.audit.results import Check
 from feducb.privacy.deployed import Terms
 from feducb.privacy.encoders import Encoder, Wide
-from feducb.store import AgentStore
+from feducb.storage import AgentStore
 
 __all__ = ["Seen", "Watched", "check_groups"]
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from feducb.audit.results import Check
 from feducb.config import Problem
-from feducb.environments.base import Chosen, Contexts, Environment, OwnEnvironment, Visits
-from feducb.environments.synthetic import PaperEnvironment
 from feducb.errors import PrivateScheduleError
 from feducb.protocol.graphs import Topology
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import simulate
-from feducb.streams import Streams
+from feducb.worlds.streams import Streams
+from feducb.worlds.synthetic import PaperEnvironment
+from feducb.worlds.world import Chosen, Contexts, Environment, OwnEnvironment, Visits
 
 __all__ = [
     "CALIBRATED",

@@ -21,7 +21,7 @@ from feducb.audit.results import Check
 from feducb.privacy.calibration import record_radius
 from feducb.privacy.deployed import DeployedPrivatizer, Terms, decode_upload
 from feducb.privacy.grid import SMOOTHING
-from feducb.store import AgentStore
+from feducb.storage import AgentStore
 
 __all__ = ["check_several_agents"]
 

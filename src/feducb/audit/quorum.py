@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from feducb.agent import Agent, AgentSettings
 from feducb.audit.results import Check
 from feducb.config import Budget, Problem
-from feducb.deployment import Agent, AgentSettings
 from feducb.protocol import messages
 
 __all__ = ["OpenAgent", "check_quorum", "open_agent"]

@@ -15,7 +15,7 @@ from feducb.audit.canary import background
 from feducb.audit.results import Check
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
-from feducb.store import AgentStore, Unsent
+from feducb.storage import AgentStore, Unsent
 
 __all__ = ["OpenStore", "StoreLike", "check_replay", "open_agent_store"]
 
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 
 class StoreLike(Protocol):
-    """What `feducb.store.AgentStore` offers to whoever sends."""
+    """What `feducb.storage.AgentStore` offers to whoever sends."""
 
     def record(self, actions: Array, rewards: Array, *, group: int = 0) -> object:
         """Take records in."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from feducb.agent import Agent
 from feducb.audit.agents import check_agent_presence, check_shadow
 from feducb.audit.claims import Evidence, claim_jobs, judge
 from feducb.audit.exact import (
@@ -35,7 +36,6 @@ from feducb.audit.replay import check_replay, open_agent_store
 from feducb.audit.results import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.trials import SHIPPED, Draws, Job, privatizer_class
 from feducb.config import Budget, Problem, require_integer
-from feducb.deployment import Agent
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.privacy.grid import GridNoise

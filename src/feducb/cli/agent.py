@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperCommand
 
+from feducb.agent import Agent, AgentSettings
 from feducb.cli.frames import agent_facts
 from feducb.cli.output import counted, require_writable, show_keys
 from feducb.config import Budget
-from feducb.deployment import Agent, AgentSettings
 from feducb.errors import ConfigurationError, MissingExtraError, StoreError, StoreInUseError
 
 __all__ = ["app"]
@@ -122,8 +122,8 @@ def init(
     port: Annotated[int, typer.Option(help="Port of the service.")] = 8750,
 ) -> None:
     """Write a configuration, with one key for the application and one for the operator."""
-    from feducb.service.keys import add_key
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
+    from feducb.service.api_keys import add_key
 
     if path.exists():
         raise ConfigurationError("config", str(path), "a file that does not exist yet")
@@ -190,7 +190,7 @@ def create(
     ] = 1,
 ) -> None:
     """Make the agent's file (`init` does so too)."""
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
 
     told = read_agent_file(config)
     if told.store.exists():
@@ -208,7 +208,7 @@ def serve(config: Config = DEFAULT) -> None:
         raise MissingExtraError(
             f"the service needs {error.name}: pip install 'feducb[service]' (here: scripts/setup service)"
         ) from error
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
 
     run(read_agent_file(config))
 
@@ -236,8 +236,8 @@ def status(
     ] = None,
 ) -> None:
     """How the agent stands; it may be running."""
-    from feducb.deployment.look import look, look_over
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
+    from feducb.agent.look import look, look_over
 
     require_writable("--json", json_file)
     store = read_agent_file(config).store
@@ -267,8 +267,8 @@ def export(
     ] = Path("-"),
 ) -> None:
     """Write retained events as JSON lines, for off-policy evaluation; the agent may be running."""
-    from feducb.deployment.upkeep import export as rows
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
+    from feducb.agent.upkeep import export as rows
 
     told = read_agent_file(config)
     if told.agent.keep_events == 0:
@@ -295,8 +295,8 @@ def backup(
     target: Annotated[Path, typer.Argument(help="The copy; must not exist.")], config: Config = DEFAULT
 ) -> None:
     """Copy the agent's file while it runs. Only `restore` opens the copy, in a new season."""
-    from feducb.deployment.upkeep import backup as copy
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
+    from feducb.agent.upkeep import backup as copy
 
     copy(read_agent_file(config).store, target)
     typer.echo(f"wrote {target}; it holds raw data, and only `feducb agent restore` opens it")
@@ -311,8 +311,8 @@ def restore(
     config: Config = DEFAULT,
 ) -> None:
     """Make the agent's file out of a backup, in a new season, so that nothing is released twice."""
-    from feducb.deployment.upkeep import restore as make
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
+    from feducb.agent.upkeep import restore as make
 
     told = read_agent_file(config)
     opened = make(source, told.store, season=season)
@@ -325,7 +325,7 @@ def terms(config: Config = DEFAULT) -> None:
 
     Where agents have budgets of their own, everybody's `\[budgets.NAME]` follow: the same at every agent.
     """
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
 
     settings = read_agent_file(config).agent
     promised = json.loads(settings.terms.to_json())
@@ -346,7 +346,7 @@ def _budget_table(name: str, budget: Budget) -> str:
 
 
 def _read_budgets(path: Path) -> dict[str, Budget]:
-    from feducb.service.settings import read_budgets
+    from feducb.agent.agent_file import read_budgets
 
     try:
         plain = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -375,7 +375,7 @@ def erase(
     config: Config = DEFAULT,
 ) -> None:
     """Forget a person, as far as that can be done, and say what cannot."""
-    from feducb.deployment.upkeep import erase as forget
+    from feducb.agent.upkeep import erase as forget
 
     with _opened(config) as (agent, _):
         found = forget(agent, person)
@@ -391,7 +391,7 @@ def warm_start(
     config: Config = DEFAULT,
 ) -> None:
     """Start from own logs: each record enters the next release once, at the same price as any other."""
-    from feducb.deployment.upkeep import warm_start as load
+    from feducb.agent.upkeep import warm_start as load
 
     with log.open(encoding="utf-8-sig", newline="") as opened:
         rows = list(csv.reader(opened))
@@ -422,7 +422,7 @@ class _opened:  # noqa: N801  # reads as a statement
     """The agent, for one command; if it is running it says what to do instead."""
 
     def __init__(self, config: Path) -> None:
-        from feducb.service.settings import read_agent_file
+        from feducb.agent.agent_file import read_agent_file
 
         self._told = read_agent_file(config)
 
@@ -452,8 +452,8 @@ def key_add(
     ] = "application",
 ) -> None:
     """Make a key and show it once; a running service takes it within a second."""
-    from feducb.service.keys import add_key
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
+    from feducb.service.api_keys import add_key
 
     typer.echo(add_key(read_agent_file(config).service.keys, name, role))  # type: ignore[arg-type]
 
@@ -461,7 +461,7 @@ def key_add(
 @key_app.command("list")
 def key_list(config: Config = DEFAULT) -> None:
     """Names, roles and ages; never the keys."""
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
 
     show_keys(read_agent_file(config).service.keys)
 
@@ -469,8 +469,8 @@ def key_list(config: Config = DEFAULT) -> None:
 @key_app.command("revoke")
 def key_revoke(name: Annotated[str, typer.Argument(help="Which.")], config: Config = DEFAULT) -> None:
     """Take a key away; a running service refuses it within a second."""
-    from feducb.service.keys import revoke_key
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
+    from feducb.service.api_keys import revoke_key
 
     revoke_key(read_agent_file(config).service.keys, name)
     typer.echo(f"{name} is revoked")

@@ -14,20 +14,20 @@ from typer.core import TyperGroup
 
 from feducb import __version__
 from feducb.cli.agent import app as agent
-from feducb.cli.bench import bench
 from feducb.cli.controller import app as controller
 from feducb.cli.data import app as data
 from feducb.cli.demo import demo
 from feducb.cli.evaluate import evaluate
-from feducb.cli.figure import figure
 from feducb.cli.keys import app as keys
 from feducb.cli.privacy import app as privacy
-from feducb.cli.report import report
 from feducb.cli.simulate import simulate
 from feducb.cli.topology import topology
-from feducb.cli.tour import tour
 from feducb.cli.watch import watch
 from feducb.errors import FeducbError
+from feducb_lab.commands.bench import bench
+from feducb_lab.commands.figure import figure
+from feducb_lab.commands.report import report
+from feducb_lab.commands.tour import tour
 
 __all__ = ["app", "main"]
 

@@ -25,8 +25,8 @@ _DEFAULT = Path("controller.toml")
 @app.command()
 def serve(config: _Config = _DEFAULT) -> None:
     """Run until SIGTERM; logs are JSON lines on standard error."""
-    from feducb.engines.controller import ControllerSettings
-    from feducb.engines.controller import serve as run
+    from feducb.carriers.controller_program import ControllerSettings
+    from feducb.carriers.controller_program import serve as run
 
     settings = ControllerSettings.read(config)
     if settings.page is not None:
@@ -44,7 +44,7 @@ def serve(config: _Config = _DEFAULT) -> None:
 @app.command()
 def status(config: _Config = _DEFAULT) -> None:
     """What the controller last said about itself, as JSON; fails if it does not run."""
-    from feducb.engines.controller import ControllerSettings, read_status
+    from feducb.carriers.controller_program import ControllerSettings, read_status
 
     told = read_status(ControllerSettings.read(config))
     typer.echo(json.dumps(told, indent=1))
@@ -62,7 +62,7 @@ def key_add(
     ] = "operator",
 ) -> None:
     """Make a key for the page and show it once; a running controller takes it within a second."""
-    from feducb.service.keys import add_key
+    from feducb.service.api_keys import add_key
 
     if role not in ("operator", "viewer"):
         raise ConfigurationError("role", role, "operator or viewer: no other opens the page")
@@ -80,15 +80,15 @@ def key_list(config: _Config = _DEFAULT) -> None:
 @key_app.command("revoke")
 def key_revoke(name: Annotated[str, typer.Argument(help="Which.")], config: _Config = _DEFAULT) -> None:
     """Take a key away; a running controller refuses it within a second."""
-    from feducb.service.keys import revoke_key
+    from feducb.service.api_keys import revoke_key
 
     revoke_key(_page_keys(config), name)
     typer.echo(f"{name} is revoked")
 
 
 def _page_keys(config: Path) -> Path:
-    from feducb.engines.controller import ControllerSettings
-    from feducb.engines.settings import require_keys, require_text
+    from feducb.carriers.controller_program import ControllerSettings
+    from feducb.carriers.engine_table import require_keys, require_text
 
     page = ControllerSettings.read(config).page
     if page is None:

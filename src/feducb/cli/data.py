@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from feducb.cli.output import counted, errors_to, require_writable
-from feducb.data import DATA_SETS, DataSet, Trial, data_set
+from feducb.worlds.data import DATA_SETS, DataSet, Trial, data_set
 
 __all__ = ["app"]
 

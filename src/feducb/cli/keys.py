@@ -13,7 +13,7 @@ from feducb.cli.output import errors_to
 from feducb.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from feducb.roster import Roster
+    from feducb.protocol.roster import Roster
 
 __all__ = ["app"]
 
@@ -45,7 +45,7 @@ def init(
     max_payload: Annotated[int, typer.Option(help="Bytes of the largest message.")] = 2**20,
 ) -> None:
     """Make everything for a new federation."""
-    from feducb import keys
+    from feducb.carriers import nats_keys as keys
     from feducb.protocol.graphs import parse_topology
 
     address, port = _parse_listen(listen)
@@ -81,7 +81,7 @@ def rotate(
     listen: Annotated[str | None, typer.Option(help=_LISTEN, show_default="as before")] = None,
 ) -> None:
     """Make new keys in place of old ones, and say who must be given what and be restarted."""
-    from feducb import keys
+    from feducb.carriers import nats_keys as keys
 
     if not (agent or controller or server or host or listen):
         raise ConfigurationError("rotate", "nothing", "--agent, --controller or --server, --host, --listen")
@@ -138,9 +138,9 @@ def streams(
     """On a graph: make the JetStream stream and one consumer an agent, on the running server."""
     import asyncio
 
-    from feducb.engines.nats import make_streams
-    from feducb.engines.settings import NatsSettings
-    from feducb.roster import Roster
+    from feducb.carriers.engine_table import NatsSettings
+    from feducb.carriers.nats import make_streams
+    from feducb.protocol.roster import Roster
 
     settings = NatsSettings(
         servers=(server,),

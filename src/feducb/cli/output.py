@@ -48,7 +48,7 @@ def counted(count: float, noun: str) -> str:
 
 def show_keys(path: Path) -> None:
     """API keys of a file, one a line: names, roles and ages."""
-    from feducb.service.keys import read_keys
+    from feducb.service.api_keys import read_keys
 
     for key in read_keys(path):
         age = datetime.now(UTC) - datetime.fromisoformat(key.made_at)

@@ -201,7 +201,7 @@ def write_statement(
 
 def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
     """Terms and ledger of an agent's file, or of a controller's."""
-    from feducb.store import AgentStore, ControllerStore, StoreError
+    from feducb.storage import AgentStore, ControllerStore, StoreError
 
     if not path.is_file():
         raise FileNotFoundError(2, "no such file", str(path))
@@ -222,8 +222,9 @@ def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
 
 def _followed_in(path: Path) -> str | None:
     """Whom an agent in shadow mode follows; None for other agents, and for files that hold no settings."""
-    from feducb.deployment.look import settings_in
-    from feducb.store import StoreError, file
+    from feducb.agent.look import settings_in
+    from feducb.storage import StoreError
+    from feducb.storage import sqlite as file
 
     with closing(file.read_only(path.resolve())) as db:
         try:

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from feducb.data import DATA_SETS, Known, Trial
 from feducb.errors import ConfigurationError
 from feducb.evaluation.compare import compare_on_log, compare_source
 from feducb.evaluation.exports import open_exports
 from feducb.evaluation.lines import ENDING
-from feducb.evaluation.logs import FrameLog, LogColumns, open_log
 from feducb.evaluation.online import compare_online
 from feducb.evaluation.results import Comparison
 from feducb.evaluation.study import Spread, Study
 from feducb.evaluation.survey import parse_context, parse_terms, survey
-from feducb.features import Recipe
+from feducb.worlds.data import DATA_SETS, Known, Trial
+from feducb.worlds.features import Recipe
+from feducb.worlds.logs import FrameLog, LogColumns, open_log
 
 __all__ = ["Online", "Question", "are_exports"]
 

@@ -81,8 +81,8 @@ def _source(
         from feducb.simulation.checkpoint import look as look_at_simulation
 
         return _again_and_again(lambda: look_at_simulation(checkpoint), every)
-    from feducb.deployment.look import look_over
-    from feducb.service.settings import read_agent_file
+    from feducb.agent.agent_file import read_agent_file
+    from feducb.agent.look import look_over
 
     store = read_agent_file(config or Path("agent.toml")).store
     return _again_and_again(lambda: look_over(store), every)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from feducb.evaluation.compare import compare_on_log, compare_source
 from feducb.evaluation.exports import Exports, open_exports
-from feducb.evaluation.logs import FrameLog, LogColumns, open_log
 from feducb.evaluation.off_policy import (
     effective_sample_size,
     evaluate_arrays,
@@ -16,6 +15,7 @@ from feducb.evaluation.results import Comparison
 from feducb.evaluation.study import Study
 from feducb.evaluation.survey import survey
 from feducb.evaluation.tally import Estimate, PolicyValue, Tally
+from feducb.worlds.logs import FrameLog, LogColumns, open_log
 
 __all__ = [
     "Comparison",

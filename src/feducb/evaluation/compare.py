@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from feducb.errors import ConfigurationError
 from feducb.evaluation.crossfit import LogSource, Sums, draw_folds
 from feducb.evaluation.learning import Alone, Federation, Learner, Learnt, release_rounds
-from feducb.evaluation.logs import Log
 from feducb.evaluation.off_policy import overlap_warnings, weights_off
 from feducb.evaluation.results import Comparison, Play, Row
 from feducb.evaluation.sources import Facts, Rows, Source
 from feducb.evaluation.study import Study
 from feducb.evaluation.survey import Survey
 from feducb.evaluation.tally import Tally
+from feducb.worlds.logs import Log
 
 __all__ = ["compare_on_log", "compare_source"]
 

@@ -16,18 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import Budget, Problem
-from feducb.core.confidence import Belief, OwnDataBound, upper_confidence_bounds
-from feducb.core.ridge import factorise
-from feducb.core.statistics import Statistics
 from feducb.errors import ConfigurationError
-from feducb.estimators import EVERYTHING, Estimator, calibrated_estimator
-from feducb.features import Recipe
+from feducb.models.confidence import Belief, OwnDataBound, upper_confidence_bounds
+from feducb.models.ridge import factorise
 from feducb.privacy.accounting import Trust
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
 from feducb.protocol.controller import add_up, synchronise
+from feducb.protocol.estimators import EVERYTHING, Estimator, calibrated_estimator
 from feducb.protocol.schedules import Explicit, Geometric
-from feducb.streams import Purpose, Streams
+from feducb.types import Statistics
+from feducb.worlds.features import Recipe
+from feducb.worlds.streams import Purpose, Streams
 
 __all__ = ["Alone", "Federation", "Learner", "Learnt", "problem_for", "release_rounds"]
 

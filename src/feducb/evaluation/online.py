@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import require_finite, require_integer
-from feducb.environments.replay import KnownRewards
 from feducb.evaluation.learning import Federation
 from feducb.evaluation.results import ALONE, Comparison, Play, Row
 from feducb.evaluation.study import Study
 from feducb.evaluation.tally import Estimate
 from feducb.protocol.schedules import Geometric
 from feducb.simulation.runner import simulate
-from feducb.streams import Streams
+from feducb.worlds.replay import KnownRewards
+from feducb.worlds.streams import Streams
 
 __all__ = ["compare_online"]
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import Problem
-from feducb.core.statistics import Statistics, add, zeros
 from feducb.errors import (
     ConfigurationError,
     RecordOutOfBoundsError,
@@ -18,6 +17,7 @@ from feducb.errors import (
 )
 from feducb.privacy.mechanisms import Mechanism, Memory
 from feducb.privacy.noise import NoiseSource, coordinate_count, to_matrices
+from feducb.types import Statistics, add, zeros
 
 __all__ = ["Excess", "Privatizer", "PrivatizerState", "Release", "within_bounds"]
 

@@ -7,11 +7,11 @@ else.
 
 from __future__ import annotations
 
-from feducb.core.statistics import pool
 from feducb.privacy.accounting import Trust
 from feducb.privacy.noise import NoiseSource
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol.messages import ReleasedSum
+from feducb.types import pool
 
 __all__ = ["add_up", "synchronise"]
 

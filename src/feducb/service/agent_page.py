@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from feducb.service.commits import NotDurableError
 from feducb.service.dashboard import add_dashboard
-from feducb.service.door import Service
+from feducb.service.gate import Service
 from feducb.service.sessions import Sessions
 
 __all__ = ["add_agent_page"]

@@ -19,20 +19,20 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from feducb.deployment import Agent, Decision, Outcome
-from feducb.deployment.engine_file import keep_engine_file
-from feducb.deployment.upkeep import erase
-from feducb.engines.base import EngineFacts, Mailbox
+from feducb.agent import Agent, Decision, Outcome
+from feducb.agent.carrier_file import keep_engine_file
+from feducb.agent.mailbox import EngineFacts, Mailbox
+from feducb.agent.upkeep import erase
 from feducb.errors import ConfigurationError, FeducbError
 from feducb.service import models
 from feducb.service.agent_page import add_agent_page
+from feducb.service.api_keys import ApiKeys
+from feducb.service.chores import keep_up
 from feducb.service.commits import GroupCommit, NotDurableError
 from feducb.service.dashboard import reason_of
-from feducb.service.door import RefusedError, Service
-from feducb.service.keys import ApiKeys
+from feducb.service.gate import RefusedError, Service
 from feducb.service.openapi import body, document, page_of, refusals
-from feducb.service.upkeep import keep_up
-from feducb.store import Unsent
+from feducb.storage import Unsent
 from feducb.version import __version__
 
 __all__ = ["create_app"]

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from feducb.deployment import Agent
+from feducb.agent import Agent
 from feducb.errors import FeducbError, StoreError
 
 __all__ = ["GroupCommit", "NotDurableError"]

@@ -31,12 +31,12 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from feducb.engines.controller import ControllerSettings
-from feducb.engines.settings import require_keys
+from feducb.agent.agent_file import ServiceSettings
+from feducb.carriers.controller_program import ControllerSettings
+from feducb.carriers.engine_table import require_keys
+from feducb.service.api_keys import ApiKeys
 from feducb.service.dashboard import Snapshot, add_dashboard
-from feducb.service.keys import ApiKeys
 from feducb.service.sessions import Sessions
-from feducb.service.settings import ServiceSettings
 from feducb.version import __version__
 
 __all__ = ["Watcher", "controller_snapshot", "create_controller_page", "read_status_file", "serve_beside"]

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from feducb.deployment.warning import KINDS
+from feducb.agent.warning import KINDS
 
 __all__ = ["Metrics"]
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
-from feducb.deployment import Outcome
-from feducb.deployment.requests import LONGEST_ID, MOST_CANDIDATES
-from feducb.store import Kind
+from feducb.agent import Outcome
+from feducb.agent.requests import LONGEST_ID, MOST_CANDIDATES
+from feducb.storage import Kind
 
 __all__ = [
     "Candidates",

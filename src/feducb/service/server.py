@@ -16,16 +16,16 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from feducb.deployment import Agent
-from feducb.engines.base import EngineFacts, Mailbox
-from feducb.engines.settings import NatsSettings
+from feducb.agent import Agent
+from feducb.agent.agent_file import AgentFile, ServiceSettings
+from feducb.agent.mailbox import EngineFacts, Mailbox
+from feducb.carriers.engine_table import NatsSettings
 from feducb.errors import ConfigurationError, MissingExtraError, StoreError
 from feducb.privacy.grid import GridNoise
+from feducb.service.api_keys import ApiKeys, read_keys
 from feducb.service.app import Engine, create_app
-from feducb.service.keys import ApiKeys, read_keys
+from feducb.service.http_limits import LimitedProtocol, hang_up_on_the_slow
 from feducb.service.logs import set_up_logs
-from feducb.service.protocol import LimitedProtocol, hang_up_on_the_slow
-from feducb.service.settings import AgentFile, ServiceSettings
 
 __all__ = ["engine_of", "serve"]
 
@@ -78,7 +78,7 @@ def engine_of(told: AgentFile) -> tuple[Engine | None, EngineFacts | None]:
     if kind != "nats":
         raise ConfigurationError("engine.kind", kind, "none, nats or door")
     try:
-        from feducb.engines.nats import NatsEngine
+        from feducb.carriers.nats import NatsEngine
     except ImportError as error:
         raise MissingExtraError(f"NATS needs {error.name}: pip install 'feducb[nats]'") from error
     settings = NatsSettings.from_table(told.engine, base=told.path.parent)

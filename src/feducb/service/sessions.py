@@ -17,7 +17,7 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from feducb.service.keys import LOOKERS, ApiKeys
+from feducb.service.api_keys import LOOKERS, ApiKeys
 
 __all__ = ["Sessions"]
 

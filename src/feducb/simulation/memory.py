@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from feducb.agent import OwnDataPlay
 from feducb.errors import ConfigurationError
+from feducb.models.play import OwnDataPlay
 from feducb.simulation.backends.federation import runs_at_once
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import checkpoints

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.agent import Knowledge, OwnDataPlay, decide
-from feducb.estimators import Estimator
+from feducb.models.play import Knowledge, OwnDataPlay, decide
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol import peers
+from feducb.protocol.estimators import Estimator
 from feducb.protocol.messages import ReleasedSum
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import Batch
-from feducb.streams import Purpose, Streams
+from feducb.worlds.streams import Purpose, Streams
 
 __all__ = ["Link", "Played", "on_time", "play"]
 

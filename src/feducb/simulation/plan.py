@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from feducb.agent import OwnDataPlay, UniformPlay
 from feducb.config import (
     Budget,
     Mode,
@@ -15,19 +14,20 @@ from feducb.config import (
     require_integer,
     require_probability,
 )
-from feducb.core.confidence import OwnDataBound
-from feducb.environments.base import Environment
 from feducb.errors import ConfigurationError
-from feducb.estimators import (
+from feducb.models.confidence import OwnDataBound
+from feducb.models.play import OwnDataPlay, UniformPlay
+from feducb.privacy.accounting import Trust, require_trust
+from feducb.protocol.estimators import (
     EVERYTHING,
     Estimator,
     Tuning,
     calibrated_estimator,
     paper_estimator,
 )
-from feducb.privacy.accounting import Trust, require_trust
 from feducb.protocol.graphs import Topology
 from feducb.protocol.schedules import Determinant, PublicSchedule, require_public
+from feducb.worlds.world import Environment
 
 __all__ = ["Baseline", "EstimatorsKept", "Plan", "Team", "make_plan", "rounds_of_group"]
 

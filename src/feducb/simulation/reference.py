@@ -18,15 +18,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.agent import Knowledge, decide
-from feducb.environments.base import Chosen, Contexts
-from feducb.estimators import Estimator
+from feducb.models.play import Knowledge, decide
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol.controller import add_up, synchronise
+from feducb.protocol.estimators import Estimator
 from feducb.protocol.messages import ReleasedSum
 from feducb.simulation.plan import Plan, Team
-from feducb.streams import Purpose, Streams
+from feducb.worlds.streams import Purpose, Streams
+from feducb.worlds.world import Chosen, Contexts
 
 __all__ = ["Batch", "BlockResult", "Keeper", "Observer", "Step", "checkpoints", "run_block"]
 

@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import Budget, Mode, Problem, require_integer
-from feducb.environments.base import Environment
-from feducb.environments.synthetic import PaperEnvironment, bands_for_gap
 from feducb.errors import ConfigurationError
-from feducb.estimators import EVERYTHING, Tuning
 from feducb.privacy.accounting import Trust
 from feducb.privacy.mechanisms import MECHANISMS
+from feducb.protocol.estimators import EVERYTHING, Tuning
 from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.messages import message_size
 from feducb.protocol.peers import envelope_size
@@ -41,6 +39,8 @@ from feducb.simulation.reference import BlockResult, Observer, checkpoints
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.statement import describe_privacy, describe_theory
 from feducb.version import __version__
+from feducb.worlds.synthetic import PaperEnvironment, bands_for_gap
+from feducb.worlds.world import Environment
 
 __all__ = ["run_plan", "simulate", "summarise"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from feducb.core import theory
+from feducb.models import theory
 from feducb.privacy.calibration import record_radius
 from feducb.privacy.mechanisms import BinaryTree
 from feducb.simulation.plan import Plan, Team

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import feducb
-from feducb.agent import Knowledge, OwnDataPlay, Trigger, decide
-from feducb.core.confidence import Belief, OwnDataBound, PaperBound, upper_confidence_bounds
-from feducb.core.ridge import factorise, update
-from feducb.environments.synthetic import PaperEnvironment
+from feducb.models.confidence import Belief, OwnDataBound, PaperBound, upper_confidence_bounds
+from feducb.models.play import Knowledge, OwnDataPlay, Trigger, decide
+from feducb.models.ridge import factorise, update
 from feducb.simulation.backends import cpu_kernels
 from feducb.simulation.backends.cpu_kernels import (
     OwnDataState,
@@ -32,7 +31,8 @@ from feducb.simulation.backends.cpu_kernels import (
 from feducb.simulation.backends.own_data import _look_up
 from feducb.simulation.backends.parallel import all_here, kept_on_disk
 from feducb.simulation.backends.pruning import align
-from feducb.streams import Streams
+from feducb.worlds.streams import Streams
+from feducb.worlds.synthetic import PaperEnvironment
 
 Array = NDArray[np.float64]
 Parts = tuple[Array, Array, Array, Array]

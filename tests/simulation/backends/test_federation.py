@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import feducb
-from feducb.agent import OwnDataPlay
-from feducb.core.confidence import Belief, OwnDataBound, PaperBound
-from feducb.core.ridge import factorise
+from feducb.models.confidence import Belief, OwnDataBound, PaperBound
+from feducb.models.play import OwnDataPlay
+from feducb.models.ridge import factorise
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.schedules import parse_schedule
 from feducb.simulation.backends import federation

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 import feducb
-from feducb.agent import Knowledge, ReleasedPlay
 from feducb.config import Problem
-from feducb.environments.synthetic import PaperEnvironment
 from feducb.errors import ConfigurationError
-from feducb.estimators import Estimator, Tuning
-from feducb.experiments.prior import WaitingPlay, _printed_plan
+from feducb.models.play import Knowledge, ReleasedPlay
 from feducb.privacy.mechanisms import Dense
+from feducb.protocol.estimators import Estimator, Tuning
 from feducb.protocol.schedules import Determinant, Geometric
 from feducb.simulation.backends.cpu import CpuBackend
 from feducb.simulation.backends.gpu import GpuBackend
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.runner import run_plan
+from feducb.worlds.synthetic import PaperEnvironment
+from feducb_lab.experiments.prior import WaitingPlay, _printed_plan
 
 BUDGET = feducb.Budget(epsilon=20.0, delta=1e-6)
 

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import feducb
-from feducb.agent import Knowledge, OwnDataPlay, Trigger, decide
 from feducb.config import Problem
-from feducb.core.confidence import Belief, OwnDataBound, PaperBound, upper_confidence_bounds
-from feducb.environments.synthetic import PaperEnvironment
+from feducb.models.confidence import Belief, OwnDataBound, PaperBound, upper_confidence_bounds
+from feducb.models.play import Knowledge, OwnDataPlay, Trigger, decide
 from feducb.simulation.backends.gpu_kernels import (
     GpuKernels,
     OwnDataRuns,
@@ -25,7 +24,8 @@ from feducb.simulation.backends.gpu_kernels import (
     missing_gpu,
     others_bound,
 )
-from feducb.streams import Streams
+from feducb.worlds.streams import Streams
+from feducb.worlds.synthetic import PaperEnvironment
 
 Array = NDArray[np.float64]
 

@@ -15,19 +15,19 @@ import pytest
 from numpy.typing import NDArray
 
 import feducb
-from feducb.agent import OwnDataPlay, ReleasedPlay
-from feducb.core.confidence import Belief
-from feducb.core.ridge import factorise
-from feducb.estimators import Tuning
+from feducb.models.confidence import Belief
+from feducb.models.play import OwnDataPlay, ReleasedPlay
+from feducb.models.ridge import factorise
 from feducb.privacy.noise import coordinate_count, to_matrices
 from feducb.privacy.privatizer import Privatizer
+from feducb.protocol.estimators import Tuning
 from feducb.protocol.schedules import parse_schedule
 from feducb.simulation.backends import cpu_kernels, gpu_kernels
 from feducb.simulation.backends.cpu import CpuBackend
 from feducb.simulation.backends.gpu import GpuBackend
 from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.simulation.plan import Plan, make_plan
-from feducb.streams import Purpose, Streams
+from feducb.worlds.streams import Purpose, Streams
 
 Array = NDArray[np.float64]
 

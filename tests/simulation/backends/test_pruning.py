@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from feducb.core.confidence import Belief, upper_confidence_bounds
+from feducb.models.confidence import Belief, upper_confidence_bounds
 from feducb.simulation.backends.cpu_kernels import score_actions
 from feducb.simulation.backends.pruning import align, highest_score, rounding
 

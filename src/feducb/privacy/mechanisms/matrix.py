@@ -11,7 +11,6 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from feducb.config import require_integer
-from feducb.core.blas import single_threaded_blas
 from feducb.errors import ConfigurationError
 from feducb.privacy.mechanisms.base import (
     SLACK,
@@ -23,6 +22,7 @@ from feducb.privacy.mechanisms.base import (
     prefix_sums,
     square_root_coefficients,
 )
+from feducb.system import single_threaded_blas
 
 __all__ = ["DENSE_LIMIT", "Dense", "SquareRootToeplitz"]
 

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.agent import OwnDataPlay
-from feducb.core.confidence import Belief, OwnDataBound, PaperBound
+from feducb.models.confidence import Belief, OwnDataBound, PaperBound
+from feducb.models.play import OwnDataPlay
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import BlockResult

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from feducb.agent import OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
 from feducb.config import Problem
-from feducb.core.confidence import CalibratedBound, OwnDataBound, PaperBound, ReleasedSetBound
-from feducb.environments.synthetic import PaperEnvironment
-from feducb.estimators import Estimator
+from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound, ReleasedSetBound
+from feducb.models.play import OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.privacy.privatizer import Privatizer
+from feducb.protocol.estimators import Estimator
 from feducb.simulation.plan import Plan
+from feducb.worlds.synthetic import PaperEnvironment
 
 __all__ = ["foreign"]
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.agent import OwnDataPlay
-from feducb.core.confidence import Belief
-from feducb.environments.synthetic import PaperEnvironment
+from feducb.models.confidence import Belief
+from feducb.models.play import OwnDataPlay
 from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch, Sums
 from feducb.simulation.backends.federation import KernelsBackend
 from feducb.simulation.backends.gpu_kernels import (
@@ -21,6 +20,7 @@ from feducb.simulation.backends.gpu_kernels import (
     missing_gpu,
 )
 from feducb.simulation.plan import Plan
+from feducb.worlds.synthetic import PaperEnvironment
 
 __all__ = ["DeviceKernels", "GpuBackend"]
 

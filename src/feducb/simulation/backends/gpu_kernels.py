@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.agent import OwnDataPlay
-from feducb.core.confidence import Belief
-from feducb.environments.synthetic import PaperEnvironment
+from feducb.models.confidence import Belief
+from feducb.models.play import OwnDataPlay
 from feducb.simulation.backends.base import OwnWidths
+from feducb.worlds.synthetic import PaperEnvironment
 
 __all__ = [
     "LARGEST_ARMS",

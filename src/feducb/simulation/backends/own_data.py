@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.core.ridge import factorise
+from feducb.models.ridge import factorise
 from feducb.simulation.backends.epochs import Rounds, rising_points
 from feducb.simulation.backends.parallel import SOURCES, Spread, kept_on_disk, workers
 from feducb.simulation.backends.pruning import align, highest_scores, rounding

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from feducb.core.blas import single_threaded_blas
 from feducb.errors import ConfigurationError
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, Observer, run_block
+from feducb.system import single_threaded_blas
 
 __all__ = ["ReferenceBackend"]
 

@@ -1,0 +1,264 @@
+"""`agent.toml`: what an agent is told, read once, with a clear word about whatever is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from feducb.agent.settings import AgentSettings, parse_duration
+from feducb.carriers.engine_table import require_keys, require_text
+from feducb.config import Budget, Problem, require_integer
+from feducb.errors import ConfigurationError
+from feducb.protocol.roster import Roster
+
+__all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]
+
+CURRENT_VERSION = 1
+# Upgrade k takes a table of version k to version k + 1. Append; files of every version stay readable.
+_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+_DURATIONS = {"season", "first_release", "window", "keep_events"}
+# Section → key → (setting, types that may stand there)
+_NUMBER = (int, float)
+_SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
+    "agent": {"name": (str,), "store": (str,)},
+    "problem": {
+        "dim": (int,),
+        "action_bound": _NUMBER,
+        "reward_bound": _NUMBER,
+        "parameter_bound": _NUMBER,
+        "noise_scale": _NUMBER,
+    },
+    "privacy": {
+        "epsilon": _NUMBER,
+        "delta": _NUMBER,
+        "records_per_person": (int,),
+        "agents_per_person": (int,),
+        "trust": (str,),
+        "mechanism": (str,),
+    },
+    "federation": {
+        "agents": (int,),
+        "decisions": (int,),
+        "groups": (int,),
+        "quorum": (int,),
+        "alpha": _NUMBER,
+    },
+    "releases": {
+        "releases": (int,),
+        "season": (int, float, str),
+        "schedule": (str,),
+        "first_release": (int, float, str),
+        "start": (datetime,),
+    },
+    "decisions": {
+        "exploration": _NUMBER,
+        "uniform_share": _NUMBER,
+        "shadow": (bool,),
+        "follow_policy": (str,),
+    },
+    "rewards": {"window": (int, float, str), "default_reward": _NUMBER},
+    "retention": {"keep_events": (int, float, str)},
+    "service": {
+        "host": (str,),
+        "port": (int,),
+        "keys": (str,),
+        "certificate": (str,),
+        "private_key": (str,),
+        "client_ca": (str,),
+        "largest_body": (int,),
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceSettings:
+    """How the agent is reached.
+
+    Attributes:
+        host: address to listen on.
+        port: 0 takes a free one.
+        keys: the file of API keys.
+        certificate: TLS certificate chain (PEM); without one only this machine should reach the port.
+        private_key: of the certificate (PEM).
+        client_ca: if given, callers must show a certificate signed by it, beside their key.
+        largest_body: bytes of one request.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8750
+    keys: Path = Path("agent.keys")
+    certificate: Path | None = None
+    private_key: Path | None = None
+    client_ca: Path | None = None
+    largest_body: int = 1_048_576
+
+    def __post_init__(self) -> None:
+        if require_integer("service.port", self.port, at_least=0) > 65535:
+            raise ConfigurationError("service.port", self.port, "a port up to 65535")
+        require_integer("service.largest_body", self.largest_body, at_least=1024)
+        if (self.certificate is None) != (self.private_key is None):
+            raise ConfigurationError("service.certificate", self.certificate, "given with its private_key")
+        if self.client_ca is not None and self.certificate is None:
+            raise ConfigurationError(
+                "service.client_ca", str(self.client_ca), "nothing without a certificate"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentFile:
+    """Everything `agent.toml` says.
+
+    Attributes:
+        path: of the file itself; other paths in it are relative to its folder.
+        store: the agent's SQLite file.
+        agent: the agent's settings.
+        service: how it is reached.
+        engine: the table of the engine, read by the engine itself; empty if the agent is on its own.
+    """
+
+    path: Path
+    store: Path
+    agent: AgentSettings
+    service: ServiceSettings
+    engine: dict[str, Any] = field(default_factory=dict)
+
+
+def read_agent_file(path: str | Path) -> AgentFile:
+    """Read and check `agent.toml`."""
+    path = Path(path).resolve()
+    try:
+        plain = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError("config", str(path), "a file; `feducb agent init` writes one") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError("config", str(path), f"a TOML file: {error}") from None
+    if "controller" in plain and "version" not in plain:
+        raise ConfigurationError(
+            "config",
+            str(path),
+            "an agent's configuration; this is a controller's: `feducb controller status` and "
+            "`feducb controller key` read it, `feducb watch --url` watches its page",
+        )
+    plain = _upgraded(plain)
+    engine = plain.pop("engine", {})
+    if not isinstance(engine, dict):
+        raise ConfigurationError("engine", engine, "a table")
+    budgets = read_budgets(plain.pop("budgets", {}))
+    _require_known(plain)
+    problem, privacy = dict(plain.get("problem", {})), dict(plain.get("privacy", {}))
+    for section, key, table in (
+        ("problem", "dim", problem),
+        ("privacy", "epsilon", privacy),
+        ("privacy", "delta", privacy),
+    ):
+        if key not in table:
+            raise ConfigurationError(f"{section}.{key}", None, "a number: it has no default")
+    told: dict[str, Any] = {
+        key: parse_duration(f"{section}.{key}", value) if key in _DURATIONS else value
+        for section in ("federation", "releases", "decisions", "rewards", "retention")
+        for key, value in plain.get(section, {}).items()
+    }
+    if "start" in told:
+        told["start"] = _instant(told["start"])
+    named = dict(plain.get("agent", {}))
+    store = named.pop("store", "agent.db")
+    told |= _read_graph(engine, path.parent, named.get("name", AgentSettings.name), told, budgets)
+    settings = AgentSettings(
+        problem=Problem(**problem),
+        budget=Budget(epsilon=privacy.pop("epsilon"), delta=privacy.pop("delta")),
+        budgets=budgets,
+        **privacy,
+        **told,
+        **named,
+    )
+    service = dict(plain.get("service", {}))
+    for key in ("keys", "certificate", "private_key", "client_ca"):
+        if key in service:
+            service[key] = path.parent / service[key]
+    service.setdefault("keys", path.with_suffix(".keys"))
+    return AgentFile(
+        path=path,
+        store=path.parent / store,
+        agent=settings,
+        service=ServiceSettings(**service),
+        engine=engine,
+    )
+
+
+def read_budgets(tables: Mapping[str, Any]) -> dict[str, Budget]:
+    """Everybody's ``[budgets.NAME]``; empty if all have the same."""
+    require_keys("budgets", tables, known=tuple(tables))
+    for name, table in tables.items():
+        require_keys(f"budgets.{name}", table, needed=("epsilon", "delta"))
+    return {name: Budget(epsilon=one["epsilon"], delta=one["delta"]) for name, one in tables.items()}
+
+
+def _read_graph(
+    engine: Mapping[str, Any], base: Path, name: str, told: Mapping[str, Any], budgets: Mapping[str, Budget]
+) -> dict[str, Any]:
+    """What the roster says about the agent's place: its clique, where there is a graph.
+
+    Args:
+        engine: the ``[engine]`` table.
+        base: the folder that its paths are relative to.
+        name: of the agent.
+        told: settings so far.
+        budgets: everybody's, which must be those of the roster.
+    """
+    if engine.get("kind") != "nats" or "roster" not in engine:
+        return {}
+    roster = Roster.read(base / require_text("engine.roster", engine["roster"]))
+    known, own = roster.agents.keys(), engine.get("agent", name)
+    if budgets and (budgets.keys() != known or own != name):
+        listed = ", ".join(budgets)
+        raise ConfigurationError("budgets", listed, f"{', '.join(known)} as in the roster, this one as {own}")
+    if roster.edges is None or own not in known:  # a stranger is refused by the engine
+        return {}
+    if told.get("agents", 1) != len(known):
+        raise ConfigurationError(
+            "federation.agents", told.get("agents", 1), f"{len(known)}, as many as the roster has"
+        )
+    topology = roster.topology()
+    members = topology.members(topology.labels.index(own))
+    return {
+        "clique": tuple(topology.labels[member] for member in members),
+        "cliques": len(topology.cliques),
+    }
+
+
+def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
+    version = require_integer("version", plain.pop("version", None), at_least=1)
+    if version > CURRENT_VERSION:
+        raise ConfigurationError("version", version, f"at most {CURRENT_VERSION}: update feducb")
+    for number in range(version, CURRENT_VERSION):
+        plain = _UPGRADES[number](plain)
+    return plain
+
+
+def _require_known(plain: dict[str, Any]) -> None:
+    for section, table in plain.items():
+        if section not in _SECTIONS:
+            raise ConfigurationError(section, "a section", f"one of {', '.join(_SECTIONS)}, budgets, engine")
+        if not isinstance(table, dict):
+            raise ConfigurationError(section, table, "a section")
+        for key, value in table.items():
+            if key not in _SECTIONS[section]:
+                known = ", ".join(_SECTIONS[section])
+                raise ConfigurationError(f"{section}.{key}", value, f"one of {known}")
+            kinds = _SECTIONS[section][key]
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                names = " or ".join(kind.__name__ for kind in kinds)
+                raise ConfigurationError(f"{section}.{key}", value, f"of type {names}")
+
+
+def _instant(value: datetime) -> float:
+    if value.tzinfo is None:
+        raise ConfigurationError(
+            "releases.start", str(value), "a time with its zone, such as 2027-01-01T00:00:00Z"
+        )
+    return value.timestamp()

@@ -1,0 +1,55 @@
+"""What a running agent says about its engine, in a small file beside its store: for `feducb agent status`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from feducb.agent.mailbox import EngineFacts
+from feducb.storage.sqlite import is_locked
+
+__all__ = ["keep_engine_file", "read_engine_file"]
+
+_LOOK_SECONDS = 1.0
+
+
+def _path(store: Path) -> Path:
+    return store.with_name(f"{store.name}.engine.json")
+
+
+async def keep_engine_file(store: Path, engine: EngineFacts | None) -> None:
+    """Write the file whenever something changed, until cancelled; take it away where there is no engine."""
+    if engine is None:
+        with suppress(OSError):
+            _path(store).unlink(missing_ok=True)
+        return
+    last = None
+    while True:
+        told = engine.as_dict()
+        if told != last:
+            _write(_path(store), told)
+            last = told
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _write(path: Path, told: dict[str, Any]) -> None:
+    fresh = path.with_name(f"{path.name}.new")
+    with suppress(OSError):  # a full disk must not stop what can still be done
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as out:
+            json.dump(told, out)
+        fresh.replace(path)
+
+
+def read_engine_file(store: Path) -> tuple[bool, dict[str, Any] | None]:
+    """Whether a process has the store open, and what it said about its engine; None if it has none."""
+    running = is_locked(store)
+    try:
+        told: dict[str, Any] = json.loads(_path(store).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return running, None
+    return running, told if running else told | {"connected": False, "trouble": None}

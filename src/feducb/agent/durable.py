@@ -1,0 +1,746 @@
+"""The durable agent: one SQLite file, decisions out, rewards in, releases when they are due."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from hashlib import blake2b
+from pathlib import Path
+from secrets import token_bytes
+from sqlite3 import Connection
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from feducb.agent.curve import Curve, width_for
+from feducb.agent.ids import make_id, new_tag, numbers_of
+from feducb.agent.inbox import Counters, Inbox
+from feducb.agent.overview import overview
+from feducb.agent.requests import require_candidates, require_follow, require_id, require_reward
+from feducb.agent.settings import AgentSettings
+from feducb.agent.warning import (
+    PARAMETER_BOUND,
+    REWARD_BOUND,
+    contradicts,
+    read_warnings,
+    write_warning,
+)
+from feducb.config import require_integer
+from feducb.errors import ConfigurationError
+from feducb.policies.decider import Decider
+from feducb.privacy.ledger import Ledger
+from feducb.privacy.tally import surely_many
+from feducb.storage import AgentStore, Kind, Unsent, events
+from feducb.storage import sqlite as file
+
+__all__ = ["Agent", "Decision", "Outcome"]
+
+Array = NDArray[np.float64]
+
+_CHUNK = 500  # decisions settled in one go: a few milliseconds
+_SWEEP_SECONDS = 10.0
+_ACTIVITY_HOURS = 30 * 24  # for which hourly counts are kept
+_SAME_START = 0.001  # seconds: what is written as text is rounded
+_LEAST_MEMORY = 60_000  # milliseconds for which an id is remembered after its window, at least
+# Settings that terms follow from, as their owner wrote them; how early a sum is read depends on most of them.
+_BEHIND_TERMS = (
+    "agents",
+    "budgets",
+    "quorum",
+    "decisions",
+    "releases",
+    "season",
+    "schedule",
+    "first_release",
+    "alpha",
+    "groups",
+)
+
+
+class Outcome(StrEnum):
+    """What became of a reward, or of a wish to discard."""
+
+    RECORDED = "recorded"
+    REPEATED = "repeated"  # it was there already; the first value stays
+    LATE = "late"  # the window had closed: counted, and dropped
+    DISCARDED = "discarded"
+    UNKNOWN = "unknown"  # no such decision, or one forgotten long ago
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What was decided.
+
+    Attributes:
+        id: names it, for its reward.
+        index: of the candidate to show.
+        propensity: the chance with which that candidate was chosen; None in shadow mode if it was not told.
+        model: the sum it rests on, ``season.number``; number 0 is none yet.
+        would_choose: in shadow mode, what the agent would have shown; else the same as ``index``.
+        scores: the upper confidence bound of each candidate, if asked for; None before anything was learnt.
+        ranking: the best candidates in order, if asked for; None before anything was learnt.
+        repeated: this id had been decided before, and this is that decision; scores are those of now.
+    """
+
+    id: str
+    index: int
+    propensity: float | None
+    model: str
+    would_choose: int
+    scores: tuple[float, ...] | None = None
+    ranking: tuple[int, ...] | None = None
+    repeated: bool = False
+
+
+class Agent:
+    """One agent, in one file; made by `open`, used by one thread.
+
+    Guarantees:
+        Whatever a call returns is on disk. A decision's record enters exactly one batch: with the reward that
+        came within the window, which is fixed and public, or with the default. Decisions are a function of
+        released sums, coins and the visitor's own candidates: no record changes one before its release.
+        Each visitor has coins of her own, for her group too: that she came moves nobody else's record.
+
+        In shadow mode the application decides. Its records are then released only if ``follow_policy`` is
+        ``fixed``, which is its operator's word that the policy is public and does not learn from rewards;
+        under ``learning`` no release depends on them.
+
+    Attributes:
+        settings: as given.
+        store: the file; its ledger and outbox are for engines and officers.
+    """
+
+    def __init__(self, store: AgentStore, settings: AgentSettings, clock: Callable[[], float]) -> None:
+        self.store, self.settings, self._clock = store, settings, clock
+        # The operating system's: from coins that can be predicted, others' could be told, and who was there.
+        self._coins: random.Random = random.SystemRandom()
+        self._writing: Connection | None = None
+        self._counters, self._inbox = Counters(), Inbox()
+        self._curve = Curve(width_for(settings.season))
+        self._deciders: dict[int, Decider] = {}
+        self._unswept, self._swept_at = False, time.monotonic()
+        self._id_key, self.started_at = b"", 0.0
+        with store.writing() as db:
+            self._keep_settings(db)
+            if not settings.keep_events:  # what an earlier setting kept goes now
+                events.strip(db, before=self._now(), limit=-1)
+        self._reload()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        settings: AgentSettings | None = None,
+        *,
+        first_season: int = 1,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Open an agent's file, or make one.
+
+        Args:
+            path: of the file.
+            settings: needed to make one. For one that exists, they must be those of its open season, but for
+                ``keep_events``. If left out, those of the last time.
+            first_season: the number of a new file's first season.
+            clock: seconds since 1970.
+        """
+        terms = None  # those of the file: an older feducb may have made others of the same settings
+        if settings is None:
+            settings = _stored_settings(Path(path).resolve())
+        else:
+            terms = settings.terms
+        try:
+            store = AgentStore.open(path, terms, first_season=first_season)
+        except ConfigurationError as error:
+            raise _changed_setting(Path(path).resolve(), settings, error) from None
+        try:
+            return cls(store, settings, clock)
+        except BaseException:
+            store.close()
+            raise
+
+    # Decisions and rewards
+
+    def decide(
+        self,
+        actions: ArrayLike,
+        *,
+        id: str | None = None,
+        person: str | None = None,
+        follow: int | None = None,
+        follow_propensity: float | None = None,
+        scores: bool = False,
+        top: int | None = None,
+    ) -> Decision:
+        """Choose one of the candidates, and remember what was chosen.
+
+        Args:
+            actions: (K, d), the candidates of this visitor; as many as there are this time.
+            id: a name of your own; asking twice gives the same decision. Made up if left out.
+            person: who it is, where a person may come more than once. Kept as a keyed hash only.
+            follow: in shadow mode, what the application shows.
+            follow_propensity: in shadow mode, the chance with which it does, if known.
+            scores: also give all scores.
+            top: also give the best so many, in order.
+        """
+        candidates = require_candidates(actions, self.settings.problem)
+        own = None if id is None else self._key(require_id(id, new=True))
+        require_follow(self.settings, follow, follow_propensity, len(candidates))
+        if top is not None:
+            require_integer("top", top, at_least=1)
+        hashed = self.store.hash_person(person)
+        with self.writing() as db:
+            if own is not None and (known := events.find(db, own)) is not None:
+                again = self._again(str(id), known, len(candidates), follow)
+                return self._with_scores(again, known.group, candidates, scores=scores, top=top)
+            number = self._counters.total("decisions") + 1
+            group = self.draw_group()
+            preferred, chance, drawn = self._choose(group, candidates)
+            shown, propensity = (preferred, chance) if follow is None else (follow, follow_propensity)
+            moment = self._now()
+            row = events.Made(
+                number=number,
+                tag=new_tag(),
+                id=own,
+                closes_at=moment + round(1000 * self.settings.window),
+                group=group,
+                decided_at=moment,
+                person=hashed,
+                action=candidates[shown].tobytes(),
+                candidates=len(candidates),
+                features=candidates.tobytes() if self.settings.keep_events else None,
+                chosen=shown,
+                preferred=preferred,
+                propensity=propensity,
+                model=self._inbox.number(group),
+            )
+            events.insert(db, row)
+            self._counters.add("decisions", hour=moment // 3_600_000)
+            self._curve.decided(moment)
+            self._counters.add("drawn_uniformly", drawn)
+            self._counters.add("agreed", follow is not None and shown == preferred)
+        decision = Decision(
+            id=id or make_id(self._id_key, number, row.tag),
+            index=shown,
+            propensity=propensity,
+            model=self._model(row.model),
+            would_choose=preferred,
+        )
+        return self._with_scores(decision, group, candidates, scores=scores, top=top)
+
+    def reward(self, id: str, value: float) -> Outcome:
+        """Say what a decision was worth: late, out of order or twice is no error; the first value counts."""
+        self.require_rewards([(id, value)])
+        worth = require_reward(value, self.settings.problem)
+        with self.writing() as db:
+            outcome = self._state_of(known := self._find(db, id))
+            if outcome is Outcome.RECORDED:
+                assert known is not None
+                if known.reward is None:
+                    events.set_reward(db, known.number, worth)
+                    moment = self._now()
+                    self._counters.add("rewards", hour=moment // 3_600_000, amount=worth)
+                    self._curve.rewarded(moment)
+                    return outcome
+                outcome = Outcome.REPEATED
+            self._counters.add(f"{outcome}_rewards")
+        return outcome
+
+    def require_rewards(self, rewards: Sequence[tuple[str, float]]) -> None:
+        """Raise unless each value could be a reward of its id.
+
+        That one was refused for being out of range is remembered for the tally of them, and nothing else is.
+        """
+        refusal, out_of_range = None, []
+        for id, value in rewards:
+            try:
+                require_reward(value, self.settings.problem)
+            except ConfigurationError as error:
+                refusal = refusal or error
+                if isinstance(value, float | int) and not isinstance(value, bool):
+                    out_of_range.append(id)
+            require_id(id)
+        if out_of_range:
+            with self.writing() as db:
+                for id in out_of_range:
+                    known = self._find(db, id)
+                    if known is not None and self._state_of(known) is Outcome.RECORDED:
+                        events.mark_refused(db, known.number)
+        if refusal is not None:
+            raise refusal
+
+    def discard(self, id: str) -> Outcome:
+        """Take a decision back that was never shown; only while its window is open.
+
+        Never discard by what the reward was: that would make the statistics untrue.
+        """
+        require_id(id)
+        with self.writing() as db:
+            outcome = self._state_of(known := self._find(db, id))
+            if outcome is Outcome.RECORDED:
+                assert known is not None
+                events.discard(db, [known.number])
+                self._counters.add("discarded")
+                return Outcome.DISCARDED
+        return Outcome.REPEATED if outcome is Outcome.DISCARDED else outcome
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Several calls, one durable commit: on disk when it ends, or nothing of them happened.
+
+        An error of one call may be caught within it: refused calls leave no trace. A call that failed
+        half-way, which no refusal does, takes the whole commit along.
+        """
+        if self._writing is not None:
+            with self.store.part(self._writing) as db:
+                yield db
+            return
+        try:
+            with self.store.writing() as db:
+                self._writing = db
+                yield db
+                self._counters.flush(db)
+                self._curve.flush(db)
+        except BaseException:
+            self._writing = None
+            self._reload()
+            raise
+        finally:
+            self._writing = None
+
+    # What happens on its own
+
+    def tick(self, *, alone: bool = True) -> int:
+        """Do what is due: close windows, forget, release; returns how many releases were made.
+
+        Args:
+            alone: if this is the only agent, its own releases are its sums: act on them at once. Whoever
+                carries them elsewhere says no.
+        """
+        moment = self._now()
+        while self._settle_some(moment):
+            pass
+        self._forget(moment)
+        made = 0
+        for group in range(self.settings.groups):
+            for _ in range(self.releases_due(group)):
+                self.release(group)
+                made += 1
+        if alone and self.settings.agents == 1 and self.settings.trust == "nobody":
+            self._absorb_own()
+        return made
+
+    def _absorb_own(self) -> None:
+        for item in self.outbox():
+            if item.season == self.store.season:
+                self.absorb(item.payload)
+            self.mark_sent(item)
+
+    def settle_some(self) -> bool:
+        """Close a few windows that are due, for a few milliseconds; whether there may be more."""
+        return self._settle_some(self._now())
+
+    @property
+    def season_over(self) -> bool:
+        """Whether all releases of this season are made."""
+        return all(self._made(group) >= self.settings.releases for group in range(self.settings.groups))
+
+    def releases_due(self, group: int = 0) -> int:
+        """How many releases the clock asks for that were not made yet."""
+        passed = self._clock() - self.started_at
+        due = sum(one <= passed for one in self.settings.release_times)
+        return max(0, due - self._made(group))
+
+    def release(self, group: int = 0) -> bytes:
+        """Make the next release (or raw upload, where the controller is trusted) of what has settled."""
+        moment = self._now()
+        while self._settle_some(moment):
+            pass
+        made = self.store.upload() if self.settings.trust == "controller" else self.store.release(group)
+        self._watch_rewards()
+        return made
+
+    def _watch_rewards(self) -> None:
+        """Look at the tally of rewards out of range, under noise; warn if it is large."""
+        scale = self.settings.tally_scale
+        if scale is None:
+            return
+        with self.writing() as db:
+            if surely_many(*self.store.tell_tallies(db, scale), scale):
+                write_warning(db, REWARD_BOUND)
+
+    # For engines
+
+    def outbox(self) -> list[Unsent]:
+        """What waits to be sent."""
+        return self.store.uploads() if self.settings.trust == "controller" else self.store.outbox()
+
+    def mark_sent(self, item: Unsent) -> None:
+        """It has arrived: on the other side's disk."""
+        if item.kind is Kind.UPLOAD:
+            self.store.acknowledge(item.season, item.number)
+        else:
+            self.store.mark_sent(item.season, item.number, group=item.group)
+
+    def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+        """Act on a sum from now on, if it is newer than the one before.
+
+        Args:
+            payload: the sum.
+            agents: where the controller is trusted, how many agents handed records over to it.
+
+        Raises:
+            ValueError: it is no sum, or one over fewer agents than the quorum; it is counted, and not kept.
+        """
+        try:
+            told = self._inbox.admit(payload, self.settings, self.store.season, agents)
+        except ValueError:
+            with self.writing():
+                self._counters.add("refused_sums")
+            raise
+        if told is None:
+            return False
+        contradicted = contradicts(told.read(), self.settings)
+        with self.writing() as db:
+            if contradicted:
+                write_warning(db, PARAMETER_BOUND)
+            self._inbox.put(db, told, payload)
+            self._counters.add("sums")
+            self._learn(told.group)
+        return True
+
+    # Looking, and the rarer wishes
+
+    def snapshot(self) -> dict[str, Any]:
+        """How it stands, in plain numbers: for the agent's own people, since counts are raw."""
+        account = self.store.ledger().current
+        passed = self._clock() - self.started_at
+        later = [one for one in self.settings.release_times if one > passed]
+        counts = self._counters.totals()
+        return {
+            "name": self.settings.name,
+            "season": self.store.season,
+            "started_at": self.started_at,
+            "model": [self._model(self._inbox.number(group)) for group in range(self.settings.groups)],
+            "agents_in_sum": [self._inbox.agents(group) for group in range(self.settings.groups)],
+            "first_useful_sum": self.settings.rule.first,
+            "learning": sorted(self._deciders),
+            "shadow": self.settings.shadow,
+            "releases_made": len(account.entries),
+            "releases_left": self.settings.groups * self.settings.releases - len(account.entries),
+            "next_release_at": self.started_at + later[0] if later else None,
+            "outbox": len(self.outbox()),
+            "epsilon": self.settings.budget.epsilon,
+            "delta": self.settings.budget.delta,
+            "open_decisions": counts["decisions"]
+            - counts["settled"]
+            - counts["discarded"]
+            - counts["dropped"],
+            "in_batch": account.pending,
+            "season_over": self.season_over,
+            "warnings": self.warnings,
+            "counts": counts,
+        }
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """By kind, what speaks against the settings: seen in released sums and under noise alone."""
+        return read_warnings(self.store.reading(), self.settings)
+
+    def overview(self) -> dict[str, Any]:
+        """`snapshot`, and what happened over time: for the agent's own page."""
+        told = overview(
+            self.store.reading(),
+            self.settings,
+            season=self.store.season,
+            started_at=self.started_at,
+            now=self._clock(),
+        )
+        return self.snapshot() | told
+
+    def ledger(self) -> Ledger:
+        """What left, when, at what cost, and what is left."""
+        return self.store.ledger()
+
+    def new_season(self, settings: AgentSettings | None = None, *, drop_open: bool = False) -> int:
+        """Close the season and open the next, over new decisions only, with a fresh budget."""
+        settings = settings or replace(self.settings, start=None)
+        self._require_later(settings, self.started_at)
+        self.store.new_season(settings.terms, drop_pending=drop_open)
+        self.settings = settings
+        try:
+            with self.store.writing() as db:
+                self._keep_settings(db)
+        except BaseException:
+            self.close()  # it has the new season and the old one's clock; opening it anew mends that
+            raise
+        self._reload()
+        return self.store.season
+
+    def close(self) -> None:
+        """Give the file back."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def draw_group(self) -> int:
+        """The group of a new record, by a private coin.
+
+        In turn, one absent visitor would move every later record to another group (docs/theory.md, 2).
+        """
+        return self._coins.randrange(self.settings.groups) if self.settings.groups > 1 else 0
+
+    def count(self, name: str, count: int = 1) -> None:
+        """Count something, within `writing`."""
+        self._counters.add(name, count)
+
+    def _now(self) -> int:
+        return int(1000 * self._clock())
+
+    def _find(self, db: Connection, id: str) -> events.Row | None:
+        """By the id that was made up here, or by the application's own."""
+        for number, tag in numbers_of(self._id_key, id):
+            if (row := events.find_numbered(db, number, tag)) is not None:
+                return row
+        return events.find(db, self._key(id))
+
+    def _key(self, name: str) -> bytes:
+        """How an application's own id is kept: a keyed hash, since it may name people."""
+        return blake2b(name.encode(), key=self._id_key, digest_size=16).digest()
+
+    def _model(self, number: int | None) -> str:
+        return f"{self.store.season}.{number or 0}"
+
+    def _choose(self, group: int, candidates: Array) -> tuple[int, float, bool]:
+        """Index, its propensity, and whether it was drawn uniformly."""
+        count, share = len(candidates), self.settings.uniform_share
+        decider = self._deciders.get(group)
+        if decider is None:
+            return self._coins.randrange(count), 1.0 / count, True
+        best = decider.decide(candidates)
+        drawn = share > 0.0 and self._coins.random() < share
+        index = self._coins.randrange(count) if drawn else best
+        return index, share / count + (1.0 - share) * (index == best), drawn
+
+    def _with_scores(
+        self, decision: Decision, group: int, candidates: Array, *, scores: bool, top: int | None
+    ) -> Decision:
+        decider = self._deciders.get(group)
+        if decider is None or not (scores or top):
+            return decision
+        all_scores = decider.score(candidates)
+        ranking = np.argsort(-all_scores, kind="stable")[:top].tolist() if top else None
+        return replace(
+            decision,
+            scores=tuple(all_scores.tolist()) if scores else None,
+            ranking=None if ranking is None else tuple(ranking),
+        )
+
+    def _again(self, name: str, known: events.Row, candidates: int, follow: int | None) -> Decision:
+        if known.chosen is None or known.preferred is None:
+            raise ConfigurationError("id", name, "a new one: that decision is over")
+        if known.candidates != candidates or follow not in (None, known.chosen):
+            raise ConfigurationError("id", name, "a new one, or the same candidates as before")
+        return Decision(
+            id=name,
+            index=known.chosen,
+            propensity=known.propensity,
+            model=self._model(known.model),
+            would_choose=known.preferred,
+            repeated=True,
+        )
+
+    def _state_of(self, known: events.Row | None) -> Outcome:
+        if known is None:
+            return Outcome.UNKNOWN
+        if known.state == events.DISCARDED:
+            return Outcome.DISCARDED
+        # By the clock, not by whether it was settled yet: what enters must not depend on how busy we are.
+        late = known.state == events.TAKEN or self._now() >= known.closes_at
+        return Outcome.LATE if late else Outcome.RECORDED
+
+    def _settle_some(self, moment: int) -> bool:
+        """Take in a chunk of each group whose windows have closed; whether there may be more."""
+        more = False
+        for group in range(self.settings.groups):
+            rows = events.due(self.store.reading(), group, now=moment, limit=_CHUNK)
+            if rows:
+                self._settle(group, rows)
+                more = more or len(rows) == _CHUNK
+        return more
+
+    def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
+        default = self.settings.default_reward
+        with self.writing() as db:
+            self._unswept = True
+            batch = self._take_in(db, group, rows)
+            events.mark_taken(db, group, rows, batch=batch, keep=self.settings.keep_events > 0)
+            self._counters.add("settled", len(rows))
+            self._counters.add("defaulted", sum(row.reward is None for row in rows))
+            self._curve.settled(
+                rows,
+                default=default,
+                uniform=not self.settings.shadow,
+                only_choice=self.settings.uniform_share > 0 or group not in self._deciders,
+            )
+
+    def _take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:
+        """Add records to what is released next; the number of that release, or None if they never leave."""
+        default = self.settings.default_reward
+        if not self.settings.releases_records:
+            self._counters.add("only_followed", len(rows))
+            return None
+        made = self._made(group)
+        if made >= self.settings.releases:
+            self._counters.add("after_the_last_release", len(rows))
+            return None
+        actions = np.frombuffer(b"".join(row.action for row in rows))
+        rewards = np.array([default if row.reward is None else row.reward for row in rows])
+        shaped = actions.reshape(-1, self.settings.problem.dim)
+        refused = [row.reward is None and bool(row.refused) for row in rows]
+        self.store.settle(db, group, shaped, rewards, [row.person for row in rows], refused)
+        return made + 1
+
+    def _made(self, group: int) -> int:
+        """Releases made in this season, or uploads where the controller makes releases of them."""
+        if self.settings.trust == "controller":
+            return self.store.uploads_made
+        return self.settings.releases - self.store.releases_left_in(group)
+
+    def _forget(self, moment: int) -> None:
+        """Take the content of retained events away once that is over, and their rows a window later."""
+        retain = round(1000 * self.settings.keep_events)
+        remember = max(round(1000 * self.settings.window), _LEAST_MEMORY)
+        db = self.store.reading()
+        if 0 < retain < remember and events.any_content(db, before=moment - retain):
+            with self.writing() as db:
+                events.strip(db, before=moment - retain, limit=4 * _CHUNK)
+        oldest = moment - max(retain, remember)
+        if events.any_old(db, before=oldest):
+            with self.writing() as db:
+                events.forget(db, before=oldest, limit=4 * _CHUNK)
+        if self._unswept and time.monotonic() - self._swept_at > _SWEEP_SECONDS:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Cut the file's log off, which still holds content that the file itself has forgotten."""
+        with self.writing() as db:
+            oldest = self._now() // 3_600_000 - _ACTIVITY_HOURS
+            db.execute("DELETE FROM activity WHERE hour < ?", (oldest,))
+            db.execute("DELETE FROM curve WHERE start < ?", (3600 * oldest,))
+        self.store.cut_log()
+        self._swept_at, self._unswept = time.monotonic(), False
+
+    def _learn(self, group: int) -> None:
+        """Make the newest sum of a group ready to decide by."""
+        total = self._inbox.read(group)
+        belief = (
+            None if total is None else self.settings.rule.absorb(self.settings.rule.start(()), total).belief
+        )
+        if belief is None:
+            self._deciders.pop(group, None)
+        else:
+            self._deciders[group] = Decider(belief, self.settings.exploration)
+
+    def _keep_settings(self, db: Connection) -> None:
+        """Write the settings; promises must be those of this season, if there are any yet."""
+        season = self.store.season
+        row = db.execute("SELECT body, started_at FROM settings WHERE season = ?", (season,)).fetchone()
+        if row is not None:
+            body, started_at = row
+            kept = AgentSettings.from_json(body, started_at=started_at).promises()
+            for name, value in self.settings.promises().items():
+                if value != kept[name]:
+                    raise _until_a_new_season(name, value, kept[name])
+            if self.settings.start is not None and abs(self.settings.start - started_at) > _SAME_START:
+                raise _until_a_new_season("start", _written(self.settings.start), _written(started_at))
+            db.execute("UPDATE settings SET body = ?", (self.settings.to_json(),))
+            return
+        earlier = db.execute("SELECT started_at FROM settings").fetchone()
+        if earlier is not None:
+            self._require_later(self.settings, earlier[0])
+        start = self.settings.start if self.settings.start is not None else self._clock()
+        row = (season, self.settings.to_json(), start, token_bytes(32))
+        db.execute("REPLACE INTO settings VALUES (1, ?, ?, ?, ?)", row)
+
+    @staticmethod
+    def _require_later(settings: AgentSettings, earlier: float) -> None:
+        """A season that started long ago would make all its releases at once."""
+        if settings.start is not None and settings.start <= earlier:
+            or_none = ", or none," if settings.agents == 1 else ""
+            raise ConfigurationError(
+                "start", _written(settings.start), f"after the last season's{or_none} in a new season"
+            )
+
+    def _reload(self) -> None:
+        """What is in memory, from the file."""
+        if self.store.closed:
+            return
+        db = self.store.reading()
+        self.started_at, self._id_key = db.execute("SELECT started_at, id_key FROM settings").fetchone()
+        self._counters.load(db)
+        self._counters.at_least("decisions", events.last_number(db))
+        self._curve = Curve(width_for(self.settings.season))
+        self._inbox.load(db, self.settings)
+        self._deciders.clear()
+        for group in range(self.settings.groups):
+            self._learn(group)
+
+
+def _written(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+
+
+def _until_a_new_season(name: str, value: object, kept: object) -> ConfigurationError:
+    expected = f"{kept!r} until a new season opens (`feducb agent new-season`)"
+    return ConfigurationError(name, value, expected)
+
+
+def _changed_setting(path: Path, given: AgentSettings, error: ConfigurationError) -> ConfigurationError:
+    """The setting behind terms that are not the stored ones: some terms follow from several settings."""
+    if not error.setting.startswith("terms."):
+        return error
+    kept, _ = _read_settings(path)
+    for name in _BEHIND_TERMS:
+        value, before = getattr(given, name), getattr(kept, name)
+        if value != before:
+            return _until_a_new_season(name, value, before)
+    expected = f"{error.expected} (`feducb agent new-season`)"
+    return ConfigurationError(error.setting, error.value, expected)
+
+
+def _stored_settings(path: Path) -> AgentSettings:
+    """Those of the open season."""
+    settings, current = _read_settings(path)
+    if current:
+        return settings
+    if settings.agents > 1:
+        raise ConfigurationError("settings", None, f"settings with the start of the new season in {path}")
+    return replace(settings, start=None)  # a new season has begun since
+
+
+def _read_settings(path: Path) -> tuple[AgentSettings, bool]:
+    """The newest in the file, and whether they are those of the open season."""
+    if not path.exists():
+        raise ConfigurationError("settings", None, f"settings, to make the agent {path}")
+    db = file.read_only(path)
+    try:
+        row = db.execute(
+            "SELECT body, started_at, settings.season = open_season.season FROM settings, open_season"
+        ).fetchone()
+    finally:
+        db.close()
+    if row is None:
+        raise ConfigurationError("settings", None, f"settings: {path} holds none yet")
+    body, started_at, current = row
+    return AgentSettings.from_json(body, started_at=started_at), bool(current)

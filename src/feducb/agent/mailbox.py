@@ -1,0 +1,51 @@
+"""What an engine sees of an agent.
+
+An agent never waits for the network to decide. It writes releases into its outbox, on disk, and acts on the
+newest sum in its inbox. An engine carries one to the others and brings the other; it may be slow, cut off,
+killed or started twice: whatever it sends again is the same bytes, whatever it brings again changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from feducb.storage import Unsent
+
+__all__ = ["EngineFacts", "Mailbox"]
+
+
+class EngineFacts(Protocol):
+    """What an engine tells about itself, for an operator: no private data."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """``connected``, ``trouble``, ``sessions``, ``sent``, ``last_receipt_at``, ``refused`` at least."""
+        ...
+
+
+class Mailbox(Protocol):
+    """An agent's outbox and inbox, for one engine. All calls are safe to repeat."""
+
+    async def outbox(self) -> list[Unsent]:
+        """What is on disk and not yet reported sent: releases, or raw uploads for a trusted controller."""
+        ...
+
+    async def mark_sent(self, item: Unsent) -> None:
+        """The other side has it on disk."""
+        ...
+
+    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+        """Take a sum in (`protocol.messages`), on disk before this returns; False if it is not newer.
+
+        Args:
+            payload: the sum.
+            agents: how many are in it, for a trusted controller's release, which counts as one.
+
+        Raises:
+            ValueError: it is no sum, not one of this agent's federation, or below its quorum. Report it and
+                go on.
+        """
+        ...
+
+    async def wait(self) -> None:
+        """Return when the outbox may have something new; at once if it has not been looked at since."""
+        ...

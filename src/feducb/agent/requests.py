@@ -1,0 +1,91 @@
+"""What an application may ask for: checked before anything is touched, with a reason if it is refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from feducb.agent.ids import is_made_up
+from feducb.agent.settings import AgentSettings
+from feducb.config import Problem, require_finite, require_integer
+from feducb.errors import ConfigurationError
+
+__all__ = [
+    "LONGEST_ID",
+    "MOST_CANDIDATES",
+    "require_candidates",
+    "require_follow",
+    "require_id",
+    "require_reward",
+]
+
+Array = NDArray[np.float64]
+
+MOST_CANDIDATES = 10_000
+LONGEST_ID = 128
+_ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a little longer
+
+
+def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
+    """(K, d) finite numbers, each row of length at most L."""
+    try:
+        given = np.ascontiguousarray(actions, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigurationError("actions", "ragged or no numbers", f"K rows of {problem.dim}") from None
+    if given.ndim != 2 or given.shape[1] != problem.dim or not 1 <= len(given) <= MOST_CANDIDATES:
+        raise ConfigurationError(
+            "actions", f"of shape {given.shape}", f"(K, {problem.dim}) with K from 1 to {MOST_CANDIDATES}"
+        )
+    with np.errstate(over="ignore"):  # what overflows is too long
+        fits = np.einsum("kd,kd->k", given, given) <= (problem.action_bound * _ROUNDING) ** 2
+    if not fits.all():  # nothing that is not a number fits
+        place = int(np.argmin(fits))
+        raise ConfigurationError(
+            f"actions[{place}]",
+            f"of length {math.hypot(*given[place]):g}",
+            f"finite numbers, of length at most {problem.action_bound:g}",
+        )
+    return given
+
+
+def require_reward(value: float, problem: Problem) -> float:
+    """A number from −B to B."""
+    bound = problem.reward_bound
+    try:
+        worth = require_finite("reward", value)
+    except OverflowError:
+        worth = math.inf
+    if abs(worth) > bound * _ROUNDING:
+        raise ConfigurationError("reward", worth, f"from -{bound:g} to {bound:g}")
+    return worth
+
+
+def require_id(name: str, *, new: bool = False) -> str:
+    """Text that is not too long; a new one must not look like those that are made up here."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_ID:
+        raise ConfigurationError("id", type(name).__name__, f"text of 1 to {LONGEST_ID} characters")
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise ConfigurationError("id", "half a character", "text")
+    if new and is_made_up(name):
+        raise ConfigurationError(
+            "id", name, "another one: digits, a dash and 16 hexadecimal digits are taken"
+        )
+    return name
+
+
+def require_follow(
+    settings: AgentSettings, follow: int | None, propensity: float | None, candidates: int
+) -> None:
+    """The application's own choice: in shadow mode, and only there."""
+    if not settings.shadow:
+        if follow is not None or propensity is not None:
+            raise ConfigurationError("follow", follow, "nothing: this agent is not in shadow mode")
+        return
+    if follow is None:
+        raise ConfigurationError("follow", None, "the application's own choice: the agent is in shadow mode")
+    if require_integer("follow", follow, at_least=0) >= candidates:
+        raise ConfigurationError("follow", follow, f"less than the number of candidates, {candidates}")
+    if propensity is not None and not 0.0 < require_finite("follow_propensity", propensity) <= 1.0:
+        raise ConfigurationError("follow_propensity", propensity, "above 0 and at most 1")

@@ -1,0 +1,378 @@
+"""What a deployed agent is told: public promises, which hold for a season, and its own habits."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
+from feducb.errors import ConfigurationError
+from feducb.models.confidence import ReleasedSetBound
+from feducb.models.play import ReleasedPlay
+from feducb.privacy.accounting import Trust, records_covered, require_agents_per_person
+from feducb.privacy.deployed import Terms
+from feducb.privacy.mechanisms import Dense
+from feducb.privacy.noise_law import closed_residual_radius, gram_radius
+from feducb.privacy.tally import tally_scale
+from feducb.protocol.estimators import EVERYTHING, Estimator, Tuning, calibrated_estimator
+from feducb.protocol.schedules import Geometric, Periodic
+
+__all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
+
+FollowPolicy = Literal["learning", "fixed"]
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_LONGEST = 3650 * 86400.0
+_PROMISED = (
+    "name",
+    "budgets",
+    "season",
+    "schedule",
+    "first_release",
+    "window",
+    "default_reward",
+    "agents",
+    "decisions",
+    "quorum",
+    "alpha",
+    "exploration",
+    "uniform_share",
+    "shadow",
+    "follow_policy",
+)
+FALSE_ALARM = 0.01  # chance, over a season, of warning of a parameter bound that holds
+_MOST_SETS = 900.0  # as a power of 2: α over so many is still a number
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSettings:
+    """Settings of one agent. All agents of a federation share those that are marked *shared*.
+
+    What is marked *season* is a public promise: it stays as it is until a new season opens.
+
+    Attributes:
+        name: of the agent, among the others: letters, digits, ``-`` and ``_``.
+        problem: the public bounds (*shared*, *season*).
+        budget: (ε, δ) of a person at this agent (*season*).
+        budgets: by name, where agents have budgets of their own: everybody's, this agent's too (*shared*,
+            *season*). Empty if all have ``budget``.
+        agents: M, how many agents the federation is planned for (*shared*, *season*).
+        decisions: how many decisions an agent is expected to make in a season, roughly (*shared*, *season*).
+            With M it says from which release on sums are worth reading; the privacy promise does not depend
+            on it.
+        season: how long a season lasts, in seconds (*shared*, *season*).
+        releases: n, how many releases the budget covers (*shared*, *season*).
+        schedule: ``periodic``, or ``geometric`` from ``first_release`` on (*shared*, *season*).
+        first_release: seconds to the first release of a geometric schedule (*shared*, *season*).
+        start: when the season starts, seconds since 1970 (*shared*, *season*). An agent on its own may leave
+            it out: its season then starts when it is first opened. Several agents need the same one: their
+            confidence bound rests on sums over prefixes of one common clock (docs/theory.md, 6).
+        mechanism: the mechanism's name (*shared*, *season*).
+        records_per_person: p, how many records of one person may enter here (*season*).
+        agents_per_person: how many agents one person visits at most; 1 says that people do not visit several
+            (*shared*, *season*). Where the controller is trusted its noise covers p records at each of them,
+            and all agents are taken if it is not given.
+        trust: where noise is added (*shared*, *season*).
+        groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
+        quorum: how many agents a sum needs at least; all if not given (*shared*, *season*). On a graph, none:
+            a sum is of the whole clique.
+        clique: on a graph, the names of the agents of this one's clique; empty with a controller.
+        cliques: how many cliques cover the graph (*shared*); 1 with a controller.
+        alpha: α, the chance that the confidence bound ever fails (*shared*, *season*).
+        exploration: scales the bonus; 1 is the proven bound (*season*).
+        window: seconds after a decision in which its reward may come (*season*).
+        default_reward: what a decision counts whose reward did not come (*season*).
+        uniform_share: this share of decisions is drawn uniformly, so that the log can judge other policies
+            (*season*).
+        shadow: follow the application's own choice, and only say what would have been chosen (*season*).
+        follow_policy: how the application chooses in shadow mode (*season*). ``learning``: it may learn from
+            rewards, so that one reward may move many later records; what was followed is then kept for
+            evaluation, but enters no release. ``fixed``: its operator states that the policy is public and
+            does not learn from rewards; what was followed is then released like any other record.
+        keep_events: seconds for which raw events are kept after their window, for `export`. It may change
+            within a season, since nothing that is decided or leaves depends on it.
+    """
+
+    name: str = "agent"
+    problem: Problem
+    budget: Budget
+    budgets: Mapping[str, Budget] = field(default_factory=dict, hash=False)
+    agents: int = 1
+    decisions: int = 100_000
+    season: float = 30 * 86400.0
+    releases: int = 64
+    schedule: Literal["periodic", "geometric"] = "periodic"
+    first_release: float | None = None
+    start: float | None = None
+    mechanism: str = "auto"
+    records_per_person: int = 1
+    agents_per_person: int | None = None
+    trust: Trust = "nobody"
+    groups: int = 1
+    quorum: int | None = None
+    clique: tuple[str, ...] = ()
+    cliques: int = 1
+    alpha: float = 0.1
+    exploration: float = 1.0
+    window: float = 3600.0
+    default_reward: float = 0.0
+    uniform_share: float = 0.0
+    shadow: bool = False
+    follow_policy: FollowPolicy = "learning"
+    keep_events: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigurationError("name", self.name, "up to 63 letters, digits, - and _")
+        require_integer("agents", self.agents, at_least=1)
+        require_integer("decisions", self.decisions, at_least=1)
+        if self.agents_per_person is not None:
+            require_agents_per_person("agents_per_person", self.agents_per_person, self.agents)
+        for name, least in (("season", 0.001), ("window", 0.001), ("keep_events", 0.0)):
+            if require_finite(name, getattr(self, name), at_least=least) > _LONGEST:
+                raise ConfigurationError(name, getattr(self, name), "at most ten years, in seconds")
+        if self.quorum is not None and require_integer("quorum", self.quorum, at_least=1) > self.agents:
+            raise ConfigurationError("quorum", self.quorum, f"at most the number of agents, {self.agents}")
+        self._require_clique()
+        self._require_budgets()
+        if math.log2(self.sets_of_agents) > _MOST_SETS:
+            raise ConfigurationError("quorum", self.quorum, "more: too many sets of agents could make a sum")
+        require_probability("alpha", self.alpha)
+        require_finite("exploration", self.exploration, at_least=0)
+        bound = self.problem.reward_bound
+        if abs(require_finite("default_reward", self.default_reward)) > bound:
+            raise ConfigurationError("default_reward", self.default_reward, f"from -{bound:g} to {bound:g}")
+        if require_finite("uniform_share", self.uniform_share, at_least=0) > 1:
+            raise ConfigurationError("uniform_share", self.uniform_share, "a share from 0 to 1")
+        if self.follow_policy not in ("learning", "fixed"):
+            raise ConfigurationError("follow_policy", self.follow_policy, "learning or fixed")
+        if self.agents > 1 and self.start is None:
+            raise ConfigurationError(
+                "start",
+                None,
+                f"when the season starts, the same at all {self.agents} agents (`[releases] start`, such as "
+                "2027-01-01T00:00:00Z): their sums go by one clock",
+            )
+        if self.schedule not in ("periodic", "geometric"):
+            raise ConfigurationError("schedule", self.schedule, "periodic or geometric")
+        if self.first_release is not None and self.schedule != "geometric":
+            raise ConfigurationError("first_release", self.first_release, "nothing with a periodic schedule")
+        self.terms  # noqa: B018  # whatever is wrong with it is said now
+
+    def _require_clique(self) -> None:
+        size, names = len(self.clique), ", ".join(self.clique)
+        require_integer("cliques", self.cliques, at_least=1)
+        if not self.clique:
+            if self.cliques > 1:
+                raise ConfigurationError("cliques", self.cliques, "1 without a clique of this agent's own")
+            return
+        if len(set(self.clique)) != size or size > self.agents:
+            raise ConfigurationError("clique", names, f"different names, at most {self.agents}")
+        others = self.agents - size  # each of them is in one of the other cliques
+        if not min(others, 1) <= self.cliques - 1 <= others:
+            raise ConfigurationError(
+                "cliques", self.cliques, f"as many as cover {self.agents} agents, {size} of them in this one"
+            )
+        if self.quorum is not None:
+            raise ConfigurationError("quorum", self.quorum, "none on a graph: a sum is of the whole clique")
+        if self.trust == "controller":
+            raise ConfigurationError("trust", self.trust, "nobody on a graph: there is no controller")
+
+    def _require_budgets(self) -> None:
+        if not self.budgets:
+            return
+        names = ", ".join(self.budgets)
+        if self.trust == "controller":
+            raise ConfigurationError("budgets", names, "none: a trusted controller has one budget")
+        if self.name not in self.budgets:
+            raise ConfigurationError("budgets", names, f"one for this agent, {self.name}, too")
+        if len(self.budgets) != self.agents:
+            raise ConfigurationError("budgets", names, f"a budget for each of {self.agents} agents")
+        if self.budgets[self.name] != self.budget:
+            raise ConfigurationError(
+                f"budgets.{self.name}", self.budgets[self.name], f"{self.budget}, as in [privacy]"
+            )
+        if not self.budgets.keys() >= set(self.clique):
+            raise ConfigurationError("clique", ", ".join(self.clique), "agents that have a budget")
+
+    @cached_property
+    def release_times(self) -> tuple[float, ...]:
+        """When each release is due, in seconds after the start."""
+        parts = max(1_000_000, self.releases)
+        made: Geometric | Periodic = Periodic(releases=self.releases)
+        if self.schedule == "geometric":
+            first = require_finite("first_release", self.first_release or self.season / 100, above=0)
+            made = Geometric(first=max(1, round(parts * first / self.season)), releases=self.releases)
+        rounds = made.rounds(parts)
+        if len(rounds) != self.releases:
+            raise ConfigurationError("releases", self.releases, "fewer, or an earlier first release")
+        return tuple(self.season * one / parts for one in rounds)
+
+    @cached_property
+    def estimator(self) -> Estimator:
+        """How sums are read, and which mechanism goes with it, as in a simulation (`simulation.plan`).
+
+        The mechanism follows from everybody's budgets; noise and bound of a sum from those of the team that
+        adds it up: all agents, or the clique. α is shared by all cliques and groups.
+
+        The simulated joint radius holds for sums of the whole team. Where sums of fewer may come, each set of
+        agents has a bound of its own: the closed form, a union over releases, at α over the number of sets.
+        """
+        everybody = [self.budgets[name] for name in sorted(self.budgets)] or [self.budget] * self.agents
+        team = [self.budgets.get(name, self.budget) for name in sorted(self.clique)] or everybody
+        whole = self.quorum in (None, self.agents)
+        expected = (round(self.decisions * due / self.season) for due in self.release_times)
+        return calibrated_estimator(
+            self.problem,
+            tuple(max(1, one // self.groups) for one in expected),
+            budgets=team,
+            everybody=everybody,
+            agents=len(team),
+            alpha=self.alpha / (self.groups * self.cliques * self.sets_of_agents),
+            regularizer=1.0,
+            mechanism=self.mechanism,
+            trust=self.trust,
+            tuning=Tuning(simulated=whole),
+            records=records_covered(self.records_per_person, self.agents_visited, self.trust),
+        )
+
+    @property
+    def agents_visited(self) -> int:
+        """How many agents a person is taken to visit: as stated, else all where that costs noise."""
+        if self.agents_per_person is not None:
+            return self.agents_per_person
+        return self.agents if self.trust == "controller" else 1
+
+    @property
+    def sets_of_agents(self) -> int:
+        """How many sets of agents a sum may be over: those that meet the quorum.
+
+        The records of two different sets are not nested in each other, so the bound must hold for each.
+        """
+        least, most = self.sizes_of_sums
+        return sum(math.comb(most, size) for size in range(least, most + 1))
+
+    @property
+    def sizes_of_sums(self) -> tuple[int, int]:
+        """How many agents a sum is over: at least, at most."""
+        if self.clique:
+            return len(self.clique), len(self.clique)
+        return self.agents if self.quorum is None else self.quorum, self.agents
+
+    @property
+    def rule(self) -> ReleasedPlay:
+        """How the agent plays."""
+        assert isinstance(self.estimator.rule, ReleasedPlay)
+        return self.estimator.rule
+
+    @cached_property
+    def watch(self) -> ReleasedSetBound:
+        """The confidence set, wide enough to be empty with a chance of at most `FALSE_ALARM` a season.
+
+        That holds if ‖θ*‖ ≤ S, for all sums over all sets of agents together; radii are the closed ones.
+        """
+        rule, problem = self.rule, self.problem
+        assert isinstance(rule.bound, ReleasedSetBound)
+        read = max(1, self.releases - rule.first + 1)
+        alpha = FALSE_ALARM / self.groups / self.sets_of_agents
+        residual, gram, rewards = (share * alpha for share in EVERYTHING.shares)
+        weight = self.terms.weight
+        return replace(
+            rule.bound,
+            reward_alpha=rewards,
+            residual_radius=closed_residual_radius(
+                problem.dim, read, residual, bound=problem.parameter_bound, weight=weight
+            ),
+            gram_radius=gram_radius(problem.dim, read, gram),
+        )
+
+    @cached_property
+    def tally_scale(self) -> int | None:
+        """Noise of the tally of rewards out of range; None where the default reward leaves no room for it."""
+        return tally_scale(self.terms, self.default_reward)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """What is promised about releases."""
+        assert self.estimator.privatizer is not None
+        mechanism = self.estimator.privatizer.mechanism
+        return Terms(
+            problem=self.problem,
+            budget=self.budget,
+            releases=self.releases,
+            mechanism=mechanism.name,
+            quiet=mechanism.quiet if isinstance(mechanism, Dense) else 0,
+            records_per_person=self.records_per_person,
+            agents_per_person=self.agents_visited,
+            trust=self.trust,
+            groups=self.groups,
+        )
+
+    @property
+    def releases_records(self) -> bool:
+        """Whether records enter releases: not those of a followed policy that may learn from rewards."""
+        return not self.shadow or self.follow_policy == "fixed"
+
+    def promises(self) -> dict[str, Any]:
+        """What must stay as it is in a season, beside the terms.
+
+        What its operator sees within a season is raw (the learning curve, counts). If it could decide what
+        later visitors are shown, one record would move many (docs/theory.md, 2).
+        """
+        return {name: getattr(self, name) for name in _PROMISED}
+
+    @property
+    def terms_of_all(self) -> dict[str, Terms]:
+        """By name, what each agent promises, where they have budgets of their own; else empty."""
+        return {name: replace(self.terms, budget=budget) for name, budget in self.budgets.items()}
+
+    def to_json(self) -> str:
+        """As text, for the file."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain["problem"] = {name: getattr(self.problem, name) for name in self.problem.__slots__}
+        plain["budget"] = asdict(self.budget)
+        plain["budgets"] = {name: asdict(budget) for name, budget in self.budgets.items()}
+        return json.dumps(plain, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str, *, started_at: float | None = None) -> AgentSettings:
+        """Back from text.
+
+        Args:
+            text: what `to_json` wrote.
+            started_at: when the season started, for files from before several agents had to name a start.
+                One from before ``agents_per_person`` promised for p records alone.
+        """
+        plain = json.loads(text)
+        if plain.get("start") is None:
+            plain["start"] = started_at
+        return cls(
+            **{
+                "agents_per_person": 1,
+                **plain,
+                "problem": Problem(**plain["problem"]),
+                "budget": Budget(**plain["budget"]),
+                # absent in files from before agents had budgets of their own, or knew their clique
+                "budgets": {name: Budget(**one) for name, one in plain.get("budgets", {}).items()},
+                "clique": tuple(plain.get("clique", ())),
+            }
+        )
+
+
+def parse_duration(setting: str, value: object) -> float:
+    """Seconds, from a number of them or a text such as ``90s``, ``15m``, ``1h``, ``7d``."""
+    expected = "a number of seconds, or a text such as 90s, 15m, 1h or 7d"
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ConfigurationError(setting, value, expected)
+    if not isinstance(value, str):
+        return require_finite(setting, value, at_least=0)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value)
+    if found is None:
+        raise ConfigurationError(setting, value, expected)
+    return float(found[1]) * _UNITS[found[2]]

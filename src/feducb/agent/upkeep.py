@@ -1,0 +1,292 @@
+"""The rarer wishes: own logs to start from, erasure, export, backup and its restoration."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from feducb.agent.durable import Agent
+from feducb.agent.look import settings_in
+from feducb.config import Problem
+from feducb.errors import ConfigurationError, StoreError
+from feducb.storage import AgentStore, events
+from feducb.storage import sqlite as file
+from feducb.storage.store import now as written_now
+
+__all__ = ["Erasure", "Loaded", "backup", "erase", "export", "restore", "warm_start"]
+
+Array = NDArray[np.float64]
+
+_ROUNDING = 1.0 + 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """What became of the records of an own log, each by itself.
+
+    Attributes:
+        entered: those that wait for the next release, clipped ones among them.
+        clipped: actions that were too long or rewards out of range, shortened to the public bounds.
+        dropped: not d numbers and a reward, not finite, or without the id that is needed.
+        excluded: beyond what one person may have.
+    """
+
+    entered: int
+    clipped: int
+    dropped: int
+    excluded: int
+
+
+def warm_start(
+    agent: Agent,
+    actions: Array | Sequence[ArrayLike],
+    rewards: Array | Sequence[float],
+    persons: Sequence[str | None] | None = None,
+) -> Loaded:
+    """Take own logged records in, once; says what became of them.
+
+    They enter the next release like any other record, at the same price. Each is taken, clipped or dropped by
+    itself, by a public rule: nothing about one record decides about another. The same log a second time is
+    refused. A log that shares records with another one, or with the agent's own decisions, must not be
+    loaded: a record may enter once. Nor must one whose actions were chosen by a policy that learnt from the
+    rewards in it: one reward would then be in many records (as in shadow mode, `AgentSettings`).
+
+    Args:
+        agent: whose records they are.
+        actions: (n, d), what was shown; rows of another length are dropped.
+        rewards: (n,), what it was worth.
+        persons: whose record it is, where a person may come more than once.
+    """
+    settings, count = agent.settings, len(rewards)
+    people: Sequence[str | None] = persons if persons is not None else [None] * count
+    if not len(actions) == count == len(people):
+        raise ConfigurationError(
+            "log",
+            f"of {len(actions)} actions, {count} rewards and {len(people)} persons",
+            "as many of each",
+        )
+    rows, told, places = _records(actions, rewards, settings.problem.dim)
+    named = [_has_needed_id(people[place], settings.records_per_person) for place in places]
+    rows, told = rows[named], told[named]
+    hashes = [agent.store.hash_person(people[place]) for place, one in zip(places, named, strict=True) if one]
+    if not len(told):
+        raise ConfigurationError(
+            "log",
+            f"{count} records that cannot be read",
+            f"{settings.problem.dim} numbers and a reward",
+        )
+    if not settings.releases_records:
+        raise StoreError("what a policy chose that may learn from rewards does not leave in shadow mode")
+    if agent.season_over:
+        raise StoreError("all releases of this season are made: these records could never leave")
+    digest = sha256(rows.tobytes() + told.tobytes()).hexdigest()
+    with agent.writing() as db:
+        if db.execute("SELECT 1 FROM loaded WHERE sha256 = ?", (digest,)).fetchone():
+            raise StoreError("this log was loaded before; its records would count twice")
+        entered = 0
+        groups = np.array([agent.draw_group() for _ in told])
+        for group in range(settings.groups):
+            some = np.flatnonzero(groups == group)
+            own = [hashes[place] for place in some]
+            entered += agent.store.settle(db, group, rows[some], told[some], own)
+        db.execute("INSERT INTO loaded VALUES (?, ?, ?)", (digest, written_now(), len(told)))
+        agent.count("loaded", len(told))
+    return Loaded(
+        entered=entered,
+        clipped=int(np.sum(_beyond(settings.problem, rows, told))),
+        dropped=count - len(told),
+        excluded=len(told) - entered,
+    )
+
+
+def _records(
+    actions: Array | Sequence[ArrayLike], rewards: Array | Sequence[float], dim: int
+) -> tuple[Array, Array, list[int]]:
+    """Actions (n, d), rewards (n,) and places of the records that are d finite numbers and a reward."""
+    found: list[tuple[Array, float, int]] = []
+    for place, (action, reward) in enumerate(zip(actions, rewards, strict=True)):
+        try:
+            row, worth = np.asarray(action, dtype=np.float64), float(reward)
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if row.shape == (dim,) and np.isfinite(row).all() and math.isfinite(worth):
+            found.append((row, worth, place))
+    rows = np.array([row for row, _, _ in found]).reshape(-1, dim)
+    return rows, np.array([worth for _, worth, _ in found]), [place for _, _, place in found]
+
+
+def _has_needed_id(person: object, records_per_person: int) -> bool:
+    return isinstance(person, str) or (person is None and records_per_person == 1)
+
+
+def _beyond(problem: Problem, rows: Array, rewards: Array) -> NDArray[np.bool_]:
+    """Which records the privatizer clips."""
+    with np.errstate(over="ignore"):  # what overflows is too long
+        long = np.einsum("nd,nd->n", rows, rows) > (problem.action_bound * _ROUNDING) ** 2
+    return np.asarray(long | (np.abs(rewards) > problem.reward_bound * _ROUNDING))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Erasure:
+    """What became of a wish to be forgotten.
+
+    Attributes:
+        removed: decisions taken out before they entered any sum.
+        content_removed: retained events whose content is gone.
+        in_sums: records that are in sums, and stay there.
+        said: the answer, in words.
+    """
+
+    removed: int
+    content_removed: int
+    in_sums: int
+    said: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def erase(agent: Agent, person: str) -> Erasure:
+    """Answer a person's wish to be forgotten: what can be undone is, what cannot is said."""
+    hashed = agent.store.hash_person(person)
+    assert hashed is not None
+    while agent.settle_some():  # what is past its window has entered, whether we got round to it or not
+        pass
+    with agent.writing() as db:
+        found = events.of_person(db, hashed)
+        still_open = [number for number, state in found if state == events.OPEN]
+        retained = [number for number, state in found if state != events.OPEN]
+        events.discard(db, still_open)
+        events.take_content(db, retained)
+        agent.count("discarded", len(still_open))
+        agent.count("erasures")
+        row = db.execute("SELECT records FROM people WHERE hash = ?", (hashed,)).fetchone()
+    agent.sweep()
+    entered = int(row[0]) if row else 0
+    said = "Nothing under this id is in this season's sums."
+    if entered:
+        budget = agent.settings.budget
+        said = (
+            f"{entered} records under this id are in sums and cannot be taken out: only the sums are kept. "
+            f"Whatever leaves shows them at most as far as (ε, δ) = ({budget.epsilon:g}, {budget.delta:g}) "
+            "allows. A keyed hash of the id stays until the season ends, so that this holds if the person "
+            "comes back."
+        )
+    said += " Records that came without an id, and those of earlier seasons, cannot be found."
+    return Erasure(removed=len(still_open), content_removed=len(retained), in_sums=entered, said=said)
+
+
+def export(path: str | Path) -> Iterator[dict[str, Any]]:
+    """Retained events as plain data, for off-policy evaluation; the agent may be running.
+
+    What is kept is set by ``keep_events``; by default that is only what waits for its reward. Each row also
+    says whose it is and what is public: the problem's bounds, and what counts where no reward came.
+    """
+    with closing(file.read_only(Path(path).resolve())) as db:
+        _, settings, _ = settings_in(db, path)
+        public = {
+            "agent": settings.name,
+            "problem": asdict(settings.problem),
+            "default_reward": settings.default_reward,
+        }
+        for row in events.retained(db):
+            action = np.frombuffer(row["action"])
+            features = row["features"]
+            yield {
+                "number": row["number"],
+                "group": row["group"],
+                "decided_at": datetime.fromtimestamp(row["decided_at"] / 1000, UTC).isoformat(),
+                "open": row["state"] == events.OPEN,
+                "action": action.tolist(),
+                "index": row["chosen"],
+                "would_choose": row["preferred"],
+                "candidates": row["candidates"],
+                "features": None
+                if features is None
+                else np.frombuffer(features).reshape(-1, len(action)).tolist(),
+                "propensity": row["propensity"],
+                "model": row["model"],
+                "reward": row["reward"],
+                "batch": row["batch"],
+                **public,
+            }
+
+
+def backup(path: str | Path, target: str | Path) -> None:
+    """Copy an agent's file, which may be in use, to one that only `restore` opens.
+
+    It holds whatever the file holds: protect it as raw data.
+    """
+    target = Path(target)
+    if target.exists():
+        raise ConfigurationError("backup", str(target), "a file that does not exist yet")
+    fresh = target.with_name(f"{target.name}.new")
+    fresh.unlink(missing_ok=True)
+    with closing(file.read_only(Path(path).resolve())) as source:
+        os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        with closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            copy.execute("PRAGMA synchronous = FULL")
+            copy.execute("UPDATE store SET open_at = ?", (file.BACKUP,))
+    fresh.rename(target)  # marked, or not there
+
+
+def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
+    """Make an agent's file out of a backup, in a new season; returns its number.
+
+    Guarantees:
+        If the agent never opened ``season``, nothing is released again under a number that may be out. What
+        waited when the backup was taken is dropped: it may have been released since. The season of the backup
+        counts as spent.
+
+    Args:
+        backup_path: made by `backup`.
+        path: of the new file.
+        season: one that this agent never opened; if you do not know how far it got, one far beyond.
+    """
+    source, target = Path(backup_path).resolve(), Path(path).resolve()
+    for name in (target, Path(f"{target}-wal"), Path(f"{target}-shm")):
+        if name.exists():
+            raise StoreError(
+                f"{name} is still there, and a backup takes the place of a file that was lost; if it is to "
+                "go, move it away first"
+            )
+    if not source.is_file():
+        raise ConfigurationError("backup", str(source), "a file made by `feducb agent backup`")
+    fresh = target.with_name(f"{target.name}.restoring")
+    for name in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm")):
+        name.unlink(missing_ok=True)
+    shutil.copyfile(source, fresh)
+    fresh.chmod(0o600)
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
+        try:
+            found = copy.execute("SELECT open_at FROM store").fetchone()
+        except sqlite3.DatabaseError:
+            found = None
+        if found != (file.BACKUP,):
+            fresh.unlink()
+            raise StoreError(f"{source} is no backup")
+        file.migrate(copy, source)
+        copy.execute("UPDATE store SET open_at = NULL")
+        copy.execute(
+            "UPDATE seasons SET continued_elsewhere = 1 WHERE season = (SELECT season FROM open_season)"
+        )
+    with AgentStore.open(fresh) as store:
+        opened = store.new_season(drop_pending=True, number=season)
+    fresh.rename(target)  # whole, or not there
+    Path(f"{fresh}.lock").unlink(missing_ok=True)
+    return opened

@@ -1,0 +1,51 @@
+"""What an agent warns of: signs, in what may be seen without harm to anybody, that its settings do not fit.
+
+Both are post-processing of what is released or noisy, so that whoever acts on a warning gives nothing away.
+A warning stays until the season ends: over a whole season each is false with a small chance alone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from feducb.agent.settings import AgentSettings
+from feducb.privacy.tally import ONE_IN
+from feducb.protocol.messages import ReleasedSum
+from feducb.storage.store import now as written_now
+
+__all__ = ["KINDS", "PARAMETER_BOUND", "REWARD_BOUND", "contradicts", "read_warnings", "write_warning"]
+
+PARAMETER_BOUND: Final = "parameter_bound"
+REWARD_BOUND: Final = "reward_bound"
+KINDS: Final = (PARAMETER_BOUND, REWARD_BOUND)
+
+
+def contradicts(total: ReleasedSum, settings: AgentSettings) -> bool:
+    """Whether a released sum agrees with no parameter as short as ``parameter_bound``."""
+    if total.number < settings.rule.first:
+        return False
+    return bool(settings.watch.contradicted(total.gram, total.moment, total.variance).any())
+
+
+def write_warning(db: sqlite3.Connection, kind: str) -> None:
+    """From now on, in a transaction; a second time changes nothing."""
+    db.execute("INSERT OR IGNORE INTO warnings VALUES (?, ?)", (kind, written_now()))
+
+
+def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, str]:
+    """By kind, what is wrong and what to do."""
+    problem = settings.problem
+    said = {
+        PARAMETER_BOUND: (
+            f"no parameter of length up to parameter_bound = {problem.parameter_bound:g} agrees with the "
+            "released sums, so choices may settle on the wrong action; raise problem.parameter_bound (or "
+            f"noise_scale, if rewards scatter by more than {problem.noise_scale:g}) and open a new season"
+        ),
+        REWARD_BOUND: (
+            f"more than one decision in {ONE_IN} got a reward beyond reward_bound = "
+            f"{problem.reward_bound:g}, which was refused, and counts with the default reward instead; scale "
+            "rewards, or raise problem.reward_bound and open a new season"
+        ),
+    }
+    return {kind: said[kind] for (kind,) in db.execute("SELECT kind FROM warnings ORDER BY kind")}

@@ -1,0 +1,244 @@
+"""The controller's side of any engine: messages in, sums out, on disk in between. No sockets here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import ClassVar, Protocol, Self
+
+from feducb.config import require_finite, require_integer
+from feducb.errors import (
+    ConfigurationError,
+    PrivacyError,
+    RefusedError,
+    ReleasesExhaustedError,
+    StoreError,
+)
+from feducb.privacy.deployed import Terms, decode_upload
+from feducb.protocol.sums import NamedSum, name_sum
+from feducb.storage import ControllerStore, Kind, Quorum, Receipt, ReleaseBook
+
+__all__ = ["Collector", "TrustedCollector", "open_collector"]
+
+
+class Collector(Protocol):
+    """What a controller does with what agents send, whoever is trusted; used by one thread."""
+
+    takes: ClassVar[Kind]
+    season: int
+
+    def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
+        """Take messages in, on disk before this returns: who (authenticated) and what."""
+        ...
+
+    def publish_due(self, *, now: float) -> list[NamedSum]:
+        """Make the sums that are due, on disk before this returns."""
+        ...
+
+    def exchange(
+        self, batch: Sequence[tuple[str, bytes]], *, now: float
+    ) -> tuple[list[Receipt], list[NamedSum]]:
+        """Take messages in and make the sums that are due; all on disk before this returns."""
+        ...
+
+    def next_due(self) -> float | None:
+        """When a deadline passes next, in seconds since 1970."""
+        ...
+
+    def newest(self) -> NamedSum | None:
+        """The newest sum."""
+        ...
+
+    def progress(self) -> dict[str, int]:
+        """By agent, the number of its newest message of this season."""
+        ...
+
+    def last_received(self) -> dict[str, float]:
+        """By agent, when its last new message came, of any season; in seconds since 1970."""
+        ...
+
+    def last_published(self) -> float | None:
+        """When the newest sum was made, in seconds since 1970."""
+        ...
+
+    def close(self) -> None:
+        """Give the file back."""
+        ...
+
+
+def open_collector(
+    path: Path,
+    terms: Mapping[str, Terms],
+    *,
+    quorum: int | None = None,
+    deadline: float | None = None,
+    season: int = 1,
+    budget: Terms | None = None,
+) -> Collector:
+    """Open or make a controller's file.
+
+    Args:
+        path: of the file.
+        terms: of each agent.
+        quorum: how many agents a sum needs; all if not given.
+        deadline: seconds after the first message of a number arrived, when those that are here will do; if
+            not given the controller waits for everybody.
+        season: the open one; raise it, and restart, to go on to the next.
+        budget: a trusted controller's own terms; those of the agents if not given.
+    """
+    if not terms:
+        raise ConfigurationError("agents", [], "at least one")
+    if quorum is not None and require_integer("quorum", quorum, at_least=1) > len(terms):
+        raise ConfigurationError("quorum", quorum, f"at most {len(terms)}, the number of agents")
+    if deadline is not None:
+        require_finite("deadline", deadline, at_least=0.0)
+    require_integer("season", season, at_least=1)
+    (trust,) = _common(terms, pooled=budget is None)
+    rule = Quorum(len(terms), quorum or len(terms), deadline)
+    if trust == "controller":
+        return TrustedCollector.open(
+            path, budget or next(iter(terms.values())), names=terms, rule=rule, season=season
+        )
+    return ReleaseBook(path, terms, quorum=quorum, deadline=deadline, season=season)
+
+
+def _common(terms: Mapping[str, Terms], *, pooled: bool) -> tuple[str]:
+    """What all agents must have in common, so that releases add: (trust,).
+
+    A trusted controller whose own terms are the agents' (``pooled``) has one noise for all of them.
+    """
+    first = next(iter(terms.values()))
+    names: tuple[str, ...] = ("problem", "releases", "quiet", "trust", "groups")
+    if pooled and first.trust == "controller":
+        names += ("budget", "records_per_person", "agents_per_person")
+    for name, one in terms.items():
+        for setting in names:
+            if getattr(one, setting) != getattr(first, setting):
+                raise ConfigurationError(
+                    f"terms.{setting} of {name}",
+                    getattr(one, setting),
+                    f"{getattr(first, setting)!r} as for others",
+                )
+        if one.factors.name != first.factors.name:
+            raise ConfigurationError(f"mechanism of {name}", one.factors.name, first.factors.name)
+    if first.groups != 1:
+        raise ConfigurationError("groups", first.groups, "1 with a controller")
+    return (first.trust,)
+
+
+class TrustedCollector:
+    """A controller that agents trust with raw sums: it adds noise once, under its own ledger.
+
+    An upload that comes after its release is in the next: nothing is lost, and nothing enters twice.
+    """
+
+    takes: ClassVar[Kind] = Kind.UPLOAD
+
+    def __init__(
+        self,
+        store: ControllerStore,
+        names: Sequence[str],
+        rule: Quorum,
+        *,
+        reopen: Callable[[], ControllerStore],
+    ) -> None:
+        self._store, self._reopen = store, reopen
+        self.season = store.season
+        self._names = frozenset(names)
+        self._rule = rule
+
+    @classmethod
+    def open(cls, path: Path, terms: Terms, *, names: Mapping[str, Terms], rule: Quorum, season: int) -> Self:
+        """Open or make the file, and go on to the season that is asked for."""
+        store = ControllerStore.open(path, terms, first_season=season)
+        try:
+            if store.season > season:
+                raise ConfigurationError("season", season, f"at least {store.season}, the open one of {path}")
+            while store.season < season:
+                store.new_season(terms)
+        except BaseException:
+            store.close()
+            raise
+        return cls(store, list(names), rule, reopen=lambda: ControllerStore.open(path, terms))
+
+    @property
+    def store(self) -> ControllerStore:
+        """The file; opened anew if it had to be given up, as after a disk that was full."""
+        if self._store.closed:
+            self._store = self._reopen()
+        return self._store
+
+    def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
+        """Take uploads in, each in a transaction of its own."""
+        return [self._receive(agent, payload) for agent, payload in batch]
+
+    def publish_due(self, *, now: float) -> list[NamedSum]:
+        """Release what was handed over, if it is time to and the budget allows it."""
+        waiting = self.store.waiting()
+        if not waiting or not self._rule.due(len(waiting), _seconds(min(waiting.values())), now):
+            return []
+        try:
+            self.store.release()
+        except ReleasesExhaustedError:
+            return []
+        newest = self.newest()
+        return [] if newest is None else [newest]
+
+    def exchange(
+        self, batch: Sequence[tuple[str, bytes]], *, now: float
+    ) -> tuple[list[Receipt], list[NamedSum]]:
+        """`receive`, then `publish_due`."""
+        return self.receive(batch, now=now), self.publish_due(now=now)
+
+    def next_due(self) -> float | None:
+        """When the deadline passes."""
+        waiting = self.store.waiting()
+        if self._rule.deadline is None or len(waiting) < self._rule.enough or not self.store.releases_left:
+            return None
+        return _seconds(min(waiting.values())) + self._rule.deadline
+
+    def newest(self) -> NamedSum | None:
+        """The newest release, and whose records are in it."""
+        number = self.store.terms.releases - self.store.releases_left
+        if number == 0:
+            return None
+        return name_sum(self.store.included(), self.store.replay(self.store.season, number))
+
+    def progress(self) -> dict[str, int]:
+        """By agent, its newest upload."""
+        return self.store.newest_uploads()
+
+    def last_received(self) -> dict[str, float]:
+        """By agent, when its last upload came."""
+        return {agent: _seconds(at) for agent, at in self.store.last_received().items()}
+
+    def last_published(self) -> float | None:
+        """When the newest release was made."""
+        at = self.store.last_released()
+        return None if at is None else _seconds(at)
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._store.close()
+
+    def _receive(self, agent: str, payload: bytes) -> Receipt:
+        store = self.store  # what fails here is no fault of the message
+        try:
+            if agent not in self._names:
+                raise RefusedError("sender", f"{agent[:64]!r} is not of this federation")
+            season, number, _ = decode_upload(payload, store.terms)
+            if season < store.season:
+                return Receipt("past")
+            if not 1 <= number <= store.terms.releases:
+                raise RefusedError("number", f"upload {number}, expected 1 to {store.terms.releases}")
+            return Receipt("stored" if store.receive(payload, from_agent=agent) else "known")
+        except RefusedError as error:
+            return Receipt("refused", error.reason, error.text)
+        except (PrivacyError, StoreError, ConfigurationError) as error:
+            reasons = {ReleasesExhaustedError: "exhausted", PrivacyError: "replay", StoreError: "season"}
+            return Receipt("refused", reasons.get(type(error), "malformed"), str(error))
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

@@ -1,0 +1,257 @@
+"""A controller as a program: its settings, its logs, how it starts and ends.
+
+[controller]
+state = "controller.db"       # its file; one process at a time
+quorum = 2                    # agents that a sum needs; all if left out
+deadline = 60.0               # seconds after the first release of a number; left out: wait for all
+season = 1                    # raise it, and restart, to go on to the next
+
+[terms]                       # public, the same for all agents
+dim = 20
+epsilon = 1.0
+delta = 1e-6
+releases = 200
+trust = "nobody"              # or "controller"
+agents_per_person = 1         # if the controller is trusted: agents that one person visits; all if left out
+
+[budgets.a]                   # where agents have budgets of their own: a table for each, and none in [terms];
+epsilon = 2.0                 # as in every agent's file: `feducb agent terms` writes them
+delta = 1e-6
+
+[engine]                      # see `settings`; with sealing = "controller.x25519" to be trusted
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from feducb.carriers.collector import Collector, open_collector
+from feducb.carriers.engine_table import NatsSettings, require_keys, require_text
+from feducb.carriers.quiet import quieten_asyncio
+from feducb.config import Budget, Problem
+from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.privacy.accounting import require_agents_per_person
+from feducb.privacy.deployed import Terms
+from feducb.storage.sqlite import is_locked
+
+__all__ = ["ControllerSettings", "JsonLog", "read_status", "serve", "terms_from_table"]
+
+_PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale")
+_TERMS = ("mechanism", "quiet", "records_per_person", "agents_per_person", "trust")
+_STATUS_EVERY = 2.0  # seconds
+
+
+def terms_from_table(table: Mapping[str, Any]) -> Terms:
+    """Read a ``[terms]`` table: names of `Problem`, `Budget` and `Terms`, flat."""
+    require_keys("terms", table, needed=("dim", "epsilon", "delta", "releases"), known=(*_PROBLEM, *_TERMS))
+    problem = Problem(dim=table["dim"], **{name: table[name] for name in _PROBLEM if name in table})
+    return Terms(
+        problem=problem,
+        budget=Budget(epsilon=table["epsilon"], delta=table["delta"]),
+        releases=table["releases"],
+        **{name: table[name] for name in _TERMS if name in table},
+    )
+
+
+def _terms_of_all(
+    common: Mapping[str, Any], budgets: Mapping[str, Any], names: tuple[str, ...]
+) -> dict[str, Terms]:
+    """By agent: the ``[terms]`` table with the budget of its own ``[budgets.NAME]``, if it has one.
+
+    How many releases at the start nobody reads (``quiet``) follows from everybody's budgets. So a ``quiet``
+    from an agent that was given no others' budgets does not go with them, and is refused here: or else the
+    releases of all whose budget is another one would be, from number 2 on.
+    """
+    if common.get("trust") == "controller":
+        common = {"agents_per_person": len(names), **common}
+    require_keys("budgets", budgets, known=names)
+    for name, budget in budgets.items():
+        require_keys(f"budgets.{name}", budget, needed=("epsilon", "delta"))
+    if not budgets:
+        return dict.fromkeys(names, terms_from_table(common))
+    planned_for_one = "epsilon" in common and common.get("quiet", 0)
+    if planned_for_one or ("epsilon" not in common and len(budgets) < len(names)):
+        raise ConfigurationError(
+            "budgets",
+            ", ".join(budgets),
+            f"one for each of {', '.join(names)}, in every agent's file too, and [terms] as `feducb agent "
+            "terms` then writes it, without epsilon and delta",
+        )
+    terms = {name: terms_from_table({**common, **budgets.get(name, {})}) for name in names}
+    if terms[names[0]].trust == "controller":
+        raise ConfigurationError("budgets", ", ".join(budgets), "none: a trusted controller has one budget")
+    return terms
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ControllerSettings:
+    """What a controller's file says.
+
+    Attributes:
+        state: the controller's own file.
+        terms: by agent.
+        engine: how it is reached.
+        quorum: see `open_collector`.
+        deadline: see `open_collector`.
+        season: the open one.
+        page: the ``[page]`` table: where the dashboard is served; None if it is not.
+    """
+
+    state: Path
+    terms: Mapping[str, Terms]
+    engine: NatsSettings
+    quorum: int | None = None
+    deadline: float | None = None
+    season: int = 1
+    page: Mapping[str, Any] | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> ControllerSettings:
+        """Read a TOML file; its paths are relative to its folder."""
+        try:
+            plain = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError("config", str(path), f"a TOML file ({error})") from None
+        require_keys("config", plain, needed=("controller", "terms", "engine"), known=("budgets", "page"))
+        table = plain["controller"]
+        require_keys("controller", table, needed=("state",), known=("quorum", "deadline", "season"))
+        engine = NatsSettings.from_table(plain["engine"], base=path.parent)
+        terms = _terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(engine.read_roster().agents))
+        shared = next(iter(terms.values()))
+        require_agents_per_person("terms.agents_per_person", shared.agents_per_person, len(terms))
+        if shared.trust == "controller" and engine.sealing is None:
+            raise ConfigurationError("engine.sealing", None, "a key file, where the controller is trusted")
+        return cls(
+            state=path.parent / require_text("controller.state", table["state"]),
+            terms=terms,
+            engine=engine,
+            page=plain.get("page"),
+            **{name: table[name] for name in ("quorum", "deadline", "season") if name in table},
+        )
+
+    def open(self) -> Collector:
+        """The controller's file; raises `StoreInUseError` if another process has it."""
+        return open_collector(
+            self.state, self.terms, quorum=self.quorum, deadline=self.deadline, season=self.season
+        )
+
+
+class JsonLog:
+    """One JSON object a line: when, what happened, public facts. Payloads are never in it."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = stream or sys.stderr
+
+    def __call__(self, event: str, **facts: object) -> None:
+        """Write a line; a log that cannot be written does not stop the controller."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")  # as agents write it
+        line = json.dumps({"at": at, "event": event, **facts})
+        with suppress(OSError):
+            print(line, file=self._stream, flush=True)
+
+
+class _LibraryLog(logging.Handler):
+    """What asyncio and nats-py complain about, as lines of the same log."""
+
+    def __init__(self, log: JsonLog) -> None:
+        super().__init__(logging.ERROR)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line."""
+        self._log("library", logger=record.name, text=record.getMessage()[:500])
+
+
+def serve(settings: ControllerSettings, *, log: JsonLog | None = None) -> None:
+    """Run until SIGTERM or SIGINT. Killed at any point, it goes on from its file."""
+    try:
+        import uvloop
+    except ImportError:
+        raise MissingExtraError("a controller needs the nats extra: pip install 'feducb[nats]'") from None
+    log = log or JsonLog()
+    collector = settings.open()
+    quieten_asyncio()
+    logging.basicConfig(handlers=[_LibraryLog(log)], level=logging.ERROR)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings, collector, log))
+    finally:
+        collector.close()
+        log("stopped")
+
+
+async def _serve(settings: ControllerSettings, collector: Collector, log: JsonLog) -> None:
+    from feducb.carriers.nats import NatsController
+
+    link = NatsController(settings.engine, collector, log=log)
+    log("started", season=collector.season, agents=len(settings.terms), pid=os.getpid())
+    work = asyncio.create_task(link.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+
+    def facts() -> dict[str, Any]:
+        return {
+            "at": time.time(),
+            "pid": os.getpid(),
+            "connected": link.status.connected,
+            "season": collector.season,
+            "newest_sum": link.status.newest,
+            "agents_in_it": link.status.members,
+            "newest_message": collector.progress(),
+            "last_seen": collector.last_received() | link.heard,
+            "newest_sum_at": collector.last_published(),
+            "refused": link.refusals.as_dict(),
+            "last_refusals": link.last_refusals,
+            "errors": dict(link.status.errors),
+            "last_error": link.status.last_error,
+        }
+
+    reports = asyncio.create_task(_report(_status_path(settings), facts))
+    try:
+        await work
+    except asyncio.CancelledError:
+        log("stopping")
+    finally:
+        reports.cancel()
+        _write_status(_status_path(settings), facts())
+
+
+async def _report(path: Path, facts: Callable[[], dict[str, Any]]) -> None:
+    while True:
+        _write_status(path, facts())
+        await asyncio.sleep(_STATUS_EVERY)
+
+
+def _status_path(settings: ControllerSettings) -> Path:
+    return settings.state.with_name(f"{settings.state.name}.status.json")
+
+
+def _write_status(path: Path, facts: dict[str, Any]) -> None:
+    fresh = path.with_name(f"{path.name}.new")
+    with suppress(OSError):  # a full disk must not stop what can still be done
+        fresh.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        fresh.replace(path)
+
+
+def read_status(settings: ControllerSettings) -> dict[str, Any]:
+    """What the controller last said about itself, how many seconds ago, and whether it still runs."""
+    path = _status_path(settings)
+    if not path.exists():
+        raise ConfigurationError("status", str(path), "a controller that has been started")
+    plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    running = is_locked(settings.state)  # the system frees the lock however a process ends
+    told = {"running": running, "seconds_ago": round(time.time() - plain["at"], 1), **plain}
+    return told | {"connected": running and plain["connected"]}

@@ -1,0 +1,195 @@
+"""Everybody in one process: what the other engines are compared with, and what a user's tests can run.
+
+mailboxes = {name: StoreMailbox(store) for name, store in stores.items()}
+await LocalController(collector, mailboxes).step()      # outboxes in, sums back
+await LocalPeers(topology, terms, mailboxes).step()     # the same on a graph
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from feducb.agent.mailbox import Mailbox
+from feducb.carriers.collector import Collector
+from feducb.carriers.peering import PeerDriver
+from feducb.privacy.deployed import Terms
+from feducb.protocol import messages
+from feducb.protocol.admission import RefusalCount
+from feducb.protocol.graphs import Topology
+from feducb.storage import AgentStore, Kind, Unsent
+
+__all__ = ["LocalController", "LocalPeers", "MemoryMailbox", "StoreMailbox"]
+
+_Version = tuple[int, int]  # season, number
+
+
+class MemoryMailbox:
+    """A mailbox over releases that were recorded: an outbox that is a list.
+
+    Attributes:
+        newest: by group, the newest sum that was absorbed.
+        absorbed: how many were.
+        history: by (season, group, number), all of them, where ``keep_all`` was asked for.
+    """
+
+    def __init__(self, items: Iterable[Unsent] = (), *, keep_all: bool = False) -> None:
+        self._items = list(items)
+        self._news = asyncio.Event()
+        self._news.set()
+        self._keep_all = keep_all
+        self.newest: dict[int, bytes] = {}
+        self.absorbed = 0
+        self.history: dict[tuple[int, int, int], bytes] = {}
+
+    def put(self, item: Unsent) -> None:
+        """Have one more to send."""
+        self._items.append(item)
+        self._news.set()
+
+    async def outbox(self) -> list[Unsent]:
+        """What is not yet reported sent."""
+        self._news.clear()
+        return list(self._items)
+
+    async def mark_sent(self, item: Unsent) -> None:
+        """Take it off."""
+        if item in self._items:
+            self._items.remove(item)
+
+    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+        """Keep a sum if it is newer than the one before."""
+        told = messages.decode(payload)
+        known = self.newest.get(told.group)
+        if known is not None and _version(messages.decode(known)) >= _version(told):
+            return False
+        self.newest[told.group] = payload
+        self.absorbed += 1
+        if self._keep_all:
+            self.history[told.season, told.group, told.number] = payload
+        return True
+
+    async def wait(self) -> None:
+        """Until `put` or `notify` was called since the outbox was looked at."""
+        await self._news.wait()
+
+    def notify(self) -> None:
+        """The outbox may have something new."""
+        self._news.set()
+
+
+class StoreMailbox(MemoryMailbox):
+    """A mailbox over an agent's file; call `notify` after a release or an upload.
+
+    Sums are kept in memory: an engine brings the newest again after a restart. The store is used in the
+    thread that opened it, which must be the event loop's.
+    """
+
+    def __init__(self, store: AgentStore, *, keep_all: bool = False) -> None:
+        super().__init__(keep_all=keep_all)
+        self.store = store
+        self._trusting = store.terms.trust == "controller"
+
+    async def outbox(self) -> list[Unsent]:
+        """Releases, or uploads where the controller is trusted."""
+        self._news.clear()
+        return self.store.uploads() if self._trusting else self.store.outbox()
+
+    async def mark_sent(self, item: Unsent) -> None:
+        """On disk before this returns."""
+        if item.kind is Kind.UPLOAD:
+            self.store.acknowledge(item.season, item.number)
+        else:
+            self.store.mark_sent(item.season, item.number, group=item.group)
+
+    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+        """Refuse sums of another dimension."""
+        dim = self.store.terms.problem.dim
+        if messages.decode(payload).dim != dim:
+            raise ValueError(f"a sum of another dimension, expected {dim}")
+        return await super().absorb(payload, agents=agents)
+
+
+def _version(told: messages.GridSum) -> _Version:
+    return told.season, told.number
+
+
+class LocalController:
+    """A controller and its agents' mailboxes in one process.
+
+    Attributes:
+        refusals: by agent and reason.
+    """
+
+    def __init__(self, collector: Collector, mailboxes: Mapping[str, Mailbox]) -> None:
+        self._collector = collector
+        self._mailboxes = mailboxes
+        self.refusals = RefusalCount.of(mailboxes)
+
+    async def step(self, *, now: float | None = None) -> int:
+        """Empty all outboxes once, publish what is due; returns how many sums there were."""
+        at = time.time() if now is None else now
+        for name, mailbox in self._mailboxes.items():
+            items = [item for item in await mailbox.outbox() if self._meant_for_us(name, item)]
+            receipts = self._collector.receive([(name, item.payload) for item in items], now=at)
+            for item, receipt in zip(items, receipts, strict=True):
+                if receipt.status == "refused":
+                    self.refusals.add(name, receipt.reason)
+                else:
+                    await mailbox.mark_sent(item)
+        made = self._collector.publish_due(now=at)
+        newest = self._collector.newest()
+        for mailbox in self._mailboxes.values():
+            for named in made or ([newest] if newest is not None else []):
+                await mailbox.absorb(named.payload, agents=len(named.names))
+        return len(made)
+
+    def _meant_for_us(self, name: str, item: Unsent) -> bool:
+        if item.kind is not self._collector.takes:
+            self.refusals.add(name, "malformed")
+        return item.kind is self._collector.takes
+
+    async def run(self, *, pause: float = 0.05) -> None:
+        """Step until cancelled."""
+        while True:
+            await self.step()
+            await asyncio.sleep(pause)
+
+
+class LocalPeers:
+    """All agents of a graph and the links between them in one process."""
+
+    def __init__(
+        self, topology: Topology, terms: Mapping[str, Terms], mailboxes: Mapping[str, Mailbox]
+    ) -> None:
+        self._topology = topology
+        self._mailboxes = mailboxes
+        self.drivers = {name: PeerDriver(topology, name, terms) for name in mailboxes}
+
+    async def step(self) -> int:
+        """Publish all outboxes and let everything arrive; returns how many packets were sent."""
+        flying: deque[tuple[str, str, bytes]] = deque()
+        for name, mailbox in self._mailboxes.items():
+            for item in await mailbox.outbox():
+                packets = self.drivers[name].announce(item)
+                flying += [(name, self._topology.labels[one.to], one.data) for one in packets]
+                await mailbox.mark_sent(item)
+        sent = len(flying)
+        while flying:
+            sender, to, data = flying.popleft()
+            if to in self.drivers:
+                packets = self.drivers[to].hear(data, sender=sender)
+                flying += [(to, self._topology.labels[one.to], one.data) for one in packets]
+                sent += len(packets)
+        for name, mailbox in self._mailboxes.items():
+            for names, total in self.drivers[name].new_sums():
+                await mailbox.absorb(total, agents=len(names))
+        return sent
+
+    async def run(self, *, pause: float = 0.05) -> None:
+        """Step until cancelled."""
+        while True:
+            await self.step()
+            await asyncio.sleep(pause)

@@ -1,0 +1,137 @@
+"""An agent's sessions on a graph, over JetStream; and who makes its streams."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from feducb.carriers import nats_subjects as subjects
+from feducb.carriers.engine_table import NatsSettings
+from feducb.carriers.nats.desk import Desk
+from feducb.carriers.nats.link import Link, apart, counting
+from feducb.carriers.nats.link_status import EngineStatus
+from feducb.carriers.peering import Packet, PeerDriver
+from feducb.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
+
+__all__ = ["OnGraph", "make_streams"]
+
+_FETCH = 64
+_FETCH_SECONDS = 2.0
+
+
+class OnGraph:
+    """Sessions of an agent on a graph, over JetStream."""
+
+    def __init__(self, desk: Desk, driver: PeerDriver) -> None:
+        self._desk, self._mailbox, self._driver = desk, desk.mailbox, driver
+        self._settings, self._federation = desk.settings, desk.roster.federation
+        self._agent = desk.agent
+
+    async def session(self, client: Client) -> None:
+        """Read what neighbours sent, send what waits; until the connection is lost."""
+        stream = client.jetstream(timeout=self._settings.timeout)
+        await self._absorb()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._hear(stream))
+            group.create_task(self._send(stream))
+
+    async def _send(self, stream: JetStreamContext) -> None:
+        while True:
+            trouble = True
+            with counting(self._desk.status, self._desk.log):
+                for item in await self._mailbox.outbox():
+                    packets = self._driver.announce(item)
+                    self._driver.commit()
+                    await self._publish(stream, packets)
+                    await self._mailbox.mark_sent(item)
+                    self._desk.status.arrived()
+                    await self._absorb()
+                trouble = False
+            await (asyncio.sleep(self._settings.retry) if trouble else self._mailbox.wait())
+
+    async def _hear(self, stream: JetStreamContext) -> None:
+        name = subjects.stream_name(self._federation)
+        reader = await apart(stream.pull_subscribe_bind(durable=self._agent, stream=name))
+        while True:
+            try:
+                messages = await apart(reader.fetch(_FETCH, timeout=_FETCH_SECONDS))
+            except TimeoutError:
+                continue
+            passed_on: list[Packet] = []
+            for message in messages:
+                sender = message.subject.split(".")[-2]
+                passed_on += self._driver.hear(message.data, sender=sender)
+            self._driver.commit()
+            await self._publish(stream, passed_on)
+            for message in messages:
+                await apart(message.ack())
+            await self._absorb()
+
+    async def _publish(self, stream: JetStreamContext, packets: list[Packet]) -> None:
+        """Returns when JetStream has them all."""
+        names = self._driver.names
+        async with asyncio.TaskGroup() as group:
+            for one in packets:
+                group.create_task(
+                    apart(
+                        stream.publish(
+                            subjects.edge(self._federation, self._agent, names[one.to]),
+                            one.data,
+                            headers={"Nats-Msg-Id": one.identity},
+                        )
+                    )
+                )
+
+    async def _absorb(self) -> None:
+        for names, total in self._driver.new_sums():
+            await self._desk.absorb(names, total)
+
+
+async def make_streams(settings: NatsSettings, *, days: float = 30.0, per_link: int = 4096) -> None:
+    """Make the stream of a graph and one durable consumer an agent; once more changes nothing.
+
+    Args:
+        settings: with the administrator's seed, and without an agent.
+        days: how long a message is kept for an agent that is away.
+        per_link: how many messages a link keeps; the newest replace the oldest, as releases do.
+    """
+    from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
+
+    roster = settings.read_roster()
+    if roster.edges is None:
+        raise ConfigurationError("engine.roster", str(settings.roster), "one with edges: a graph")
+    name = subjects.stream_name(roster.federation)
+    wanted = StreamConfig(
+        name=name,
+        subjects=[subjects.edge(roster.federation, "*", "*")],
+        retention=RetentionPolicy.LIMITS,
+        storage=StorageType.FILE,
+        max_age=days * 86_400.0,
+        max_msgs_per_subject=per_link,
+        duplicate_window=600.0,
+        num_replicas=1,
+    )
+    async with Link(settings, subjects.ADMIN, EngineStatus()).connected() as client:
+        manager: Any = client.jetstream(timeout=settings.timeout)
+        import nats.js.errors
+
+        try:
+            await manager.stream_info(name)
+            await manager.update_stream(wanted)
+        except nats.js.errors.NotFoundError:
+            await manager.add_stream(wanted)
+        for agent in roster.agents:
+            await manager.add_consumer(
+                name,
+                ConsumerConfig(
+                    durable_name=agent,
+                    ack_policy=AckPolicy.EXPLICIT,
+                    ack_wait=10.0,
+                    max_ack_pending=4 * _FETCH,
+                    filter_subject=subjects.to_agent(roster.federation, agent),
+                ),
+            )

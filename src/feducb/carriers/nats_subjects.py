@@ -1,0 +1,86 @@
+"""Subjects of a federation on NATS, and who may use which.
+
+    with a controller                              on a graph
+    feducb.FED.release.AGENT   agent → controller  feducb.FED.peer.FROM.TO   one an edge and direction
+    feducb.FED.upload.AGENT    agent → controller
+    feducb.FED.ask.AGENT       the newest sum?
+    feducb.FED.sum             controller → all
+
+Replies go to ``_INBOX.AGENT.…``, which only its owner may hear.
+"""
+
+from __future__ import annotations
+
+from feducb.protocol.roster import Roster
+
+__all__ = [
+    "admin_permissions",
+    "agent_permissions",
+    "controller_permissions",
+    "edge",
+    "inbox",
+    "stream_name",
+    "to_agent",
+    "topic",
+]
+
+CONTROLLER = "+controller"  # no agent is called so
+ADMIN = "+admin"
+
+_Permissions = tuple[list[str], list[str]]  # publish, subscribe
+
+
+def topic(federation: str, kind: str, agent: str | None = None) -> str:
+    """Where messages of a kind go."""
+    return f"feducb.{federation}.{kind}" + ("" if agent is None else f".{agent}")
+
+
+def edge(federation: str, sender: str, to: str) -> str:
+    """From one agent to a neighbour."""
+    return f"feducb.{federation}.peer.{sender}.{to}"
+
+
+def to_agent(federation: str, agent: str) -> str:
+    """All that neighbours send to an agent."""
+    return edge(federation, "*", agent)
+
+
+def inbox(name: str) -> str:
+    """Prefix of where replies to somebody go."""
+    return f"_INBOX.{name}"
+
+
+def stream_name(federation: str) -> str:
+    """The JetStream stream of a graph."""
+    return f"feducb-{federation}"
+
+
+def agent_permissions(roster: Roster, agent: str) -> _Permissions:
+    """What an agent may publish and subscribe to."""
+    fed, own = roster.federation, [f"{inbox(agent)}.>"]
+    if roster.edges is None:
+        publish = [topic(fed, kind, agent) for kind in ("release", "upload", "ask")]
+        return publish, [topic(fed, "sum"), *own]
+    near = {one for pair in roster.edges if agent in pair for one in pair if one != agent}
+    stream = stream_name(fed)
+    publish = [edge(fed, agent, other) for other in sorted(near)]
+    publish += [f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{agent}", f"$JS.ACK.{stream}.{agent}.>"]
+    return publish, own
+
+
+def controller_permissions(roster: Roster) -> _Permissions:
+    """What the controller may publish and subscribe to."""
+    fed = roster.federation
+    hears = [topic(fed, kind, "*") for kind in ("release", "upload", "ask")]
+    return [topic(fed, "sum"), "_INBOX.*.>"], [*hears, f"{inbox(CONTROLLER)}.>"]
+
+
+def admin_permissions(roster: Roster) -> _Permissions:
+    """Makes streams and consumers; reads and writes no release."""
+    stream = stream_name(roster.federation)
+    api = [
+        "$JS.API.INFO",
+        *(f"$JS.API.STREAM.{verb}.{stream}" for verb in ("CREATE", "UPDATE", "INFO")),
+        *(f"$JS.API.CONSUMER.{verb}.{stream}.>" for verb in ("CREATE", "DURABLE.CREATE", "INFO", "DELETE")),
+    ]
+    return api, [f"{inbox(ADMIN)}.>"]

@@ -1,8 +1,0 @@
-"""A durable agent: decide now, send the reward later; nothing that was acknowledged is lost."""
-
-from __future__ import annotations
-
-from feducb.deployment.agent import Agent, Decision, Outcome
-from feducb.deployment.settings import AgentSettings
-
-__all__ = ["Agent", "AgentSettings", "Decision", "Outcome"]

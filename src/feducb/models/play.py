@@ -1,0 +1,240 @@
+"""How an agent plays: decide → observe → absorb.
+
+A *rule* turns what an agent may look at into a belief. `ReleasedPlay` looks at released sums only, so that
+between two releases no record can change a decision. `OwnDataPlay` adds the agent's own raw records at once,
+as the paper prints it. All of it is state in, state out, with any leading axes: one agent, or runs × agents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.models.confidence import (
+    Belief,
+    CalibratedBound,
+    OwnDataBound,
+    PaperBound,
+    ReleasedSetBound,
+    upper_confidence_bounds,
+)
+from feducb.models.ridge import Ridge, factorise, update
+from feducb.protocol.messages import ReleasedSum
+
+__all__ = [
+    "Knowledge",
+    "OwnDataPlay",
+    "ReleasedPlay",
+    "Rule",
+    "Trigger",
+    "UniformPlay",
+    "decide",
+]
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+_NOBODY: Flags = np.zeros((), dtype=np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What an agent knows.
+
+    Attributes:
+        belief: scores actions; None before anything was learnt: then actions are drawn uniformly.
+        own: the regression S + U, own records included (own-data play only).
+        guard: the matrix that the determinant trigger watches (with a trigger only).
+        anchor: (...), log det S at the last synchronisation (with a trigger only).
+        waited: Δt, rounds since then.
+    """
+
+    belief: Belief | None = None
+    own: Ridge | None = None
+    guard: Ridge | None = None
+    anchor: Array | None = None
+    waited: int = 0
+
+
+def decide(
+    knowledge: Knowledge, actions: Array, *, exploration: float = 1.0, coins: Array | None = None
+) -> Indices:
+    """Choose for several visitors at once, with the same knowledge.
+
+    Args:
+        knowledge: what is known, leading axes ``...``.
+        actions: (..., R, K, d), the K candidates of each of R visitors.
+        exploration: scales the bonus; 1 is the proven bound.
+        coins: (..., R), uniform on [0, 1); read only while there is no belief.
+
+    Returns:
+        (..., R), the chosen index.
+    """
+    *leading, visitors, arms, dim = actions.shape
+    if knowledge.belief is None:
+        if coins is None:
+            raise ValueError("nothing is known yet, so coins are needed to draw actions uniformly")
+        return np.asarray(np.minimum((coins * arms).astype(np.int64), arms - 1))
+    flat = actions.reshape(*leading, visitors * arms, dim)
+    scores = upper_confidence_bounds(knowledge.belief, flat, exploration=exploration)
+    return np.asarray(np.argmax(scores.reshape(*leading, visitors, arms), axis=-1))
+
+
+class Rule(Protocol):
+    """What an agent may look at, and what it makes of it."""
+
+    @property
+    def acts_on_own_data(self) -> bool:
+        """Whether a record can change the next decision before it was released."""
+        ...
+
+    def start(self, shape: tuple[int, ...]) -> Knowledge:
+        """Before the first round."""
+        ...
+
+    def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
+        """After a round: own action (..., d) and reward (...)."""
+        ...
+
+    def wants_sync(self, knowledge: Knowledge) -> Flags:
+        """Which agents ask for a synchronisation now: (...), or one False for all."""
+        ...
+
+    def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
+        """After a synchronisation."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UniformPlay:
+    """Never learns."""
+
+    acts_on_own_data = False
+
+    def start(self, shape: tuple[int, ...]) -> Knowledge:
+        """Nothing."""
+        return Knowledge()
+
+    def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
+        """Nothing."""
+        return knowledge
+
+    def wants_sync(self, knowledge: Knowledge) -> Flags:
+        """Never."""
+        return _NOBODY
+
+    def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
+        """Nothing."""
+        return knowledge
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedPlay:
+    """Acts on released sums only (``calibrated``).
+
+    Guarantees:
+        Decisions are a function of releases, public coins and the visitor's own candidates: post-processing.
+
+    Attributes:
+        bound: what a released sum tells about θ*.
+        first: the first release worth reading; until then actions are drawn uniformly.
+    """
+
+    acts_on_own_data = False
+    bound: CalibratedBound | ReleasedSetBound
+    first: int = 1
+
+    def start(self, shape: tuple[int, ...]) -> Knowledge:
+        """No release yet: no belief."""
+        return Knowledge()
+
+    def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
+        """Looks away: own records wait for their release."""
+        return knowledge
+
+    def wants_sync(self, knowledge: Knowledge) -> Flags:
+        """Never: the schedule is public."""
+        return _NOBODY
+
+    def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
+        """The new sum replaces the old; all agents share one belief, hence an axis of length 1."""
+        if total.number < self.first:
+            return knowledge
+        belief = self.bound.belief(
+            total.gram[..., None, :, :], total.moment[..., None, :], total.variance[..., None]
+        )
+        return Knowledge(belief=belief)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trigger:
+    """The determinant test of Alg. 1, l. 12.
+
+    Attributes:
+        threshold: D.
+        offset: M(ρ_max − ρ_min).
+    """
+
+    threshold: float
+    offset: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnDataPlay:
+    """Acts on the last released sum plus own raw records (``paper``), or on own records alone.
+
+    Not private against an interactive user: one reward changes later actions at once, and with them what
+    is released, by far more than the noise was made for.
+
+    Attributes:
+        bound: the radius.
+        prior: what S is before the first synchronisation, times the identity (Alg. 1, l. 1: Mρ_min).
+        trigger: asks for synchronisations; none if the schedule is public, or nothing is ever released.
+    """
+
+    acts_on_own_data = True
+    bound: PaperBound | OwnDataBound
+    prior: float
+    trigger: Trigger | None = None
+
+    def start(self, shape: tuple[int, ...]) -> Knowledge:
+        """S = prior · I, U = 0."""
+        dim = self.bound.problem.dim
+        return self._restart(
+            np.broadcast_to(self.prior * np.eye(dim), (*shape, dim, dim)), np.zeros((*shape, dim))
+        )
+
+    def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
+        """U ← U + x xᵀ, ū ← ū + y x (Alg. 1, l. 10)."""
+        assert knowledge.own is not None
+        own = update(knowledge.own, action, reward)
+        guard = knowledge.guard and update(knowledge.guard, action, reward)
+        return Knowledge(self.bound.belief(own), own, guard, knowledge.anchor, knowledge.waited + 1)
+
+    def wants_sync(self, knowledge: Knowledge) -> Flags:
+        """Alg. 1, l. 12, with D/(Δt + 1): ``waited`` has counted this round already."""
+        if self.trigger is None or knowledge.guard is None or knowledge.anchor is None:
+            return _NOBODY
+        growth = knowledge.guard.log_det - knowledge.anchor
+        return np.asarray(growth >= self.trigger.threshold / knowledge.waited)
+
+    def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
+        """S is replaced, U ← 0 (Alg. 1, l. 20; differs from the paper: not ρ_min I)."""
+        assert knowledge.own is not None
+        shape = knowledge.own.gram.shape
+        return self._restart(
+            np.broadcast_to(total.gram[..., None, :, :], shape),
+            np.broadcast_to(total.moment[..., None, :], shape[:-1]),
+        )
+
+    def _restart(self, gram: Array, moment: Array) -> Knowledge:
+        own = factorise(gram, moment)
+        guard = None
+        if self.trigger is not None:
+            offset = self.trigger.offset * np.eye(gram.shape[-1])
+            guard = factorise(gram + offset, np.zeros_like(moment))
+        return Knowledge(belief=self.bound.belief(own), own=own, guard=guard, anchor=own.log_det, waited=0)

@@ -1,0 +1,1 @@
+"""How one chooses: (belief, candidates, coin) → (index, propensity)."""

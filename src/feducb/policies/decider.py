@@ -1,0 +1,187 @@
+"""One agent's decisions, one visitor a call, as fast as Python can be asked.
+
+`feducb.models.play.decide` says what is chosen; a `Decider` chooses the same from one belief that it keeps ready.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+from numpy.typing import ArrayLike, NDArray
+
+from feducb.config import require_finite
+from feducb.errors import ConfigurationError
+from feducb.models.confidence import Belief, upper_confidence_bounds
+from feducb.models.play import Knowledge, decide
+
+__all__ = ["Decider"]
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_FLOAT64 = np.dtype(np.float64)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Decider:
+    """Chooses actions on one belief, exactly as `feducb.models.play.decide` does: of equal scores the first.
+
+    Where rounding could decide, the choice is left to `feducb.models.play.decide`; without numba, all of them are.
+
+    Attributes:
+        belief: what is known; a copy is kept. Leading axes must have length 1.
+        exploration: scales both widths; 1 is the proven bound.
+    """
+
+    belief: Belief
+    exploration: float = 1.0
+    _state: Array = field(init=False, repr=False)
+    _one: Any = field(init=False, repr=False)
+    _many: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        belief = _single(self.belief)
+        exploration = require_finite("exploration", self.exploration)
+        one, many = _kernels()
+        for name, value in (
+            ("belief", belief),
+            ("exploration", exploration),
+            ("_state", _packed(belief, exploration)),
+            ("_one", one),
+            ("_many", many),
+        ):
+            object.__setattr__(self, name, value)
+
+    def decide(self, actions: ArrayLike) -> int:
+        """Choose for one visitor.
+
+        Args:
+            actions: (K, d), the candidates. Contiguous float64 is read where it lies, all else is copied.
+
+        Returns:
+            The index of the best one.
+        """
+        if type(actions) is ndarray and actions.dtype is _FLOAT64 and actions.flags.c_contiguous:
+            ready = actions
+        else:
+            ready = _as_floats(actions)
+        try:
+            index: int = self._one(ready, self._state)
+        except TypeError:  # not two axes
+            index = -1
+        if index < 0:
+            index = int(self._by_reference(self._checked(actions, 2)[None])[0])
+        return index
+
+    def decide_many(self, actions: ArrayLike) -> Indices:
+        """Choose for many visitors.
+
+        Args:
+            actions: (R, K, d), the K candidates of each of R visitors.
+
+        Returns:
+            (R,), the index of the best one for each.
+        """
+        try:
+            chosen: Indices = self._many(_as_floats(actions), self._state)
+        except TypeError:  # not three axes
+            chosen = np.full(1, -1)
+        if (chosen < 0).any():
+            chosen = self._by_reference(self._checked(actions, 3))
+        return chosen
+
+    def score(self, actions: ArrayLike) -> Array:
+        """The upper confidence bound of each candidate: (..., K, d) to (..., K)."""
+        given = _as_real(actions)
+        checked = self._checked(given, max(2, given.ndim))
+        flat = checked.reshape(-1, checked.shape[-1])
+        scores = upper_confidence_bounds(self.belief, flat, exploration=self.exploration)
+        return scores.reshape(checked.shape[:-1])
+
+    def _by_reference(self, actions: Array) -> Indices:
+        return decide(Knowledge(self.belief), actions, exploration=self.exploration)
+
+    def _checked(self, actions: ArrayLike, axes: int) -> Array:
+        """The actions as an array, or an error that says what is wrong with them."""
+        given, dim = _as_real(actions), len(self.belief.theta)
+        if given.ndim != axes or given.shape[-1] != dim or given.shape[-2] == 0:
+            expected = f"({'R, ' * (axes > 2)}K, {dim}) with K ≥ 1"
+            raise ConfigurationError("actions", f"of shape {given.shape}", expected)
+        finite = np.isfinite(given)
+        if not finite.all():
+            place = tuple(int(i) for i in np.argwhere(~finite)[0])
+            raise ConfigurationError("actions", f"{given[place]} at {place}", "finite numbers")
+        return given
+
+
+def _as_real(actions: ArrayLike) -> Array:
+    try:
+        given = np.asarray(actions)
+    except ValueError:
+        raise ConfigurationError("actions", "ragged", "as many numbers in every row") from None
+    if given.dtype.kind not in "fiu":
+        raise ConfigurationError("actions", f"of type {given.dtype}", "real numbers")
+    return given
+
+
+def _as_floats(actions: ArrayLike) -> Array:
+    """As the kernel reads them; copied only if they are something else."""
+    return np.require(_as_real(actions), _FLOAT64, ["C", "A"])
+
+
+@cache
+def _kernels() -> tuple[Any, Any]:
+    """The compiled kernels for one visitor and for many; without numba, stand-ins that leave it undecided."""
+    try:
+        from feducb.policies.best_action import best_action, best_actions
+    except ImportError:
+        return _undecided_one, _undecided_many
+    return best_action, best_actions
+
+
+def _undecided_one(actions: Array, state: Array) -> int:
+    return -1
+
+
+def _undecided_many(actions: Array, state: Array) -> Indices:
+    return np.full(1, -1)
+
+
+def _single(belief: Belief) -> Belief:
+    """A copy of one agent's belief, without leading axes."""
+    dim = np.shape(belief.theta)[-1] if np.ndim(belief.theta) else 0
+    shapes = {"theta": (dim,), "inverse": (dim, dim), "ellipsoid_width": (), "euclidean_width": ()}
+    parts = {}
+    for name, shape in shapes.items():
+        part = np.array(getattr(belief, name), dtype=np.float64, order="C")
+        if dim == 0 or part.shape != (1,) * (part.ndim - len(shape)) + shape:
+            raise ConfigurationError(f"belief.{name}", f"of shape {part.shape}", f"{shape}, of one agent")
+        if not np.isfinite(part).all():
+            raise ConfigurationError(f"belief.{name}", part.tolist(), "finite numbers")
+        part.flags.writeable = False
+        parts[name] = part.reshape(shape)
+    return Belief(**parts)
+
+
+def _packed(belief: Belief, exploration: float) -> Array:
+    """All that the kernel reads, in one array: passing one is faster than passing five."""
+    widths = float(exploration * belief.ellipsoid_width), float(exploration * belief.euclidean_width)
+    header = [len(belief.theta), *widths, _rounding(belief, *widths)]
+    return np.concatenate([header, belief.theta, belief.inverse.ravel()])
+
+
+def _rounding(belief: Belief, ellipsoid: float, euclidean: float) -> float:
+    """How far apart, at ‖x‖ = 1, rounding can move two scores, each computed in two orders.
+
+    With γ a bound on the relative error of the sums and A = ‖V⁻¹‖_F: xᵀθ̂ is off by γ‖θ̂‖ at most, ‖V⁻¹x‖
+    by γA, and xᵀV⁻¹x by γA, hence its root by √(γA). That is much for most x, but needs no eigenvalues.
+    """
+    gamma = 4.0 * (len(belief.theta) + 4) * float(np.finfo(np.float64).eps)
+    size, length = (math.sqrt(part @ part) for part in (belief.inverse.ravel(), belief.theta))
+    sums = length + abs(ellipsoid) * math.sqrt(size) + abs(euclidean) * size
+    return 4.0 * (gamma * sums + abs(ellipsoid) * math.sqrt(gamma * size))

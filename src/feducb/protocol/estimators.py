@@ -1,0 +1,236 @@
+"""One estimator of a team: noise and confidence bound that go with its budgets and release rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.config import Budget, Problem
+from feducb.models.confidence import CalibratedBound, PaperBound, ReleasedSetBound
+from feducb.models.play import OwnDataPlay, ReleasedPlay, Rule, Trigger
+from feducb.models.theory import default_threshold
+from feducb.privacy.accounting import Trust
+from feducb.privacy.calibration import noise_scale, reward_weight, to_mu
+from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mechanism
+from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius
+from feducb.privacy.printed import PrintedConstants, printed_constants
+from feducb.privacy.privatizer import Privatizer
+from feducb.protocol.schedules import Determinant, PublicSchedule
+
+__all__ = ["EVERYTHING", "Estimator", "Tuning", "calibrated_estimator", "first_useful", "paper_estimator"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """Which improvements are on, to measure each (the defaults are all).
+
+    Attributes:
+        direct: the confidence set of `ReleasedSetBound`; else the two-width closed form.
+        simulated: radii from the simulated joint law; else the closed form.
+        weighted: noise split by `reward_weight`; else equal.
+        patience: read no release before the noise of the estimate in one direction would be below
+            S/patience under an even design; 0 reads all.
+        quiet: give the releases that nobody reads next to no budget (`Dense.quiet`).
+        shares: of α for residual, Gram and rewards.
+    """
+
+    direct: bool = True
+    simulated: bool = True
+    weighted: bool = True
+    patience: float = 9.0
+    quiet: bool = True
+    shares: tuple[float, float, float] = (0.5, 0.05, 0.45)
+
+
+EVERYTHING = Tuning()
+
+
+def first_useful(
+    problem: Problem, rounds: Sequence[int], *, agents: int, scale: float, weight: float, patience: float
+) -> int:
+    """The number of the first release worth reading, from public quantities only; n + 1 if there is none.
+
+    M t records of length L, spread evenly over d directions, give G = (M t L²/d) I. One entry of h − Hθ* has
+    standard deviation √v_total √(1/s² + S²) even at the least noise a mechanism can have. Their quotient must
+    not exceed S/patience.
+    """
+    bound = problem.parameter_bound
+    noise = scale * np.sqrt(1.0 / weight**2 + bound**2)
+    for number, last in enumerate(rounds, start=1):
+        if agents * last * problem.action_bound**2 * bound >= patience * noise * problem.dim:
+            return number
+    return len(rounds) + 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimator:
+    """One estimator of a team: how its agents play in its rounds, what leaves them, and when.
+
+    Attributes:
+        rule: how agents play.
+        privatizer: the way out; None where nothing leaves an agent.
+        release_rounds: the public rounds; empty under the determinant trigger and where nothing leaves.
+        printed: the paper's constants, one an agent of the team (``paper`` only).
+        threshold: D (``paper`` only).
+    """
+
+    rule: Rule
+    privatizer: Privatizer | None = None
+    release_rounds: tuple[int, ...] = ()
+    printed: tuple[PrintedConstants, ...] = ()
+    threshold: float | None = None
+
+
+def calibrated_estimator(
+    problem: Problem,
+    rounds: tuple[int, ...],
+    *,
+    budgets: Sequence[Budget] | None,
+    everybody: Sequence[Budget],
+    agents: int,
+    alpha: float,
+    regularizer: float,
+    mechanism: str,
+    trust: Trust,
+    tuning: Tuning,
+    records: int = 1,
+) -> Estimator:
+    """Noise for the budgets (none: no privacy), and the bound that goes with it.
+
+    ``records`` of a person are covered (`accounting.records_covered`): noise is so many times that of one
+    record, and so are the first release worth reading, the quiet start and ρ planned.
+
+    Guarantees:
+        The mechanism follows from the rounds and ``everybody``'s budgets, never from who is in the team: an
+        agent's releases do not depend on the graph around it.
+    """
+    if budgets is None:
+        plain = CalibratedBound(
+            problem=problem, alpha=alpha, releases=len(rounds), regularizer=regularizer, private=False
+        )
+        any_mechanism = BinaryTree(len(rounds))  # it spreads no noise
+        raw = Privatizer(problem=problem, mechanism=any_mechanism, noise_scale=np.zeros(agents))
+        return Estimator(rule=ReleasedPlay(plain), privatizer=raw, release_rounds=rounds)
+    mus = {budget: to_mu(budget) for budget in {*budgets, *everybody}}
+    weight = reward_weight(problem) if tuning.direct and tuning.weighted else 1.0
+
+    def first_read(some: Sequence[Budget]) -> tuple[NDArray[np.float64], int]:
+        scales = np.array([records * noise_scale(problem, mus[budget], weight) for budget in some])
+        if trust == "controller":  # one mechanism for all, at the least of the budgets
+            scales = scales.max(keepdims=True)
+        if not tuning.patience:
+            return scales, 1
+        length = float(np.linalg.norm(scales))
+        return scales, first_useful(
+            problem, rounds, agents=len(some), scale=length, weight=weight, patience=tuning.patience
+        )
+
+    scales, first = first_read(budgets)
+    chosen = choose_mechanism(mechanism, len(rounds))
+    if tuning.quiet and isinstance(chosen, Dense):
+        # A team of everybody would read first. What not even that could read may be noisy; a smaller team
+        # starts later still, so it loses nothing by it.
+        quiet = min(first_read(everybody)[1], len(rounds)) - 1
+        chosen, first = Dense(len(rounds), quiet), max(first, quiet + 1)
+    bound: CalibratedBound | ReleasedSetBound
+    if tuning.direct:
+        length = float(np.linalg.norm(scales))
+        bound = _set_bound(problem, chosen, alpha, regularizer, tuning, length, weight, first)
+    else:
+        bound = CalibratedBound(problem=problem, alpha=alpha, releases=len(rounds), regularizer=regularizer)
+    privatizer = Privatizer(problem=problem, mechanism=chosen, noise_scale=scales, reward_weight=weight)
+    return Estimator(rule=ReleasedPlay(bound, first), privatizer=privatizer, release_rounds=rounds)
+
+
+def _set_bound(
+    problem: Problem,
+    mechanism: Mechanism,
+    alpha: float,
+    regularizer: float,
+    tuning: Tuning,
+    scale: float,
+    weight: float,
+    first: int,
+) -> ReleasedSetBound:
+    """Radii over the releases that are read, and ρ at the size of the residual of the first of them."""
+    first = min(first, mechanism.releases)
+    active = mechanism.releases - first + 1
+    residual, gram, rewards = (share * alpha for share in tuning.shares)
+    bound = problem.parameter_bound
+    if tuning.simulated:
+        radius = residual_radius(mechanism, problem.dim, residual, first=first, bound=bound, weight=weight)
+    else:
+        radius = closed_residual_radius(problem.dim, active, residual, bound=bound, weight=weight)
+    return ReleasedSetBound(
+        problem=problem,
+        reward_alpha=rewards,
+        residual_radius=radius,
+        gram_radius=gram_radius(problem.dim, active, gram),
+        regularizer=max(regularizer, radius * scale * mechanism.error(first)),
+    )
+
+
+def paper_estimator(
+    problem: Problem,
+    horizon: int,
+    schedule: PublicSchedule | Determinant,
+    rounds: tuple[int, ...],
+    *,
+    budgets: Sequence[Budget],
+    alpha: float,
+    decentralised: bool,
+) -> Estimator:
+    """Printed noise and radius, prior Mρ_min and, if the schedule is the printed one, the trigger.
+
+    Args:
+        problem: the public bounds.
+        horizon: how many rounds the estimator has: T, or T/γ.
+        schedule: as asked for.
+        rounds: its public rounds, if it is public.
+        budgets: one an agent of the team; their number is M, or |C|.
+        alpha: α of this estimator.
+        decentralised: the trigger asks at D/((Δt + 1)(1 + L²)) (Alg. 3, l. 6).
+    """
+    agents = len(budgets)
+    # §4.3, "Strategyproof Analysis": under the trigger any round may ask for a synchronisation
+    releases = horizon if isinstance(schedule, Determinant) else len(rounds)
+    printed = tuple(
+        printed_constants(problem, budget, agents=agents, releases=releases, alpha=alpha)
+        for budget in budgets
+    )
+    rho_min = np.array([one.rho_min for one in printed])
+    rho_max = np.array([one.rho_max for one in printed])
+    bound = PaperBound(
+        problem=problem,
+        alpha=alpha,
+        agents=agents,
+        releases=releases,
+        rho_min=float(rho_min.sum()),
+        root_rho_max=float(np.sqrt(rho_max).sum()),
+        kappa=sum(one.kappa for one in printed),
+    )
+    threshold = default_threshold(
+        problem, horizon, rho_min=float(rho_min.mean()), rho_max=float(rho_max.mean())
+    )
+    trigger = None
+    if isinstance(schedule, Determinant):
+        threshold = schedule.threshold or threshold
+        scaled = threshold / (1.0 + problem.action_bound**2) if decentralised else threshold
+        trigger = Trigger(threshold=scaled, offset=float((rho_max - rho_min).sum()))
+    tree = BinaryTree(releases)
+    return Estimator(
+        rule=OwnDataPlay(bound=bound, prior=float(rho_min.sum()), trigger=trigger),
+        privatizer=Privatizer(
+            problem=problem,
+            mechanism=tree,
+            # σ_N at every node: the tree's own scaling is taken out again
+            noise_scale=np.array([one.noise_scale for one in printed]) / np.sqrt(tree.touched),
+            shift=np.array([one.shift for one in printed]),
+        ),
+        release_rounds=rounds,
+        printed=printed,
+        threshold=threshold,
+    )

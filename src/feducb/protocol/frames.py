@@ -1,0 +1,70 @@
+"""What agents and controllers say to each other through a broker: a body, and who signed it for what.
+
+    body ‖ signature (64 bytes, Ed25519 over "feducb", what it is, the federation, who, and the body)
+
+Receipts repeat the hash of what they are for, so that one cannot stand for another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from feducb.errors import RefusedError
+from feducb.protocol.admission import REASONS
+from feducb.protocol.roster import SIGNATURE_SIZE, Roster, Signer, verify
+from feducb.storage import Receipt
+
+__all__ = ["OriginSeal", "frame", "read_receipt", "unframe", "write_receipt"]
+
+_DIGEST = 32
+_LONGEST_RECEIPT = 4096
+
+
+def frame(signer: Signer, body: bytes, *context: str) -> bytes:
+    """A body, signed for a context: what it is, the federation, who says it."""
+    return body + signer.sign(body, *context)
+
+
+def unframe(nkey: str, data: bytes, *context: str) -> bytes:
+    """The body; raises `RefusedError` unless the key's owner signed it for this context."""
+    if len(data) < SIGNATURE_SIZE:
+        raise RefusedError("size", f"{len(data)} bytes, expected at least {SIGNATURE_SIZE}")
+    body = data[:-SIGNATURE_SIZE]
+    verify(nkey, data[-SIGNATURE_SIZE:], body, *context)
+    return body
+
+
+def write_receipt(request: bytes, receipt: Receipt) -> bytes:
+    """A receipt for a request."""
+    plain = {"status": receipt.status, "reason": receipt.reason, "text": receipt.text[:1000]}
+    return hashlib.sha256(request).digest() + json.dumps(plain).encode()
+
+
+def read_receipt(request: bytes, body: bytes) -> Receipt:
+    """Read what `write_receipt` wrote for this request; raises ``ValueError`` on anything else."""
+    if len(body) > _LONGEST_RECEIPT or body[:_DIGEST] != hashlib.sha256(request).digest():
+        raise ValueError("a receipt for something else")
+    plain = json.loads(body[_DIGEST:])
+    if not isinstance(plain, Mapping) or plain.get("status") not in ("stored", "known", "past", "refused"):
+        raise ValueError("a receipt without a status")
+    reason = plain.get("reason")
+    return Receipt(plain["status"], reason if reason in REASONS else "", str(plain.get("text", "")))
+
+
+class OriginSeal:
+    """Signs own releases for a graph, and tells others' by the roster; see `peering.Seal`."""
+
+    def __init__(self, roster: Roster, agent: str, signer: Signer) -> None:
+        self._roster = roster
+        self._agent = agent
+        self._signer = signer
+
+    def sign(self, payload: bytes) -> bytes:
+        """As a frame."""
+        return frame(self._signer, payload, "release", self._roster.federation, self._agent)
+
+    def open(self, origin: str, signed: bytes) -> bytes:
+        """The release in a frame."""
+        return unframe(self._roster.agents[origin], signed, "release", self._roster.federation, origin)

@@ -1,0 +1,53 @@
+"""What a running service does on its own: close windows, release by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+
+from feducb.errors import FeducbError
+from feducb.service.commits import GroupCommit
+from feducb.service.running_mailbox import ServiceMailbox
+
+__all__ = ["keep_up"]
+
+_TICK_SECONDS = 0.2
+log = logging.getLogger("feducb.service")
+
+
+async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) -> None:
+    """Tick for ever; requests go first, and an error is logged once and tried again.
+
+    Args:
+        commit: holds the agent.
+        mailbox: rung when there is something to send.
+        alone: no engine will come: the agent's own releases are its sums, if it is the only one.
+    """
+    failing, warned = None, set[str]()
+    while True:
+        await asyncio.sleep(_TICK_SECONDS)
+        try:
+            while await commit.apart(lambda agent: agent.settle_some()):
+                pass
+            made, warnings = await commit.apart(lambda agent: (agent.tick(alone=alone), agent.warnings))
+        except Exception as error:
+            if failing != str(error):
+                failing = str(error)
+                expected = isinstance(error, FeducbError | sqlite3.Error | OSError)
+                log.error("upkeep_failed", extra={"reason": failing}, exc_info=None if expected else error)
+            continue
+        failing = None
+        for kind in warnings.keys() - warned:
+            log.warning("setting_does_not_fit", extra={"setting": kind, "reason": warnings[kind]})
+        warned = set(warnings)
+        if made:
+            mailbox.ring()
+            told = await commit(lambda agent: agent.snapshot())
+            log.info(
+                "released", extra={name: told[name] for name in ("season", "releases_made", "releases_left")}
+            )
+            if told["releases_left"] == 0:
+                log.warning(
+                    "season_over", extra={"reason": "nothing is learnt until `feducb agent new-season`"}
+                )

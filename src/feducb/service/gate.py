@@ -1,0 +1,92 @@
+"""What stands before the routes: who may come in, and how much they may bring."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from feducb.agent.mailbox import EngineFacts
+from feducb.service.api_keys import ApiKeys, Role
+from feducb.service.commits import GroupCommit
+from feducb.service.metrics import Metrics
+from feducb.service.running_mailbox import ServiceMailbox
+from feducb.service.sessions import Sessions
+
+__all__ = ["RefusedError", "Service"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class RefusedError(Exception):
+    """A request that gets an answer, but not what it asked for."""
+
+    def __init__(self, status: int, reason: str, details: list[dict[str, Any]] | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.details = status, reason, details
+
+
+class Service:
+    """What the routes share."""
+
+    def __init__(
+        self, commit: GroupCommit, keys: ApiKeys, largest_body: int, engine: EngineFacts | None = None
+    ) -> None:
+        self.commit, self.keys, self.largest_body, self.engine = commit, keys, largest_body, engine
+        self.metrics = Metrics()
+        self.mailbox = ServiceMailbox(commit)
+        self.sessions = Sessions(keys)
+
+    async def snapshot(self) -> dict[str, Any]:
+        """How the agent stands."""
+        return await self.commit(lambda agent: agent.snapshot()) | self.beside()
+
+    def beside(self) -> dict[str, Any]:
+        """What the agent's file does not know: the engine, and what is wrong now."""
+        engine = None if self.engine is None else self.engine.as_dict()
+        trouble = None if engine is None else engine["trouble"]
+        return {"failing": self.commit.failing or trouble, "engine": engine}
+
+    def admit(self, request: Request, role: Role) -> None:
+        """Let nobody in who does not belong."""
+        found = self.keys.role(_header(request, b"authorization"))
+        if found is None:
+            raise RefusedError(401, "a key is needed: Authorization: Bearer KEY")
+        if found not in (role, "operator"):
+            other = "" if role == "operator" else " or operator"
+            raise RefusedError(403, f"this key has the role {found}; this needs {role}{other}")
+
+    def admit_to_look(self, request: Request) -> None:
+        """As `admit` for viewers, or by the page's cookie, which opens nothing but what is only read."""
+        if not self.sessions.may_look(request):
+            self.admit(request, "viewer")
+
+    async def read(self, request: Request, kind: type[Model]) -> Model:
+        """The body, checked; at most ``largest_body`` bytes of it are ever held."""
+        length = _header(request, b"content-length") or b"0"
+        if not length.isdigit() or int(length) > self.largest_body:
+            raise RefusedError(413, f"the body is larger than {self.largest_body} bytes")
+        whole, more = bytearray(), True
+        while more:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise RefusedError(400, "the body was cut off")
+            whole += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(whole) > self.largest_body:
+                raise RefusedError(413, f"the body is larger than {self.largest_body} bytes")
+        try:
+            return kind.model_validate_json(bytes(whole))
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False, include_input=False)[:20]
+            details = [{"where": list(one["loc"]), "what": one["msg"]} for one in found]
+            raise RefusedError(422, "the body is not what was expected", details) from None
+
+
+def _header(request: Request, name: bytes) -> bytes | None:
+    """One header as it came; names are in small letters already (ASGI)."""
+    for one, value in request.scope["headers"]:
+        if one == name:
+            return bytes(value)
+    return None

@@ -1,0 +1,250 @@
+"""An agent's file."""
+
+from __future__ import annotations
+
+import hmac
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import compress
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from feducb.errors import (
+    ConfigurationError,
+    PrivacyError,
+    RecordOutOfBoundsError,
+)
+from feducb.privacy.deployed import Terms, encode_upload
+from feducb.privacy.ledger import admit
+from feducb.privacy.tally import exact_tally, noisy_tally
+from feducb.storage import events
+from feducb.storage.store import Kind, Store, Unsent
+
+__all__ = ["AgentStore"]
+
+Array = NDArray[np.float64]
+
+
+class AgentStore(Store):
+    """An agent's file: records in; releases out, or raw uploads if its terms trust the controller.
+
+    Guarantees:
+        At most ``records_per_person`` records of a person enter the statistics of a season, all groups
+        together. Her id is kept only as HMAC-SHA256 under a key that is drawn for each season and lies in
+        this file. With p_g records in group g she costs at most p μ, as in a single group: within a stream
+        her moves add up to p_g μ, and streams with noise of their own compose as √Σ(p_g μ)² ≤ Σ p_g μ.
+    """
+
+    kind = "agent"
+
+    def record(
+        self,
+        actions: ArrayLike,
+        rewards: ArrayLike,
+        persons: Sequence[str | None] | None = None,
+        *,
+        group: int = 0,
+    ) -> int:
+        """Take records in; returns how many entered the statistics. The others are counted as excluded.
+
+        Args:
+            actions: (n, d).
+            rewards: (n,).
+            persons: whose record it is, one a record. Where a person may have one record only, it can be left
+                out, or ``None`` for some: such a record counts as that of a person who never comes again.
+            group: the one that these records enter, and no other; what others recorded must not decide it.
+        """
+        group = self._require_group(group)
+        if self.terms.trust == "nobody":
+            self._require_releases_left(group)  # the record could never leave
+        rows = np.atleast_2d(np.asarray(actions, dtype=np.float64))
+        told = np.atleast_1d(np.asarray(rewards, dtype=np.float64))
+        people = list(persons) if persons is not None else [None] * len(told)
+        if rows.ndim != 2 or told.shape != rows.shape[:1] or len(people) != len(told):
+            raise RecordOutOfBoundsError(
+                f"records have shapes {rows.shape} and {told.shape} for {len(people)} persons, expected "
+                f"(n, {self.terms.problem.dim}), (n,) and n"
+            )
+        hashes = [self.hash_person(person) for person in people]
+        with self._transaction() as db:
+            entered = self._take_in(db, group, rows, told, hashes)
+            rows, told = rows[entered], told[entered]
+            if len(told):
+                db.execute(
+                    'INSERT INTO pending (actions, rewards, "group") VALUES (?, ?, ?)',
+                    (rows.tobytes(), told.tobytes(), group),
+                )
+        return len(told)
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Several writes, one durable commit: all of them or none, in the file and in memory.
+
+        An error of `settle` may be caught within it: if the records were refused, the others go on; if it
+        failed half-way, so does the commit.
+        """
+        with self._transaction() as db:
+            yield db
+
+    def settle(
+        self,
+        db: sqlite3.Connection,
+        group: int,
+        actions: Array,
+        rewards: Array,
+        hashes: Sequence[bytes | None],
+        out_of_range: Sequence[bool] | None = None,
+    ) -> int:
+        """As `record`, within `writing`, but only sums are kept: records leave no other trace in the file.
+
+        Args:
+            db: the transaction.
+            group: as of `record`.
+            actions: (n, d).
+            rewards: (n,).
+            hashes: of whose record it is.
+            out_of_range: whose reward was refused, so that it counts with the default (`privacy.tally`); none
+                of them if left out.
+        """
+        with self.part(db):
+            entered = self._take_in(db, group, actions, rewards, hashes)
+            flags = out_of_range if out_of_range is not None else [False] * len(entered)
+            db.execute(
+                'INSERT INTO tallies ("group", number, exact) VALUES (?, ?, ?)'
+                " ON CONFLICT DO UPDATE SET exact = coalesce(exact, 0) + excluded.exact",
+                (group, self._batches_made(group) + 1, exact_tally(compress(flags, entered))),
+            )
+            db.execute("REPLACE INTO batches VALUES (?, ?)", (group, self._privatizers[group].dump_batch()))
+            db.execute('DELETE FROM pending WHERE "group" = ?', (group,))  # they are in those sums
+        return sum(entered)
+
+    def tell_tallies(self, db: sqlite3.Connection, scale: int) -> tuple[int, int]:
+        """Put noise on the tallies of batches that have left, each once; their sum, and how many they are.
+
+        Guarantees:
+            Each batch that left has a noisy tally, whatever is in it. It is drawn once, and on disk with
+            this transaction, before anybody sees it; the exact one is gone then.
+        """
+        for group in range(self.terms.groups):
+            (last,) = db.execute(
+                'SELECT coalesce(max(number), 0) FROM tallies WHERE "group" = ? AND noisy IS NOT NULL',
+                (group,),
+            ).fetchone()
+            for number in range(last + 1, self._batches_made(group) + 1):
+                name = (group, number)
+                found = db.execute('SELECT exact FROM tallies WHERE ("group", number) = (?, ?)', name)
+                (exact,) = found.fetchone() or (0,)
+                db.execute("REPLACE INTO tallies VALUES (?, ?, NULL, ?)", (*name, noisy_tally(exact, scale)))
+        total, count = db.execute("SELECT coalesce(sum(noisy), 0), count(noisy) FROM tallies").fetchone()
+        return int(total), int(count)
+
+    def _batches_made(self, group: int) -> int:
+        """How many batches have left, as releases or, where the controller is trusted, as uploads."""
+        return self.uploads_made if self.terms.trust == "controller" else self._privatizers[group].released
+
+    def _take_in(
+        self,
+        db: sqlite3.Connection,
+        group: int,
+        actions: Array,
+        rewards: Array,
+        hashes: Sequence[bytes | None],
+    ) -> list[bool]:
+        """Those that may enter do; which ones."""
+        entered, moved = admit(hashes, self._counts(db, hashes), self.terms.records_per_person)
+        self._privatizers[group].record(actions[entered], rewards[entered])  # or refused, and nothing moved
+        self._moves += 1
+        db.executemany("REPLACE INTO people VALUES (?, ?)", moved.items())
+        if not all(entered):
+            db.execute(
+                "UPDATE seasons SET excluded = excluded + ? WHERE season = ?",
+                (len(entered) - sum(entered), self.season),
+            )
+        return entered
+
+    def release(self, group: int = 0) -> bytes:
+        """As `Store.release`; refused where the terms trust the controller, which then makes releases."""
+        if self.terms.trust == "controller":
+            raise PrivacyError("under trust='controller' the controller releases: an agent calls upload()")
+        return super().release(group)
+
+    def upload(self) -> bytes:
+        """Hand what is pending over raw, for a trusted controller alone; refused under ``trust="nobody"``."""
+        with self._transaction() as db:
+            number = self.uploads_made + 1
+            payload = encode_upload(self._privatizers[0].upload(), season=self.season, number=number)
+            self._put_out(db, Kind.UPLOAD, number, payload)
+            self._end_batch(db, 0)
+        return payload
+
+    @property
+    def uploads_made(self) -> int:
+        """How many uploads this season has made."""
+        (last,) = (
+            self._database()
+            .execute(
+                "SELECT coalesce(max(number), 0) FROM outgoing WHERE kind = 'upload' AND season = ?",
+                (self.season,),
+            )
+            .fetchone()
+        )
+        return int(last)
+
+    def uploads(self) -> list[Unsent]:
+        """Uploads not yet acknowledged, oldest first. For the controller alone."""
+        return self._unsent(Kind.UPLOAD)
+
+    def acknowledge(self, season: int, number: int) -> None:
+        """The controller has an upload on disk: forget its content."""
+        self._sent(Kind.UPLOAD, season, number)
+
+    def hash_person(self, person: str | None) -> bytes | None:
+        """How an id is kept: HMAC-SHA256 under this season's key."""
+        if isinstance(person, str):
+            return hmac.digest(self._person_key, person.encode(), "sha256")
+        if person is not None:  # say its type alone: an id must not end up in a log
+            raise ConfigurationError("person", type(person).__name__, "text, or None")
+        if self.terms.records_per_person > 1:
+            raise ConfigurationError(
+                "person", None, f"an id, to hold {self.terms.records_per_person} records a person"
+            )
+        return None
+
+    def _counts(self, db: sqlite3.Connection, hashes: Sequence[bytes | None]) -> dict[bytes, int]:
+        found = (
+            db.execute("SELECT hash, records FROM people WHERE hash = ?", (one,)).fetchone()
+            for one in {one for one in hashes if one is not None}
+        )
+        return {row[0]: row[1] for row in found if row is not None}
+
+    def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
+        dropped = events.drop_open(db)  # decisions of an earlier season never enter this one
+        events.strip(db, before=2**62, limit=-1)  # nobody could be found in it: the key of the hashes goes
+        db.execute(
+            "INSERT INTO counters VALUES ('dropped', ?)"
+            " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+            (dropped,),
+        )
+        for table in ("inbox", "tallies", "warnings"):
+            db.execute(f"DELETE FROM {table}")
+        super()._begin(db, season, terms)
+
+    def _feed(self, db: sqlite3.Connection) -> None:
+        dim = self.terms.problem.dim
+        for group, sums in db.execute('SELECT "group", sums FROM batches'):
+            self._privatizers[group].load_batch(sums)
+        for group, actions, rewards in db.execute(
+            'SELECT "group", actions, rewards FROM pending ORDER BY id'
+        ):
+            self._privatizers[group].record(np.frombuffer(actions).reshape(-1, dim), np.frombuffer(rewards))
+
+    def _end_batch(self, db: sqlite3.Connection, group: int) -> None:
+        db.execute('DELETE FROM pending WHERE "group" = ?', (group,))
+        db.execute('DELETE FROM batches WHERE "group" = ?', (group,))
+
+    def _waiting(self) -> bool:
+        if self.terms.trust == "nobody" and self.releases_left == 0:
+            return False  # what waits can never leave
+        return self._pending() > 0 or bool(self.uploads()) or events.any_open(self._database())

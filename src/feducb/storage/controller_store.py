@@ -1,0 +1,114 @@
+"""A trusted controller's file."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.errors import (
+    ConfigurationError,
+    PrivacyError,
+    StoreError,
+)
+from feducb.privacy.deployed import Terms, decode_upload
+from feducb.storage.store import Store, now
+
+__all__ = ["ControllerStore"]
+
+Array = NDArray[np.float64]
+
+
+class ControllerStore(Store):
+    """A trusted controller's file: agents' raw uploads in, releases of their sum out.
+
+    Guarantees:
+        An upload enters once, however often it arrives. Agents hold ``records_per_person`` each for itself;
+        the controller's noise covers so many at each of ``agents_per_person`` agents. There is one group:
+        terms that trust the controller have no more.
+    """
+
+    kind = "controller"
+
+    def receive(self, payload: bytes, *, from_agent: str) -> bool:
+        """Take an agent's upload in; returns whether it is new. Acknowledge it either way.
+
+        Args:
+            payload: what the agent's `AgentStore.upload` returned.
+            from_agent: who sent it, as the link authenticated it.
+        """
+        season, number, upload = decode_upload(payload, self.terms)
+        digest = hashlib.sha256(payload).hexdigest()
+        known = (
+            self._database()
+            .execute(
+                "SELECT sha256 FROM received WHERE season = ? AND agent = ? AND number = ?",
+                (season, from_agent, number),
+            )
+            .fetchone()
+        )
+        if known is not None:
+            if known[0] != digest:
+                raise PrivacyError(f"upload {number} of {from_agent} arrived twice with different content")
+            return False
+        if season != self.season:
+            raise StoreError(f"upload {number} of {from_agent} is of season {season}, expected {self.season}")
+        self._require_releases_left(0)
+        with self._transaction() as db:
+            self._privatizers[0].receive(upload)
+            db.execute(
+                "INSERT INTO received VALUES (?, ?, ?, ?, ?, ?)",
+                (season, from_agent, number, now(), digest, payload),
+            )
+        return True
+
+    def waiting(self) -> dict[str, str]:
+        """Whose uploads wait for the next release, and since when (UTC, ISO 8601)."""
+        rows = self._database().execute(
+            "SELECT agent, min(received_at) FROM received WHERE payload IS NOT NULL GROUP BY agent"
+        )
+        return dict(rows)
+
+    def included(self) -> list[str]:
+        """Whose uploads of this season are in the newest release."""
+        rows = self._database().execute(
+            "SELECT DISTINCT agent FROM received WHERE payload IS NULL AND season = ? ORDER BY agent",
+            (self.season,),
+        )
+        return [agent for (agent,) in rows]
+
+    def newest_uploads(self) -> dict[str, int]:
+        """By agent, the number of its newest upload of this season."""
+        rows = self._database().execute(
+            "SELECT agent, max(number) FROM received WHERE season = ? GROUP BY agent", (self.season,)
+        )
+        return dict(rows)
+
+    def last_received(self) -> dict[str, str]:
+        """By agent, when its last upload of any season came (UTC, ISO 8601)."""
+        rows = self._database().execute("SELECT agent, max(received_at) FROM received GROUP BY agent")
+        return dict(rows)
+
+    def last_released(self) -> str | None:
+        """When the newest release of any season was made (UTC, ISO 8601)."""
+        (at,) = self._database().execute("SELECT max(made_at) FROM outgoing").fetchone()
+        return None if at is None else str(at)
+
+    def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
+        if terms.trust != "controller":
+            raise ConfigurationError("trust", terms.trust, "controller, for the store of a controller")
+        super()._begin(db, season, terms)
+
+    def _feed(self, db: sqlite3.Connection) -> None:
+        waiting = "SELECT payload FROM received WHERE payload IS NOT NULL ORDER BY agent, number"
+        for (payload,) in db.execute(waiting):
+            self._privatizers[0].receive(decode_upload(payload, self.terms)[2])
+
+    def _end_batch(self, db: sqlite3.Connection, group: int) -> None:
+        db.execute("UPDATE received SET payload = NULL WHERE payload IS NOT NULL")
+
+    def _waiting(self) -> bool:
+        waiting = self._database().execute("SELECT 1 FROM received WHERE payload IS NOT NULL LIMIT 1")
+        return waiting.fetchone() is not None

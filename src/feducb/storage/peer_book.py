@@ -1,0 +1,61 @@
+"""A peer's file: the releases of its clique that it has heard, so that kill -9 forgets none."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+
+from feducb.protocol.peers import Announcement
+from feducb.storage.book import Book
+
+__all__ = ["PeerBook"]
+
+
+class PeerBook(Book):
+    """What `peers.PeerState` keeps of members, own releases included; public, all of it has left already."""
+
+    kind = "peers"
+    migrations = (
+        """
+        CREATE TABLE kept (
+            origin INTEGER NOT NULL, "group" INTEGER NOT NULL, season INTEGER NOT NULL,
+            number INTEGER NOT NULL, round INTEGER NOT NULL, payload BLOB NOT NULL,
+            PRIMARY KEY (origin, "group", season, number)) WITHOUT ROWID;
+        """,
+    )
+
+    def load(self) -> dict[tuple[int, int], tuple[Announcement[bytes], ...]]:
+        """As `PeerState.kept` has it."""
+        kept: dict[tuple[int, int], list[Announcement[bytes]]] = {}
+        rows = self.database.execute(
+            'SELECT origin, "group", number, round, payload, season FROM kept ORDER BY season, number'
+        )
+        for origin, group, number, when, payload, season in rows:
+            one = Announcement(origin, group, number, when, 0, bytes(payload), season)
+            kept.setdefault((origin, group), []).append(one)
+        return {key: tuple(some) for key, some in kept.items()}
+
+    def keep(self, kept: Mapping[tuple[int, int], Iterable[Announcement[bytes]]]) -> None:
+        """What is kept from now on, by (origin, group); on disk before this returns."""
+        with self._transaction() as db:
+            for (origin, group), some in kept.items():
+                _replace(db, origin, group, {one.version: one for one in some})
+
+
+def _replace(
+    db: sqlite3.Connection, origin: int, group: int, wanted: dict[tuple[int, int], Announcement[bytes]]
+) -> None:
+    held = set(
+        db.execute('SELECT season, number FROM kept WHERE origin = ? AND "group" = ?', (origin, group))
+    )
+    db.executemany(
+        'DELETE FROM kept WHERE origin = ? AND "group" = ? AND season = ? AND number = ?',
+        [(origin, group, *version) for version in held - wanted.keys()],
+    )
+    db.executemany(
+        "INSERT INTO kept VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (origin, group, *version, wanted[version].round, wanted[version].payload)
+            for version in wanted.keys() - held
+        ],
+    )

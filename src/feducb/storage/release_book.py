@@ -1,0 +1,311 @@
+"""The file of a controller that nobody needs to trust: everybody's releases in, one sum a number out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from feducb.errors import ConfigurationError, RefusedError, StoreError
+from feducb.privacy.deployed import Terms
+from feducb.protocol import messages, sums
+from feducb.protocol.admission import Admission
+from feducb.protocol.sums import NamedSum
+from feducb.storage.book import Book
+from feducb.storage.store import Kind
+
+__all__ = ["Quorum", "Receipt", "ReleaseBook"]
+
+
+class Receipt(NamedTuple):
+    """What became of a message; all but ``refused`` may be taken off an outbox.
+
+    Attributes:
+        status: ``stored``, ``known`` (it was here before), ``past`` (of a season that is over), or
+            ``refused``.
+        reason: of a refusal, one of `admission.REASONS`.
+        text: of a refusal, in words; about the sender's own message alone.
+    """
+
+    status: Literal["stored", "known", "past", "refused"]
+    reason: str = ""
+    text: str = ""
+
+
+class Quorum(NamedTuple):
+    """When a sum is published: when everybody is in it, or enough are and the others had their time.
+
+    Attributes:
+        everybody: how many agents there are.
+        enough: how many are needed.
+        deadline: seconds after the first arrived; None waits for everybody.
+    """
+
+    everybody: int
+    enough: int
+    deadline: float | None
+
+    def due(self, here: int, first: float, now: float) -> bool:
+        """Whether to publish what is here."""
+        if here >= self.everybody:
+            return True
+        return self.deadline is not None and here >= self.enough and now - first >= self.deadline
+
+
+# Of terms: what need not be common to all.
+_OWN = ("epsilon", "delta", "records_per_person", "agents_per_person", "excess")
+
+
+def _plain(terms: Terms) -> dict[str, Any]:
+    """Terms as flat names and values."""
+    plain: dict[str, Any] = json.loads(terms.to_json())
+    return {**plain.pop("problem"), **plain}
+
+
+class ReleaseBook(Book):
+    """Release k of every agent, and the sum published for k.
+
+    Guarantees:
+        A receipt is given after the release is on disk. A number has one content for each agent, and one sum:
+        what was published is published again byte for byte. Sums rise: once k is out, none is made of numbers
+        up to k, and a release that came too late for it is in the next, since releases are cumulative.
+        An agent's terms stay the same for a season, from its first release on.
+    """
+
+    kind = "releases"
+    takes: ClassVar[Kind] = Kind.RELEASE
+    migrations: ClassVar[tuple[str, ...]] = (
+        """
+        CREATE TABLE releases (
+            season INTEGER NOT NULL, number INTEGER NOT NULL, agent TEXT NOT NULL, received_at REAL NOT NULL,
+            sha256 BLOB NOT NULL, PRIMARY KEY (season, number, agent)) WITHOUT ROWID;
+        CREATE TABLE waiting (
+            id INTEGER PRIMARY KEY, number INTEGER NOT NULL, agent TEXT NOT NULL, payload BLOB NOT NULL);
+        CREATE TABLE sums (
+            season INTEGER NOT NULL, number INTEGER NOT NULL, published_at REAL NOT NULL, named BLOB NOT NULL,
+            PRIMARY KEY (season, number));
+        CREATE TABLE open_season (id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL);
+        CREATE TRIGGER a_sum_stays BEFORE DELETE ON sums
+            BEGIN SELECT RAISE(ABORT, 'what was published is never deleted'); END;
+        CREATE TRIGGER a_sum_is_final BEFORE UPDATE ON sums
+            BEGIN SELECT RAISE(ABORT, 'what was published is never changed'); END;
+        CREATE TRIGGER a_release_stays BEFORE DELETE ON releases
+            BEGIN SELECT RAISE(ABORT, 'what was acknowledged is never deleted'); END;
+        CREATE TRIGGER a_release_is_final BEFORE UPDATE ON releases
+            BEGIN SELECT RAISE(ABORT, 'what was acknowledged is never changed'); END;
+        """,
+        # What a season's releases were made under; a file from before this has none until its next start.
+        """
+        CREATE TABLE terms (
+            season INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL,
+            PRIMARY KEY (season, agent)) WITHOUT ROWID;
+        """,
+    )
+
+    def __init__(
+        self,
+        path: str | Path,
+        terms: Mapping[str, Terms],
+        *,
+        quorum: int | None = None,
+        deadline: float | None = None,
+        season: int = 1,
+    ) -> None:
+        super().__init__(path)
+        try:
+            with self._transaction():
+                self.season = self._open_season(season)
+                self._keep_terms(terms)
+            self._last_received = self._read_last_received()
+        except BaseException:
+            self.close()
+            raise
+        self.quorum = Quorum(len(terms), quorum or len(terms), deadline)
+        self.admission = Admission(terms=terms, season=self.season)
+        self.admission.prepare()
+
+    def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
+        """Take releases in, all in one transaction; one that is refused does not touch the others.
+
+        Args:
+            batch: who (as the link authenticated it) and what.
+            now: seconds since 1970.
+        """
+        read = [self._check(agent, payload) for agent, payload in batch]
+        if all(isinstance(one, Receipt) for one in read):
+            return [one for one in read if isinstance(one, Receipt)]
+        newest = self._newest_number()
+        with self._transaction():
+            return [
+                one if isinstance(one, Receipt) else self._put(agent, one, payload, newest, now)
+                for one, (agent, payload) in zip(read, batch, strict=True)
+            ]
+
+    def exchange(
+        self, batch: Sequence[tuple[str, bytes]], *, now: float
+    ) -> tuple[list[Receipt], list[NamedSum]]:
+        """`receive`, then `publish_due`, with one commit for both: nothing is told to anybody before it."""
+        if not batch:
+            return [], self.publish_due(now=now)
+        with self._transaction():
+            return self.receive(batch, now=now), self.publish_due(now=now)
+
+    def publish_due(self, *, now: float) -> list[NamedSum]:
+        """Make the sums that are due, in rising order; each is on disk before this returns."""
+        made = []
+        for number, here, first in self._open_numbers():
+            if self.quorum.due(here, first, now):
+                made.append(self._publish(number, now))
+        return made
+
+    def next_due(self) -> float | None:
+        """When, in seconds since 1970, a deadline passes next; None where none is open."""
+        if self.quorum.deadline is None:
+            return None
+        return min(
+            (first + self.quorum.deadline for _, here, first in self._open_numbers() if self._enough(here)),
+            default=None,
+        )
+
+    def newest(self) -> NamedSum | None:
+        """The newest sum of this season, or of the one before it while there is none."""
+        row = self.database.execute(
+            "SELECT named FROM sums ORDER BY season DESC, number DESC LIMIT 1"
+        ).fetchone()
+        return None if row is None else sums.decode(row[0])
+
+    def published(self, season: int, number: int) -> NamedSum:
+        """A sum, for ever the same."""
+        row = self.database.execute(
+            "SELECT named FROM sums WHERE season = ? AND number = ?", (season, number)
+        ).fetchone()
+        if row is None:
+            raise StoreError(f"sum {number} of season {season} was never made")
+        return sums.decode(row[0])
+
+    def progress(self) -> dict[str, int]:
+        """By agent, the newest release of this season that is here."""
+        rows = self.database.execute(
+            "SELECT agent, max(number) FROM releases WHERE season = ? GROUP BY agent", (self.season,)
+        )
+        return dict(rows)
+
+    def last_received(self) -> dict[str, float]:
+        """By agent, when its last new release came, of any season; in seconds since 1970."""
+        return dict(self._last_received)
+
+    def last_published(self) -> float | None:
+        """When the newest sum was made, in seconds since 1970."""
+        row = self.database.execute(
+            "SELECT published_at FROM sums ORDER BY season DESC, number DESC LIMIT 1"
+        ).fetchone()
+        return None if row is None else float(row[0])
+
+    def _rolled_back(self) -> None:
+        self._last_received = self._read_last_received()
+
+    def _read_last_received(self) -> dict[str, float]:
+        rows = self.database.execute("SELECT agent, max(received_at) FROM releases GROUP BY agent")
+        return dict(rows)
+
+    def _enough(self, here: int) -> bool:
+        return here >= self.quorum.enough
+
+    def _open_season(self, season: int) -> int:
+        with self._transaction() as db:
+            row = db.execute("SELECT season FROM open_season").fetchone()
+            if row is not None and row[0] > season:
+                raise ConfigurationError("season", season, f"at least {row[0]}, the open one of {self.path}")
+            db.execute("REPLACE INTO open_season VALUES (1, ?)", (season,))
+            if row is not None and row[0] < season:  # nothing more is made of the season before
+                db.execute("DELETE FROM waiting")
+        return season
+
+    def _keep_terms(self, terms: Mapping[str, Terms]) -> None:
+        """Refuse other terms than those under which releases of this season were taken in.
+
+        Agents may come and go. Terms of one that has sent nothing yet may still be mended.
+        """
+        db = self.database
+        rows = db.execute(
+            "SELECT agent, body FROM terms WHERE season = ? AND agent IN"
+            " (SELECT agent FROM releases WHERE season = ?)",
+            (self.season, self.season),
+        )
+        for agent, body in rows.fetchall():
+            self._require_same(agent, Terms.from_json(body), terms)
+        db.executemany(
+            "REPLACE INTO terms VALUES (?, ?, ?)",
+            [(self.season, agent, one.to_json()) for agent, one in terms.items()],
+        )
+
+    def _require_same(self, agent: str, kept: Terms, terms: Mapping[str, Terms]) -> None:
+        before, now = _plain(kept), _plain(terms.get(agent) or next(iter(terms.values())))
+        for name, value in before.items():
+            if now[name] != value and (agent in terms or name not in _OWN):
+                raise ConfigurationError(
+                    f"terms.{name} of {agent}",
+                    now[name],
+                    f"{value!r}, under which releases of season {self.season} in {self.path} were taken in; "
+                    "new terms need a new season: raise `season`, here and at every agent",
+                )
+
+    def _check(self, agent: str, payload: bytes) -> Receipt | messages.GridSum:
+        try:
+            told = self.admission.check(payload, agent=agent, any_season=True)
+            if told.group != 0:
+                raise RefusedError("group", f"group {told.group}, expected 0 with a controller")
+            if told.season > self.season:
+                raise RefusedError("season", f"season {told.season}, expected {self.season}")
+        except RefusedError as error:
+            return Receipt("refused", error.reason, error.text)
+        return told
+
+    def _newest_number(self) -> int:
+        row = self.database.execute(
+            "SELECT coalesce(max(number), 0) FROM sums WHERE season = ?", (self.season,)
+        ).fetchone()
+        return int(row[0])
+
+    def _open_numbers(self) -> list[tuple[int, int, float]]:
+        """Number, how many releases, when the first came; of numbers above the newest sum's."""
+        return self.database.execute(
+            "SELECT number, count(*), min(received_at) FROM releases WHERE season = ? AND number > ?"
+            " GROUP BY number ORDER BY number",
+            (self.season, self._newest_number()),
+        ).fetchall()
+
+    def _put(self, agent: str, told: messages.GridSum, payload: bytes, newest: int, now: float) -> Receipt:
+        db, digest = self.database, hashlib.sha256(payload).digest()
+        known = db.execute(
+            "SELECT sha256 FROM releases WHERE season = ? AND number = ? AND agent = ?",
+            (told.season, told.number, agent),
+        ).fetchone()
+        if known is not None and known[0] != digest:
+            return Receipt("refused", "replay", f"release {told.number} is known with other content")
+        if known is not None:
+            return Receipt("known")
+        if told.season < self.season:
+            return Receipt("past")
+        db.execute(
+            "INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (told.season, told.number, agent, now, digest)
+        )
+        self._last_received[agent] = now
+        if told.number > newest:  # otherwise it is too late for its sum, and the next one has it
+            db.execute(
+                "INSERT INTO waiting (number, agent, payload) VALUES (?, ?, ?)", (told.number, agent, payload)
+            )
+        return Receipt("stored")
+
+    def _publish(self, number: int, now: float) -> NamedSum:
+        rows = self.database.execute(
+            "SELECT agent, payload FROM waiting WHERE number = ?", (number,)
+        ).fetchall()
+        total = messages.combine([messages.decode(payload) for _, payload in rows])
+        named = sums.name_sum((agent for agent, _ in rows), messages.encode(total))
+        with self._transaction() as db:
+            db.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (self.season, number, now, sums.encode(named)))
+            db.execute("DELETE FROM waiting WHERE number <= ?", (number,))  # hashes are enough from now on
+        return named

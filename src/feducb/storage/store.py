@@ -1,0 +1,447 @@
+"""What agents' and controllers' files share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.config import require_integer
+from feducb.errors import (
+    ConfigurationError,
+    RecordOutOfBoundsError,
+    ReleasesExhaustedError,
+    StoreError,
+)
+from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.ledger import Account, Ledger, LedgerEntry
+from feducb.protocol import messages
+from feducb.storage import sqlite as file
+
+__all__ = ["Kind", "Store", "Unsent"]
+
+Array = NDArray[np.float64]
+
+
+class Kind(StrEnum):
+    """What may leave an agent, and by which way: the bytes do not decide that."""
+
+    RELEASE = "release"  # noisy: anybody may see it
+    UPLOAD = "upload"  # raw: sealed, for a trusted controller alone
+
+
+class Unsent(NamedTuple):
+    """What waits to be sent: its name, which `Store.mark_sent` takes, its bytes, and what they are."""
+
+    season: int
+    group: int
+    number: int
+    payload: bytes
+    kind: Kind
+
+    def released(self) -> bytes:
+        """The bytes of a release; anything raw is refused, whatever its bytes look like."""
+        if self.kind is not Kind.RELEASE:
+            raise ConfigurationError(
+                "kind", str(self.kind), "a release: raw uploads go to a trusted controller alone, sealed"
+            )
+        return self.payload
+
+
+class Store(ABC):
+    """What agents' and controllers' files share; made by `open`, used by one thread at a time.
+
+    A store has one stream of releases a group (`Terms.groups`), numbered 1 to n each. Where there is one
+    group, it is group 0, and no call needs to name it.
+
+    Guarantees:
+        A call returns after its transaction is on disk (fsync), or raises and leaves no trace, in the file
+        or in memory. So whatever left was stored before, and a crash at any instruction draws no second noise
+        for it; and what was rolled back can be sent again and counts once.
+
+    Attributes:
+        path: of the file; ``<path>.lock`` beside it is locked while the store is open.
+        season: the open season, counted from 1.
+        terms: what that season promises.
+    """
+
+    kind: ClassVar[str]
+    season: int
+    terms: Terms
+    _privatizers: tuple[DeployedPrivatizer, ...]  # one a group
+    _person_key: bytes
+
+    def __init__(self, path: Path, terms: Terms | None, first_season: int) -> None:
+        self.path = path
+        self._owner = (os.getpid(), threading.get_ident())
+        file.require_whole(path)
+        self._lock: int | None = file.take_lock(path)
+        self._connection: sqlite3.Connection | None = None
+        self._moves = 0  # changes of privatizers since it was opened
+        self._spoilt = False  # whether a call of this transaction failed half-way
+        try:
+            self._connection = file.connect(path)
+            file.migrate(self._connection, path)
+            if terms is not None and self._connection.execute("SELECT 1 FROM open_season").fetchone() is None:
+                with self._transaction() as db:
+                    db.execute("INSERT INTO store (id, kind) VALUES (1, ?)", (self.kind,))
+                    self._begin(db, first_season, terms)
+            self._load()
+            if terms is not None:
+                _require_same(terms, self.terms)
+            file.mark_open(self._connection, path)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(cls, path: str | Path, terms: Terms | None = None, *, first_season: int = 1) -> Self:
+        """Open a store, or make one.
+
+        Args:
+            path: of the file.
+            terms: needed to make one. For one that exists they must be those of its open season.
+            first_season: the number of a new store's first season; in place of one that was lost take one
+                that was never used, so that no release number leaves twice.
+        """
+        require_integer("first_season", first_season, at_least=1)
+        path = Path(path).resolve()
+        if terms is None and not path.exists():
+            raise ConfigurationError("terms", None, f"terms, to make the store {path}")
+        return cls(path, terms, first_season)
+
+    @property
+    def releases_left(self) -> int:
+        """How many more releases this season's budget covers, in all groups together."""
+        return sum(self.releases_left_in(group) for group in range(self.terms.groups))
+
+    def releases_left_in(self, group: int) -> int:
+        """How many more releases this season's budget covers in one group."""
+        return self.terms.releases - self._privatizers[self._require_group(group)].released
+
+    def release(self, group: int = 0) -> bytes:
+        """Make the next release of everything recorded in this season for a group.
+
+        Guarantees:
+            The bytes, the mechanism's new state and the end of the batch are one transaction, on disk before
+            this returns. `outbox` and `replay` give the same bytes ever after.
+        """
+        group = self._require_group(group)
+        self._require_releases_left(group)
+        stream = self._privatizers[group]
+        with self._transaction() as db:
+            made = stream.release()
+            payload = messages.encode(made, season=self.season, group=group)
+            self._put_out(db, Kind.RELEASE, made.number, payload, group=group)
+            db.execute('UPDATE streams SET state = ? WHERE "group" = ?', (stream.dump(), group))
+            self._end_batch(db, group)
+        return payload
+
+    def outbox(self) -> list[Unsent]:
+        """Releases of all groups not yet reported sent, by season and number: in each group oldest first."""
+        return self._unsent(Kind.RELEASE)
+
+    def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
+        """Take a release off the outbox; it stays in the ledger. Doing so twice is no error."""
+        self._sent(Kind.RELEASE, season, number, group=group)
+
+    def replay(self, season: int, number: int, *, group: int = 0) -> bytes:
+        """The bytes of a release, for ever the same."""
+        row = (
+            self._database()
+            .execute(
+                "SELECT payload FROM outgoing"
+                " WHERE kind = 'release' AND season = ? AND \"group\" = ? AND number = ?",
+                (season, group, number),
+            )
+            .fetchone()
+        )
+        if row is None:
+            raise _never_made(Kind.RELEASE, season, group, number)
+        return bytes(row[0])
+
+    def new_season(
+        self, terms: Terms | None = None, *, drop_pending: bool = False, number: int | None = None
+    ) -> int:
+        """Close this season and open the next, over new records only; returns its number.
+
+        Guarantees:
+            No record of an earlier season enters: what was pending is deleted. Person counts start again,
+            under a new key, so a person in two seasons pays in both (`Ledger.mu_of_a_regular`).
+
+        Args:
+            terms: of the new season; those of the old if left out.
+            drop_pending: agree that records which wait are lost. Without it they are a reason to refuse.
+            number: of the new season, if not the next.
+        """
+        self._database()
+        number = require_integer("season", number or self.season + 1, at_least=self.season + 1)
+        if self._waiting() and not drop_pending:
+            raise StoreError(
+                f"season {self.season} has records that did not leave yet; release them first, or agree to "
+                "lose them"
+            )
+        with self._transaction() as db:
+            db.execute("UPDATE seasons SET dropped = ? WHERE season = ?", (self._pending(), self.season))
+            for group in range(self.terms.groups):
+                self._end_batch(db, group)
+            db.execute("UPDATE outgoing SET payload = NULL WHERE kind = 'upload' AND payload IS NOT NULL")
+            self._begin(db, number, terms or self.terms)
+            self._load()  # in the transaction: memory and file move on together, or neither does
+        return self.season
+
+    def ledger(self) -> Ledger:
+        """What left, when, at what cost, and what is left."""
+        db, accounts = self._database(), []
+        rows = db.execute(
+            "SELECT season, opened_at, terms, excluded, dropped, continued_elsewhere FROM seasons"
+        )
+        for season, opened_at, terms, excluded, dropped, elsewhere in sorted(rows):
+            entries = db.execute(
+                'SELECT kind, season, "group", number, made_at, size, sha256, sent_at FROM outgoing'
+                ' WHERE season = ? ORDER BY number, "group"',
+                (season,),
+            )
+            names = [column[0] for column in entries.description]
+            accounts.append(
+                Account(
+                    season=season,
+                    opened_at=opened_at,
+                    terms=Terms.from_json(terms),
+                    entries=tuple(LedgerEntry(**dict(zip(names, row, strict=True))) for row in entries),
+                    pending=self._pending() if season == self.season else 0,
+                    excluded=excluded,
+                    dropped=dropped,
+                    continued_elsewhere=bool(elsewhere),
+                )
+            )
+        return Ledger(tuple(accounts))
+
+    def close(self) -> None:
+        """Give the file back; a second time does nothing."""
+        if self._lock is None or os.getpid() != self._owner[0]:
+            return  # after a fork the file and its lock are the parent's
+        if self._connection is not None:
+            with suppress(sqlite3.Error):  # left marked as open, it is only more careful next time
+                file.mark_open(self._connection, None)
+            self._connection.close()
+        os.close(self._lock)
+        self._lock = None
+
+    def take_over(self) -> None:
+        """Use the store from this thread from now on; the one before must have stopped using it."""
+        if os.getpid() != self._owner[0]:
+            raise StoreError(f"the store {self.path} was opened by another process; use it there")
+        self._owner = (self._owner[0], threading.get_ident())
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file was given back."""
+        return self._lock is None
+
+    def cut_log(self) -> None:
+        """Write the log back into the file and cut it off: with it goes what was overwritten since."""
+        self._database().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def reading(self) -> sqlite3.Connection:
+        """To look, outside a transaction. Whoever writes uses a transaction."""
+        return self._database()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def _feed(self, db: sqlite3.Connection) -> None:
+        """Take what waits on disk into the privatizers, after their states."""
+
+    @abstractmethod
+    def _end_batch(self, db: sqlite3.Connection, group: int) -> None:
+        """What waited for this group has been used: it enters nothing else."""
+
+    @abstractmethod
+    def _waiting(self) -> bool:
+        """Whether anything would be lost if the season ended now."""
+
+    def _database(self) -> sqlite3.Connection:
+        if self._lock is None or self._connection is None:
+            raise StoreError(f"the store {self.path} is closed")
+        if self._owner != (os.getpid(), threading.get_ident()):
+            raise StoreError(f"the store {self.path} was opened by another process or thread; use it there")
+        return self._connection
+
+    def _require_group(self, group: int) -> int:
+        last = self.terms.groups - 1
+        if require_integer("group", group, at_least=0) > last:
+            raise ConfigurationError("group", group, f"0 to {last}" if last else "0, the only one")
+        return int(group)
+
+    def _pending(self) -> int:
+        return sum(stream.pending for stream in self._privatizers)
+
+    def _require_releases_left(self, group: int) -> None:
+        self._database()
+        if self.releases_left_in(group) <= 0:
+            raise ReleasesExhaustedError(
+                f"all {self.terms.releases} releases of season {self.season}, group {group} have been made; "
+                "new_season() (`feducb agent new-season`) goes on, over new records only"
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing, in the file and in memory; on disk when it ends."""
+        db, moves = self._database(), self._moves
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+            if self._spoilt:
+                raise StoreError("a call of this commit failed half-way, so nothing of the commit happened")
+            db.execute("COMMIT")
+        except RecordOutOfBoundsError:
+            if self._moves == moves and not self._spoilt:  # memory is as it was: no need to load it anew
+                db.execute("ROLLBACK")
+            else:
+                self._recover()
+            raise
+        except BaseException:
+            self._recover()
+            raise
+
+    @contextmanager
+    def part(self, db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        """A call within a transaction, whose error may be caught there.
+
+        If it was refused before it changed anything, the others of the transaction go on; if it failed
+        half-way, none of them happens: whoever ends the transaction hears so.
+        """
+        if self._spoilt or db is not self._connection or not db.in_transaction:
+            raise StoreError("the commit that this belongs to has failed")
+        before = (db.total_changes, self._moves)
+        try:
+            yield db
+        except BaseException:
+            # On a full disk SQLite itself may have rolled everything back: what followed would stand alone.
+            whole = db is self._connection and db.in_transaction
+            self._spoilt |= not whole or (db.total_changes, self._moves) != before
+            raise
+
+    def _recover(self) -> None:
+        """Forget what is in memory and go on from the file; if that fails too, close."""
+        self._spoilt = False
+        try:
+            with suppress(sqlite3.Error):
+                self._database().close()
+            self._connection = file.connect(self.path)
+            self._load()
+        except BaseException:
+            self.close()
+
+    def _load(self) -> None:
+        db = self._database()
+        row = db.execute(
+            "SELECT kind, season, terms, person_key FROM open_season JOIN seasons USING (season), store"
+        ).fetchone()
+        if row is None:
+            raise ConfigurationError("terms", None, f"terms: {self.path} holds no season yet")
+        kind, self.season, terms, self._person_key = row
+        if kind != self.kind:
+            raise StoreError(f"{self.path} is a store of kind {kind}, expected {self.kind}")
+        self.terms = Terms.from_json(terms)
+        states = dict(db.execute('SELECT "group", state FROM streams'))
+        if sorted(states) != list(range(self.terms.groups)):
+            raise StoreError(
+                f"{self.path} is damaged: it has states of groups {sorted(states)}, expected "
+                f"{self.terms.groups} of them"
+            )
+        self._privatizers = tuple(DeployedPrivatizer(self.terms) for _ in states)
+        for group, stream in enumerate(self._privatizers):
+            stream.load(states[group])
+            (last,) = db.execute(
+                "SELECT coalesce(max(number), 0) FROM outgoing"
+                " WHERE kind = 'release' AND season = ? AND \"group\" = ?",
+                (self.season, group),
+            ).fetchone()
+            if last != stream.released:
+                raise StoreError(
+                    f"{self.path} is damaged: the state of group {group} is after release {stream.released}, "
+                    f"its last release is {last}"
+                )
+        self._feed(db)
+
+    def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
+        state = DeployedPrivatizer(terms).dump()
+        db.execute(
+            "INSERT INTO seasons (season, opened_at, terms) VALUES (?, ?, ?)",
+            (season, now(), terms.to_json()),
+        )
+        db.execute("DELETE FROM people")
+        db.execute("REPLACE INTO open_season VALUES (1, ?, ?)", (season, secrets.token_bytes(32)))
+        db.execute("DELETE FROM streams")
+        db.executemany("INSERT INTO streams VALUES (?, ?)", [(group, state) for group in range(terms.groups)])
+
+    def _put_out(
+        self, db: sqlite3.Connection, kind: Kind, number: int, payload: bytes, *, group: int = 0
+    ) -> None:
+        name, digest = (kind, self.season, group, number), hashlib.sha256(payload).hexdigest()
+        db.execute(
+            'INSERT INTO outgoing (kind, season, "group", number, made_at, size, sha256, payload)'
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*name, now(), len(payload), digest, payload),
+        )
+
+    def _unsent(self, kind: Kind) -> list[Unsent]:
+        rows = self._database().execute(
+            'SELECT season, "group", number, payload FROM outgoing'
+            " WHERE kind = ? AND sent_at IS NULL AND payload IS NOT NULL"
+            ' ORDER BY season, number, "group"',
+            (kind,),
+        )
+        return [Unsent(season, group, number, payload, kind) for season, group, number, payload in rows]
+
+    def _sent(self, kind: Kind, season: int, number: int, *, group: int = 0) -> None:
+        with self._transaction() as db:
+            found = db.execute(
+                "UPDATE outgoing SET sent_at = coalesce(sent_at, ?),"
+                " payload = iif(kind = 'upload', NULL, payload)"  # raw sums are not kept longer than needed
+                ' WHERE kind = ? AND season = ? AND "group" = ? AND number = ?',
+                (now(), kind, season, group, number),
+            )
+            if found.rowcount != 1:
+                raise _never_made(kind, season, group, number)
+
+
+def _never_made(kind: Kind, season: int, group: int, number: int) -> StoreError:
+    return StoreError(f"{kind} {number} of season {season}, group {group} was never made")
+
+
+def _require_same(given: Terms, stored: Terms) -> None:
+    wanted, kept = _flat(given), _flat(stored)
+    for name, value in wanted.items():
+        if value != kept[name]:
+            raise ConfigurationError(
+                f"terms.{name}", value, f"{kept[name]!r} as stored; a new season takes new terms"
+            )
+
+
+def _flat(terms: Terms) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(terms.to_json())
+    return plain | {f"problem.{name}": value for name, value in plain.pop("problem").items()}
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat()

@@ -1,0 +1,21 @@
+"""Real data, from packages that the ``[data]`` extra brings; nothing is shipped with feducb itself."""
+
+from __future__ import annotations
+
+from feducb.errors import ConfigurationError
+from feducb.worlds.data.actg175 import ACTG175
+from feducb.worlds.data.data_set import DataSet, Known, Loaded, Trial
+from feducb.worlds.data.letter import LETTER
+from feducb.worlds.data.movielens import MOVIELENS
+from feducb.worlds.data.star import STAR
+
+__all__ = ["DATA_SETS", "DataSet", "Known", "Loaded", "Trial", "data_set"]
+
+DATA_SETS: dict[str, DataSet] = {one.name: one for one in (ACTG175, STAR, MOVIELENS, LETTER)}
+
+
+def data_set(name: str) -> DataSet:
+    """A data set by its name."""
+    if name not in DATA_SETS:
+        raise ConfigurationError("data set", name, f"one of {', '.join(DATA_SETS)}")
+    return DATA_SETS[name]

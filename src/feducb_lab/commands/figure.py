@@ -1,0 +1,64 @@
+"""`feducb figure`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast, get_args
+
+import typer
+
+from feducb.cli.output import errors_to, steps_progress
+from feducb.config import require_integer
+from feducb.errors import ConfigurationError
+from feducb.simulation.backends.choose import BackendName
+from feducb_lab.experiments.base import Point, Scale
+from feducb_lab.experiments.figures import NAMES
+from feducb_lab.experiments.figures import figure as figure_of
+
+__all__ = ["figure"]
+
+
+def figure(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help=f"Which: {', '.join(NAMES)}, or all of them (all).")
+    ],
+    scale: Annotated[
+        str, typer.Option(help="quick (about a minute each) or full (the paper's size, for a GPU).")
+    ] = "quick",
+    backend: Annotated[
+        str, typer.Option(help="auto (the fastest that can), gpu, cpu, or reference (the readable one).")
+    ] = "auto",
+    out: Annotated[Path, typer.Option(help="Folder for JSON, pictures and texts.")] = Path("figures"),
+    at_once: Annotated[int, typer.Option(help="Points played at the same time (on a GPU, several).")] = 1,
+    threads: Annotated[
+        int | None, typer.Option(help="Worker threads of one simulation.", show_default="all processors")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Play points on Ray: local, or the address of a cluster (needs the extra ray)."),
+    ] = None,
+) -> None:
+    """Play an experiment's points and write its picture, its numbers and what they say.
+
+    1a, 1b, 1c and gap are the paper's; each says which of its claims held. Points are kept in OUT/points: the
+    same command goes on where it was stopped, and plays nothing twice.
+    """
+    from feducb_lab.experiments.run import make_figure
+
+    if scale not in get_args(Scale):
+        raise ConfigurationError("--scale", scale, f"one of {', '.join(get_args(Scale))}")
+    if backend not in get_args(BackendName):
+        raise ConfigurationError("--backend", backend, f"one of {', '.join(get_args(BackendName))}")
+    require_integer("--at-once", at_once, at_least=1)
+    names = list(NAMES) if name == "all" else [name]
+    for one in names:
+        made = figure_of(one)
+        errors_to.print(f"{one}: {made.title}", highlight=False)
+        with steps_progress(f"figure {one}, points") as progress:
+
+            def tell(done: int, total: int, point: Point, progress=progress) -> None:  # type: ignore[no-untyped-def]
+                progress(done, total)
+
+            results = make_figure(one, cast(Scale, scale), out, backend, at_once, threads, tell, ray)
+        typer.echo(made.text(results))
+        typer.echo(f"\n{out / f'{one}-{scale}'}.md, .json, .png, .svg\n")

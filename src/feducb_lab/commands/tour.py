@@ -1,0 +1,89 @@
+"""`feducb tour`: three agents, a controller and visitors on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import tempfile
+import time
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feducb.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from feducb_lab.tour import Tour
+
+__all__ = ["tour"]
+
+_SAY_SECONDS = 5.0
+
+
+def tour(
+    seconds: Annotated[
+        float | None, typer.Option(help="End after so long; until you say so, if not given.", min=1)
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open the dashboards.")] = True,
+    epsilon: Annotated[
+        float, typer.Option(help="Large, so that three agents learn within a minute; no privacy to speak of.")
+    ] = 1e4,
+) -> None:
+    """Three agents, a controller and simulated visitors here: look at them, kill one, watch it come back."""
+    try:
+        from feducb_lab.tour import Tour
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the tour needs {error.name}: pip install 'feducb[service]' (here: scripts/setup service)"
+        ) from error
+    with tempfile.TemporaryDirectory(prefix="feducb-tour-") as folder:
+        typer.echo("starting three agents and a controller …")
+        made = Tour(Path(folder), epsilon=epsilon, say=typer.echo)
+        asyncio.run(_run(made, seconds, browser=browser))
+    typer.echo(f"ended, nothing is left. {made.summary()}")
+
+
+async def _run(made: Tour, seconds: float | None, *, browser: bool) -> None:
+    from feducb_lab.tour import stop_on_signals
+
+    until, begun = asyncio.Event(), time.monotonic()
+    stop_on_signals(until)
+    kills: set[asyncio.Task[None]] = set()
+
+    def ready() -> None:
+        typer.echo(f"running after {time.monotonic() - begun:.1f} s:")
+        typer.echo(f"  controller {made.page}")
+        for agent in made.agents.values():
+            typer.echo(f"  {agent.name:10} {agent.page}")
+        if browser:
+            webbrowser.open(made.page)
+            webbrowser.open(next(iter(made.agents.values())).page)
+        if sys.stdin.isatty():
+            typer.echo("type `kill north`, `kill` (somebody), or `quit`")
+            asyncio.get_running_loop().add_reader(sys.stdin, heard)
+        kills.add(asyncio.create_task(_report(made)))
+
+    def heard() -> None:
+        words = sys.stdin.readline().split()
+        if not words or words[0] in ("quit", "q", "exit"):
+            until.set()
+        elif words[0] == "kill" and (len(words) == 1 or words[1] in made.agents):
+            name = words[1] if len(words) > 1 else random.choice(sorted(made.agents))
+            kills.add(asyncio.create_task(made.kill(name)))
+        else:
+            typer.echo(f"expected kill [{'|'.join(made.agents)}] or quit")
+
+    if seconds is not None:
+        asyncio.get_running_loop().call_later(seconds, until.set)
+    await made.run(until, ready)
+    for task in kills:
+        task.cancel()
+
+
+async def _report(made: Tour) -> None:
+    while True:
+        await asyncio.sleep(_SAY_SECONDS)
+        typer.echo(made.summary())

@@ -1,0 +1,31 @@
+"""All figures, one module each, with its `FIGURE`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from feducb.errors import ConfigurationError
+from feducb_lab.experiments.base import Figure
+
+__all__ = ["NAMES", "figure"]
+
+NAMES: dict[str, str] = {
+    "1a": "fig_1a",
+    "1b": "fig_1b",
+    "1c": "fig_1c",
+    "gap": "gap",
+    "decentralised": "decentralised",
+    "federation": "federation",
+    "mechanisms": "mechanisms",
+    "adversaries": "adversaries",
+    "prior": "prior",
+}
+"""Name → module in this package."""
+
+
+def figure(name: str) -> Figure:
+    """A figure by its name."""
+    if name not in NAMES:
+        raise ConfigurationError("figure", name, f"one of {', '.join(NAMES)}")
+    found: Figure = import_module(f"feducb_lab.experiments.figures.{NAMES[name]}").FIGURE
+    return found

@@ -1,0 +1,111 @@
+"""Figure 1b: regret and communication."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from feducb_lab.experiments.base import Figure, Outcome, Point, Results, Scale
+from feducb_lab.experiments.figures import common
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+__all__ = ["FIGURE"]
+
+_FEW, _SOME, _ALL = "O(M^1.5)", "O(M log T)", "O(MT)"
+_SHORT = f"{_SOME}, fewer rounds"
+_SCHEDULES: dict[str, dict[str, Any]] = {
+    _FEW: {"schedule": "geometric", "releases": 10},
+    _SOME: {"schedule": "geometric", "releases": 64},
+    _SHORT: {"schedule": "geometric", "releases": 64},
+    _ALL: {"schedule": "every-round"},
+}
+_STYLES = {_FEW: ":", _SOME: "-", _ALL: "--"}
+_WHO = ("calibrated", "no privacy", "paper")
+
+
+def _points(scale: Scale) -> list[Point]:
+    full = scale == "full"
+    world: dict[str, Any] = {"dim": 10, "arms": 100, "seed": 0}
+    whole, short = (10_000_000, 20_000) if full else (5_000, 1_000)
+    found = []
+    for communication, schedule in _SCHEDULES.items():
+        brief = communication in (_SHORT, _ALL)
+        crowd = world | schedule | {"agents": 100, "horizon": short if brief else whole}
+        runs = (20 if brief else 100) if full else (3 if brief else 8)
+        label = {"communication": communication}
+        private = crowd | {"epsilon": 1.0, "delta": 0.1}
+        found += [
+            Point({"who": "calibrated", **label}, private | {"runs": runs}),
+            common.baseline("no privacy", crowd | {"runs": runs}, **label),
+            Point({"who": "paper", **label}, private | {"mode": "paper", "runs": 5 if full else 2}),
+        ]
+    few = world | {"agents": 10, "horizon": whole, "runs": 10}
+    return [
+        *found,
+        common.baseline("alone", few, communication="none"),
+        common.baseline("alone", few | {"horizon": short}, communication="none, fewer rounds"),
+        common.baseline("uniform", few),
+    ]
+
+
+def _draw(results: Results) -> Picture:
+    drawn, (axes,) = common.picture(width=11, title=FIGURE.title)
+    for who in _WHO:
+        for communication, style in _STYLES.items():
+            one = results.one(who=who, communication=communication)
+            name = f"{who}, {communication}"
+            common.curve(axes, one, colour=common.COLOURS[who], label=name, style=style)
+    common.curve(axes, results.one(who="alone", communication="none"), colour="#6b6b6b", label="alone")
+    common.curve(axes, results.one(who="uniform"), colour="#b8b8b8", label="uniform")
+    common.finish(axes, "round")
+    return drawn
+
+
+def _compare(more: Outcome, less: Outcome, names: tuple[str, str]) -> str:
+    if common.surely_less(more, less):
+        verdict = f"{names[0]} beats {names[1]}"
+    elif common.surely_less(less, more):
+        verdict = f"{names[0]} does worse than {names[1]}"
+    else:
+        verdict = f"{names[0]} and {names[1]} do not differ surely"
+    rounds = more.setting["horizon"]
+    return f"{verdict} over {rounds:,} rounds ({common.plus_minus(more)} against {common.plus_minus(less)})"
+
+
+def _text(results: Results) -> str:
+    said = []
+    for who in _WHO:
+        few, some, brief, every = (results.one(who=who, communication=name) for name in _SCHEDULES)
+        said.append(
+            f"- {who}: {_compare(some, few, (_SOME, _FEW))}; {_compare(every, brief, (_ALL, _SOME))}."
+        )
+    whole, short = (results.one(who="alone", communication=f"none{name}") for name in ("", ", fewer rounds"))
+    rounds = whole.setting["horizon"], short.setting["horizon"]
+    cut = ""
+    if rounds[1] < rounds[0]:
+        cut = (
+            f" {_ALL} was played for {rounds[1]:,} rounds only, where the others were played for "
+            f"{rounds[0]:,}: every round is a release. It is compared with {_SOME} over as many rounds."
+        )
+    beats = common.alone_sentence(
+        results.where(who="calibrated"),
+        lambda one: whole if one.setting["horizon"] == rounds[0] else short,
+        lambda one: str(one.label["communication"]),
+    )
+    uniform = results.one(who="uniform")
+    printed = common.printed_sentence(results.where(who="paper"), lambda one: uniform)
+    return "\n".join(said) + f"\n\n{beats}{cut}\n\n{printed}"
+
+
+FIGURE = Figure(
+    name="1b",
+    title="Regret and communication",
+    question="What does more communication buy M = 100 agents (ε = 1, δ = 0.1, d = 10, K = 100): O(M^1.5),"
+    " 10 releases an agent; O(M log T), 64; O(MT), one a round? The paper observes a trade-off, "
+    "with more communication giving less regret.",
+    points=_points,
+    draw=_draw,
+    text=_text,
+    table=lambda results: common.table_of(results, ("communication",)),
+)

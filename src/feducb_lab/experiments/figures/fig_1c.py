@@ -1,0 +1,105 @@
+"""Figure 1c: regret and dimension."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from feducb_lab.experiments.base import Figure, Outcome, Point, Results, Scale
+from feducb_lab.experiments.figures import common
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+__all__ = ["FIGURE"]
+
+_DIMS = (5, 10, 15, 20)
+_STYLES = {"calibrated": "-", "no privacy": ":", "paper": "-.", "alone": "--", "uniform": "--"}
+
+
+def _points(scale: Scale) -> list[Point]:
+    full = scale == "full"
+    found = []
+    for dim in _DIMS:
+        world = {"dim": dim, "arms": 100, "seed": 0, "horizon": 10_000_000 if full else 2_000}
+        crowd = world | {"agents": 100, "schedule": "geometric", "releases": 64, "epsilon": 1.0, "delta": 0.1}
+        few = world | {"agents": 10, "runs": 10}
+        runs = 100 if full else 16
+        found += [
+            Point({"who": "calibrated", "d": dim}, crowd | {"runs": runs}),
+            Point({"who": "paper", "d": dim}, crowd | {"mode": "paper", "runs": 5 if full else 2}),
+            common.baseline("no privacy", world | {"agents": 100, "runs": runs}, d=dim),
+            common.baseline("alone", few, d=dim),
+            common.baseline("uniform", few, d=dim),
+        ]
+    return found
+
+
+def _line(results: Results, who: str) -> list[Outcome]:
+    return sorted(results.where(who=who), key=lambda one: one.label["d"])
+
+
+def _exponent(results: Results, who: str) -> tuple[float, float]:
+    line = _line(results, who)
+    return common.slope([one.label["d"] for one in line], line)
+
+
+def _draw(results: Results) -> Picture:
+    drawn, (left, right) = common.picture(width=13, panels=2, title=FIGURE.title)
+    for who in ("calibrated", "paper"):
+        for shade, one in zip(common.SHADES, _line(results, who), strict=False):
+            colour = shade if who == "calibrated" else common.COLOURS[who]
+            name = f"{who}, d = {one.label['d']}"
+            common.curve(left, one, colour=colour, label=name, style=_STYLES[who])
+    common.finish(left, "round", title="curves")
+    for who, style in _STYLES.items():
+        line = _line(results, who)
+        exponent, error = _exponent(results, who)
+        name = f"{who}: d^({exponent:.2f} ± {error:.2f})"
+        xs = [one.label["d"] for one in line]
+        common.bars(right, xs, line, color=common.COLOURS[who], linestyle=style, label=name)
+    common.finish(right, "d", title="at the horizon")
+    right.set_xticks(_DIMS, [str(dim) for dim in _DIMS])
+    right.minorticks_off()
+    return drawn
+
+
+def _text(results: Results) -> str:
+    exponent, error = _exponent(results, "calibrated")
+    if abs(exponent - 2) <= max(2 * error, 0.1):
+        verdict = "is essentially quadratic, as the paper says"
+    else:
+        verdict = f"is {'less' if exponent < 2 else 'more'} than quadratic, other than the paper says"
+    beats = common.alone_sentence(
+        _line(results, "calibrated"),
+        lambda one: results.one(who="alone", d=one.label["d"]),
+        lambda one: f"d = {one.label['d']}",
+    )
+    learns = common.printed_sentence(
+        _line(results, "paper"), lambda one: results.one(who="uniform", d=one.label["d"])
+    )
+    line = _line(results, "calibrated")
+    first, last = line[0], line[-1]
+    grows = "grows with d" if common.falls(line[::-1]) else "does not grow steadily with d"
+    powers = {
+        name: "{:.2f} ± {:.2f}".format(*_exponent(results, who))
+        for name, who in (("without privacy", "no privacy"), ("alone", "alone"), ("printed", "paper"))
+    }
+    return (
+        f"Calibrated regret {grows}: it is {common.plus_minus(first)} at d = {first.label['d']} and "
+        f"{common.plus_minus(last)} at d = {last.label['d']}, fitted by d to the power {exponent:.2f} "
+        f"± {error:.2f}. The dependence {verdict}. Without privacy the exponent is "
+        f"{powers['without privacy']}, alone {powers['alone']}, with the printed constants "
+        f"{powers['printed']}.\n\n{beats}\n\n{learns}"
+    )
+
+
+FIGURE = Figure(
+    name="1c",
+    title="Regret and dimension",
+    question="How does per-agent regret grow with d (M = 100, K = 100, ε = 1, δ = 0.1, 64 geometric "
+    "releases)? The paper observes “essentially a quadratic dependence”.",
+    points=_points,
+    draw=_draw,
+    text=_text,
+    table=lambda results: common.table_of(results, ("d",)),
+)

@@ -1,0 +1,148 @@
+"""The points of a sweep on Ray: one a task, on this machine or on a cluster, through the loss of workers.
+
+Ray is imported here and nowhere else. Ray and feducb must be installed on every machine of a cluster, feducb
+in the same version; files are written by the process that asks, so the folder need not be shared.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from feducb.errors import ConfigurationError, FeducbError, MissingExtraError
+from feducb.version import __version__
+from feducb_lab.experiments.base import Outcome, Point
+from feducb_lab.experiments.sweep import Told, keep_point, play_point, read_point
+
+__all__ = ["ray_sweep"]
+
+_LIVES = 20  # workers that may die under one point; more is the point's own doing
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anybody
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # "auto" sees the GPU that it would see without Ray
+}
+_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray asks no one for a password: not on the network
+
+
+def ray_sweep(
+    points: Sequence[Point],
+    folder: Path,
+    *,
+    backend: str = "auto",
+    address: str | None = None,
+    workers: int | None = None,
+    told: Told = lambda done, total, point: None,
+) -> list[Outcome]:
+    """All points, in order, with the results of `feducb_lab.experiments.sweep.sweep`.
+
+    A point whose worker dies is played again, elsewhere. Points are kept as they are done; a sweep that was
+    stopped goes on from there. A Ray that the caller has started is used and left running.
+
+    Args:
+        points: what to play.
+        folder: one file a point, named by what it is made of.
+        backend: as in `feducb.simulate`; each point gets a GPU of its own with ``gpu``.
+        address: of a cluster that runs (``auto`` or ``HOST:PORT``); a Ray on this machine, for as long as the
+            sweep lasts, if there is none.
+        workers: points at the same time on this machine; one a processor if not given.
+        told: is told of each point that is done.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        ConfigurationError: no cluster answers at the address, or its feducb is another one.
+        FeducbError: a point took its worker down again and again.
+    """
+    if address is not None and workers is not None:
+        raise ConfigurationError("workers", workers, "none beside an address: a cluster has its own")
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, dict[str, Any]] = {}
+    waiting: dict[str, Point] = {}
+    done = 0
+    for point in points:
+        kept = found.get(point.key) or read_point(folder, point)
+        if kept is None:
+            waiting.setdefault(point.key, point)
+        else:
+            found[point.key] = kept
+            done += 1
+            told(done, len(points), point)
+    if waiting:
+        with _running(address, workers) as ray:
+            for key, result in _play(ray, waiting, backend):
+                keep_point(folder, waiting[key], result)
+                found[key] = result
+                for point in points:
+                    if point.key == key:
+                        done += 1
+                        told(done, len(points), point)
+    return [Outcome(point.label, point.setting, found[point.key]) for point in points]
+
+
+def _play(ray: Any, waiting: dict[str, Point], backend: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Results as they come; what still runs is called off if one fails or nobody asks on."""
+    needs = {"num_cpus": 1, "num_gpus": 1 if backend == "gpu" else 0}
+    task = ray.remote(**needs, max_retries=_LIVES, retry_exceptions=False)(_work)
+    running = {task.remote(point, backend, __version__): key for key, point in waiting.items()}
+    try:
+        while running:
+            (first, *_), _ = ray.wait(list(running), num_returns=1)
+            key = running.pop(first)
+            try:
+                result = ray.get(first)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None  # as it would be without Ray
+            except ray.exceptions.RayError as error:
+                label = dict(waiting[key].label)
+                raise FeducbError(f"point {label} was lost {_LIVES + 1} times over: {error}") from error
+            yield key, result
+    finally:
+        for one in running:
+            ray.cancel(one, force=True)
+
+
+def _work(point: Point, backend: str, version: str) -> dict[str, Any]:
+    """On a worker: one point on one thread; results do not depend on how many."""
+    if version != __version__:
+        raise ConfigurationError("feducb on a worker", __version__, f"version {version}, as it was asked by")
+    return play_point(point, backend, threads=1)
+
+
+@contextmanager
+def _running(address: str | None, workers: int | None) -> Iterator[Any]:
+    """Ray, running; what is started here is shut down here."""
+    for name, value in (_QUIET | (_LOOPBACK if address is None else {})).items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        message = "sweeps on Ray need it; it comes with the ray extra: pip install 'feducb[ray]'"
+        raise MissingExtraError(message) from None
+    if ray.is_initialized():
+        yield ray
+        return
+    where: dict[str, Any] = {"address": address}
+    if address is None:
+        where = {"address": "local", "num_cpus": workers, "include_dashboard": False}
+    try:
+        _knock(address)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **where)
+    except OSError as error:  # ConnectionError is one
+        ray.shutdown()
+        raise ConfigurationError("address", address, f"a Ray cluster that answers ({error})") from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Fail at once where nobody listens at HOST:PORT; Ray would go on trying for many minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if port.isdecimal() and host and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()

@@ -1,0 +1,281 @@
+"""Players of earlier work, and of leaks: what `feducb.simulate` plays under another noise, schedule or rule.
+
+Shariff & Sheffet 2018 ("Differentially private contextual linear bandits"): an agent by itself, with a tree.
+Zhou & Chowdhury 2024 ("On differentially private federated linear contextual bandits"): fixed batches, a tree
+at every silo. Both get the exact Gaussian noise of the budget for their whole stream, and a valid bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.audit.invariance import ReplacedRecord, check_decisions, check_release_times
+from feducb.config import Budget, Problem
+from feducb.models.confidence import PaperBound
+from feducb.models.play import OwnDataPlay, Trigger
+from feducb.models.theory import default_threshold
+from feducb.privacy.calibration import noise_scale, record_radius, to_mu
+from feducb.privacy.mechanisms import BinaryTree
+from feducb.privacy.privatizer import Privatizer
+from feducb.protocol.estimators import Estimator, Tuning
+from feducb.protocol.schedules import Geometric
+from feducb.simulation.backends.reference import ReferenceBackend
+from feducb.simulation.plan import Plan, Team, make_plan
+from feducb.simulation.reference import Step
+from feducb.simulation.results import SimulationResult
+from feducb.simulation.runner import run_plan, simulate
+from feducb.worlds.synthetic import PaperEnvironment
+from feducb.worlds.world import Environment, OwnEnvironment
+
+__all__ = [
+    "CLOSED_FORM",
+    "OUR_BOUND",
+    "Play",
+    "WaitingPlay",
+    "batch_rule",
+    "fixed_batch",
+    "printed_play",
+    "single_agent",
+]
+
+Array = NDArray[np.float64]
+Play = Literal["trigger", "own data", "released"]
+
+CLOSED_FORM = Tuning(direct=False, simulated=False, weighted=False, patience=0, quiet=False)
+"""The two-width bound in closed form, even noise, every release read: nothing of ours but a valid bound."""
+
+OUR_BOUND = Tuning(quiet=False)
+"""Our confidence set, split of noise and patience; the mechanism stays what it is."""
+
+
+def batch_rule(horizon: int, agents: int) -> int:
+    """B = √(T/M), the batch of Zhou & Chowdhury 2024."""
+    return max(1, round(math.sqrt(horizon / agents)))
+
+
+def single_agent(*, agents: int, batch: int, **setting: Any) -> SimulationResult:
+    """Shariff & Sheffet 2018: each agent by itself, on a tree over its own Gram and moment.
+
+    Nobody hears of anybody, so M identical agents are M runs of one: ``agents`` changes nothing.
+
+    Args:
+        agents: M; not used.
+        batch: rounds between two releases to itself (1 in their paper).
+        setting: of `feducb.simulate`.
+    """
+    del agents
+    return simulate(agents=1, schedule=f"periodic:{batch}", mechanism="tree", tuning=CLOSED_FORM, **setting)
+
+
+def fixed_batch(*, batch: int, our_bound: bool = False, **setting: Any) -> SimulationResult:
+    """Zhou & Chowdhury 2024: every silo releases on a tree after each batch; all act on released sums.
+
+    Args:
+        batch: B.
+        our_bound: with our confidence set in place of the closed form.
+        setting: of `feducb.simulate`.
+    """
+    tuning = OUR_BOUND if our_bound else CLOSED_FORM
+    return simulate(schedule=f"periodic:{batch}", mechanism="tree", tuning=tuning, **setting)
+
+
+class WaitingPlay(OwnDataPlay):
+    """The same bound and prior, but own records wait for their release."""
+
+    acts_on_own_data = False
+
+
+def printed_play(
+    *,
+    play: Play,
+    agents: int,
+    dim: int,
+    arms: int,
+    horizon: int,
+    runs: int,
+    seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float = 1e-6,
+    alpha: float = 0.1,
+    releases: int = 64,
+    backend: str = "reference",
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """The printed rule of Dubey & Pentland 2020 with exact noise, its leaks closed one by one.
+
+    ``trigger``: as printed. ``own data``: the rounds are public. ``released``: and own records wait for their
+    release. The tree, the exact noise and the form of the bound are the same in all three; the readable
+    reference plays them, whatever backend is asked for.
+
+    Args:
+        play: which.
+        agents: M.
+        dim: d.
+        arms: K.
+        horizon: T.
+        runs: independent repetitions.
+        seed: of everything random.
+        epsilon: ε that the noise is for, on a fixed stream.
+        delta: δ.
+        alpha: α.
+        releases: of the public schedule.
+        backend: not used.
+        threads: of the simulation.
+
+    Returns:
+        The result with ``check``, what the audit saw of the rule, and ``moved``, how far replacing one record
+        moved its batch, in units of what the noise is made for (public rounds only).
+    """
+    del backend
+    problem = Problem(dim=dim)
+    budget = Budget(epsilon=epsilon, delta=delta)
+
+    def plan(environment: Environment, agents: int, runs: int) -> Plan:
+        return _printed_plan(
+            environment,
+            play,
+            budget,
+            agents=agents,
+            horizon=horizon,
+            runs=runs,
+            seed=seed,
+            alpha=alpha,
+            releases=releases,
+        )
+
+    config = {"agents": agents, "dim": dim, "arms": arms, "horizon": horizon, "runs": runs, "seed": seed}
+    world = PaperEnvironment(problem=problem, arms=arms)
+    played = run_plan(
+        plan(world, agents, runs),
+        config | {"play": play, "epsilon": epsilon, "delta": delta, "mode": "exact noise"},
+        backend=ReferenceBackend(),
+        threads=threads,
+    )
+    held = play == "released"
+    told = "interactive" if held else "a fixed stream only, NOT private against an interactive adversary"
+    played = replace(played, privacy=played.privacy | {"holds": held, "adversary": told})
+    found = played.as_dict() | {"finals": played.regret[:, -1].tolist(), "check": _audited(play)}
+    if play != "trigger":
+        found["moved"] = _move(lambda world: plan(world, 2, 1), problem, arms, horizon)
+    return found
+
+
+def _audited(play: Play) -> str:
+    """What the audit's checks of the shipped rule, or of the printed one, come to."""
+    if play == "trigger":
+        return check_release_times({"mode": "paper", "schedule": "determinant:30", "epsilon": 1e6}).detail
+    if play == "own data":
+        return check_decisions({"mode": "paper", "schedule": "explicit:40,60", "epsilon": 1e6}).detail
+    return check_decisions({"epsilon": 20.0, "releases": 8, "first_release": 4}).detail
+
+
+def _printed_plan(
+    environment: Environment,
+    play: Play,
+    budget: Budget,
+    *,
+    agents: int,
+    horizon: int,
+    runs: int,
+    seed: int,
+    alpha: float,
+    releases: int,
+) -> Plan:
+    """A plan whose only team plays the printed rule under exact noise.
+
+    The noise of all agents' sum is at most Λ in operator norm, but for a chance α/2, so that the shift 2Λ
+    leaves it between Λ and 3Λ; ‖h‖_{H⁻¹} ≤ ‖h‖/√Λ.
+    """
+    problem = environment.problem
+    public = Geometric(releases=releases)
+    rounds = () if play == "trigger" else public.rounds(horizon)
+    tree = BinaryTree(len(rounds) or horizon)
+    own = noise_scale(problem, to_mu(budget))
+    entry = math.sqrt(agents) * own * tree.worst_error()
+    union = math.log(4.0 * tree.releases / alpha)
+    least = entry * (2.0 * math.sqrt(problem.dim) + 2.0 * math.sqrt(union))
+    bound = PaperBound(
+        problem=problem,
+        alpha=alpha,
+        agents=agents,
+        releases=tree.releases,
+        rho_min=least,
+        root_rho_max=math.sqrt(3.0 * least),
+        kappa=entry * (math.sqrt(problem.dim) + math.sqrt(2.0 * union)) / math.sqrt(least),
+    )
+    trigger = None
+    if play == "trigger":
+        rho = {"rho_min": least / agents, "rho_max": 3.0 * least / agents}
+        trigger = Trigger(threshold=default_threshold(problem, horizon, **rho), offset=2.0 * least)
+    rule = (WaitingPlay if play == "released" else OwnDataPlay)(bound=bound, prior=least, trigger=trigger)
+    privatizer = Privatizer(
+        problem=problem,
+        mechanism=tree,
+        noise_scale=np.full(agents, own),
+        shift=np.full(agents, 2.0 * least / agents),
+    )
+    plain = make_plan(
+        environment,
+        agents=agents,
+        horizon=horizon,
+        runs=runs,
+        seed=seed,
+        mode="calibrated",
+        baseline=None,
+        budgets=[budget] * agents,
+        alpha=alpha,
+        exploration=1.0,
+        regularizer=1.0,
+        schedule=public,
+        mechanism="tree",
+        tuning=CLOSED_FORM,
+    )
+    estimator = Estimator(rule=rule, privatizer=privatizer, release_rounds=rounds)
+    return replace(plain, teams=(Team(tuple(range(agents)), (estimator,)),))
+
+
+def _move(plan: Callable[[Environment], Plan], problem: Problem, arms: int, horizon: int) -> float:
+    """‖Δ batch‖_F/(√2 R²) where the first record of the first batch is replaced: 1 is what the noise hides.
+
+    Same coins, same noise, same visitors; the batch is compared up to its release.
+    """
+    world, other = _willing_world(problem, arms), np.zeros(problem.dim)
+    other[0] = -problem.action_bound
+    change = ReplacedRecord(world, 0, 1, other, problem.reward_bound)
+    moved = _first_batch(plan(change), horizon) - _first_batch(plan(world), horizon)
+    return float(np.linalg.norm(moved)) / (math.sqrt(2.0) * record_radius(problem))
+
+
+def _first_batch(plan: Plan, horizon: int) -> Array:
+    """(d² + d,): Gram and √2 times the moment of the first batch of agent 0, without noise."""
+    first = plan.estimators[0].release_rounds[0]
+    dim = plan.problem.dim
+    total = np.zeros(dim * dim + dim)
+
+    def look(step: Step) -> None:
+        kept = max(0, first - step.first_round + 1)
+        actions, rewards = step.chosen.actions[0, 0, :kept], step.rewards[0, 0, :kept]
+        gram, moment = actions.T @ actions, actions.T @ rewards
+        total[:] += np.concatenate([gram.ravel(), math.sqrt(2.0) * moment])
+
+    run_plan(replace(plan, horizon=min(horizon, first + 1)), {}, backend=ReferenceBackend(look), threads=1)
+    return total
+
+
+def _willing_world(problem: Problem, arms: int) -> OwnEnvironment:
+    """Visitors in league with an adversary: all are offered ±x, and praise whatever they get."""
+    candidates = np.zeros((arms, problem.dim))
+    candidates[:, 0] = problem.action_bound * (-1.0) ** np.arange(arms)
+    return OwnEnvironment(
+        problem=problem,
+        arms=arms,
+        theta=np.zeros(problem.dim),
+        draw=lambda generator, agent, rounds: np.tile(candidates, (rounds, 1, 1)),
+        pay=lambda generator, actions, means: np.full(len(means), problem.reward_bound),
+    )

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_agent import SETTINGS, Clock, _batch, _candidates, _sums_of
+
+from feducb.agent import Agent, AgentSettings, Decision, Outcome
+from feducb.agent.upkeep import Loaded, backup, erase, export, restore, warm_start
+from feducb.config import Problem
+from feducb.errors import ConfigurationError, StoreError
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+@pytest.fixture
+def agent(path: Path, clock: Clock) -> Iterator[Agent]:
+    with Agent.open(path, replace(SETTINGS, start=clock.now), clock=clock) as opened:
+        yield opened
+
+
+def _open(path: Path, clock: Clock, settings: AgentSettings | None = None) -> Agent:
+    return Agent.open(path, settings, clock=clock)
+
+
+def test_own_logs_enter_once(agent: Agent) -> None:
+    rng = np.random.default_rng(1)
+    actions, rewards = _candidates(rng, 50), rng.uniform(-1, 1, 50)
+    assert warm_start(agent, actions, rewards) == Loaded(entered=50, clipped=0, dropped=0, excluded=0)
+    expected = _sums_of(list(zip(actions, rewards.tolist(), strict=True)))
+    assert _batch(agent) == expected
+    with pytest.raises(StoreError, match="twice"):
+        warm_start(agent, actions, rewards)
+    assert _batch(agent) == expected
+    with pytest.raises(ConfigurationError, match="log"):
+        warm_start(agent, actions[:, :2], rewards)
+    for _ in range(8):
+        agent.release()
+    with pytest.raises(StoreError, match="never leave"):
+        warm_start(agent, -actions, rewards)
+
+
+def test_a_bad_record_of_an_own_log_decides_about_itself_alone(agent: Agent) -> None:
+    """Each is taken, clipped as the privatizer clips, or dropped; all the others enter as they are."""
+    rng = np.random.default_rng(6)
+    good = list(zip(_candidates(rng, 20), rng.uniform(-1, 1, 20).tolist(), strict=True))
+    short = np.array([0.3, 0.4, 0.0])
+    clipped: list[tuple[np.ndarray, float]] = [(short * 1e3, 0.5), (short, -7.0), (short * 1e200, 1e300)]
+    dropped: list[tuple[object, object]] = [
+        (np.array([0.1, np.nan, 0.1]), 0.5),
+        (short, float("inf")),
+        ([0.1, 0.2], 0.5),
+        ([0.1, 0.2, 0.3, 0.4], 0.5),
+        (["a", "b", "c"], 0.5),
+        (short, None),
+    ]
+    log: list[tuple[object, object]] = [*good[:10], *clipped, *dropped, *good[10:]]
+    found = warm_start(agent, [one for one, _ in log], [one for _, one in log])  # type: ignore[misc]
+    assert found == Loaded(entered=23, clipped=3, dropped=6, excluded=0)
+    assert _batch(agent) == _sums_of([*good, *clipped])
+    with pytest.raises(ConfigurationError, match="log is '1 records that cannot be read'"):
+        warm_start(agent, [[0.1]], [0.1])
+    with pytest.raises(ConfigurationError, match="as many of each"):
+        warm_start(agent, np.zeros((2, 3)), np.zeros(3))
+
+
+def test_persons_of_an_own_log_are_bounded_and_must_be_named(path: Path, clock: Clock) -> None:
+    settings = replace(SETTINGS, records_per_person=2, start=clock.now)
+    with Agent.open(path, settings, clock=clock) as agent:
+        log, rewards = np.full((5, 3), 0.1), np.zeros(5)
+        found = warm_start(agent, log, rewards, ["ada", "ada", None, "ada", "bob"])
+        assert found == Loaded(entered=3, clipped=0, dropped=1, excluded=1)
+
+
+def test_an_own_log_of_a_policy_that_may_learn_does_not_enter(path: Path, clock: Clock) -> None:
+    with Agent.open(path, replace(SETTINGS, shadow=True, start=clock.now), clock=clock) as agent:
+        with pytest.raises(StoreError, match="may learn from rewards"):
+            warm_start(agent, np.full((5, 3), 0.1), np.zeros(5))
+        assert _batch(agent) == [0] * 9
+
+
+def test_records_of_an_own_log_keep_their_groups_without_one_of_them(tmp_path: Path, clock: Clock) -> None:
+    """By coins, record by record: without the last, what came before stays where it was."""
+    settings = replace(SETTINGS, groups=2, agents=2, start=clock.now)
+    log, rewards = _candidates(np.random.default_rng(7), 12), np.linspace(-1, 1, 12)
+    batches = []
+    for count in (12, 11):
+        with Agent.open(tmp_path / f"{count}.db", settings, clock=clock) as agent:
+            agent._coins = random.Random(3)
+            warm_start(agent, log[-count:][::-1], rewards[-count:][::-1])
+            batches.append([np.array(_batch(agent, group), dtype=object) for group in (0, 1)])
+    moved = [bool((one != other).any()) for one, other in zip(*batches, strict=True)]
+    assert sum(moved) == 1
+    (group,) = (place for place, one in enumerate(moved) if one)
+    assert (batches[0][group] - batches[1][group]).tolist() == _sums_of([(log[0], -1.0)])
+
+
+def test_erasure_undoes_what_it_can_and_says_what_it_cannot(path: Path, clock: Clock) -> None:
+    settings = replace(SETTINGS, records_per_person=5, keep_events=1000.0, start=clock.now)
+    with Agent.open(path, settings, clock=clock) as agent:
+        rng = np.random.default_rng(2)
+        shown: dict[str, np.ndarray] = {}
+
+        def decide(person: str) -> Decision:
+            actions = _candidates(rng)
+            decision = agent.decide(actions, person=person)
+            shown[decision.id] = actions[decision.index]
+            return decision
+
+        before = decide("ada")
+        agent.reward(before.id, 0.5)
+        clock.now += 60.0
+        agent.tick()
+        entered = _batch(agent)
+        waiting, other = decide("ada"), decide("bob")
+        found = erase(agent, "ada")
+        assert (found.removed, found.content_removed, found.in_sums) == (1, 1, 1)
+        assert "cannot be taken out" in found.said
+        assert agent.reward(waiting.id, 0.5) is Outcome.DISCARDED
+        assert _batch(agent) == entered
+        assert [row["number"] for row in export(path)] == [3]  # bob's
+        assert agent.reward(other.id, 0.5) is Outcome.RECORDED
+        everything = b"".join(one.read_bytes() for one in path.parent.iterdir())
+        for row in (before, waiting):
+            assert shown[row.id].tobytes() not in everything  # not in the log either
+        nobody = erase(agent, "carol")
+        assert (nobody.removed, nobody.in_sums) == (0, 0)
+        assert "Nothing" in nobody.said
+
+
+def test_the_export_holds_what_was_decided_and_can_be_read_while_the_agent_runs(
+    path: Path, clock: Clock
+) -> None:
+    settings = replace(SETTINGS, keep_events=1000.0, start=clock.now)
+    with Agent.open(path, settings, clock=clock) as agent:
+        rng = np.random.default_rng(3)
+        seen = []
+        for number in range(20):
+            actions = _candidates(rng)
+            decision = agent.decide(actions)
+            if number % 2:
+                agent.reward(decision.id, 0.25)
+            seen.append((actions, decision))
+        clock.now += 60.0
+        agent.tick()
+        rows = list(export(path))
+        assert len(rows) == 20
+        for number, (row, (actions, decision)) in enumerate(zip(rows, seen, strict=True)):
+            assert row["features"] == actions.tolist()
+            assert row["action"] == actions[decision.index].tolist()
+            assert (row["index"], row["propensity"]) == (decision.index, 0.25)
+            assert row["reward"] == (0.25 if number % 2 else None)
+            assert (row["agent"], row["default_reward"]) == ("north", 0.0)
+            assert Problem(**row["problem"]) == settings.problem
+        clock.now += 1000.0
+        agent.tick()
+        assert list(export(path)) == []  # retention is over
+
+
+def test_by_default_nothing_raw_is_left_to_export(agent: Agent, path: Path, clock: Clock) -> None:
+    agent.decide(_candidates(np.random.default_rng(4)))
+    assert [row["features"] for row in export(path)] == [None]
+    clock.now += 60.0
+    agent.tick()
+    assert list(export(path)) == []
+
+
+def test_a_backup_opens_only_as_a_new_season_that_costs_anew(
+    agent: Agent, path: Path, tmp_path: Path, clock: Clock
+) -> None:
+    agent.decide(_candidates(np.random.default_rng(5)))
+    backup(path, tmp_path / "copy.db")
+    agent.release()  # made after the backup was taken
+    with pytest.raises(StoreError, match="backup"):
+        _open(tmp_path / "copy.db", clock, SETTINGS)
+    with pytest.raises(ConfigurationError, match="exist"):
+        backup(path, tmp_path / "copy.db")
+    assert restore(tmp_path / "copy.db", tmp_path / "new.db", season=7) == 7
+    with _open(tmp_path / "new.db", clock) as restored:
+        first, second = restored.ledger().accounts
+        assert (first.season, first.continued_elsewhere, first.mu_spent) == (1, True, first.mu)
+        assert (second.season, second.mu_spent) == (7, 0.0)
+        assert _batch(restored) == [0] * 9
+        assert restored.snapshot()["open_decisions"] == 0
+        restored.release()
+        assert restored.outbox()[0].season == 7
+    with pytest.raises(StoreError, match="no backup"):
+        restore(tmp_path / "new.db", tmp_path / "newer.db", season=8)
+    (tmp_path / "third.db-wal").write_bytes(b"the log of a file that was lost")
+    with pytest.raises(StoreError, match=r"third\.db-wal"):
+        restore(tmp_path / "copy.db", tmp_path / "third.db", season=8)
+    with pytest.raises(ConfigurationError, match="season"):  # one that the agent had
+        restore(tmp_path / "copy.db", tmp_path / "fourth.db", season=1)
+
+
+def test_a_backup_is_private(agent: Agent, path: Path, tmp_path: Path) -> None:
+    backup(path, tmp_path / "copy.db")
+    assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
+    restore(tmp_path / "copy.db", tmp_path / "new.db", season=2)
+    assert (tmp_path / "new.db").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,239 @@
+"""`feducb keys`: what it makes is private where it must be, says exactly the graph, and can be replaced."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feducb.carriers import nats_keys as keys
+from feducb.carriers import nats_subjects as subjects
+from feducb.errors import ConfigurationError, RefusedError
+from feducb.protocol import frames, roster
+from feducb.protocol.graphs import parse_topology
+from feducb.protocol.roster import Roster, Signer
+from feducb.storage import Receipt
+
+
+def _feducb(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "feducb", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def test_a_federation_with_a_controller_is_made_by_one_command(tmp_path: Path) -> None:
+    done = _feducb("keys", "init", "fed", "--agents", "a,b,c", "--host", "broker.example", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "fed"
+    private = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    private = {name for name in private if (folder / name).stat().st_mode & 0o077 == 0}
+    assert private == {
+        "ca/ca.key",
+        "server/server.key",
+        "controller/controller.seed",
+        "controller/controller.x25519",
+        *(f"agents/{name}/agent.seed" for name in "abc"),
+    }
+    found = Roster.read(folder / "federation.json")
+    assert list(found.agents) == ["a", "b", "c"]
+    for name in "abc":
+        assert Signer(folder / "agents" / name / "agent.seed").nkey == found.agents[name]
+        assert (folder / "agents" / name / "federation.json").read_text() == found.to_json()
+    for name in private - {"ca/ca.key", "server/server.key"}:
+        assert (folder / name).read_text().strip() not in found.to_json()
+    again = _feducb("keys", "init", "fed", "--agents", "a", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "expected a folder that does not exist yet" in again.stderr
+
+
+def _permissions(configuration: str, nkey: str) -> tuple[set[str], set[str]]:
+    block = configuration.split(f"nkey: {nkey}")[1].split("} } }", maxsplit=1)[0]
+    publish, subscribe = (
+        set(re.findall(r'"([^"]+)"', part)) for part in re.findall(r"allow: \[([^\]]*)\]", block)
+    )
+    return publish, subscribe
+
+
+def test_permissions_are_exactly_the_edges_of_the_graph(tmp_path: Path) -> None:
+    topology = parse_topology("grid:2x3", ttl=2)
+    names = list("abcdef")
+    made = keys.init(tmp_path / "fed", names, federation="g", topology=topology)
+    configuration = (tmp_path / "fed" / "server" / "nats-server.conf").read_text()
+    for number, name in enumerate(names):
+        publish, subscribe = _permissions(configuration, made.agents[name])
+        edges = {one for one in publish if ".peer." in one}
+        assert edges == {f"feducb.g.peer.{name}.{names[other]}" for other in topology.neighbours[number]}
+        assert publish - edges == {f"$JS.API.CONSUMER.MSG.NEXT.feducb-g.{name}", f"$JS.ACK.feducb-g.{name}.>"}
+        assert subscribe == {f"_INBOX.{name}.>"}
+    again = made.topology()
+    assert (again.neighbours, again.cliques, again.ttl) == (topology.neighbours, topology.cliques, 2)
+
+
+def test_rotation_replaces_what_was_asked_for_and_nothing_else(tmp_path: Path) -> None:
+    before = keys.init(tmp_path / "fed", ["a", "b"], hosts=["broker.example", "192.0.2.7"], days=10)
+    folder = tmp_path / "fed"
+    certificate = (folder / "server" / "server.pem").read_bytes()
+    done = _feducb("keys", "rotate", "fed", "--agent", "a", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    after = Roster.read(folder / "federation.json")
+    assert after.agents["a"] != before.agents["a"]
+    assert after.agents["b"] == before.agents["b"]
+    assert (folder / "server" / "server.pem").read_bytes() == certificate
+    configuration = (folder / "server" / "nats-server.conf").read_text()
+    assert after.agents["a"] in configuration
+    assert before.agents["a"] not in configuration
+    keys.rotate(folder, server=True, controller=True, days=20)
+    assert keys._hosts_of(folder) == ["broker.example", "192.0.2.7"]
+    last = Roster.read(folder / "federation.json")
+    assert (last.controller, last.sealing) != (after.controller, after.sealing)
+    from cryptography import x509
+
+    fresh = x509.load_pem_x509_certificate((folder / "server" / "server.pem").read_bytes())
+    assert 19 <= (fresh.not_valid_after_utc - datetime.now(UTC)).days <= 20
+    nothing = _feducb("keys", "rotate", "fed", cwd=tmp_path)
+    assert (nothing.returncode, "--agent, --controller or --server" in nothing.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("topology", "flags", "restarted", "given"),
+    [
+        (None, ["--agent", "a"], "a and the controller", "agents/a to a; controller to the controller"),
+        (None, ["--agent", "a", "--agent", "b"], "a, b and the controller", "agents/b to b"),
+        (None, ["--controller"], "the controller and all agents", "federation.json to all agents"),
+        ("ring:3", ["--agent", "a"], "all agents", "agents/a to a; federation.json to all agents"),
+    ],
+)
+def test_after_a_rotation_everybody_who_must_act_is_named(
+    tmp_path: Path, topology: str | None, flags: list[str], restarted: str, given: str
+) -> None:
+    graph = None if topology is None else parse_topology(topology)
+    keys.init(tmp_path / "fed", ["a", "b", "c"], topology=graph)
+    done = _feducb("keys", "rotate", "fed", *flags, cwd=tmp_path)
+    said = " ".join(done.stderr.split())
+    assert f"restart {restarted}" in said
+    assert given in said
+    assert "reload nats-server" in said
+
+
+def test_a_new_certificate_needs_the_server_alone(tmp_path: Path) -> None:
+    keys.init(tmp_path / "fed", ["a"])
+    said = " ".join(_feducb("keys", "rotate", "fed", "--server", cwd=tmp_path).stderr.split())
+    assert "reload nats-server" in said
+    assert "restart" not in said
+
+
+def _listens(folder: Path) -> str:
+    text = (folder / "server" / "nats-server.conf").read_text()
+    return next(line.removeprefix("listen: ") for line in text.splitlines() if line.startswith("listen"))
+
+
+def test_the_server_is_reached_from_this_machine_alone_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+    done = _feducb("keys", "init", "fed", "--agents", "a", "--host", "broker.example", cwd=tmp_path)
+    assert _listens(tmp_path / "fed") == "127.0.0.1:4222"
+    said = " ".join(done.stderr.split())
+    assert "only programs on its own machine reach the server at 127.0.0.1:4222" in said
+    assert "--listen 0.0.0.0:4222" in said
+    done = _feducb(
+        "keys",
+        "init",
+        "open",
+        "--agents",
+        "a",
+        "--host",
+        "b.example",
+        "--listen",
+        "0.0.0.0:4333",
+        cwd=tmp_path,
+    )
+    assert _listens(tmp_path / "open") == "0.0.0.0:4333"
+    assert "only programs" not in done.stderr
+    _feducb("keys", "rotate", "open", "--agent", "a", cwd=tmp_path)
+    assert _listens(tmp_path / "open") == "0.0.0.0:4333"
+    done = _feducb("keys", "rotate", "fed", "--listen", "[::]:4222", cwd=tmp_path)
+    assert _listens(tmp_path / "fed") == "[::]:4222"
+    assert "restart nats-server" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "listen", ["", "0.0.0.0", ":4222", "0.0.0.0:", "0.0.0.0:0", "h:65536", "::1:4222", "a b:1"]
+)
+def test_an_address_that_is_none_is_refused(tmp_path: Path, listen: str) -> None:
+    done = _feducb("keys", "init", "fed", "--agents", "a", "--listen", listen, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "expected HOST:PORT" in " ".join(done.stderr.split())
+    assert not (tmp_path / "fed").exists()
+
+
+def test_a_folder_of_an_earlier_version_keeps_listening_where_it_did(tmp_path: Path) -> None:
+    """They listened on all addresses and noted the port alone; a rotation must not cut agents off."""
+    keys.init(tmp_path / "fed", ["a"])
+    (tmp_path / "fed" / "server" / "settings").write_text("4333 65536\n")
+    keys.rotate(tmp_path / "fed", agents=["a"])
+    assert _listens(tmp_path / "fed") == "0.0.0.0:4333"
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a*", "a>", "a b", "../a", "x" * 65])
+def test_names_that_could_reach_beyond_their_subject_or_folder_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected 1 to 64 letters"):
+        keys.init(tmp_path / "fed", [name])
+    assert subjects.CONTROLLER not in ("", name)
+    with pytest.raises(ConfigurationError, match="expected 1 to 64 letters"):
+        roster.require_name("agent", subjects.CONTROLLER)  # nobody can be called like the controller
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "fed"
+    keys.init(path, ["a", "b"])
+    return path
+
+
+def test_what_is_signed_for_one_thing_says_nothing_about_another(folder: Path) -> None:
+    signer, known = Signer(folder / "agents" / "a" / "agent.seed"), Roster.read(folder / "federation.json")
+    data = frames.frame(signer, b"body", "release", "feducb", "a")
+    assert frames.unframe(known.agents["a"], data, "release", "feducb", "a") == b"body"
+    for nkey, context in (
+        (known.agents["b"], ("release", "feducb", "a")),
+        (known.agents["a"], ("upload", "feducb", "a")),
+        (known.agents["a"], ("release", "other", "a")),
+        (known.agents["a"], ("release", "feducb", "b")),
+        (known.agents["a"], ("release", "feducb")),
+    ):
+        with pytest.raises(RefusedError, match="signature"):
+            frames.unframe(nkey, data, *context)
+
+
+@given(st.binary(max_size=200), st.integers(0, 300), st.integers(1, 255))
+def test_what_is_sealed_is_read_by_the_controller_alone_and_as_it_was(
+    payload: bytes, at: int, flip: int
+) -> None:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    key, other = X25519PrivateKey.generate(), X25519PrivateKey.generate()
+    sealed = roster.seal_for(key.public_key().public_bytes_raw().hex(), payload, "fed", "a")
+    assert roster.open_sealed(key.private_bytes_raw(), sealed, "fed", "a") == payload
+    damaged = bytearray(sealed)
+    damaged[at % len(sealed)] ^= flip
+    for private, data, name in (
+        (other.private_bytes_raw(), sealed, "a"),
+        (key.private_bytes_raw(), sealed, "b"),
+        (key.private_bytes_raw(), sealed[: at % len(sealed)], "a"),
+        (key.private_bytes_raw(), bytes(damaged), "a"),
+    ):
+        with pytest.raises(RefusedError):
+            roster.open_sealed(private, data, "fed", name)
+
+
+@given(st.binary(max_size=120))
+def test_garbage_is_no_receipt_and_no_frame(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        frames.read_receipt(b"request", data)
+    written = frames.write_receipt(b"request", Receipt("refused", "size", "too long"))
+    assert frames.read_receipt(b"request", written) == Receipt("refused", "size", "too long")
+    with pytest.raises(ValueError, match="something else"):
+        frames.read_receipt(data, written)

@@ -1,0 +1,221 @@
+"""A decider chooses what `feducb.models.play.decide` chooses: for every shape and layout, close calls included."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from feducb.errors import ConfigurationError
+from feducb.models.confidence import Belief, upper_confidence_bounds
+from feducb.models.play import Knowledge, decide
+from feducb.policies import decider as decisions
+from feducb.policies.decider import Decider
+
+Array = NDArray[np.float64]
+Generator = np.random.Generator
+
+
+def some_belief(rng: Generator, dim: int, *, euclidean: float = 0.5, records: int = 30) -> Belief:
+    actions = rng.normal(size=(records, dim))
+    return Belief(
+        theta=rng.normal(size=dim),
+        inverse=np.asarray(np.linalg.inv(actions.T @ actions + np.eye(dim)), dtype=np.float64),
+        ellipsoid_width=np.array(rng.uniform(0.0, 3.0)),
+        euclidean_width=np.array(euclidean),
+    )
+
+
+def reference(belief: Belief, actions: Any, exploration: float = 1.0) -> int:
+    return int(decide(Knowledge(belief), actions[None], exploration=exploration)[0])
+
+
+@pytest.fixture
+def without_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, "feducb.policies.best_action", raising=False)
+    decisions._kernels.cache_clear()
+    yield
+    decisions._kernels.cache_clear()
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 7, 10, 33, 64, 128])
+@pytest.mark.parametrize("arms", [1, 2, 5, 100, 257, 10_000])
+def test_chooses_as_the_agent_does(rng: Generator, dim: int, arms: int) -> None:
+    for euclidean in (0.0, 2.0):
+        belief = some_belief(rng, dim, euclidean=euclidean)
+        for exploration in (0.0, 0.3, 1.0):
+            actions = rng.normal(size=(arms, dim)) * rng.choice([1e-3, 1.0, 1e3])
+            chosen = Decider(belief, exploration).decide(actions)
+            assert type(chosen) is int
+            assert chosen == reference(belief, actions, exploration)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 10, 50])
+@pytest.mark.parametrize("arms", [2, 9, 100, 300])
+def test_close_calls_are_the_agents_to_make(rng: Generator, dim: int, arms: int) -> None:
+    for trial in range(60):
+        belief = some_belief(rng, dim, euclidean=trial % 2, records=int(rng.integers(0, 3 * dim + 1)))
+        actions = np.tile(rng.normal(size=dim), (arms, 1))
+        actions *= 1.0 + rng.integers(-3, 4, size=(arms, 1 + (dim - 1) * (trial % 3 > 0))) * 2.0**-52
+        assert Decider(belief).decide(actions) == reference(belief, actions)
+
+
+def test_few_calls_are_close(rng: Generator) -> None:
+    for dim in (1, 10, 128):
+        decider = Decider(some_belief(rng, dim))
+        undecided = sum(decider._one(rng.normal(size=(100, dim)), decider._state) < 0 for _ in range(1000))
+        assert undecided <= 5  # the two best lie within 1e-5 of each other about once in 10⁴
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-170, 1e-90, 1e90, 1e140])
+def test_so_are_numbers_at_the_edge(rng: Generator, scale: float) -> None:
+    belief = some_belief(rng, 4)
+    for _ in range(50):
+        actions = rng.normal(size=(20, 4)) * scale
+        assert Decider(belief).decide(actions) == reference(belief, actions)
+
+
+def test_an_inverse_with_almost_no_width_in_a_direction(rng: Generator) -> None:
+    for _ in range(300):
+        turned = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+        inverse = turned @ np.diag([1.0, 1e-3, 1e-8, 1e-13, 0.0]) @ turned.T
+        belief = Belief(np.zeros(5), inverse, np.array(1.0), np.array(0.0))
+        narrow = rng.choice(turned.T[3:], size=100) * rng.uniform(0.5, 1.0, size=(100, 1))
+        actions = narrow + 1e-9 * rng.normal(size=(100, 5)) * rng.integers(0, 2, size=(100, 1))
+        assert Decider(belief).decide(actions) == reference(belief, actions)
+
+
+@pytest.mark.parametrize("arms", [1, 2, 7, 100, 1000])
+def test_of_equals_the_first(rng: Generator, arms: int) -> None:
+    belief = Belief(np.array([1.0, 2.0]), np.diag([0.25, 4.0]), np.array(2.0), np.array(0.0))
+    best, worse = np.array([4.0, 0.0]), np.array([2.0, 0.0])  # 4 + 2·2 and 2 + 2·1, exact in any order
+    assert Decider(belief).decide(np.tile(best, (arms, 1))) == 0
+    assert Decider(belief).decide(np.zeros((arms, 2))) == 0
+    assert Decider(belief).decide(np.array([worse, worse, *[best] * arms, worse])) == 2
+
+
+@pytest.mark.parametrize(
+    "dress",
+    [
+        lambda x: x.astype(np.float32),
+        np.asfortranarray,
+        lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+        lambda x: x[::-1],
+        lambda x: (10 * x).astype(np.int64),
+        lambda x: x.astype(">f8"),
+        lambda x: np.frombuffer(b"?" + x.tobytes(), np.uint8)[1:].view(np.float64).reshape(x.shape),
+        lambda x: x.tolist(),
+    ],
+    ids=["float32", "columns first", "every second", "backwards", "whole", "big-endian", "unaligned", "list"],
+)
+def test_whatever_holds_the_numbers(rng: Generator, dress: Any) -> None:
+    belief = some_belief(rng, 6)
+    decider = Decider(belief)
+    for _ in range(20):
+        actions = dress(rng.normal(size=(40, 6)))
+        assert decider.decide(actions) == reference(belief, np.asarray(actions))
+        many = dress(rng.normal(size=(3, 40, 6)))
+        np.testing.assert_array_equal(
+            decider.decide_many(many), decide(Knowledge(belief), np.asarray(many)), strict=True
+        )
+
+
+def test_read_only_actions_stay_where_they_are(rng: Generator) -> None:
+    belief, actions = some_belief(rng, 6), rng.normal(size=(40, 6))
+    actions.flags.writeable = False
+    assert Decider(belief).decide(actions) == reference(belief, actions)
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 3), (1, 1, 3), (50, 1, 3), (7, 100, 10), (3, 600, 2)])
+def test_many_visitors_at_once(rng: Generator, shape: tuple[int, int, int]) -> None:
+    belief = some_belief(rng, shape[-1])
+    actions = rng.normal(size=shape)
+    chosen = Decider(belief, 0.5).decide_many(actions)
+    np.testing.assert_array_equal(chosen, decide(Knowledge(belief), actions, exploration=0.5), strict=True)
+    actions[:] = actions[:, :1]  # all candidates of a visitor alike
+    np.testing.assert_array_equal(Decider(belief).decide_many(actions), decide(Knowledge(belief), actions))
+
+
+def test_scores_are_the_bounds(rng: Generator) -> None:
+    belief = some_belief(rng, 4)
+    actions = rng.normal(size=(3, 8, 4))
+    scores = Decider(belief, 0.7).score(actions)
+    np.testing.assert_allclose(
+        scores, upper_confidence_bounds(belief, actions, exploration=0.7), rtol=1e-12, strict=True
+    )
+    assert Decider(belief, 0.7).score(actions[0].tolist()).shape == (8,)
+    assert Decider(belief, 0.7).decide(actions[1]) == scores[1].argmax()
+
+
+@pytest.mark.usefixtures("without_numba")
+def test_without_numba_the_same(rng: Generator) -> None:
+    belief, actions = some_belief(rng, 5), rng.normal(size=(4, 30, 5))
+    decider = Decider(belief)
+    assert decider._one is decisions._undecided_one
+    assert decider.decide(actions[0]) == reference(belief, actions[0])
+    np.testing.assert_array_equal(decider.decide_many(actions), decide(Knowledge(belief), actions))
+    with pytest.raises(ConfigurationError, match="of shape"):
+        decider.decide(actions)
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (np.ones((4, 2)), r"actions is 'of shape \(4, 2\)', expected \(K, 3\) with K ≥ 1"),
+        (np.ones((0, 3)), r"of shape \(0, 3\)"),
+        (np.ones(3), r"of shape \(3,\)"),
+        (np.ones((2, 4, 3)), r"of shape \(2, 4, 3\)"),
+        ([[1.0, 2.0, 3.0], [1.0]], "ragged"),
+        ([[1.0, float("nan"), 3.0]], r"nan at \(0, 1\)"),
+        (np.array([[1.0, 2.0, 3.0], [0.0, 0.0, -np.inf]]), r"-inf at \(1, 2\)"),
+        (np.array([[1, 2, np.inf]], dtype=np.float32), r"inf at \(0, 2\)"),
+        (np.ones((4, 3)) * 1j, "of type complex128"),
+        ([["1", "2", "3"]], "of type <U1"),
+        (None, "of type object"),
+    ],
+)
+def test_what_cannot_be_chosen_from(rng: Generator, actions: Any, message: str) -> None:
+    decider = Decider(some_belief(rng, 3))
+    with pytest.raises(ConfigurationError, match=message):
+        decider.decide(actions)
+    with pytest.raises(ConfigurationError):
+        decider.decide_many(np.ones((4, 3)))
+    with pytest.raises(ConfigurationError, match=r"expected \(R, K, 3\)"):
+        decider.decide_many(np.ones((2, 4, 2)))
+
+
+def test_one_agents_belief_and_no_other(rng: Generator) -> None:
+    belief = some_belief(rng, 3)
+    actions = rng.normal(size=(20, 3))
+    shared = Belief(
+        belief.theta[None, None],
+        belief.inverse[None, None],
+        belief.ellipsoid_width[None, None],
+        belief.euclidean_width[None, None],
+    )
+    assert Decider(shared).decide(actions) == reference(belief, actions)
+    two = Belief(np.ones((2, 3)), np.ones((2, 3, 3)), np.ones(2), np.ones(2))
+    with pytest.raises(ConfigurationError, match=r"belief.theta is 'of shape \(2, 3\)'"):
+        Decider(two)
+    with pytest.raises(ConfigurationError, match=r"belief.inverse is 'of shape \(2, 2\)'"):
+        Decider(Belief(np.ones(3), np.eye(2), np.array(1.0), np.array(0.0)))
+    with pytest.raises(ConfigurationError, match=r"belief\.theta"):
+        Decider(Belief(np.array([np.nan]), np.eye(1), np.array(1.0), np.array(0.0)))
+    with pytest.raises(ConfigurationError, match="exploration"):
+        Decider(belief, float("inf"))
+
+
+def test_keeps_what_it_was_made_from(rng: Generator) -> None:
+    belief = some_belief(rng, 3)
+    actions = rng.normal(size=(200, 20, 3))
+    decider = Decider(belief)
+    before = decider.decide_many(actions)
+    belief.theta[:] = -belief.theta
+    np.testing.assert_array_equal(decider.decide_many(actions), before)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(decider)).decide_many(actions), before)

