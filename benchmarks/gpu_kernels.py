@@ -20,10 +20,11 @@ import numpy as np
 
 import feducb
 from feducb.config import Problem
-from feducb.models.confidence import Belief, OwnDataBound, PaperBound
+from feducb.models.confidence import OwnDataBound, PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
 from feducb.simulation.backends.gpu_kernels import GpuKernels, OwnDataRuns, OwnDataSettings
 from feducb.simulation.reference import checkpoints
+from feducb.types import Belief
 from feducb.worlds.synthetic import PaperEnvironment
 
 _RHO = 6.5e6  # Mρ_min at (1, 0.1), T = 1e7, M = 100

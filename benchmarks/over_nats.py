@@ -31,12 +31,12 @@ import uvloop
 
 from feducb.carriers import nats_keys as keys
 from feducb.carriers import nats_subjects as subjects
-from feducb.carriers.engine_table import NatsSettings
 from feducb.carriers.local import MemoryMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsEngine
 from feducb.config import Budget, Problem
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
+from feducb.protocol.engine_table import NatsSettings
 from feducb.storage import Kind, Unsent
 from feducb.storage import sqlite as file
 

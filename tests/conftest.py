@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from harness import Running
 
 import feducb
-from feducb.models.confidence import Belief, ReleasedSetBound
+from feducb.models.confidence import ReleasedSetBound
+from feducb.types import Belief
 
 # Examples are the same each time, and an example may take as long as a busy machine needs.
 hypothesis.settings.register_profile("feducb", deadline=None, derandomize=True)

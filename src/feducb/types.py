@@ -1,4 +1,8 @@
-"""Sufficient statistics of linear regression: Gram G = Σ x xᵀ, moment u = Σ y x, and a count."""
+"""What travels between the folders: raw sums, released sums, and what is believed after reading one.
+
+Gram is G = Σ x xᵀ, moment u = Σ y x. Raw sums (`Statistics`) never leave an agent; a `ReleasedSum` came out
+of a privatizer; a `Belief` is what a model makes of one, and all that a policy sees.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Statistics", "add", "merge", "pool", "subtract", "zeros"]
+__all__ = [
+    "Array",
+    "Belief",
+    "ReleasedSum",
+    "Statistics",
+    "add",
+    "merge",
+    "pool",
+    "subtract",
+    "zeros",
+]
 
 Array = NDArray[np.float64]
 
@@ -25,6 +39,42 @@ class Statistics:
     gram: Array
     moment: Array
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedSum:
+    """The sum of all agents' newest releases. It replaces the sum before it, and is never added to it.
+
+    Attributes:
+        number: k, of the releases in it.
+        gram: (..., d, d).
+        moment: (..., d).
+        variance: (...), w = Σ v_i ‖row_k(F_i)‖² over the agents in it.
+        agents: how many took part.
+    """
+
+    number: int
+    gram: Array
+    moment: Array
+    variance: Array
+    agents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """What an agent knows about θ*, ready to score actions.
+
+    Attributes:
+        theta: (..., d), the estimate θ̂.
+        inverse: (..., d, d), V⁻¹.
+        ellipsoid_width: (...), β, the factor of ‖x‖_{V⁻¹}.
+        euclidean_width: (...), b, the factor of ‖V⁻¹x‖₂.
+    """
+
+    theta: Array
+    inverse: Array
+    ellipsoid_width: Array
+    euclidean_width: Array
 
 
 def zeros(dim: int, shape: tuple[int, ...] = ()) -> Statistics:

@@ -19,11 +19,11 @@ import pytest
 
 from feducb.agent.mailbox import Mailbox
 from feducb.carriers import nats_keys as keys
-from feducb.carriers.engine_table import NatsSettings
 from feducb.carriers.nats import NatsEngine
 from feducb.config import Budget, Problem
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
+from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.graphs import Topology
 from feducb.storage import Kind, Unsent
 

@@ -29,10 +29,10 @@ from nats_world import (
 
 from feducb.carriers import nats_keys as keys
 from feducb.carriers.controller_program import ControllerSettings, JsonLog
-from feducb.carriers.engine_table import NatsSettings
 from feducb.carriers.local import MemoryMailbox
 from feducb.errors import ConfigurationError
 from feducb.protocol import messages
+from feducb.protocol.engine_table import NatsSettings
 from feducb.service.logs import set_up_logs
 from feducb.storage import Unsent
 

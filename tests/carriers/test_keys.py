@@ -16,9 +16,9 @@ from feducb.carriers import nats_keys as keys
 from feducb.carriers import nats_subjects as subjects
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames, roster
+from feducb.protocol.admission import Receipt
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.roster import Roster, Signer
-from feducb.storage import Receipt
 
 
 def _feducb(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -16,13 +16,14 @@ from nats_world import PATIENCE, Broker, make_terms, record_streams, run_agents,
 
 from feducb.carriers import nats_keys as keys
 from feducb.carriers import nats_subjects as subjects
-from feducb.carriers.engine_table import NatsSettings
 from feducb.carriers.local import MemoryMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsController, NatsEngine
 from feducb.errors import ConfigurationError
 from feducb.protocol import frames, messages
+from feducb.protocol.admission import Receipt
+from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.roster import Signer
-from feducb.storage import Kind, Receipt, ReleaseBook, Unsent
+from feducb.storage import Kind, ReleaseBook, Unsent
 
 NAMES = ("a", "b", "c")
 TERMS = make_terms(releases=200)

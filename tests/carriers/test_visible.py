@@ -25,11 +25,11 @@ from feducb.agent.agent_file import read_agent_file
 from feducb.carriers import nats_keys as keys
 from feducb.carriers.local import MemoryMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsController, NatsEngine, make_streams
-from feducb.carriers.quiet import quieten_asyncio
 from feducb.privacy.deployed import Terms
 from feducb.protocol.graphs import parse_topology
 from feducb.service.api_keys import add_key
 from feducb.storage import ReleaseBook
+from feducb.system import quieten_asyncio
 
 NAMES = ("a", "b")
 AGENT = """

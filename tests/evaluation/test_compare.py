@@ -12,7 +12,7 @@ from scipy import stats
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.evaluation import Comparison, Estimate, FrameLog, LogColumns, Study, compare_on_log, survey
-from feducb.evaluation.learning import Alone, Federation, Learnt, problem_for, release_rounds
+from feducb.evaluation.learning import Alone, Federation, Learnt, release_rounds
 from feducb.evaluation.results import Row
 from feducb.evaluation.survey import parse_context
 from feducb.models.confidence import OwnDataBound
@@ -20,7 +20,7 @@ from feducb.models.play import OwnDataPlay
 from feducb.privacy.noise import SeededNoise
 from feducb.protocol.controller import add_up
 from feducb.types import Statistics
-from feducb.worlds.features import Category, Number, Recipe
+from feducb.worlds.features import Category, Number, Recipe, problem_for
 from feducb.worlds.streams import Purpose, Streams
 
 COLUMNS = LogColumns(agent="shop", action="offer", reward="bought", propensity="p")

@@ -27,9 +27,8 @@ from feducb.evaluation import (
     open_exports,
     survey,
 )
-from feducb.evaluation.learning import problem_for
 from feducb.evaluation.sources import Facts, Rows
-from feducb.worlds.features import Category, Number, Recipe
+from feducb.worlds.features import Category, Number, Recipe, problem_for
 
 QUICK = Study(epsilons=(8.0,), trusts=("controller",), folds=2, repeats=2)
 OFFERS = ("book", "game", "film")

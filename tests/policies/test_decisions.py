@@ -1,4 +1,4 @@
-"""A decider chooses what `feducb.models.play.decide` chooses: for every shape and layout, close calls included."""
+"""A decider chooses what `optimistic.decide` chooses: for every shape and layout, close calls included."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError
-from feducb.models.confidence import Belief, upper_confidence_bounds
-from feducb.models.play import Knowledge, decide
 from feducb.policies import decider as decisions
 from feducb.policies.decider import Decider
+from feducb.policies.optimistic import decide, upper_confidence_bounds
+from feducb.types import Belief
 
 Array = NDArray[np.float64]
 Generator = np.random.Generator
@@ -32,7 +32,7 @@ def some_belief(rng: Generator, dim: int, *, euclidean: float = 0.5, records: in
 
 
 def reference(belief: Belief, actions: Any, exploration: float = 1.0) -> int:
-    return int(decide(Knowledge(belief), actions[None], exploration=exploration)[0])
+    return int(decide(belief, actions[None], exploration=exploration)[0])
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_whatever_holds_the_numbers(rng: Generator, dress: Any) -> None:
         assert decider.decide(actions) == reference(belief, np.asarray(actions))
         many = dress(rng.normal(size=(3, 40, 6)))
         np.testing.assert_array_equal(
-            decider.decide_many(many), decide(Knowledge(belief), np.asarray(many)), strict=True
+            decider.decide_many(many), decide(belief, np.asarray(many)), strict=True
         )
 
 
@@ -137,9 +137,9 @@ def test_many_visitors_at_once(rng: Generator, shape: tuple[int, int, int]) -> N
     belief = some_belief(rng, shape[-1])
     actions = rng.normal(size=shape)
     chosen = Decider(belief, 0.5).decide_many(actions)
-    np.testing.assert_array_equal(chosen, decide(Knowledge(belief), actions, exploration=0.5), strict=True)
+    np.testing.assert_array_equal(chosen, decide(belief, actions, exploration=0.5), strict=True)
     actions[:] = actions[:, :1]  # all candidates of a visitor alike
-    np.testing.assert_array_equal(Decider(belief).decide_many(actions), decide(Knowledge(belief), actions))
+    np.testing.assert_array_equal(Decider(belief).decide_many(actions), decide(belief, actions))
 
 
 def test_scores_are_the_bounds(rng: Generator) -> None:
@@ -159,7 +159,7 @@ def test_without_numba_the_same(rng: Generator) -> None:
     decider = Decider(belief)
     assert decider._one is decisions._undecided_one
     assert decider.decide(actions[0]) == reference(belief, actions[0])
-    np.testing.assert_array_equal(decider.decide_many(actions), decide(Knowledge(belief), actions))
+    np.testing.assert_array_equal(decider.decide_many(actions), decide(belief, actions))
     with pytest.raises(ConfigurationError, match="of shape"):
         decider.decide(actions)
 

@@ -31,7 +31,6 @@ from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.controller import add_up
 from feducb.protocol.estimators import Tuning
-from feducb.protocol.messages import ReleasedSum
 from feducb.protocol.schedules import parse_schedule
 from feducb.simulation.backends import cpu, federation, gpu
 from feducb.simulation.backends.base import Sums
@@ -39,6 +38,7 @@ from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
+from feducb.types import ReleasedSum
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feducb
-from feducb.models.confidence import Belief
+from feducb.types import Belief
 from feducb.worlds.features import Category, Coded, Hashed, Number, Recipe, Tags
 
 RECIPE = Recipe(

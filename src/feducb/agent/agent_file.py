@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from feducb.agent.settings import AgentSettings, parse_duration
-from feducb.carriers.engine_table import require_keys, require_text
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
+from feducb.protocol.engine_table import require_keys, require_text
 from feducb.protocol.roster import Roster
 
 __all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]

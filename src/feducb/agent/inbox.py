@@ -12,8 +12,9 @@ from feducb.privacy.deployed import Terms, entry_variance
 from feducb.privacy.grid import Certificate
 from feducb.privacy.mechanisms import Mechanism
 from feducb.protocol import messages
-from feducb.protocol.messages import GridSum, ReleasedSum
+from feducb.protocol.messages import GridSum
 from feducb.storage.store import now as written_now
+from feducb.types import ReleasedSum
 
 __all__ = ["Counters", "Inbox"]
 

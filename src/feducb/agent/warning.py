@@ -11,8 +11,8 @@ from typing import Final
 
 from feducb.agent.settings import AgentSettings
 from feducb.privacy.tally import ONE_IN
-from feducb.protocol.messages import ReleasedSum
 from feducb.storage.store import now as written_now
+from feducb.types import ReleasedSum
 
 __all__ = ["KINDS", "PARAMETER_BOUND", "REWARD_BOUND", "contradicts", "read_warnings", "write_warning"]
 

@@ -16,8 +16,9 @@ from feducb.errors import (
     StoreError,
 )
 from feducb.privacy.deployed import Terms, decode_upload
+from feducb.protocol.admission import Receipt
 from feducb.protocol.sums import NamedSum, name_sum
-from feducb.storage import ControllerStore, Kind, Quorum, Receipt, ReleaseBook
+from feducb.storage import ControllerStore, Kind, Quorum, ReleaseBook
 
 __all__ = ["Collector", "TrustedCollector", "open_collector"]
 

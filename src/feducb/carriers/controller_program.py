@@ -39,13 +39,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from feducb.carriers.collector import Collector, open_collector
-from feducb.carriers.engine_table import NatsSettings, require_keys, require_text
-from feducb.carriers.quiet import quieten_asyncio
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, MissingExtraError
 from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.deployed import Terms
+from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
 from feducb.storage.sqlite import is_locked
+from feducb.system import quieten_asyncio
 
 __all__ = ["ControllerSettings", "JsonLog", "read_status", "serve", "terms_from_table"]
 

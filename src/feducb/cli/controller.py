@@ -88,7 +88,7 @@ def key_revoke(name: Annotated[str, typer.Argument(help="Which.")], config: _Con
 
 def _page_keys(config: Path) -> Path:
     from feducb.carriers.controller_program import ControllerSettings
-    from feducb.carriers.engine_table import require_keys, require_text
+    from feducb.protocol.engine_table import require_keys, require_text
 
     page = ControllerSettings.read(config).page
     if page is None:

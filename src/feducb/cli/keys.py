@@ -138,8 +138,8 @@ def streams(
     """On a graph: make the JetStream stream and one consumer an agent, on the running server."""
     import asyncio
 
-    from feducb.carriers.engine_table import NatsSettings
     from feducb.carriers.nats import make_streams
+    from feducb.protocol.engine_table import NatsSettings
     from feducb.protocol.roster import Roster
 
     settings = NatsSettings(

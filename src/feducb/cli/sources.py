@@ -13,9 +13,10 @@ from feducb.evaluation.exports import open_exports
 from feducb.evaluation.lines import ENDING
 from feducb.evaluation.online import compare_online
 from feducb.evaluation.results import Comparison
-from feducb.evaluation.study import Spread, Study
+from feducb.evaluation.study import Study
 from feducb.evaluation.survey import parse_context, parse_terms, survey
 from feducb.worlds.data import DATA_SETS, Known, Trial
+from feducb.worlds.data.data_set import Spread
 from feducb.worlds.features import Recipe
 from feducb.worlds.logs import FrameLog, LogColumns, open_log
 

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError
-from feducb.evaluation.learning import problem_for
 from feducb.evaluation.sources import Facts, Rows
 from feducb.evaluation.study import Study
 from feducb.evaluation.survey import Survey, numbers_of
 from feducb.types import Statistics
-from feducb.worlds.features import Category
+from feducb.worlds.features import Category, problem_for
 from feducb.worlds.logs import Log
 
 __all__ = ["LogSource", "Sums", "draw_folds", "read_blocks"]

@@ -7,7 +7,6 @@ matters here, and when within the stream a record came does not.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,41 +16,25 @@ from numpy.typing import NDArray
 
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
-from feducb.models.confidence import Belief, OwnDataBound, upper_confidence_bounds
+from feducb.models.confidence import OwnDataBound
 from feducb.models.ridge import factorise
+from feducb.policies.optimistic import upper_confidence_bounds
 from feducb.privacy.accounting import Trust
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
 from feducb.protocol.controller import add_up, synchronise
 from feducb.protocol.estimators import EVERYTHING, Estimator, calibrated_estimator
 from feducb.protocol.schedules import Explicit, Geometric
-from feducb.types import Statistics
-from feducb.worlds.features import Recipe
+from feducb.types import Belief, Statistics
 from feducb.worlds.streams import Purpose, Streams
 
-__all__ = ["Alone", "Federation", "Learner", "Learnt", "problem_for", "release_rounds"]
+__all__ = ["Alone", "Federation", "Learner", "Learnt", "release_rounds"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _ROWS_AN_AGENT = 32
 _GATHERED = 2**19  # numbers in matrices of rows gathered at once
-
-
-def problem_for(recipe: Recipe, *, reward_bound: float = 0.5) -> Problem:
-    """The public bounds for rewards of range 1: ‖x‖ ≤ L, |y| ≤ B, σ = ½, S = √m B/L.
-
-    S is an assumption, as everywhere: a parameter that puts a reward of size B into one of the m terms is
-    that long.
-    """
-    bound = math.sqrt(len(recipe.terms)) * reward_bound / recipe.action_bound
-    return Problem(
-        dim=recipe.dim,
-        action_bound=recipe.action_bound,
-        reward_bound=reward_bound,
-        parameter_bound=bound,
-        noise_scale=0.5,
-    )
 
 
 def release_rounds(horizon: int, releases: int) -> tuple[int, ...]:

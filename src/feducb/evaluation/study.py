@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from feducb.config import Budget, require_integer, require_probability
 from feducb.errors import ConfigurationError
 from feducb.privacy.accounting import Trust
+from feducb.worlds.data.data_set import Spread
 
-__all__ = ["Spread", "Study"]
-
-Spread = Literal["records", "agents"]
+__all__ = ["Study"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

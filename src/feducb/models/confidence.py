@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from feducb.config import Problem
 from feducb.models.ridge import Ridge, factorise, floor_eigenvalues
+from feducb.types import Belief
 
 __all__ = [
-    "Belief",
     "CalibratedBound",
     "OwnDataBound",
     "PaperBound",
     "ReleasedSetBound",
     "error_ratio",
-    "upper_confidence_bounds",
 ]
 
 Array = NDArray[np.float64]
@@ -33,47 +32,6 @@ Flags = NDArray[np.bool_]
 
 _TAUS: Array = np.geomspace(1e-4, 1e2, 61)
 _PULLS: Array = np.geomspace(1e-4, 1e8, 121)  # τ where a set is looked at for being empty
-
-
-@dataclass(frozen=True, slots=True)
-class Belief:
-    """What an agent knows about θ*, ready to score actions.
-
-    Attributes:
-        theta: (..., d), the estimate θ̂.
-        inverse: (..., d, d), V⁻¹.
-        ellipsoid_width: (...), β, the factor of ‖x‖_{V⁻¹}.
-        euclidean_width: (...), b, the factor of ‖V⁻¹x‖₂.
-    """
-
-    theta: Array
-    inverse: Array
-    ellipsoid_width: Array
-    euclidean_width: Array
-
-
-def upper_confidence_bounds(belief: Belief, actions: Array, *, exploration: float = 1.0) -> Array:
-    """Score actions.
-
-    Args:
-        belief: what is known, leading axes ``...`` (they broadcast against those of ``actions``).
-        actions: (..., K, d).
-        exploration: scales both widths; 1 is the proven bound.
-
-    Returns:
-        (..., K), an upper bound on ⟨x, θ*⟩ for each action.
-    """
-    directions = actions @ belief.inverse  # V⁻¹x, one row an action
-    bonus = np.einsum("...kd,...kd->...k", directions, actions)  # ‖x‖²_{V⁻¹}
-    np.sqrt(np.maximum(bonus, 0.0, out=bonus), out=bonus)
-    bonus *= exploration * belief.ellipsoid_width[..., None]
-    if belief.euclidean_width.any():
-        length = np.einsum("...kd,...kd->...k", directions, directions)
-        np.sqrt(length, out=length)
-        length *= exploration * belief.euclidean_width[..., None]
-        bonus += length
-    bonus += (actions @ belief.theta[..., None])[..., 0]
-    return np.asarray(bonus)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

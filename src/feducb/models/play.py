@@ -13,16 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.models.confidence import (
-    Belief,
-    CalibratedBound,
-    OwnDataBound,
-    PaperBound,
-    ReleasedSetBound,
-    upper_confidence_bounds,
-)
+from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound, ReleasedSetBound
 from feducb.models.ridge import Ridge, factorise, update
-from feducb.protocol.messages import ReleasedSum
+from feducb.types import Belief, ReleasedSum
 
 __all__ = [
     "Knowledge",
@@ -31,7 +24,6 @@ __all__ = [
     "Rule",
     "Trigger",
     "UniformPlay",
-    "decide",
 ]
 
 Array = NDArray[np.float64]
@@ -58,30 +50,6 @@ class Knowledge:
     guard: Ridge | None = None
     anchor: Array | None = None
     waited: int = 0
-
-
-def decide(
-    knowledge: Knowledge, actions: Array, *, exploration: float = 1.0, coins: Array | None = None
-) -> Indices:
-    """Choose for several visitors at once, with the same knowledge.
-
-    Args:
-        knowledge: what is known, leading axes ``...``.
-        actions: (..., R, K, d), the K candidates of each of R visitors.
-        exploration: scales the bonus; 1 is the proven bound.
-        coins: (..., R), uniform on [0, 1); read only while there is no belief.
-
-    Returns:
-        (..., R), the chosen index.
-    """
-    *leading, visitors, arms, dim = actions.shape
-    if knowledge.belief is None:
-        if coins is None:
-            raise ValueError("nothing is known yet, so coins are needed to draw actions uniformly")
-        return np.asarray(np.minimum((coins * arms).astype(np.int64), arms - 1))
-    flat = actions.reshape(*leading, visitors * arms, dim)
-    scores = upper_confidence_bounds(knowledge.belief, flat, exploration=exploration)
-    return np.asarray(np.argmax(scores.reshape(*leading, visitors, arms), axis=-1))
 
 
 class Rule(Protocol):

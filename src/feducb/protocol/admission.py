@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ __all__ = [
     "FALSE_REFUSAL",
     "REASONS",
     "Admission",
+    "Receipt",
     "RefusalCount",
     "check_release",
     "largest_value",
@@ -53,6 +55,21 @@ REASONS = (
 )
 _DEVIATIONS = math.sqrt(4.0 * math.log(1.0 / FALSE_REFUSAL))
 _TOLERANCE = 1e-6  # of variances, which other machines may have rounded otherwise
+
+
+class Receipt(NamedTuple):
+    """What became of a message; all but ``refused`` may be taken off an outbox.
+
+    Attributes:
+        status: ``stored``, ``known`` (it was here before), ``past`` (of a season that is over), or
+            ``refused``.
+        reason: of a refusal, one of `REASONS`.
+        text: of a refusal, in words; about the sender's own message alone.
+    """
+
+    status: Literal["stored", "known", "past", "refused"]
+    reason: str = ""
+    text: str = ""
 
 
 @lru_cache(maxsize=64)

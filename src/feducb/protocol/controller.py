@@ -10,8 +10,7 @@ from __future__ import annotations
 from feducb.privacy.accounting import Trust
 from feducb.privacy.noise import NoiseSource
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
-from feducb.protocol.messages import ReleasedSum
-from feducb.types import pool
+from feducb.types import ReleasedSum, pool
 
 __all__ = ["add_up", "synchronise"]
 

@@ -12,9 +12,8 @@ import json
 from collections.abc import Mapping
 
 from feducb.errors import RefusedError
-from feducb.protocol.admission import REASONS
+from feducb.protocol.admission import REASONS, Receipt
 from feducb.protocol.roster import SIGNATURE_SIZE, Roster, Signer, verify
-from feducb.storage import Receipt
 
 __all__ = ["OriginSeal", "frame", "read_receipt", "unframe", "write_receipt"]
 

@@ -19,8 +19,9 @@ from feducb.errors import UnsealedReleaseError
 from feducb.privacy.deployed import GridRelease, to_gram_and_moment
 from feducb.privacy.grid import total
 from feducb.privacy.noise import coordinate_count
+from feducb.types import ReleasedSum
 
-__all__ = ["MAX_DIM", "GridSum", "ReleasedSum", "combine", "decode", "encode", "message_size"]
+__all__ = ["MAX_DIM", "GridSum", "combine", "decode", "encode", "message_size"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,25 +31,6 @@ _HEADER = struct.Struct("<HHIIIIidd")
 _FORMAT = 3
 _FORMAT_WITHOUT_GROUP = 2  # its number had 8 bytes, the upper 4 of them 0: the same bytes, read as group 0
 MAX_DIM = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class ReleasedSum:
-    """The sum of all agents' newest releases. It replaces the sum before it, and is never added to it.
-
-    Attributes:
-        number: k, of the releases in it.
-        gram: (..., d, d).
-        moment: (..., d).
-        variance: (...), w = Σ v_i ‖row_k(F_i)‖² over the agents in it.
-        agents: how many took part.
-    """
-
-    number: int
-    gram: Array
-    moment: Array
-    variance: Array
-    agents: int
 
 
 _SEAL = object()

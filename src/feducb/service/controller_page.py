@@ -33,7 +33,7 @@ from fastapi import FastAPI
 
 from feducb.agent.agent_file import ServiceSettings
 from feducb.carriers.controller_program import ControllerSettings
-from feducb.carriers.engine_table import require_keys
+from feducb.protocol.engine_table import require_keys
 from feducb.service.api_keys import ApiKeys
 from feducb.service.dashboard import Snapshot, add_dashboard
 from feducb.service.sessions import Sessions

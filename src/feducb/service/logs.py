@@ -7,7 +7,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from feducb.carriers.quiet import quieten_asyncio
+from feducb.system import quieten_asyncio
 
 __all__ = ["set_up_logs"]
 

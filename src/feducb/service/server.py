@@ -19,9 +19,9 @@ from fastapi import FastAPI
 from feducb.agent import Agent
 from feducb.agent.agent_file import AgentFile, ServiceSettings
 from feducb.agent.mailbox import EngineFacts, Mailbox
-from feducb.carriers.engine_table import NatsSettings
 from feducb.errors import ConfigurationError, MissingExtraError, StoreError
 from feducb.privacy.grid import GridNoise
+from feducb.protocol.engine_table import NatsSettings
 from feducb.service.api_keys import ApiKeys, read_keys
 from feducb.service.app import Engine, create_app
 from feducb.service.http_limits import LimitedProtocol, hang_up_on_the_slow

@@ -13,14 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.models.play import Knowledge, OwnDataPlay, decide
+from feducb.models.play import Knowledge, OwnDataPlay
+from feducb.policies.optimistic import decide
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol import peers
 from feducb.protocol.estimators import Estimator
-from feducb.protocol.messages import ReleasedSum
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import Batch
+from feducb.types import ReleasedSum
 from feducb.worlds.streams import Purpose, Streams
 
 __all__ = ["Link", "Played", "on_time", "play"]
@@ -118,7 +119,7 @@ def play(plan: Plan, run: int = 0, *, link: Link = on_time) -> Played:
             coin = coins[agent].random(1).reshape(1, 1, 1) if blind else None
             offered = contexts.actions[:, agent : agent + 1]
             index[agent, now - 1] = decide(
-                memory.knowledge, offered, exploration=plan.exploration, coins=coin
+                memory.knowledge.belief, offered, exploration=plan.exploration, coins=coin
             )[0, 0, 0]
         chosen = contexts.chosen(index[None, :, now - 1 : now])
         rewards = visits.reward(chosen)

@@ -18,13 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.models.play import Knowledge, decide
+from feducb.models.play import Knowledge
+from feducb.policies.optimistic import decide
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol.controller import add_up, synchronise
 from feducb.protocol.estimators import Estimator
-from feducb.protocol.messages import ReleasedSum
 from feducb.simulation.plan import Plan, Team
+from feducb.types import ReleasedSum
 from feducb.worlds.streams import Purpose, Streams
 from feducb.worlds.world import Chosen, Contexts
 
@@ -244,7 +245,7 @@ def run_block(
         index = np.empty((*shape, rounds), dtype=np.int64)
         for estimate, own in turns:
             index[:, :, own] = decide(
-                estimate.knowledge,
+                estimate.knowledge.belief,
                 contexts.actions[:, :, own],
                 exploration=plan.exploration,
                 coins=None if coins is None else coins[:, :, own],

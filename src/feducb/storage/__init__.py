@@ -12,7 +12,7 @@ from feducb.errors import StoreError, StoreInUseError
 from feducb.storage.agent_store import AgentStore
 from feducb.storage.controller_store import ControllerStore
 from feducb.storage.peer_book import PeerBook
-from feducb.storage.release_book import Quorum, Receipt, ReleaseBook
+from feducb.storage.release_book import Quorum, ReleaseBook
 from feducb.storage.store import Kind, Unsent
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "Kind",
     "PeerBook",
     "Quorum",
-    "Receipt",
     "ReleaseBook",
     "StoreError",
     "StoreInUseError",

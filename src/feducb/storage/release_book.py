@@ -6,32 +6,17 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, sums
-from feducb.protocol.admission import Admission
+from feducb.protocol.admission import Admission, Receipt
 from feducb.protocol.sums import NamedSum
 from feducb.storage.book import Book
 from feducb.storage.store import Kind
 
-__all__ = ["Quorum", "Receipt", "ReleaseBook"]
-
-
-class Receipt(NamedTuple):
-    """What became of a message; all but ``refused`` may be taken off an outbox.
-
-    Attributes:
-        status: ``stored``, ``known`` (it was here before), ``past`` (of a season that is over), or
-            ``refused``.
-        reason: of a refusal, one of `admission.REASONS`.
-        text: of a refusal, in words; about the sender's own message alone.
-    """
-
-    status: Literal["stored", "known", "past", "refused"]
-    reason: str = ""
-    text: str = ""
+__all__ = ["Quorum", "ReleaseBook"]
 
 
 class Quorum(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import feducb
-from feducb.models.confidence import Belief, OwnDataBound, PaperBound
+from feducb.models.confidence import OwnDataBound, PaperBound
 from feducb.models.play import OwnDataPlay
 from feducb.models.ridge import factorise
 from feducb.protocol.graphs import parse_topology
@@ -21,6 +21,7 @@ from feducb.simulation.backends.gpu_kernels import OwnDataSettings
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
+from feducb.types import Belief
 
 
 class Probe:

@@ -14,8 +14,9 @@ from scipy import stats
 
 import feducb
 from feducb.config import Problem
-from feducb.models.confidence import Belief, OwnDataBound, PaperBound, upper_confidence_bounds
-from feducb.models.play import Knowledge, OwnDataPlay, Trigger, decide
+from feducb.models.confidence import OwnDataBound, PaperBound
+from feducb.models.play import OwnDataPlay, Trigger
+from feducb.policies.optimistic import decide, upper_confidence_bounds
 from feducb.simulation.backends.gpu_kernels import (
     GpuKernels,
     OwnDataRuns,
@@ -24,6 +25,7 @@ from feducb.simulation.backends.gpu_kernels import (
     missing_gpu,
     others_bound,
 )
+from feducb.types import Belief
 from feducb.worlds.streams import Streams
 from feducb.worlds.synthetic import PaperEnvironment
 
@@ -239,7 +241,7 @@ def test_choices_are_those_of_the_agent(
     belief = pick(beliefs(rng, 1, dim, wide=wide), 0)
     actions = rng.standard_normal((300, arms, dim)) / np.sqrt(dim)
     chosen = kernels.choose(belief, actions, exploration=0.7, full=full)
-    right = decide(Knowledge(belief=belief), actions, exploration=0.7)
+    right = decide(belief, actions, exploration=0.7)
     scores = upper_confidence_bounds(belief, actions, exploration=0.7)
     best = np.take_along_axis(scores, right[:, None], axis=1)[:, 0]
     found = np.take_along_axis(scores, chosen[:, None], axis=1)[:, 0]
@@ -276,7 +278,7 @@ def replay(
         rotation = arrowhead(belief, np.zeros(len(belief.theta))).rotations[place]
         actions[..., 1:] = actions[..., 1:] @ rotation.T
         flat = actions.reshape(-1, *actions.shape[2:])
-        index = decide(Knowledge(belief=pick(belief, place)), flat).reshape(index.shape)
+        index = decide(pick(belief, place), flat).reshape(index.shape)
         close = int(undecided(upper_confidence_bounds(pick(belief, place), flat)).sum())
     x = np.take_along_axis(actions, index[..., None, None], axis=2)[:, :, 0]
     p = np.take_along_axis(means, index[..., None], axis=2)[..., 0]
@@ -385,7 +387,7 @@ def test_records_have_the_law_of_the_reference(
     actions, means = reference_arms(environment, 40_000, seed=9)
     index = rng.integers(0, arms, 40_000)
     if belief is not None:
-        index = decide(Knowledge(belief=pick(belief, 0)), actions)
+        index = decide(pick(belief, 0), actions)
     x, p = actions[np.arange(40_000), index], means[np.arange(40_000), index]
     rows, columns = np.tril_indices(dim)
     reference = np.concatenate(
@@ -432,7 +434,7 @@ def play_by_the_rule(
     gram, moment, regret = np.zeros((agents, dim, dim)), np.zeros((agents, dim)), np.zeros((rounds, agents))
     everyone, sure = np.arange(agents), np.ones(agents, dtype=np.bool_)
     for t in range(rounds):
-        index = decide(knowledge, actions[t][None, :, None], exploration=exploration)[0, :, 0]
+        index = decide(knowledge.belief, actions[t][None, :, None], exploration=exploration)[0, :, 0]
         assert knowledge.belief is not None
         sure &= ~undecided(
             upper_confidence_bounds(knowledge.belief, actions[t][None], exploration=exploration)[0]

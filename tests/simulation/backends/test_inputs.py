@@ -15,7 +15,6 @@ import pytest
 from numpy.typing import NDArray
 
 import feducb
-from feducb.models.confidence import Belief
 from feducb.models.play import OwnDataPlay, ReleasedPlay
 from feducb.models.ridge import factorise
 from feducb.privacy.noise import coordinate_count, to_matrices
@@ -27,6 +26,7 @@ from feducb.simulation.backends.cpu import CpuBackend
 from feducb.simulation.backends.gpu import GpuBackend
 from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.simulation.plan import Plan, make_plan
+from feducb.types import Belief
 from feducb.worlds.streams import Purpose, Streams
 
 Array = NDArray[np.float64]

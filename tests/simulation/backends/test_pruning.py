@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from feducb.models.confidence import Belief, upper_confidence_bounds
+from feducb.policies.optimistic import upper_confidence_bounds
 from feducb.simulation.backends.cpu_kernels import score_actions
 from feducb.simulation.backends.pruning import align, highest_score, rounding
+from feducb.types import Belief
 
 Array = NDArray[np.float64]
 

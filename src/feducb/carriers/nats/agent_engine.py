@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from feducb.agent.mailbox import Mailbox
-from feducb.carriers.engine_table import NatsSettings
 from feducb.carriers.nats.desk import Desk
 from feducb.carriers.nats.link import Link, own_signer
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
@@ -16,6 +15,7 @@ from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.deployed import Terms
 from feducb.protocol import frames
 from feducb.protocol.admission import RefusalCount
+from feducb.protocol.engine_table import NatsSettings
 from feducb.storage import PeerBook
 
 __all__ = ["NatsEngine"]

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.collector import Collector
-from feducb.carriers.engine_table import NatsSettings
 from feducb.carriers.nats.link import Link, apart, own_signer
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames, messages, sums
-from feducb.protocol.admission import RefusalCount
+from feducb.protocol.admission import Receipt, RefusalCount
+from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.roster import open_sealed
-from feducb.storage import Kind, Receipt
+from feducb.storage import Kind
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

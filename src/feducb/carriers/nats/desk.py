@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from feducb.agent.mailbox import Mailbox
-from feducb.carriers.engine_table import NatsSettings
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
 from feducb.protocol import sums
+from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.roster import Roster, Signer
 
 __all__ = ["Desk"]

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from feducb.carriers import nats_subjects as subjects
-from feducb.carriers.engine_table import NatsSettings
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
 from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.roster import Signer
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from feducb.protocol.admission import REASONS, RefusalCount
-from feducb.storage import Receipt
+from feducb.protocol.admission import REASONS, Receipt, RefusalCount
 
 __all__ = ["EngineStatus", "Log", "say_nothing", "worth_saying"]
 

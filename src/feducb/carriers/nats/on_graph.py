@@ -6,12 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from feducb.carriers import nats_subjects as subjects
-from feducb.carriers.engine_table import NatsSettings
 from feducb.carriers.nats.desk import Desk
 from feducb.carriers.nats.link import Link, apart, counting
 from feducb.carriers.nats.link_status import EngineStatus
 from feducb.carriers.peering import Packet, PeerDriver
 from feducb.errors import ConfigurationError
+from feducb.protocol.engine_table import NatsSettings
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

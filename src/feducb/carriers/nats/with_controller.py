@@ -13,8 +13,9 @@ from feducb.carriers.nats.link import apart, counting
 from feducb.carriers.nats.link_status import worth_saying
 from feducb.errors import ConfigurationError
 from feducb.protocol import frames, sums
+from feducb.protocol.admission import Receipt
 from feducb.protocol.roster import seal_for
-from feducb.storage import Kind, Receipt, Unsent
+from feducb.storage import Kind, Unsent
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

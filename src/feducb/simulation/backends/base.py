@@ -10,11 +10,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.models.confidence import Belief, OwnDataBound, PaperBound
+from feducb.models.confidence import OwnDataBound, PaperBound
 from feducb.models.play import OwnDataPlay
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import BlockResult
+from feducb.types import Belief
 
 __all__ = ["Backend", "Kernels", "OwnPlay", "OwnWidths", "Stretch", "Sums"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.models.confidence import Belief
 from feducb.models.play import OwnDataPlay
 from feducb.simulation.backends.base import Kernels, OwnPlay, OwnWidths, Stretch, Sums
 from feducb.simulation.backends.federation import KernelsBackend
 from feducb.simulation.plan import Plan
+from feducb.types import Belief
 from feducb.worlds.synthetic import PaperEnvironment
 
 __all__ = ["CpuBackend", "CpuKernels"]

@@ -21,20 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError
-from feducb.models.confidence import Belief
 from feducb.models.play import Knowledge, OwnDataPlay, Rule
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState
 from feducb.protocol.controller import add_up
 from feducb.protocol.estimators import Estimator
-from feducb.protocol.messages import ReleasedSum
 from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch
 from feducb.simulation.backends.foreign import foreign
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, checkpoints
 from feducb.system import single_threaded_blas
-from feducb.types import Statistics, merge
+from feducb.types import Belief, ReleasedSum, Statistics, merge
 from feducb.worlds.streams import Purpose, Streams
 
 __all__ = ["MOST_ROUNDS", "KernelsBackend", "play_teams", "runs_at_once", "turns_in_all"]

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.models.confidence import Belief
 from feducb.models.play import OwnDataPlay
 from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch, Sums
 from feducb.simulation.backends.federation import KernelsBackend
@@ -20,6 +19,7 @@ from feducb.simulation.backends.gpu_kernels import (
     missing_gpu,
 )
 from feducb.simulation.plan import Plan
+from feducb.types import Belief
 from feducb.worlds.synthetic import PaperEnvironment
 
 __all__ = ["DeviceKernels", "GpuBackend"]

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.models.confidence import Belief
 from feducb.models.play import OwnDataPlay
 from feducb.simulation.backends.base import OwnWidths
+from feducb.types import Belief
 from feducb.worlds.synthetic import PaperEnvironment
 
 __all__ = [

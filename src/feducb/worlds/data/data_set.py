@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
-from feducb.evaluation.study import Spread
 from feducb.worlds.features import Recipe
 from feducb.worlds.logs import LogColumns
 from feducb.worlds.replay import KnownRewards
@@ -19,9 +18,10 @@ from feducb.worlds.replay import KnownRewards
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DataSet", "Known", "Loaded", "Trial", "deal"]
+__all__ = ["DataSet", "Known", "Loaded", "Spread", "Trial", "deal"]
 
 Kind = Literal["trial", "labels", "rated"]
+Spread = Literal["records", "agents"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.evaluation.learning import problem_for
 from feducb.worlds.data.data_set import DataSet, Known, deal
 from feducb.worlds.extras import need
-from feducb.worlds.features import Category, Number, Recipe
+from feducb.worlds.features import Category, Number, Recipe, problem_for
 from feducb.worlds.replay import KnownRewards
 
 __all__ = ["LETTER"]

@@ -6,10 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import require_integer
-from feducb.evaluation.learning import problem_for
 from feducb.worlds.data.data_set import DataSet, Known
 from feducb.worlds.extras import need
-from feducb.worlds.features import Number, Recipe, Tags
+from feducb.worlds.features import Number, Recipe, Tags, problem_for
 from feducb.worlds.replay import KnownRewards
 
 __all__ = ["MOVIELENS"]

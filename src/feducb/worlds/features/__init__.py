@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from feducb.worlds.features.columns import Category, Coded, Column, Hashed, Number, Tags, as_text
-from feducb.worlds.features.recipe import Recipe
+from feducb.worlds.features.recipe import Recipe, problem_for
 
-__all__ = ["Category", "Coded", "Column", "Hashed", "Number", "Recipe", "Tags", "as_text"]
+__all__ = ["Category", "Coded", "Column", "Hashed", "Number", "Recipe", "Tags", "as_text", "problem_for"]

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.config import require_finite
+from feducb.config import Problem, require_finite
 from feducb.errors import ConfigurationError
 from feducb.worlds.features.columns import COLUMN_KINDS, Column, Hashed, Number, Values
 
-__all__ = ["Recipe"]
+__all__ = ["Recipe", "problem_for"]
 
 Array = NDArray[np.float64]
 
@@ -227,3 +227,19 @@ def _as_column(plain: Mapping[str, Any]) -> Column:
         raise ConfigurationError("kind of column", plain["kind"], f"one of {', '.join(COLUMN_KINDS)}")
     made: Column = COLUMN_KINDS[plain["kind"]](**fields)
     return made
+
+
+def problem_for(recipe: Recipe, *, reward_bound: float = 0.5) -> Problem:
+    """The public bounds for rewards of range 1: ‖x‖ ≤ L, |y| ≤ B, σ = ½, S = √m B/L.
+
+    S is an assumption, as everywhere: a parameter that puts a reward of size B into one of the m terms is
+    that long.
+    """
+    bound = math.sqrt(len(recipe.terms)) * reward_bound / recipe.action_bound
+    return Problem(
+        dim=recipe.dim,
+        action_bound=recipe.action_bound,
+        reward_bound=reward_bound,
+        parameter_bound=bound,
+        noise_scale=0.5,
+    )
