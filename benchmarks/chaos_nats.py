@@ -33,10 +33,11 @@ import numpy as np
 
 from feducb.carriers import nats_keys as keys
 from feducb.carriers import nats_subjects as subjects
-from feducb.carriers.controller_program import ControllerSettings, JsonLog, serve
+from feducb.carriers.controller_process import JsonLog, serve
 from feducb.carriers.local import StoreMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsEngine, make_streams
 from feducb.config import Budget, Problem
+from feducb.controller.controller_file import ControllerSettings
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.engine_table import NatsSettings

@@ -1,8 +1,8 @@
 """Lets pages link to files outside docs/: source code becomes a page of the site, and a name in it a line.
 
-Pages are written to be read in the repository too, so they link to ``../src/feducb/types.py``. Here such a link
-becomes one to a page with the file on it; if its text is a name, [`Belief`](../src/feducb/types.py), to the
-name's line. A file or a name that is not there ends the build.
+Pages are written to be read in the repository too, so they link to ``../src/feducb/types.py``. Here such a
+link becomes one to a page with the file on it; if its text is a name, [`Belief`](../src/feducb/types.py), to
+the name's line. A file or a name that is not there ends the build.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Figures, benchmarks, prior work and the tour: what uses the library as a user does."""
+"""Figures, benchmarks, earlier algorithms and the tour: they use the library as anybody would."""

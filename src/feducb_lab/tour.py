@@ -23,8 +23,8 @@ import uvicorn
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
-from feducb.carriers.collector import Collector, open_collector
 from feducb.carriers.flower.agent_door import AgentDoor, DoorError
+from feducb.controller.collector import Collector, open_collector
 from feducb.service.api_keys import add_key
 from feducb.service.controller_page import Watcher, create_controller_page
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from feducb.agent import Agent, AgentSettings
-from feducb.carriers.collector import open_collector
 from feducb.config import Budget, Problem
+from feducb.controller.collector import open_collector
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import decode_upload
 from feducb.privacy.mechanisms import Dense

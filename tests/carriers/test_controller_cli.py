@@ -28,8 +28,9 @@ from nats_world import (
 )
 
 from feducb.carriers import nats_keys as keys
-from feducb.carriers.controller_program import ControllerSettings, JsonLog
+from feducb.carriers.controller_process import JsonLog
 from feducb.carriers.local import MemoryMailbox
+from feducb.controller.controller_file import ControllerSettings
 from feducb.errors import ConfigurationError
 from feducb.protocol import messages
 from feducb.protocol.engine_table import NatsSettings

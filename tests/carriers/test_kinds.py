@@ -14,12 +14,12 @@ import pytest
 from nats_world import Broker, make_terms, record_streams, run_agents, running, until
 
 from feducb.carriers import nats_subjects as subjects
-from feducb.carriers.collector import open_collector
 from feducb.carriers.flower.agent_door import AgentDoor, DoorError
 from feducb.carriers.flower.exchange import Ask
 from feducb.carriers.flower.site import visit
 from feducb.carriers.local import LocalController, LocalPeers, MemoryMailbox, StoreMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsController
+from feducb.controller.collector import open_collector
 from feducb.errors import ConfigurationError
 from feducb.protocol.graphs import build_topology
 from feducb.storage import AgentStore, Kind, Unsent

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import AgentFile, read_agent_file
-from feducb.carriers.controller_program import ControllerSettings
 from feducb.carriers.local import StoreMailbox
 from feducb.carriers.nats import NatsController, make_streams
 from feducb.cli.app import app
+from feducb.controller.controller_file import ControllerSettings
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import Terms, entry_variance
 from feducb.protocol import messages

@@ -12,9 +12,9 @@ import pytest
 from nats_world import Broker, make_terms, record_streams, run_agents, running, until
 
 from feducb.carriers import nats_subjects as subjects
-from feducb.carriers.collector import TrustedCollector, open_collector
 from feducb.carriers.local import LocalController, MemoryMailbox, StoreMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsController
+from feducb.controller.collector import TrustedCollector, open_collector
 from feducb.protocol import messages
 from feducb.storage import AgentStore, Quorum, ReleaseBook
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from feducb.carriers.collector import open_collector
 from feducb.config import Budget, Problem
+from feducb.controller.collector import open_collector
 from feducb.privacy.deployed import Terms
 from feducb.service.api_keys import ApiKeys
 

@@ -9,6 +9,8 @@ import pytest
 
 from feducb.config import Problem
 from feducb.models import confidence, ridge
+from feducb.policies.optimistic import upper_confidence_bounds
+from feducb.types import Belief
 
 PROBLEM = Problem(dim=2)
 
@@ -54,14 +56,14 @@ def test_a_sum_that_noise_made_indefinite_is_floored_not_refused() -> None:
 def test_scores_are_estimate_plus_both_widths(rng: np.random.Generator) -> None:
     root = rng.normal(size=(2, 3, 4, 4))
     gram = root @ np.swapaxes(root, -1, -2) + np.eye(4)
-    belief = confidence.Belief(
+    belief = Belief(
         theta=rng.normal(size=(2, 3, 4)),
         inverse=np.asarray(np.linalg.inv(gram), dtype=np.float64),
         ellipsoid_width=rng.uniform(1, 2, size=(2, 3)),
         euclidean_width=rng.uniform(1, 2, size=(2, 3)),
     )
     actions = rng.normal(size=(2, 3, 5, 4))
-    scores = confidence.upper_confidence_bounds(belief, actions, exploration=0.7)
+    scores = upper_confidence_bounds(belief, actions, exploration=0.7)
     for place in np.ndindex(2, 3, 5):
         agent, x = place[:2], actions[place]
         direction = np.linalg.solve(gram[agent], x)
@@ -86,7 +88,7 @@ def test_own_data_bound_is_the_calibrated_one_without_noise(rng: np.random.Gener
 
 def test_error_ratio_is_the_supremum_over_directions(rng: np.random.Generator) -> None:
     root = rng.normal(size=(3, 3))
-    belief = confidence.Belief(
+    belief = Belief(
         theta=rng.normal(size=3),
         inverse=np.asarray(np.linalg.inv(root @ root.T + 0.3 * np.eye(3)), dtype=np.float64),
         ellipsoid_width=np.array(0.8),
@@ -95,7 +97,7 @@ def test_error_ratio_is_the_supremum_over_directions(rng: np.random.Generator) -
     truth = rng.normal(size=3)
     exact = float(confidence.error_ratio(belief, truth))
     x = rng.normal(size=(200_000, 3))
-    width = confidence.upper_confidence_bounds(belief, x) - x @ belief.theta
+    width = upper_confidence_bounds(belief, x) - x @ belief.theta
     tried = np.abs(x @ (belief.theta - truth)) / width
     assert tried.max() <= exact * (1 + 1e-12)  # never exceeded …
     assert tried.max() >= 0.999 * exact  # … and nearly reached
@@ -130,5 +132,5 @@ def test_the_released_set_ignores_directions_that_are_noise_alone() -> None:
     assert belief.theta[1] == 0.0  # nothing is read off a negative eigenvalue
     assert 0.2 < belief.theta[0] < 0.5  # the other is read, and drawn towards zero by ‖θ*‖ ≤ S
     unit = np.array([[0.0, 1.0]])
-    width = confidence.upper_confidence_bounds(belief, unit)[0] - unit @ belief.theta
+    width = upper_confidence_bounds(belief, unit)[0] - unit @ belief.theta
     assert 0.866 <= float(width[0]) <= 1.0  # all that ‖θ*‖ ≤ S leaves, the first being about ½: √(1 − ¼)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feducb.carriers.collector import TrustedCollector, open_collector
 from feducb.config import Budget, Problem
+from feducb.controller.collector import TrustedCollector, open_collector
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages, sums

@@ -7,11 +7,12 @@ killed or started twice: whatever it sends again is the same bytes, whatever it 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from feducb.storage import Unsent
 
-__all__ = ["EngineFacts", "Mailbox"]
+__all__ = ["Engine", "EngineFacts", "Mailbox"]
 
 
 class EngineFacts(Protocol):
@@ -49,3 +50,7 @@ class Mailbox(Protocol):
     async def wait(self) -> None:
         """Return when the outbox may have something new; at once if it has not been looked at since."""
         ...
+
+
+Engine = Callable[[Mailbox], Awaitable[None]]
+"""What carries an agent's releases, for as long as it is awaited."""

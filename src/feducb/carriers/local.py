@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from feducb.agent.mailbox import Mailbox
-from feducb.carriers.collector import Collector
 from feducb.carriers.peering import PeerDriver
+from feducb.controller.collector import Collector
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
 from feducb.protocol.admission import RefusalCount

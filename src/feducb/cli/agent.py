@@ -209,8 +209,10 @@ def serve(config: Config = DEFAULT) -> None:
             f"the service needs {error.name}: pip install 'feducb[service]' (here: scripts/setup service)"
         ) from error
     from feducb.agent.agent_file import read_agent_file
+    from feducb.carriers.choose import engine_of
 
-    run(read_agent_file(config))
+    told = read_agent_file(config)
+    run(told, *engine_of(told))
 
 
 class _Status(TyperCommand):

@@ -6,6 +6,7 @@ import sqlite3
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import click
@@ -24,10 +25,6 @@ from feducb.cli.simulate import simulate
 from feducb.cli.topology import topology
 from feducb.cli.watch import watch
 from feducb.errors import FeducbError
-from feducb_lab.commands.bench import bench
-from feducb_lab.commands.figure import figure
-from feducb_lab.commands.report import report
-from feducb_lab.commands.tour import tour
 
 __all__ = ["app", "main"]
 
@@ -43,7 +40,7 @@ _EPILOG = (
 )
 
 # Panels of the help page, in the order of a reader's needs.
-_PANELS = _TRY, _DATA, _RUN, _PRIVACY, _EVIDENCE = (
+_PANELS = _TRY, _DATA, _RUN, _PRIVACY, _ = (
     "Try it on this machine",
     "Ask your own data",
     "Run it",
@@ -77,7 +74,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(rich_help_panel=_TRY)(demo)
-app.command(rich_help_panel=_TRY)(tour)
 app.command(rich_help_panel=_TRY)(simulate)
 app.command(rich_help_panel=_TRY)(topology)
 app.command(rich_help_panel=_DATA)(evaluate)
@@ -87,9 +83,8 @@ app.command(rich_help_panel=_RUN)(watch)
 app.add_typer(keys, name="keys", rich_help_panel=_RUN)
 app.add_typer(controller, name="controller", rich_help_panel=_RUN)
 app.add_typer(privacy, name="privacy", rich_help_panel=_PRIVACY)
-app.command(rich_help_panel=_EVIDENCE)(figure)
-app.command(rich_help_panel=_EVIDENCE)(report)
-app.command(rich_help_panel=_EVIDENCE)(bench)
+for _plugin in entry_points(group="feducb.commands"):  # the lab's, and whoever else adds a command
+    _plugin.load()(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -25,8 +25,8 @@ _DEFAULT = Path("controller.toml")
 @app.command()
 def serve(config: _Config = _DEFAULT) -> None:
     """Run until SIGTERM; logs are JSON lines on standard error."""
-    from feducb.carriers.controller_program import ControllerSettings
-    from feducb.carriers.controller_program import serve as run
+    from feducb.carriers.controller_process import serve as run
+    from feducb.controller.controller_file import ControllerSettings
 
     settings = ControllerSettings.read(config)
     if settings.page is not None:
@@ -44,7 +44,7 @@ def serve(config: _Config = _DEFAULT) -> None:
 @app.command()
 def status(config: _Config = _DEFAULT) -> None:
     """What the controller last said about itself, as JSON; fails if it does not run."""
-    from feducb.carriers.controller_program import ControllerSettings, read_status
+    from feducb.controller.controller_file import ControllerSettings, read_status
 
     told = read_status(ControllerSettings.read(config))
     typer.echo(json.dumps(told, indent=1))
@@ -87,7 +87,7 @@ def key_revoke(name: Annotated[str, typer.Argument(help="Which.")], config: _Con
 
 
 def _page_keys(config: Path) -> Path:
-    from feducb.carriers.controller_program import ControllerSettings
+    from feducb.controller.controller_file import ControllerSettings
     from feducb.protocol.engine_table import require_keys, require_text
 
     page = ControllerSettings.read(config).page

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from feducb.agent import Agent, Decision, Outcome
 from feducb.agent.carrier_file import keep_engine_file
-from feducb.agent.mailbox import EngineFacts, Mailbox
+from feducb.agent.mailbox import Engine, EngineFacts, Mailbox
 from feducb.agent.upkeep import erase
 from feducb.errors import ConfigurationError, FeducbError
 from feducb.service import models
@@ -41,7 +41,6 @@ log = logging.getLogger("feducb.service")
 
 _DECISION = Decision.__slots__
 _ENGINE_AGAIN_SECONDS = 5.0
-Engine = Callable[[Mailbox], Awaitable[None]]
 
 
 def create_app(

@@ -32,7 +32,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from feducb.agent.agent_file import ServiceSettings
-from feducb.carriers.controller_program import ControllerSettings
+from feducb.controller.controller_file import ControllerSettings
 from feducb.protocol.engine_table import require_keys
 from feducb.service.api_keys import ApiKeys
 from feducb.service.dashboard import Snapshot, add_dashboard

@@ -9,7 +9,6 @@ import resource
 import signal
 import ssl
 import sys
-from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -18,28 +17,32 @@ from fastapi import FastAPI
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import AgentFile, ServiceSettings
-from feducb.agent.mailbox import EngineFacts, Mailbox
-from feducb.errors import ConfigurationError, MissingExtraError, StoreError
+from feducb.agent.mailbox import Engine, EngineFacts
+from feducb.errors import ConfigurationError, StoreError
 from feducb.privacy.grid import GridNoise
-from feducb.protocol.engine_table import NatsSettings
 from feducb.service.api_keys import ApiKeys, read_keys
-from feducb.service.app import Engine, create_app
+from feducb.service.app import create_app
 from feducb.service.http_limits import LimitedProtocol, hang_up_on_the_slow
 from feducb.service.logs import set_up_logs
 
-__all__ = ["engine_of", "serve"]
+__all__ = ["serve"]
 
 log = logging.getLogger("feducb.service")
 _LOOK_SECONDS = 5.0
 
 
-def serve(told: AgentFile) -> None:
-    """Serve until SIGTERM or SIGINT; requests under way are answered first."""
+def serve(told: AgentFile, engine: Engine | None, status: EngineFacts | None) -> None:
+    """Serve until SIGTERM or SIGINT; requests under way are answered first.
+
+    Args:
+        told: the agent's file.
+        engine: what carries its releases; None if it is on its own.
+        status: how that goes, if it is known.
+    """
     if not read_keys(told.service.keys):
         raise ConfigurationError(
             "service.keys", str(told.service.keys), "keys: `feducb agent key add` makes one"
         )
-    engine, status = engine_of(told)
     if not told.store.exists():
         raise StoreError(
             f"{told.store} does not exist: restore a backup, or `feducb agent create` one; if it was lost, "
@@ -62,38 +65,6 @@ def serve(told: AgentFile) -> None:
         engine_file=told.store,
     )
     run(app, told.service)
-
-
-def engine_of(told: AgentFile) -> tuple[Engine | None, EngineFacts | None]:
-    """What carries this agent's releases, None if it is on its own; and how that goes, if it is known."""
-    kind = told.engine.get("kind", "none")
-    if kind == "none":
-        if told.agent.agents > 1:
-            log.warning(
-                "no_engine", extra={"reason": "the federation has more agents, but nothing carries releases"}
-            )
-        return None, None
-    if kind == "door":  # somebody else comes to /v1/outbox and /v1/inbox: Flower's ClientApp, for one
-        return _leave_it_to_the_door, None
-    if kind != "nats":
-        raise ConfigurationError("engine.kind", kind, "none, nats or door")
-    try:
-        from feducb.carriers.nats import NatsEngine
-    except ImportError as error:
-        raise MissingExtraError(f"NATS needs {error.name}: pip install 'feducb[nats]'") from error
-    settings = NatsSettings.from_table(told.engine, base=told.path.parent)
-    settings = replace(settings, agent=settings.agent or told.agent.name)
-    engine = NatsEngine(settings, told.agent.terms_of_all or told.agent.terms, log=_tell)
-    return engine.run, engine.status
-
-
-def _tell(event: str, **facts: object) -> None:
-    """The engine's word in the service's log: all but one are trouble."""
-    log.log(logging.INFO if event == "connected" else logging.WARNING, event, extra=facts)
-
-
-async def _leave_it_to_the_door(mailbox: Mailbox) -> None:
-    await asyncio.Event().wait()
 
 
 class _Server(uvicorn.Server):

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feducb.carriers import nats_subjects as subjects
-from feducb.carriers.collector import Collector
 from feducb.carriers.nats.link import Link, apart, own_signer
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
+from feducb.controller.collector import Collector
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames, messages, sums
 from feducb.protocol.admission import Receipt, RefusalCount

@@ -1,4 +1,4 @@
-"""A controller as a program: its settings, its logs, how it starts and ends.
+"""`controller.toml`: what a controller is told; and the small file in which it says how it is.
 
 [controller]
 state = "controller.db"       # its file; one process at a time
@@ -23,35 +23,27 @@ delta = 1e-6
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
-import os
-import signal
-import sys
 import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from feducb.carriers.collector import Collector, open_collector
 from feducb.config import Budget, Problem
-from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.controller.collector import Collector, open_collector
+from feducb.errors import ConfigurationError
 from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.deployed import Terms
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
 from feducb.storage.sqlite import is_locked
-from feducb.system import quieten_asyncio
 
-__all__ = ["ControllerSettings", "JsonLog", "read_status", "serve", "terms_from_table"]
+__all__ = ["ControllerSettings", "read_status", "status_path", "terms_from_table", "write_status"]
 
 _PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale")
 _TERMS = ("mechanism", "quiet", "records_per_person", "agents_per_person", "trust")
-_STATUS_EVERY = 2.0  # seconds
 
 
 def terms_from_table(table: Mapping[str, Any]) -> Terms:
@@ -149,97 +141,13 @@ class ControllerSettings:
         )
 
 
-class JsonLog:
-    """One JSON object a line: when, what happened, public facts. Payloads are never in it."""
-
-    def __init__(self, stream: IO[str] | None = None) -> None:
-        self._stream = stream or sys.stderr
-
-    def __call__(self, event: str, **facts: object) -> None:
-        """Write a line; a log that cannot be written does not stop the controller."""
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")  # as agents write it
-        line = json.dumps({"at": at, "event": event, **facts})
-        with suppress(OSError):
-            print(line, file=self._stream, flush=True)
-
-
-class _LibraryLog(logging.Handler):
-    """What asyncio and nats-py complain about, as lines of the same log."""
-
-    def __init__(self, log: JsonLog) -> None:
-        super().__init__(logging.ERROR)
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """One line."""
-        self._log("library", logger=record.name, text=record.getMessage()[:500])
-
-
-def serve(settings: ControllerSettings, *, log: JsonLog | None = None) -> None:
-    """Run until SIGTERM or SIGINT. Killed at any point, it goes on from its file."""
-    try:
-        import uvloop
-    except ImportError:
-        raise MissingExtraError("a controller needs the nats extra: pip install 'feducb[nats]'") from None
-    log = log or JsonLog()
-    collector = settings.open()
-    quieten_asyncio()
-    logging.basicConfig(handlers=[_LibraryLog(log)], level=logging.ERROR)
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, collector, log))
-    finally:
-        collector.close()
-        log("stopped")
-
-
-async def _serve(settings: ControllerSettings, collector: Collector, log: JsonLog) -> None:
-    from feducb.carriers.nats import NatsController
-
-    link = NatsController(settings.engine, collector, log=log)
-    log("started", season=collector.season, agents=len(settings.terms), pid=os.getpid())
-    work = asyncio.create_task(link.run())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
-
-    def facts() -> dict[str, Any]:
-        return {
-            "at": time.time(),
-            "pid": os.getpid(),
-            "connected": link.status.connected,
-            "season": collector.season,
-            "newest_sum": link.status.newest,
-            "agents_in_it": link.status.members,
-            "newest_message": collector.progress(),
-            "last_seen": collector.last_received() | link.heard,
-            "newest_sum_at": collector.last_published(),
-            "refused": link.refusals.as_dict(),
-            "last_refusals": link.last_refusals,
-            "errors": dict(link.status.errors),
-            "last_error": link.status.last_error,
-        }
-
-    reports = asyncio.create_task(_report(_status_path(settings), facts))
-    try:
-        await work
-    except asyncio.CancelledError:
-        log("stopping")
-    finally:
-        reports.cancel()
-        _write_status(_status_path(settings), facts())
-
-
-async def _report(path: Path, facts: Callable[[], dict[str, Any]]) -> None:
-    while True:
-        _write_status(path, facts())
-        await asyncio.sleep(_STATUS_EVERY)
-
-
-def _status_path(settings: ControllerSettings) -> Path:
+def status_path(settings: ControllerSettings) -> Path:
+    """Where a running controller says how it is."""
     return settings.state.with_name(f"{settings.state.name}.status.json")
 
 
-def _write_status(path: Path, facts: dict[str, Any]) -> None:
+def write_status(path: Path, facts: dict[str, Any]) -> None:
+    """Say it; a reader sees the old file or the new one, never half of one."""
     fresh = path.with_name(f"{path.name}.new")
     with suppress(OSError):  # a full disk must not stop what can still be done
         fresh.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
@@ -248,7 +156,7 @@ def _write_status(path: Path, facts: dict[str, Any]) -> None:
 
 def read_status(settings: ControllerSettings) -> dict[str, Any]:
     """What the controller last said about itself, how many seconds ago, and whether it still runs."""
-    path = _status_path(settings)
+    path = status_path(settings)
     if not path.exists():
         raise ConfigurationError("status", str(path), "a controller that has been started")
     plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

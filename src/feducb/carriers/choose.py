@@ -1,0 +1,48 @@
+"""Which carrier an agent's file asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from feducb.agent.agent_file import AgentFile
+from feducb.agent.mailbox import Engine, EngineFacts, Mailbox
+from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.protocol.engine_table import NatsSettings
+
+__all__ = ["engine_of"]
+
+log = logging.getLogger("feducb.service")
+
+
+def engine_of(told: AgentFile) -> tuple[Engine | None, EngineFacts | None]:
+    """What carries this agent's releases, None if it is on its own; and how that goes, if it is known."""
+    kind = told.engine.get("kind", "none")
+    if kind == "none":
+        if told.agent.agents > 1:
+            log.warning(
+                "no_engine", extra={"reason": "the federation has more agents, but nothing carries releases"}
+            )
+        return None, None
+    if kind == "door":  # somebody else comes to /v1/outbox and /v1/inbox: Flower's ClientApp, for one
+        return _leave_it_to_the_door, None
+    if kind != "nats":
+        raise ConfigurationError("engine.kind", kind, "none, nats or door")
+    try:
+        from feducb.carriers.nats import NatsEngine
+    except ImportError as error:
+        raise MissingExtraError(f"NATS needs {error.name}: pip install 'feducb[nats]'") from error
+    settings = NatsSettings.from_table(told.engine, base=told.path.parent)
+    settings = replace(settings, agent=settings.agent or told.agent.name)
+    engine = NatsEngine(settings, told.agent.terms_of_all or told.agent.terms, log=_tell)
+    return engine.run, engine.status
+
+
+def _tell(event: str, **facts: object) -> None:
+    """The engine's word in the service's log: all but one are trouble."""
+    log.log(logging.INFO if event == "connected" else logging.WARNING, event, extra=facts)
+
+
+async def _leave_it_to_the_door(mailbox: Mailbox) -> None:
+    await asyncio.Event().wait()
