@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import AgentFile, read_agent_file
+from feducb.carriers.choose import engine_of
 from feducb.carriers.local import StoreMailbox
 from feducb.carriers.nats import NatsController, make_streams
 from feducb.cli.app import app
@@ -21,7 +22,6 @@ from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import Terms, entry_variance
 from feducb.protocol import messages
 from feducb.protocol.graphs import parse_topology
-from feducb.service.server import engine_of
 
 NAMES, RELEASES = ("a", "b", "c"), 12
 BUDGETS = """

@@ -106,7 +106,7 @@ _MIGRATIONS = (
         reward_sum REAL NOT NULL DEFAULT 0);
     CREATE TABLE loaded (sha256 TEXT PRIMARY KEY, loaded_at TEXT NOT NULL, records INTEGER NOT NULL);
     """,
-    # What decisions were worth over time, as sums a step of so many seconds (deployment/curve.py).
+    # What decisions were worth over time, as sums a step of so many seconds (agent/curve.py).
     """
     CREATE TABLE curve (
         width INTEGER NOT NULL, start INTEGER NOT NULL, decisions INTEGER NOT NULL, rewards INTEGER NOT NULL,
@@ -116,7 +116,7 @@ _MIGRATIONS = (
         PRIMARY KEY (width, start)) WITHOUT ROWID;
     """,
     # Rewards that were refused for being out of range, as a noisy tally a batch (privacy/tally.py); what an
-    # agent warns of (deployment/warning.py).
+    # agent warns of (agent/warning.py).
     """
     ALTER TABLE decisions ADD COLUMN refused INTEGER NOT NULL DEFAULT 0;
     CREATE TABLE tallies (
