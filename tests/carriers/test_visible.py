@@ -356,6 +356,24 @@ def test_sessions_that_end_at_once_do_not_fill_the_log(broker: Broker) -> None:
     assert 3 < said.count("disconnected") <= math.log2(status.sessions) + 1  # the 1st, 2nd, 4th, … time
 
 
+def test_a_link_that_is_stopped_while_a_session_fails_stops(broker: Broker) -> None:
+    broker.start()
+    link = Link(broker.settings("a"), "a", EngineStatus(), lambda event, **facts: None)
+    failing: list[asyncio.Future[None]] = []
+
+    async def session(_: object) -> None:
+        failing[0].cancel()  # delivered at the next await, when the error is already on its way
+        raise OSError("the disk is full")
+
+    async def run() -> None:
+        failing.append(asyncio.ensure_future(link.keep(session)))
+        done, _ = await asyncio.wait(failing, timeout=PATIENCE)
+        assert done
+
+    asyncio.run(run())
+    assert failing[0].cancelled()
+
+
 def test_a_controller_that_waits_for_the_broker_knows_its_newest_sum_and_when_agents_were_there(
     broker: Broker, tmp_path: Path
 ) -> None:

@@ -297,7 +297,7 @@ def test_it_releases_by_the_clock_and_learns(tmp_path: Path) -> None:
 
 def test_settings_that_do_not_fit_are_said_everywhere(tmp_path: Path) -> None:
     """Every second reward was out of range, at ε = 4: a false "no" has a chance far below 1e-9."""
-    config = write_config(tmp_path)
+    config = write_config(tmp_path, season="1h")
     config.write_text(config.read_text().replace("epsilon = 1.0", "epsilon = 4.0"))
     told, earlier = read_agent_file(config), time.time() - 1000.0
     with Agent.open(told.store, told.agent, clock=lambda: earlier) as agent, agent.writing():

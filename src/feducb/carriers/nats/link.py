@@ -111,6 +111,8 @@ class Link:
                     self._status.failures, self._said = 0, set()
                     wait = self._settings.retry / 2
                 self._note(error)
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError  # it came while an error was on its way, and was lost to it
             wait = min(2 * wait, _SLOWER * self._settings.retry)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # not all at once after the broker's return
 
