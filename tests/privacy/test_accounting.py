@@ -11,8 +11,9 @@ from dp_accounting import pld
 from feducb.config import Budget
 from feducb.errors import ConfigurationError
 from feducb.privacy import calibration
-from feducb.privacy.accounting import Contribution, Guarantee, Neighbours, spend
+from feducb.privacy.accounting import Contribution, Neighbours, spend
 from feducb.privacy.mechanisms import Dense
+from feducb.trust import CONTROLLER, NOBODY
 
 
 def _pld_epsilon(mus: list[float], delta: float) -> float:
@@ -35,19 +36,19 @@ def test_one_record_agrees_with_the_second_accountant(budget: tuple[float, float
 
 def test_several_agents_compose_as_lengths_do() -> None:
     mus = [0.3, 0.5, 0.2]
-    mu = spend(mus, Contribution((2, 1, 3)))
+    mu = spend(mus, Contribution((2, 1, 3)), NOBODY)
     assert mu == pytest.approx(math.sqrt(0.6**2 + 0.5**2 + 0.6**2))
     # p records at one agent are one Gaussian p times as far apart; agents are independent.
     expected = _pld_epsilon([0.6, 0.5, 0.6], 1e-6)
-    assert Guarantee(mu=mu, delta=1e-6).epsilon == pytest.approx(expected, rel=5e-3)
+    assert calibration.to_epsilon(mu, 1e-6) == pytest.approx(expected, rel=5e-3)
 
 
 def test_a_trusted_controller_runs_one_mechanism_at_the_least_budget() -> None:
-    assert spend([0.3, 0.5], Contribution((2, 1)), "controller") == pytest.approx(0.3 * 3)
+    assert spend([0.3, 0.5], Contribution((2, 1)), CONTROLLER) == pytest.approx(0.3 * 3)
 
 
 def test_a_visitor_who_comes_once_costs_one_record() -> None:
-    assert spend([0.4], Contribution()) == 0.4
+    assert spend([0.4], Contribution(), NOBODY) == 0.4
     assert Contribution().neighbours is Neighbours.ONE_RECORD
     assert Contribution((1, 1)).neighbours is Neighbours.ONE_PERSON
 
@@ -69,7 +70,5 @@ def test_bad_contributions_are_refused() -> None:
     for records in ((), (0,), (1, -1)):
         with pytest.raises(ConfigurationError, match="records per person"):
             Contribution(records)
-    with pytest.raises(ConfigurationError, match="trust is 'everyone'"):
-        spend([1.0], Contribution(), "everyone")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="mus"):
-        spend([1.0, 2.0], Contribution())
+        spend([1.0, 2.0], Contribution(), NOBODY)

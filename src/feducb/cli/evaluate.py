@@ -10,7 +10,7 @@ import typer
 from feducb.cli.comparison import progress, show
 from feducb.cli.output import require_writable
 from feducb.cli.sources import Online, Question, are_exports
-from feducb.privacy.accounting import require_trust
+from feducb.trust import require_trust
 from feducb.worlds.data import DATA_SETS
 from feducb.worlds.features import Recipe
 

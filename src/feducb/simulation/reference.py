@@ -176,11 +176,7 @@ class _Block:
     def __init__(self, plan: Plan, team: Team, runs: range) -> None:
         streams = Streams(plan.seed)
         self.visits = plan.environment.open(streams, runs, team.agents)
-        self.noise = SeededNoise(
-            streams.grid(runs, team.agents, Purpose.NOISE)
-            if plan.trust == "nobody"
-            else [[streams.shared(run, Purpose.NOISE)] for run in runs]
-        )
+        self.noise = SeededNoise(streams.noise(runs, team.agents, pooled=plan.trust.pooled))
         self.coins = streams.grid(runs, team.agents, Purpose.PLAY)
         self.estimates = [_Live(estimator, (len(runs), len(team.agents))) for estimator in team.estimators]
         self.regret = np.zeros((len(runs), len(checkpoints(plan.horizon))))
