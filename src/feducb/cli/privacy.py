@@ -17,7 +17,7 @@ from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import Terms
 from feducb.privacy.statement import statement, to_markdown
 from feducb.simulation.planning import plan_privacy
-from feducb.trust import require_trust
+from feducb.trust import TRUSTS, require_trust
 
 __all__ = ["app"]
 
@@ -29,7 +29,7 @@ Epsilon = Annotated[float, typer.Option(help="ε of a person.")]
 Delta = Annotated[float, typer.Option(help="δ.")]
 Releases = Annotated[int, typer.Option(help="How many releases the budget must cover.")]
 Dim = Annotated[int, typer.Option(help="d, length of an action vector.")]
-TrustName = Annotated[str, typer.Option(help="nobody or controller: who adds the noise.")]
+TrustName = Annotated[str, typer.Option(help=f"{' or '.join(TRUSTS)}: who adds the noise.")]
 PerPerson = Annotated[
     int,
     typer.Option(help="Records that one person may have at each agent that she visits."),
