@@ -78,7 +78,16 @@ class Trust(ABC):
 
     @abstractmethod
     def spend(self, mus: Sequence[float], records: Sequence[int]) -> float:
-        """The μ of a person, from the μ of one record and her number of records, per agent she visits."""
+        """The μ of a person, from the μ of one record at each agent she visits.
+
+        Everything that is shown is Gaussian, so every cost is a μ. Records in different batches of one
+        mechanism add up, since (EᵀE)_ij ≥ 0. Seasons and sub-sampled estimators hold disjoint records: a
+        record costs its own season alone.
+
+        Args:
+            mus: μ_i of one record, per agent.
+            records: p_i, how many she has there.
+        """
 
     @abstractmethod
     def records_covered(self, per_agent: int, agents_per_person: int) -> int:

@@ -15,7 +15,7 @@ import feducb
 from feducb.controller.collector import open_collector
 from feducb.errors import ConfigurationError, UnsealedReleaseError
 from feducb.interfaces import Feature, TrustWords
-from feducb.privacy.accounting import Contribution, Neighbours, spend
+from feducb.privacy.accounting import Neighbours
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.privacy.statement import statement, to_markdown
 from feducb.storage import AgentStore, Kind
@@ -91,16 +91,16 @@ def test_a_person_costs_how_far_her_records_move_what_is_shown(
     mus = np.linspace(0.2, 0.9, len(records))
     scales = trust.scales(1.0 / mus)  # a record moves what is shown by 1
     moved = np.array([sum(records)] if trust.pooled else records)
-    cost = spend(mus.tolist(), Contribution(records), trust)
+    cost = trust.spend(mus.tolist(), records)
     assert cost == pytest.approx(float(np.linalg.norm(moved / scales)))
     assert cost <= float(np.array(records) @ mus) + 1e-12  # never more than the sum of all records' costs
 
 
 @ALL
 def test_a_person_costs_at_least_one_of_her_records_and_more_with_more_of_them(trust: Trust) -> None:
-    assert spend([0.4], Contribution(), trust) == pytest.approx(0.4)
+    assert trust.spend([0.4], [1]) == pytest.approx(0.4)
     for agents in (1, 2, 5):
-        costs = [spend([0.4] * agents, Contribution((p,) * agents), trust) for p in (1, 2, 3)]
+        costs = [trust.spend([0.4] * agents, [p] * agents) for p in (1, 2, 3)]
         assert costs[0] >= 0.4 - 1e-12
         assert costs == sorted(costs)
         assert costs[2] == pytest.approx(3.0 * costs[0])
@@ -115,10 +115,10 @@ def test_the_noise_of_a_promise_covers_the_person_it_is_made_to(
     assert covered == records * seen
     assert seen == (agents if trust.pooled else 1)
     # One record may cost mu / covered; with all that one noise sees, she pays mu and no more.
-    assert spend([1.0 / covered] * seen, Contribution((records,) * seen), trust) == pytest.approx(1.0)
+    assert trust.spend([1.0 / covered] * seen, [records] * seen) == pytest.approx(1.0)
     for visited in (1, 2, 6):
         at_several = trust.mu_at(1.0, visited, agents_per_person=agents)
-        cost = spend([1.0 / covered] * visited, Contribution((records,) * visited), trust)
+        cost = trust.spend([1.0 / covered] * visited, [records] * visited)
         assert at_several == pytest.approx(cost)
 
 

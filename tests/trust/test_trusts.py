@@ -17,8 +17,8 @@ from feducb.interfaces import interactions
 from feducb.privacy.deployed import Terms
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
-from feducb.protocol.controller import add_up, synchronise
 from feducb.protocol.estimators import EVERYTHING, calibrated_estimator
+from feducb.protocol.synchronisation import add_up, synchronise
 from feducb.trust import CONTROLLER, NOBODY, TRUSTS, Trust, require_trust
 from feducb.types import Statistics
 from feducb.worlds.streams import Streams

@@ -21,9 +21,9 @@ from feducb.models.ridge import factorise
 from feducb.policies.optimistic import upper_confidence_bounds
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
-from feducb.protocol.controller import add_up, synchronise
 from feducb.protocol.estimators import EVERYTHING, Estimator, calibrated_estimator
 from feducb.protocol.schedules import Explicit, Geometric
+from feducb.protocol.synchronisation import add_up, synchronise
 from feducb.trust import NOBODY, Trust
 from feducb.types import Belief, Statistics
 from feducb.worlds.streams import Streams

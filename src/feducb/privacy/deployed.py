@@ -129,7 +129,7 @@ class Terms:
         return self.trust.records_covered(self.records_per_person, self.agents_per_person)
 
     def mu_at(self, agents: int) -> float:
-        """μ of a person with p records at each of so many agents (`accounting.spend`)."""
+        """μ of a person with p records at each of so many agents (`Trust.spend`)."""
         return self.trust.mu_at(self.certificate().mu, agents, agents_per_person=self.agents_per_person)
 
     def certificate(self) -> Certificate:

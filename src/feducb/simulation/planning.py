@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from feducb.config import Budget, Problem, require_integer
-from feducb.privacy.accounting import Contribution, require_agents_per_person, spend
+from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.calibration import noise_scale, record_radius, reward_weight, to_epsilon, to_mu
 from feducb.privacy.deployed import Terms
 from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism
@@ -78,7 +78,7 @@ def plan_privacy(
     # agents that she visits where one noise has to cover them.
     moved = record_radius(problem, weight) * _longest_column(mechanism) / sigma
     visited = trust.records_covered(1, agents_per_person)
-    person_mu = spend([moved] * visited, Contribution((per_person,) * visited), trust)
+    person_mu = trust.spend([moved] * visited, [per_person] * visited)
     entry = certificate.scale / math.sqrt(2.0)
     found: dict[str, Any] = {
         "epsilon": epsilon,

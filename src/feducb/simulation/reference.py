@@ -22,8 +22,8 @@ from feducb.models.play import Knowledge
 from feducb.policies.optimistic import decide
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
-from feducb.protocol.controller import add_up, synchronise
 from feducb.protocol.estimators import Estimator
+from feducb.protocol.synchronisation import add_up, synchronise
 from feducb.simulation.plan import Plan, Team
 from feducb.types import ReleasedSum
 from feducb.worlds.streams import Purpose, Streams

@@ -37,7 +37,7 @@ class Nobody(Trust):
     )
 
     def scales(self, own: Array) -> Array:
-        """Each agent's own."""
+        """Each agent adds what its own budget needs."""
         return own
 
     def spend(self, mus: Sequence[float], records: Sequence[int]) -> float:
