@@ -20,6 +20,7 @@ from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, FeducbError, StoreError, StoreInUseError
 from feducb.protocol import messages
 from feducb.storage import sqlite as file
+from feducb.trust import CONTROLLER
 
 SETTINGS = AgentSettings(
     name="north",
@@ -228,7 +229,7 @@ def test_releases_come_by_the_clock_and_never_twice(opened: Callable[..., Agent]
 def test_where_the_controller_is_trusted_uploads_come_by_the_clock(
     opened: Callable[..., Agent], clock: Clock
 ) -> None:
-    agent = opened(replace(SETTINGS, trust="controller"))
+    agent = opened(replace(SETTINGS, trust=CONTROLLER))
     begun = clock.now
     agent.decide(_candidates(np.random.default_rng(16)))
     made = []

@@ -16,6 +16,7 @@ from feducb.protocol import messages
 from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.schedules import Periodic
 from feducb.simulation.plan import Plan, make_plan
+from feducb.trust import CONTROLLER, NOBODY
 from feducb.worlds.synthetic import PaperEnvironment
 
 DECISIONS, RELEASES, ALPHA = 1_000, 20, 0.2
@@ -32,6 +33,7 @@ SETTINGS = AgentSettings(
     decisions=DECISIONS,
     releases=RELEASES,
     season=3600.0,
+    start=0.0,
     alpha=ALPHA,
 )
 
@@ -206,8 +208,8 @@ def test_a_sum_below_the_quorum_is_refused_and_counted(
 
 def test_a_trusted_controllers_sum_needs_the_quorum_too(tmp_path: Path) -> None:
     """It counts as one release; how many handed records over is said beside it."""
-    told = replace(GENEROUS, trust="controller", agents=3, quorum=2)
-    payload = messages.encode(messages.decode(_release(tmp_path, replace(told, trust="nobody"))))
+    told = replace(GENEROUS, trust=CONTROLLER, agents=3, quorum=2)
+    payload = messages.encode(messages.decode(_release(tmp_path, replace(told, trust=NOBODY))))
     with Agent.open(tmp_path / "agent.db", told) as agent:
         for inside in (None, 1, 4):
             with pytest.raises(ValueError, match="sum 1 "):

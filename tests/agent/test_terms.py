@@ -19,6 +19,7 @@ from feducb.privacy.deployed import decode_upload
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.statement import statement
 from feducb.storage import AgentStore, ControllerStore
+from feducb.trust import CONTROLLER
 
 SETTINGS = AgentSettings(
     problem=Problem(dim=3),
@@ -29,7 +30,7 @@ SETTINGS = AgentSettings(
     season=1600.0,
     start=0.0,
 )
-TRUSTING = replace(SETTINGS, trust="controller", records_per_person=2)
+TRUSTING = replace(SETTINGS, trust=CONTROLLER, records_per_person=2)
 
 
 def test_where_the_controller_is_trusted_a_person_may_visit_all_agents_unless_told_otherwise() -> None:

@@ -20,6 +20,7 @@ from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.tally import ONE_IN
 from feducb.protocol import messages
+from feducb.trust import CONTROLLER
 
 SHORT = replace(
     SETTINGS,
@@ -201,7 +202,7 @@ def test_what_is_tallied_are_the_records_that_count_with_the_default_for_a_rewar
 def test_where_the_controller_is_trusted_the_agent_tallies_too(
     opened: Callable[..., Agent], clock: Clock
 ) -> None:
-    agent, rng = opened(replace(PLAIN, trust="controller")), np.random.default_rng(8)
+    agent, rng = opened(replace(PLAIN, trust=CONTROLLER)), np.random.default_rng(8)
     _visit(agent, clock, 400, 0.3, rng)
     agent.release()
     assert list(agent.warnings) == [REWARD_BOUND]

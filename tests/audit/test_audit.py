@@ -29,6 +29,7 @@ from feducb.audit.trials import SHIPPED, draw
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.trust import CONTROLLER
 
 CAUGHT_BY = {
     "noise without √m": {"encoder", "sensitivity", "presence", "noise"},
@@ -223,7 +224,7 @@ def test_a_sum_below_the_quorum_is_not_acted_on() -> None:
 
 @pytest.mark.parametrize(("records", "agents"), [(1, 1), (3, 1), (1, 2)])
 def test_one_person_at_several_agents_is_covered_whatever_their_number(records: int, agents: int) -> None:
-    terms = replace(TERMS, trust="controller", records_per_person=records, agents_per_person=agents)
+    terms = replace(TERMS, trust=CONTROLLER, records_per_person=records, agents_per_person=agents)
     assert check_several_agents(DeployedPrivatizer, terms).passed
     for broken in CONTROLLERS.values():
         assert check_several_agents(broken, terms).passed == (agents == 1)  # at one agent it is no mistake

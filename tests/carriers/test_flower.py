@@ -32,9 +32,10 @@ from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
 from feducb.storage import AgentStore
 from feducb.storage.flower_book import SumBook
+from feducb.trust import CONTROLLER
 
 TERMS = Terms(problem=Problem(dim=3), budget=Budget(epsilon=1.0, delta=1e-6), releases=8)
-TRUSTING = replace(TERMS, trust="controller")
+TRUSTING = replace(TERMS, trust=CONTROLLER)
 _COMMANDS = ("flwr", "flower-superlink", "flower-supernode")
 
 

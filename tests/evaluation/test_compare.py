@@ -18,7 +18,7 @@ from feducb.evaluation.survey import parse_context
 from feducb.models.confidence import OwnDataBound
 from feducb.models.play import OwnDataPlay
 from feducb.privacy.noise import SeededNoise
-from feducb.protocol.controller import add_up
+from feducb.protocol.synchronisation import add_up
 from feducb.types import Statistics
 from feducb.worlds.features import Category, Number, Recipe, problem_for
 from feducb.worlds.streams import Purpose, Streams

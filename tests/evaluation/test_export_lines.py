@@ -12,8 +12,9 @@ from decided import line, write
 
 from feducb.errors import ConfigurationError
 from feducb.evaluation import Comparison, Study, compare_source, open_exports
+from feducb.trust import CONTROLLER
 
-QUICK = Study(epsilons=(8.0,), trusts=("controller",), folds=2, repeats=1)
+QUICK = Study(epsilons=(8.0,), trusts=(CONTROLLER,), folds=2, repeats=1)
 
 
 def _compare(folder: Path, lines: Iterable[dict[str, Any]]) -> Comparison:

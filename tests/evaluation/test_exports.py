@@ -28,9 +28,10 @@ from feducb.evaluation import (
     survey,
 )
 from feducb.evaluation.sources import Facts, Rows
+from feducb.trust import CONTROLLER
 from feducb.worlds.features import Category, Number, Recipe, problem_for
 
-QUICK = Study(epsilons=(8.0,), trusts=("controller",), folds=2, repeats=2)
+QUICK = Study(epsilons=(8.0,), trusts=(CONTROLLER,), folds=2, repeats=2)
 OFFERS = ("book", "game", "film")
 RECIPE = Recipe(
     context=(Number("age", 0, 100),),
@@ -179,7 +180,7 @@ def test_an_agent_that_never_draws_gets_no_answer(tmp_path: Path) -> None:
 
 def test_memory_does_not_grow_with_the_export(tmp_path: Path) -> None:
     # Blocks of 300 decisions; the vectors of 5,000 are 0.4 MB, their lines as objects several times that.
-    study = Study(epsilons=(8.0,), trusts=("controller",), folds=2, repeats=1)
+    study = Study(epsilons=(8.0,), trusts=(CONTROLLER,), folds=2, repeats=1)
     peaks = []
     for rows in (1_000, 5_000):
         path = write(tmp_path / f"{rows}.jsonl", world(rows).lines)

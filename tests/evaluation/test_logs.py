@@ -16,11 +16,12 @@ from logs import OFFERS, shop_log
 from feducb.errors import ConfigurationError
 from feducb.evaluation import FrameLog, LogColumns, Study, compare_on_log, open_log, survey
 from feducb.evaluation.survey import Survey, parse_context, parse_terms
+from feducb.trust import CONTROLLER
 from feducb.worlds.features import Category, Hashed, Number
 from feducb.worlds.logs import CsvLog, Log
 
 COLUMNS = LogColumns(agent="shop", action="offer", reward="bought", propensity="p")
-QUICK = Study(epsilons=(8.0,), trusts=("controller",), folds=2, repeats=1)
+QUICK = Study(epsilons=(8.0,), trusts=(CONTROLLER,), folds=2, repeats=1)
 
 
 def _survey(log: Log, *context: str, **settings: Any) -> Survey:

@@ -11,8 +11,9 @@ from dp_accounting import pld
 from feducb.config import Budget
 from feducb.errors import ConfigurationError
 from feducb.privacy import calibration
-from feducb.privacy.accounting import Contribution, Guarantee, Neighbours, spend
+from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.mechanisms import Dense
+from feducb.trust import NOBODY
 
 
 def _pld_epsilon(mus: list[float], delta: float) -> float:
@@ -35,21 +36,11 @@ def test_one_record_agrees_with_the_second_accountant(budget: tuple[float, float
 
 def test_several_agents_compose_as_lengths_do() -> None:
     mus = [0.3, 0.5, 0.2]
-    mu = spend(mus, Contribution((2, 1, 3)))
+    mu = NOBODY.spend(mus, (2, 1, 3))
     assert mu == pytest.approx(math.sqrt(0.6**2 + 0.5**2 + 0.6**2))
     # p records at one agent are one Gaussian p times as far apart; agents are independent.
     expected = _pld_epsilon([0.6, 0.5, 0.6], 1e-6)
-    assert Guarantee(mu=mu, delta=1e-6).epsilon == pytest.approx(expected, rel=5e-3)
-
-
-def test_a_trusted_controller_runs_one_mechanism_at_the_least_budget() -> None:
-    assert spend([0.3, 0.5], Contribution((2, 1)), "controller") == pytest.approx(0.3 * 3)
-
-
-def test_a_visitor_who_comes_once_costs_one_record() -> None:
-    assert spend([0.4], Contribution()) == 0.4
-    assert Contribution().neighbours is Neighbours.ONE_RECORD
-    assert Contribution((1, 1)).neighbours is Neighbours.ONE_PERSON
+    assert calibration.to_epsilon(mu, 1e-6) == pytest.approx(expected, rel=5e-3)
 
 
 def test_p_records_in_different_batches_of_one_mechanism_cost_at_most_p_times_one() -> None:
@@ -65,11 +56,8 @@ def test_p_records_in_different_batches_of_one_mechanism_cost_at_most_p_times_on
     assert np.linalg.norm(together) == pytest.approx(4.0)  # the same batch, the same way: attained
 
 
-def test_bad_contributions_are_refused() -> None:
-    for records in ((), (0,), (1, -1)):
-        with pytest.raises(ConfigurationError, match="records per person"):
-            Contribution(records)
-    with pytest.raises(ConfigurationError, match="trust is 'everyone'"):
-        spend([1.0], Contribution(), "everyone")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="mus"):
-        spend([1.0, 2.0], Contribution())
+def test_nobody_visits_more_agents_than_there_are() -> None:
+    assert require_agents_per_person("agents_per_person", 3, 3) == 3
+    for wrong in (0, 4, 1.5):
+        with pytest.raises(ConfigurationError, match="agents_per_person is"):
+            require_agents_per_person("agents_per_person", wrong, 3)  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ from feducb.privacy.deployed import Terms
 from feducb.privacy.grid import Certificate, GridNoise
 from feducb.protocol import messages
 from feducb.storage import AgentStore, ControllerStore
+from feducb.trust import require_trust
 
 RESULTS = Path(__file__).with_name("results.json")
 # What a clock, a version or the number of processors decides.
@@ -221,7 +222,7 @@ def _terms(trust: Literal["nobody", "controller"]) -> Terms:
         problem=feducb.Problem(dim=3),
         budget=feducb.Budget(epsilon=2.0, delta=1e-6),
         releases=4,
-        trust=trust,
+        trust=require_trust(trust),
     )
 
 

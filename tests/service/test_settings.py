@@ -46,7 +46,7 @@ def test_everything_is_read(tmp_path: Path) -> None:
     )
     (tmp_path / "agent.toml").write_text(text)
     told = read_agent_file(tmp_path / "agent.toml")
-    assert (told.agent.name, told.agent.agents, told.agent.quorum, told.agent.trust) == (
+    assert (told.agent.name, told.agent.agents, told.agent.quorum, told.agent.trust.name) == (
         "south",
         7,
         5,

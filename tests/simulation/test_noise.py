@@ -18,6 +18,7 @@ from feducb.protocol.estimators import Tuning, calibrated_estimator, first_usefu
 from feducb.simulation.plan import make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
+from feducb.trust import TRUSTS, Trust
 
 
 def _totals(**setting: Any) -> tuple[feducb.SimulationResult, list[Step]]:
@@ -31,8 +32,8 @@ def _totals(**setting: Any) -> tuple[feducb.SimulationResult, list[Step]]:
     return result, steps
 
 
-@pytest.mark.parametrize("trust", ["nobody", "controller"])
-def test_the_variance_of_a_sum_follows_from_the_budget(trust: Any) -> None:
+@pytest.mark.parametrize("trust", TRUSTS.values(), ids=str)
+def test_the_variance_of_a_sum_follows_from_the_budget(trust: Trust) -> None:
     agents, problem = 7, feducb.Problem(dim=3)
     budget = feducb.Budget(epsilon=0.7, delta=1e-5)
     result, steps = _totals(
@@ -41,7 +42,7 @@ def test_the_variance_of_a_sum_follows_from_the_budget(trust: Any) -> None:
     mu = to_mu(budget)
     assert result.privacy["mu"] == pytest.approx(mu)
     scale = noise_scale(problem, mu, reward_weight(problem))
-    noises = agents if trust == "nobody" else 1
+    noises = trust.noises(agents)
     for number, step in enumerate(steps, start=1):
         assert step.total is not None
         expected = noises * (scale * Dense(4).error(number)) ** 2
@@ -117,8 +118,8 @@ def test_under_a_trusted_controller_the_least_budget_rules() -> None:
     assert mixed.privacy["mu"] == pytest.approx(to_mu(tight))
 
 
-@pytest.mark.parametrize("trust", ["nobody", "controller"])
-def test_several_records_of_a_person_take_as_many_times_the_noise(trust: Any) -> None:
+@pytest.mark.parametrize("trust", TRUSTS.values(), ids=str)
+def test_several_records_of_a_person_take_as_many_times_the_noise(trust: Trust) -> None:
     setting = {"agents": 3, "dim": 3, "trust": trust, "tuning": Tuning(patience=0.0)}
     (one, steps), (five, more) = _totals(**setting), _totals(**setting, records_per_person=5)
     for first, second in zip(steps, more, strict=True):
@@ -131,8 +132,8 @@ def test_several_records_of_a_person_take_as_many_times_the_noise(trust: Any) ->
     assert (one.config["records_per_person"], five.config["records_per_person"]) == (1, 5)
 
 
-@pytest.mark.parametrize("trust", ["nobody", "controller"])
-def test_planning_knows_the_noise_of_several_records(trust: Any) -> None:
+@pytest.mark.parametrize("trust", TRUSTS.values(), ids=str)
+def test_planning_knows_the_noise_of_several_records(trust: Trust) -> None:
     """p records at μ are planned as one record at μ/p: first sum to read, quiet start and ρ."""
     problem, rounds = feducb.Problem(dim=5), tuple(range(4, 401, 4))
     mu, delta = to_mu(feducb.Budget(epsilon=4.0, delta=1e-6)), 1e-6

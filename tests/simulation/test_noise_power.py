@@ -29,9 +29,9 @@ from feducb.models.play import ReleasedPlay
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer
-from feducb.protocol.controller import add_up
 from feducb.protocol.estimators import Tuning
 from feducb.protocol.schedules import parse_schedule
+from feducb.protocol.synchronisation import add_up
 from feducb.simulation.backends import cpu, federation, gpu
 from feducb.simulation.backends.base import Sums
 from feducb.simulation.backends.gpu_kernels import missing_gpu

@@ -14,9 +14,9 @@ import pytest
 import feducb
 from feducb.models.confidence import PaperBound
 from feducb.models.play import Knowledge, OwnDataPlay
-from feducb.protocol.controller import add_up
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.schedules import Determinant
+from feducb.protocol.synchronisation import add_up
 from feducb.simulation.plan import make_plan
 
 ROUNDS, AGENTS = 64, 2

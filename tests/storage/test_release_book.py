@@ -19,6 +19,7 @@ from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages, sums
 from feducb.storage import AgentStore, ReleaseBook
 from feducb.storage.sqlite import is_locked
+from feducb.trust import CONTROLLER
 
 TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=6)
 NAMES = ("a", "b", "c")
@@ -173,7 +174,7 @@ def test_the_file_has_one_opener_and_what_was_published_cannot_be_changed_in_it(
 
 def test_a_trusted_controller_waits_as_long_and_counts_each_upload_once(tmp_path: Path) -> None:
     trusting = Terms(
-        problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=3, trust="controller"
+        problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=3, trust=CONTROLLER
     )
     uploads = {}
     for name in NAMES:

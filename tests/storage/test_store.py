@@ -30,9 +30,10 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
 from feducb.storage import AgentStore, ControllerStore, Kind, StoreError, StoreInUseError
 from feducb.storage import sqlite as file
+from feducb.trust import CONTROLLER
 
 TERMS = Terms(problem=Problem(dim=3), budget=Budget(epsilon=1.0, delta=1e-6), releases=8, excess="refuse")
-TRUSTING = replace(TERMS, trust="controller")
+TRUSTING = replace(TERMS, trust=CONTROLLER)
 GROUPED = replace(TERMS, budget=Budget(epsilon=2e4, delta=1e-6), releases=4, groups=3)
 # Deployed noise cannot be seeded: |noise| beyond 8 deviations has probability 1.2e-15, and all tests here
 # together look at fewer than 2,000 entries: false-alarm rate below 3e-12.

@@ -7,6 +7,7 @@ import pytest
 
 import feducb
 from feducb.evaluation import Study, compare_online
+from feducb.trust import CONTROLLER
 from feducb.worlds.replay import KnownRewards
 from feducb.worlds.streams import Streams
 
@@ -56,7 +57,7 @@ def test_value_is_best_possible_less_regret() -> None:
         world,
         source="x",
         fixed=("first", REWARDS[:, 0]),
-        study=Study(epsilons=(1.0,), trusts=("controller",)),
+        study=Study(epsilons=(1.0,), trusts=(CONTROLLER,)),
         runs=3,
     )
     assert found.row("first").value.value == pytest.approx(REWARDS[:, 0].mean())

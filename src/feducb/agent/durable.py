@@ -332,7 +332,7 @@ class Agent:
             for _ in range(self.releases_due(group)):
                 self.release(group)
                 made += 1
-        if alone and self.settings.agents == 1 and self.settings.trust == "nobody":
+        if alone and self.settings.agents == 1 and not self.settings.trust.raw:
             self._absorb_own()
         return made
 
@@ -362,7 +362,7 @@ class Agent:
         moment = self._now()
         while self._settle_some(moment):
             pass
-        made = self.store.upload() if self.settings.trust == "controller" else self.store.release(group)
+        made = self.store.upload() if self.settings.trust.raw else self.store.release(group)
         self._watch_rewards()
         return made
 
@@ -379,7 +379,7 @@ class Agent:
 
     def outbox(self) -> list[Unsent]:
         """What waits to be sent."""
-        return self.store.uploads() if self.settings.trust == "controller" else self.store.outbox()
+        return self.store.uploads() if self.settings.trust.raw else self.store.outbox()
 
     def mark_sent(self, item: Unsent) -> None:
         """It has arrived: on the other side's disk."""
@@ -613,7 +613,7 @@ class Agent:
 
     def _made(self, group: int) -> int:
         """Releases made in this season, or uploads where the controller makes releases of them."""
-        if self.settings.trust == "controller":
+        if self.settings.trust.raw:
             return self.store.uploads_made
         return self.settings.releases - self.store.releases_left_in(group)
 

@@ -103,12 +103,9 @@ class Inbox:
             raise ValueError(f"sum has (season, dimension, grid, weight) {found}, expected {expected}")
         if not (told.group < terms.groups and 1 <= told.number <= terms.releases):
             raise ValueError(f"sum {told.number} of group {told.group} is beyond what was agreed")
-        if settings.trust == "controller":
-            _require_size(told, told.agents, (1, 1))
+        _require_size(told, told.agents, _noises(settings))
+        if terms.trust.pooled:  # it has one noise, the one that is promised here
             _require_size(told, agents, settings.sizes_of_sums)
-        else:
-            _require_size(told, told.agents, settings.sizes_of_sums)
-        if terms.trust == "controller":  # it has one noise, the one that is promised here
             variance = entry_variance(certificate, mechanism, told.number)
             if not math.isclose(told.variance, variance, rel_tol=1e-6):
                 raise ValueError(
@@ -143,10 +140,16 @@ class Inbox:
 
     def load(self, db: sqlite3.Connection, settings: AgentSettings) -> None:
         """From the file; a sum that is below a quorum which was raised since is left there."""
-        least, most = settings.sizes_of_sums if settings.trust == "nobody" else (1, 1)
+        least, most = _noises(settings)
         found = db.execute('SELECT "group", payload FROM inbox')
         sums = {group: messages.decode(payload) for group, payload in found}
         self._sums = {group: told for group, told in sums.items() if least <= told.agents <= most}
+
+
+def _noises(settings: AgentSettings) -> tuple[int, int]:
+    """How many noises a sum carries, each of which it counts as an agent: at least, at most."""
+    least, most = settings.sizes_of_sums
+    return settings.trust.noises(least), settings.trust.noises(most)
 
 
 def _require_size(told: GridSum, found: int | None, sizes: tuple[int, int]) -> None:

@@ -43,7 +43,7 @@ def overview(
     return {
         "kind": "agent",
         "at": now,
-        "trust": settings.trust,
+        "trust": settings.trust.name,
         "groups": settings.groups,
         "releases": settings.groups * settings.releases,
         "spent": bool(made) or bool(elsewhere),

@@ -14,13 +14,14 @@ from feducb.config import Budget, Problem, require_finite, require_integer, requ
 from feducb.errors import ConfigurationError
 from feducb.models.confidence import ReleasedSetBound
 from feducb.models.play import ReleasedPlay
-from feducb.privacy.accounting import Trust, records_covered, require_agents_per_person
+from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.deployed import Terms
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius
 from feducb.privacy.tally import tally_scale
 from feducb.protocol.estimators import EVERYTHING, Estimator, Tuning, calibrated_estimator
 from feducb.protocol.schedules import Geometric, Periodic
+from feducb.trust import NOBODY, Trust, require_trust
 
 __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
 
@@ -78,7 +79,7 @@ class AgentSettings:
         agents_per_person: how many agents one person visits at most; 1 says that people do not visit several
             (*shared*, *season*). Where the controller is trusted its noise covers p records at each of them,
             and all agents are taken if it is not given.
-        trust: where noise is added (*shared*, *season*).
+        trust: who adds the noise (*shared*, *season*); its name will do.
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
         quorum: how many agents a sum needs at least; all if not given (*shared*, *season*). On a graph, none:
             a sum is of the whole clique.
@@ -113,7 +114,7 @@ class AgentSettings:
     mechanism: str = "auto"
     records_per_person: int = 1
     agents_per_person: int | None = None
-    trust: Trust = "nobody"
+    trust: Trust = NOBODY
     groups: int = 1
     quorum: int | None = None
     clique: tuple[str, ...] = ()
@@ -128,6 +129,7 @@ class AgentSettings:
     keep_events: float = 0.0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "trust", require_trust(self.trust))
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError("name", self.name, "up to 63 letters, digits, - and _")
         require_integer("agents", self.agents, at_least=1)
@@ -181,15 +183,13 @@ class AgentSettings:
             )
         if self.quorum is not None:
             raise ConfigurationError("quorum", self.quorum, "none on a graph: a sum is of the whole clique")
-        if self.trust == "controller":
-            raise ConfigurationError("trust", self.trust, "nobody on a graph: there is no controller")
+        self.trust.refuse("graph", "trust", self.trust.name)
 
     def _require_budgets(self) -> None:
         if not self.budgets:
             return
         names = ", ".join(self.budgets)
-        if self.trust == "controller":
-            raise ConfigurationError("budgets", names, "none: a trusted controller has one budget")
+        self.trust.refuse("budgets", "budgets", names)
         if self.name not in self.budgets:
             raise ConfigurationError("budgets", names, f"one for this agent, {self.name}, too")
         if len(self.budgets) != self.agents:
@@ -239,7 +239,7 @@ class AgentSettings:
             mechanism=self.mechanism,
             trust=self.trust,
             tuning=Tuning(simulated=whole),
-            records=records_covered(self.records_per_person, self.agents_visited, self.trust),
+            records=self.trust.records_covered(self.records_per_person, self.agents_visited),
         )
 
     @property
@@ -247,7 +247,7 @@ class AgentSettings:
         """How many agents a person is taken to visit: as stated, else all where that costs noise."""
         if self.agents_per_person is not None:
             return self.agents_per_person
-        return self.agents if self.trust == "controller" else 1
+        return self.trust.agents_visited(self.agents)
 
     @property
     def sets_of_agents(self) -> int:
@@ -336,7 +336,7 @@ class AgentSettings:
         """As text, for the file."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         plain["problem"] = {name: getattr(self.problem, name) for name in self.problem.__slots__}
-        plain["budget"] = asdict(self.budget)
+        plain["budget"], plain["trust"] = asdict(self.budget), self.trust.name
         plain["budgets"] = {name: asdict(budget) for name, budget in self.budgets.items()}
         return json.dumps(plain, sort_keys=True)
 

@@ -84,7 +84,7 @@ def judge(terms: Terms, evidence: Evidence, level: float) -> ClaimResult:
     return ClaimResult(
         epsilon_claimed=terms.budget.epsilon,
         delta=terms.budget.delta,
-        trust=terms.trust,
+        trust=terms.trust.name,
         trials=sum(len(evidence[place, 0].values) for place in places),
         mu_claimed=to_mu(terms.budget),
         mu_lower_bound=best.mu,

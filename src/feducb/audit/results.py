@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from feducb.privacy.accounting import Trust
+from feducb.trust import NOBODY
 
 __all__ = ["AuditReport", "Broken", "Check", "ClaimResult", "ScoreResult"]
 
@@ -54,7 +54,7 @@ class ClaimResult:
     Attributes:
         epsilon_claimed: ε.
         delta: δ.
-        trust: where the noise is added.
+        trust: who adds the noise, by name.
         trials: in each of the two worlds.
         mu_claimed: the μ of the claim.
         mu_lower_bound: the largest over the scores, under the Gaussian assumption.
@@ -65,7 +65,7 @@ class ClaimResult:
 
     epsilon_claimed: float
     delta: float
-    trust: Trust
+    trust: str
     trials: int
     mu_claimed: float
     mu_lower_bound: float
@@ -88,7 +88,7 @@ class AuditReport:
     """Everything an audit found.
 
     Attributes:
-        claims: one for each ε, then the one under ``trust="controller"``.
+        claims: one for each ε, then the one where the controller is trusted.
         checks: deterministic and statistical checks of the shipped code.
         broken: what the audit made of deliberately broken code; empty without the self-test.
         false_alarm: the chance that it calls sound code broken.
@@ -114,9 +114,9 @@ class AuditReport:
 
     @property
     def headline(self) -> ClaimResult:
-        """The claim with the largest ε under ``trust="nobody"``: there attacks see most."""
+        """The claim with the largest ε where nobody is trusted: there attacks see most."""
         return max(
-            (claim for claim in self.claims if claim.trust == "nobody"),
+            (claim for claim in self.claims if claim.trust == NOBODY.name),
             key=lambda claim: claim.epsilon_claimed,
         )
 

@@ -39,6 +39,7 @@ from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.privacy.grid import GridNoise
+from feducb.trust import CONTROLLER
 
 __all__ = ["FALSE_ALARM", "run_audit"]
 
@@ -73,7 +74,7 @@ def run_audit(
         epsilons: the claims to attack, each at its own noise.
         delta: δ of all of them.
         trials: in each world of each claim; 20,000 for the largest ε and 4,000 for the others if not given.
-            The claim under ``trust="controller"``, the largest ε once more, gets 4,000 at most.
+            The claim where the controller is trusted, the largest ε once more, gets 4,000 at most.
         progress: called with (trials done, trials in all), from any thread.
         self_test: whether deliberately broken code must be caught too.
     """
@@ -88,7 +89,7 @@ def run_audit(
     largest = max(all_terms, key=lambda terms: terms.budget.epsilon)
     counts = [trials or (_TRIALS if terms is largest else _OTHER_TRIALS) for terms in all_terms]
     # Two ways in: hostile records that are clipped, and honest ones through agents that trust the controller.
-    all_terms.append(replace(largest, trust="controller", excess="refuse"))
+    all_terms.append(replace(largest, trust=CONTROLLER, excess="refuse"))
     counts.append(min(trials or _OTHER_TRIALS, _OTHER_TRIALS))
 
     jobs = [
@@ -151,7 +152,7 @@ def _mechanism_terms(terms: Terms, mechanism: str, releases: int, dim: int, quie
 
 def _person_terms(terms: Terms) -> Terms:
     """A person with several records at each of several agents, and a controller that all of them trust."""
-    return replace(terms, trust="controller", records_per_person=2, agents_per_person=3)
+    return replace(terms, trust=CONTROLLER, records_per_person=2, agents_per_person=3)
 
 
 def _gather(jobs: Sequence[Job], results: Sequence[Draws]) -> Drawn:

@@ -72,7 +72,7 @@ def draw(job: Job) -> Draws:
     terms = Terms.from_json(job.terms)
     make = privatizer_class(job.subject)
     door = make(terms)
-    agents = [make(terms), make(terms)] if terms.trust == "controller" else []
+    agents = [make(terms), make(terms)] if terms.trust.raw else []
     fresh = door.dump()
     stream = worlds(terms, job.placement, job.world)
     values, headers = [], set()
@@ -90,7 +90,7 @@ def draw(job: Job) -> Draws:
 
 
 def _hand_in(door: DeployedPrivatizer, agents: Sequence[DeployedPrivatizer], batch: Batch) -> None:
-    """Records go to the privatizer, or under ``trust="controller"`` first to two agents, in turn."""
+    """Records go to the privatizer, or, if it may have raw sums, to two agents first, in turn."""
     if not agents:
         door.record(batch.actions, batch.rewards)
         return

@@ -90,7 +90,7 @@ class StoreMailbox(MemoryMailbox):
     def __init__(self, store: AgentStore, *, keep_all: bool = False) -> None:
         super().__init__(keep_all=keep_all)
         self.store = store
-        self._trusting = store.terms.trust == "controller"
+        self._trusting = store.terms.trust.raw
 
     async def outbox(self) -> list[Unsent]:
         """Releases, or uploads where the controller is trusted."""

@@ -10,7 +10,7 @@ import typer
 from feducb.cli.comparison import progress, show
 from feducb.cli.output import require_writable
 from feducb.cli.sources import Online, Question, are_exports
-from feducb.privacy.accounting import require_trust
+from feducb.trust import TRUSTS, require_trust
 from feducb.worlds.data import DATA_SETS
 from feducb.worlds.features import Recipe
 
@@ -73,7 +73,7 @@ def evaluate(
     delta: Annotated[float, typer.Option(help="δ.")] = 1e-6,
     trust: Annotated[
         list[str] | None,
-        typer.Option(help="nobody or controller; may be repeated.", show_default="both"),
+        typer.Option(help=f"{' or '.join(TRUSTS)}; may be repeated.", show_default="both"),
     ] = None,
     agents: Annotated[
         int | None, typer.Option(help="Of a data set: split into so many agents, where they are dealt.")

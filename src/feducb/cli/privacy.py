@@ -14,10 +14,10 @@ from rich.table import Table
 from feducb.cli.output import counted, errors_to, require_writable, steps_progress
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
-from feducb.privacy.accounting import require_trust
 from feducb.privacy.deployed import Terms
 from feducb.privacy.statement import statement, to_markdown
 from feducb.simulation.planning import plan_privacy
+from feducb.trust import TRUSTS, require_trust
 
 __all__ = ["app"]
 
@@ -29,7 +29,7 @@ Epsilon = Annotated[float, typer.Option(help="ε of a person.")]
 Delta = Annotated[float, typer.Option(help="δ.")]
 Releases = Annotated[int, typer.Option(help="How many releases the budget must cover.")]
 Dim = Annotated[int, typer.Option(help="d, length of an action vector.")]
-TrustName = Annotated[str, typer.Option(help="nobody or controller: who adds the noise.")]
+TrustName = Annotated[str, typer.Option(help=f"{' or '.join(TRUSTS)}: who adds the noise.")]
 PerPerson = Annotated[
     int,
     typer.Option(help="Records that one person may have at each agent that she visits."),
@@ -172,7 +172,7 @@ def write_statement(
         terms, ledger = _read_store(store)
         followed = _followed_in(store)
     else:
-        if agents_per_person is None and trust == "controller":
+        if agents_per_person is None and require_trust(trust).pooled:
             raise ConfigurationError(
                 "--agents-per-person",
                 None,
@@ -264,7 +264,7 @@ def _plan_table(found: dict[str, Any]) -> Table:
     table.add_row("privacy as one number", f"μ = {found['mu']:.6g}")
     table.add_row("re-accounted", f"ε = {found['epsilon_reaccounted']:.6g}")
     if found["agents_per_person"] > 1:
-        covered = "covered by the noise" if found["trust"] == "controller" else "each adds its own noise"
+        covered = require_trust(found["trust"]).words.elsewhere
         table.add_row(
             f"a person at {found['agents_per_person']:,} agents",
             f"ε = {found['epsilon_at_several_agents']:.6g}, {covered}",

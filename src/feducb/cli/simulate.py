@@ -13,10 +13,10 @@ from rich.console import Console
 from feducb.cli.output import errors_to, require_writable, result_table, steps_progress, warnings_for
 from feducb.config import Budget, Mode
 from feducb.errors import ConfigurationError
-from feducb.privacy.accounting import require_trust
 from feducb.simulation import runner
 from feducb.simulation.plan import Baseline, EstimatorsKept
 from feducb.simulation.results import SimulationResult
+from feducb.trust import require_trust
 
 __all__ = ["read_budgets", "simulate"]
 

@@ -19,6 +19,7 @@ from feducb.privacy.deployed import Terms, decode_upload
 from feducb.protocol.admission import Receipt
 from feducb.protocol.sums import NamedSum, name_sum
 from feducb.storage import ControllerStore, Kind, Quorum, ReleaseBook
+from feducb.trust import Trust
 
 __all__ = ["Collector", "TrustedCollector", "open_collector"]
 
@@ -95,37 +96,36 @@ def open_collector(
     if deadline is not None:
         require_finite("deadline", deadline, at_least=0.0)
     require_integer("season", season, at_least=1)
-    (trust,) = _common(terms, pooled=budget is None)
+    trust = _common(terms, pooled=budget is None)
     rule = Quorum(len(terms), quorum or len(terms), deadline)
-    if trust == "controller":
+    if trust.raw:
         return TrustedCollector.open(
             path, budget or next(iter(terms.values())), names=terms, rule=rule, season=season
         )
     return ReleaseBook(path, terms, quorum=quorum, deadline=deadline, season=season)
 
 
-def _common(terms: Mapping[str, Terms], *, pooled: bool) -> tuple[str]:
-    """What all agents must have in common, so that releases add: (trust,).
+def _common(terms: Mapping[str, Terms], *, pooled: bool) -> Trust:
+    """What all agents must have in common, so that releases add; returns whom they trust.
 
     A trusted controller whose own terms are the agents' (``pooled``) has one noise for all of them.
     """
     first = next(iter(terms.values()))
     names: tuple[str, ...] = ("problem", "releases", "quiet", "trust", "groups")
-    if pooled and first.trust == "controller":
+    if pooled and first.trust.pooled:
         names += ("budget", "records_per_person", "agents_per_person")
     for name, one in terms.items():
         for setting in names:
-            if getattr(one, setting) != getattr(first, setting):
-                raise ConfigurationError(
-                    f"terms.{setting} of {name}",
-                    getattr(one, setting),
-                    f"{getattr(first, setting)!r} as for others",
-                )
+            own, common = getattr(one, setting), getattr(first, setting)
+            if own != common:
+                if isinstance(own, Trust):
+                    own, common = own.name, common.name
+                raise ConfigurationError(f"terms.{setting} of {name}", own, f"{common!r} as for others")
         if one.factors.name != first.factors.name:
             raise ConfigurationError(f"mechanism of {name}", one.factors.name, first.factors.name)
     if first.groups != 1:
         raise ConfigurationError("groups", first.groups, "1 with a controller")
-    return (first.trust,)
+    return first.trust
 
 
 class TrustedCollector:

@@ -39,6 +39,7 @@ from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.deployed import Terms
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
 from feducb.storage.sqlite import is_locked
+from feducb.trust import NOBODY, require_trust
 
 __all__ = ["ControllerSettings", "read_status", "status_path", "terms_from_table", "write_status"]
 
@@ -67,8 +68,8 @@ def _terms_of_all(
     from an agent that was given no others' budgets does not go with them, and is refused here: or else the
     releases of all whose budget is another one would be, from number 2 on.
     """
-    if common.get("trust") == "controller":
-        common = {"agents_per_person": len(names), **common}
+    trust = require_trust(common.get("trust", NOBODY))
+    common = {"agents_per_person": trust.agents_visited(len(names)), **common}
     require_keys("budgets", budgets, known=names)
     for name, budget in budgets.items():
         require_keys(f"budgets.{name}", budget, needed=("epsilon", "delta"))
@@ -83,8 +84,7 @@ def _terms_of_all(
             "terms` then writes it, without epsilon and delta",
         )
     terms = {name: terms_from_table({**common, **budgets.get(name, {})}) for name in names}
-    if terms[names[0]].trust == "controller":
-        raise ConfigurationError("budgets", ", ".join(budgets), "none: a trusted controller has one budget")
+    trust.refuse("budgets", "budgets", ", ".join(budgets))
     return terms
 
 
@@ -124,7 +124,7 @@ class ControllerSettings:
         terms = _terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(engine.read_roster().agents))
         shared = next(iter(terms.values()))
         require_agents_per_person("terms.agents_per_person", shared.agents_per_person, len(terms))
-        if shared.trust == "controller" and engine.sealing is None:
+        if shared.trust.raw and engine.sealing is None:
             raise ConfigurationError("engine.sealing", None, "a key file, where the controller is trusted")
         return cls(
             state=path.parent / require_text("controller.state", table["state"]),

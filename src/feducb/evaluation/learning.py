@@ -19,14 +19,14 @@ from feducb.errors import ConfigurationError
 from feducb.models.confidence import OwnDataBound
 from feducb.models.ridge import factorise
 from feducb.policies.optimistic import upper_confidence_bounds
-from feducb.privacy.accounting import Trust
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
-from feducb.protocol.controller import add_up, synchronise
 from feducb.protocol.estimators import EVERYTHING, Estimator, calibrated_estimator
 from feducb.protocol.schedules import Explicit, Geometric
+from feducb.protocol.synchronisation import add_up, synchronise
+from feducb.trust import NOBODY, Trust
 from feducb.types import Belief, Statistics
-from feducb.worlds.streams import Purpose, Streams
+from feducb.worlds.streams import Streams
 
 __all__ = ["Alone", "Federation", "Learner", "Learnt", "release_rounds"]
 
@@ -147,7 +147,7 @@ class Federation:
     name: str
     estimator: Estimator
     agents: int
-    trust: Trust = "nobody"
+    trust: Trust = NOBODY
     seed: int = 0
 
     @classmethod
@@ -158,7 +158,7 @@ class Federation:
         *,
         agents: int,
         budget: Budget | None,
-        trust: Trust = "nobody",
+        trust: Trust = NOBODY,
         alpha: float = 0.1,
         seed: int = 0,
     ) -> Federation:
@@ -178,7 +178,7 @@ class Federation:
         )
         name = "federation without privacy"
         if budget is not None:
-            name = f"private federation, ε = {budget.epsilon:g}, {trust} trusted"
+            name = f"private federation, ε = {budget.epsilon:g}, {trust.name} trusted"
         return cls(name, estimator, agents, trust, seed)
 
     @property
@@ -194,11 +194,7 @@ class Federation:
         if not self.reads:
             return Learnt(None)
         streams = Streams(self.seed)
-        noise = SeededNoise(
-            streams.grid(range(run, run + 1), range(self.agents), Purpose.NOISE)
-            if self.trust == "nobody"
-            else [[streams.shared(run, Purpose.NOISE)]]
-        )
+        noise = SeededNoise(streams.noise(range(run, run + 1), range(self.agents), pooled=self.trust.pooled))
         # All records are there before the first release: the last one, which counts, is the same.
         total = Statistics(sums.gram[None], sums.moment[None], sums.count)
         state = PrivatizerState(total, 0, ())

@@ -127,7 +127,7 @@ def _policies(study: Study) -> list[tuple[str, dict[str, Any]]]:
         ("federation without privacy", {"baseline": "no-privacy"}),
     ]
     for budget, trust in study.budgets():
-        name = f"private federation, ε = {budget.epsilon:g}, {trust} trusted"
+        name = f"private federation, ε = {budget.epsilon:g}, {trust.name} trusted"
         found.append((name, {"epsilon": budget.epsilon, "delta": budget.delta, "trust": trust}))
     return found
 

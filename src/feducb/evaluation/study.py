@@ -7,7 +7,7 @@ from typing import get_args
 
 from feducb.config import Budget, require_integer, require_probability
 from feducb.errors import ConfigurationError
-from feducb.privacy.accounting import Trust
+from feducb.trust import CONTROLLER, NOBODY, Trust, require_trust
 from feducb.worlds.data.data_set import Spread
 
 __all__ = ["Study"]
@@ -20,7 +20,7 @@ class Study:
     Attributes:
         epsilons: of the private federations.
         delta: theirs.
-        trusts: who adds the noise, one federation each.
+        trusts: who adds the noise, one federation each; names will do.
         releases: how often agents release while they learn; None: 8 on a log, what a simulation takes online.
         folds: parts of the log.
         repeats: how often folds and noise are drawn; None: 20, or 1 from 200,000 rows on.
@@ -32,7 +32,7 @@ class Study:
 
     epsilons: tuple[float, ...] = (1.0, 8.0)
     delta: float = 1e-6
-    trusts: tuple[Trust, ...] = ("nobody", "controller")
+    trusts: tuple[Trust, ...] = (NOBODY, CONTROLLER)
     releases: int | None = None
     folds: int = 5
     repeats: int | None = None
@@ -42,6 +42,7 @@ class Study:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "trusts", tuple(require_trust(trust) for trust in self.trusts))
         require_integer("folds", self.folds, at_least=2)
         if self.releases is not None:
             require_integer("releases", self.releases, at_least=1)

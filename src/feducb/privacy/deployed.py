@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NoReturn
 
@@ -24,7 +24,8 @@ from feducb.errors import (
     ReleasesExhaustedError,
     UnsealedReleaseError,
 )
-from feducb.privacy.accounting import Neighbours, Trust, records_covered, require_trust
+from feducb.interfaces import Trust, require_trust
+from feducb.privacy.accounting import Neighbours
 from feducb.privacy.calibration import record_radius, reward_weight
 from feducb.privacy.encoders import make_encoder
 from feducb.privacy.grid import FINE_BITS, Certificate, GridNoise, certify, total
@@ -70,7 +71,7 @@ class Terms:
             Where the controller is trusted, its noise covers p records at each of so many. Where nobody is,
             noise does not depend on it: the promise is about what one agent lets out, and `mu_at` says what a
             person at several pays.
-        trust: where the noise is added.
+        trust: who adds the noise; its name will do.
         groups: estimators an agent keeps, over disjoint records; each has its own stream of ``releases``
             releases. What is promised does not depend on how many there are.
         excess: what happens to a record beyond the bounds. ``clip`` (default) shortens it, and takes what is
@@ -85,7 +86,7 @@ class Terms:
     quiet: int = 0
     records_per_person: int = 1
     agents_per_person: int = 1
-    trust: Trust = "nobody"
+    trust: Trust = field(default_factory=lambda: require_trust("nobody"))
     groups: int = 1
     excess: Excess = "clip"
 
@@ -94,8 +95,9 @@ class Terms:
         require_integer("records_per_person", self.records_per_person, at_least=1)
         require_integer("agents_per_person", self.agents_per_person, at_least=1)
         require_integer("groups", self.groups, at_least=1)
-        if require_trust(self.trust) == "controller" and self.groups > 1:
-            raise ConfigurationError("groups", self.groups, "1 where the controller is trusted")
+        object.__setattr__(self, "trust", require_trust(self.trust))
+        if self.groups > 1:
+            self.trust.refuse("groups", "groups", self.groups)
         if self.excess not in ("clip", "refuse"):
             raise ConfigurationError("excess", self.excess, "clip or refuse")
         require_integer("quiet", self.quiet, at_least=0)
@@ -124,14 +126,11 @@ class Terms:
 
         A person's records move the rows by at most the sum of their moves (docs/theory.md, 2).
         """
-        return records_covered(self.records_per_person, self.agents_per_person, self.trust)
+        return self.trust.records_covered(self.records_per_person, self.agents_per_person)
 
     def mu_at(self, agents: int) -> float:
-        """μ of a person with p records at each of so many agents (`accounting.spend`)."""
-        mu = self.certificate().mu
-        if self.trust == "controller":
-            return mu * agents / self.agents_per_person
-        return mu * math.sqrt(agents)
+        """μ of a person with p records at each of so many agents (`Trust.spend`)."""
+        return self.trust.mu_at(self.certificate().mu, agents, agents_per_person=self.agents_per_person)
 
     def certificate(self) -> Certificate:
         """The noise, and the proof that it suffices."""
@@ -155,7 +154,7 @@ class Terms:
             "quiet": self.quiet,
             "records_per_person": int(self.records_per_person),
             "agents_per_person": int(self.agents_per_person),
-            "trust": self.trust,
+            "trust": self.trust.name,
             "groups": int(self.groups),
             "excess": self.excess,
         }
@@ -217,7 +216,7 @@ class GridRelease:
 
 
 class RawUpload:
-    """Raw batch sums on their way to a trusted controller; only ``trust="controller"`` can build one.
+    """Raw batch sums on their way to a trusted controller; only a trust with raw sums lets one out.
 
     Attributes:
         dim: d.
@@ -283,11 +282,11 @@ class DeployedPrivatizer:
         self.pending += len(actions)
 
     def receive(self, upload: RawUpload, records: int = 0) -> None:
-        """Take a trusting agent's batch in (the controller, under ``trust="controller"``).
+        """Take a trusting agent's batch in (the controller, where it is trusted).
 
         An upload has no name: who may get one twice keeps count (`store.ControllerStore` does).
         """
-        if self.terms.trust != "controller" or not isinstance(upload, RawUpload):
+        if not self.terms.trust.raw or not isinstance(upload, RawUpload):
             raise UnsealedReleaseError("only a trusted controller receives raw uploads")
         if (upload.dim, upload.exponent) != (self.terms.problem.dim, self.certificate.exponent):
             raise ConfigurationError(
@@ -302,8 +301,8 @@ class DeployedPrivatizer:
         self.pending += records
 
     def upload(self) -> RawUpload:
-        """Hand the pending batch over raw (an agent, under ``trust="controller"``), and forget it."""
-        if self.terms.trust != "controller":
+        """Hand the pending batch over raw (an agent that trusts the controller), and forget it."""
+        if not self.terms.trust.raw:
             raise UnsealedReleaseError("raw sums leave an agent only if its terms trust the controller")
         _require_admissible(self._batch)
         values = self._batch.astype(np.int64)
@@ -408,7 +407,7 @@ def encode_upload(upload: RawUpload, *, season: int, number: int) -> bytes:
 
 def decode_upload(payload: bytes, terms: Terms) -> tuple[int, int, RawUpload]:
     """Season, number and content of an upload, for a controller with these terms."""
-    if terms.trust != "controller":
+    if not terms.trust.raw:
         raise UnsealedReleaseError("only a trusted controller reads raw uploads")
     size = _RAW.size + 8 * coordinate_count(terms.problem.dim)
     if len(payload) != size or not payload.startswith(_RAW_MARK):

@@ -107,7 +107,7 @@ class Account:
         return {
             "season": self.season,
             "opened_at": self.opened_at,
-            "trust": self.terms.trust,
+            "trust": self.terms.trust.name,
             "neighbours": self.terms.neighbours.value,
             "mechanism": self.terms.factors.name,
             "records_per_person": self.terms.records_per_person,

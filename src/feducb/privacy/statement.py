@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
+from feducb.interfaces import interactions
 from feducb.privacy.calibration import to_epsilon
 from feducb.privacy.deployed import Terms
 
@@ -14,23 +15,6 @@ __all__ = ["LIBRARIES", "statement", "to_markdown"]
 
 LIBRARIES = ("feducb", "opendp", "dp-accounting", "numpy", "scipy")
 
-_ADVERSARY = {
-    "nobody": (
-        "Anyone but the agent itself, the controller included, who reads every release of every agent, "
-        "chooses later visitors by them, and makes the agent restart at any moment."
-    ),
-    "controller": (
-        "Anyone but the agent itself and the controller, who reads everything the controller shows, chooses "
-        "later visitors by it, and makes agents or controller restart at any moment."
-    ),
-}
-_TRUST = {
-    "nobody": "Nobody. Every agent adds its own noise before anything leaves it.",
-    "controller": (
-        "The controller: agents send it raw sums over an encrypted, authenticated link; it adds noise once "
-        "to their total and shows nothing else."
-    ),
-}
 _RETENTION = (
     "Raw records stay on the agent and are deleted with the release that contains them. Kept on the agent: "
     "the exact sums of every batch (for the season; a batch of one record shows that record to whoever holds "
@@ -92,9 +76,9 @@ def statement(
         "several_agents": _several_agents(terms),
         "neighbours": terms.neighbours.value,
         "presence": _PRESENCE,
-        "adversary": _ADVERSARY[terms.trust],
-        "trust": terms.trust,
-        "trusted": _TRUST[terms.trust],
+        "adversary": terms.trust.words.adversary,
+        "trust": terms.trust.name,
+        "trusted": terms.trust.words.trusted,
         "releases": terms.releases,
         "groups": terms.groups,
         "estimators": _estimators(terms.groups),
@@ -200,41 +184,23 @@ def to_markdown(plain: dict[str, Any]) -> str:
 def _unit(terms: Terms) -> str:
     if terms.records_covered == 1:
         return "one interaction (an action and its reward)"
-    records = _interactions(terms.records_per_person)
-    if terms.trust == "controller" and terms.agents_per_person > 1:
-        return f"one person, with up to {records} at each of up to {terms.agents_per_person} agents"
+    records = interactions(terms.records_per_person)
+    agents = terms.trust.records_covered(1, terms.agents_per_person)
+    if agents > 1:
+        return f"one person, with up to {records} at each of up to {agents} agents"
     return f"one person, with up to {records} at one agent"
 
 
 def _several_agents(terms: Terms) -> str:
     """What a person who visits several agents pays, or why she does not: docs/theory.md, 2."""
-    records, agents = _interactions(terms.records_per_person), terms.agents_per_person
-    if terms.trust == "controller" and agents > 1:
-        return (
-            f"Covered: the controller's noise is for up to {records} at each of up to {agents} agents, "
-            f"{terms.records_covered} in all. Each agent holds its own bound; nobody can count a person over "
-            "agents, since each hashes ids under a key of its own."
-        )
-    if terms.trust == "controller":
-        return (
-            "Not covered: whoever runs the federation states that people do not visit several agents, and "
-            f"nothing checks it. A person with {records} at each of k agents has k times this μ: at 2 agents "
-            f"{_price(terms, 2)}."
-        )
-    stated = f", and at {agents}, as stated, {_price(terms, agents)}" if agents > 2 else ""
-    return (
-        "The promise is about what one agent lets out; each adds noise of its own. A person with "
-        f"{records} at each of k agents has √k times this μ: at 2 agents {_price(terms, 2)}{stated}."
+    return terms.trust.several_agents(
+        terms.records_per_person, terms.agents_per_person, lambda agents: _price(terms, agents)
     )
 
 
 def _price(terms: Terms, agents: int) -> str:
     mu = terms.mu_at(agents)
     return f"μ = {mu:.6g}, which is ε = {to_epsilon(mu, terms.budget.delta):.4g} at the same δ"
-
-
-def _interactions(count: int) -> str:
-    return f"{count} interaction{'s' if count > 1 else ''}"
 
 
 def _estimators(groups: int) -> str:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import Budget, Problem
+from feducb.interfaces import Trust
 from feducb.models.confidence import CalibratedBound, PaperBound, ReleasedSetBound
 from feducb.models.play import OwnDataPlay, ReleasedPlay, Rule, Trigger
 from feducb.models.theory import default_threshold
-from feducb.privacy.accounting import Trust
 from feducb.privacy.calibration import noise_scale, reward_weight, to_mu
 from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mechanism
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius
@@ -100,7 +100,7 @@ def calibrated_estimator(
 ) -> Estimator:
     """Noise for the budgets (none: no privacy), and the bound that goes with it.
 
-    ``records`` of a person are covered (`accounting.records_covered`): noise is so many times that of one
+    ``records`` of a person are covered (`Trust.records_covered`): noise is so many times that of one
     record, and so are the first release worth reading, the quiet start and ρ planned.
 
     Guarantees:
@@ -119,8 +119,7 @@ def calibrated_estimator(
 
     def first_read(some: Sequence[Budget]) -> tuple[NDArray[np.float64], int]:
         scales = np.array([records * noise_scale(problem, mus[budget], weight) for budget in some])
-        if trust == "controller":  # one mechanism for all, at the least of the budgets
-            scales = scales.max(keepdims=True)
+        scales = trust.scales(scales)
         if not tuning.patience:
             return scales, 1
         length = float(np.linalg.norm(scales))

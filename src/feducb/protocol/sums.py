@@ -26,7 +26,7 @@ class NamedSum:
     """A sum, and whose records are in it.
 
     Attributes:
-        names: sorted. Under ``trust="nobody"`` as many as `messages.GridSum.agents`; a trusted controller's
+        names: sorted. If nobody is trusted, as many as `messages.GridSum.agents`; a trusted controller's
             release counts as one, and has the names of all who handed records over.
         payload: the sum, as `messages` writes it.
     """

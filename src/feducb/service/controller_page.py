@@ -118,7 +118,7 @@ def serve_beside(settings: ControllerSettings, *, base: Path) -> None:
         agents=list(settings.terms),
         quorum=settings.quorum,
         releases=terms.releases,
-        trust=terms.trust,
+        trust=terms.trust.name,
     )
     app, where = create_controller_page(watcher, table["keys"]), ServiceSettings(**({"port": 8760} | table))
     threading.Thread(target=run, args=(app, where), daemon=True, name="page").start()

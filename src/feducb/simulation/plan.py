@@ -17,7 +17,6 @@ from feducb.config import (
 from feducb.errors import ConfigurationError
 from feducb.models.confidence import OwnDataBound
 from feducb.models.play import OwnDataPlay, UniformPlay
-from feducb.privacy.accounting import Trust, require_trust
 from feducb.protocol.estimators import (
     EVERYTHING,
     Estimator,
@@ -27,6 +26,7 @@ from feducb.protocol.estimators import (
 )
 from feducb.protocol.graphs import Topology
 from feducb.protocol.schedules import Determinant, PublicSchedule, require_public
+from feducb.trust import NOBODY, Trust
 from feducb.worlds.world import Environment
 
 __all__ = ["Baseline", "EstimatorsKept", "Plan", "Team", "make_plan", "rounds_of_group"]
@@ -81,7 +81,7 @@ class Plan:
     budgets: tuple[Budget, ...]
     teams: tuple[Team, ...]
     topology: Topology | None = None
-    trust: Trust = "nobody"
+    trust: Trust = NOBODY
     records_per_person: int = 1
 
     @property
@@ -127,7 +127,7 @@ def make_plan(
     regularizer: float,
     schedule: PublicSchedule | Determinant,
     mechanism: str,
-    trust: Trust = "nobody",
+    trust: Trust = NOBODY,
     topology: Topology | None = None,
     estimators: EstimatorsKept = "paper",
     tuning: Tuning = EVERYTHING,
@@ -147,8 +147,8 @@ def make_plan(
         raise ConfigurationError("baseline", baseline, "no-privacy, alone, uniform or nothing")
     if len(budgets) != agents:
         raise ConfigurationError("budgets", f"{len(budgets)} budgets", f"one for each of {agents} agents")
-    if require_trust(trust) == "controller" and mode == "paper":
-        raise ConfigurationError("trust", trust, "nobody in paper mode: there every agent privatises")
+    if mode == "paper":
+        trust.refuse("paper mode", "trust", trust.name)
     if require_integer("records_per_person", records_per_person, at_least=1) > 1 and mode == "paper":
         raise ConfigurationError(
             "records_per_person", records_per_person, "1 in paper mode: its noise is printed for one record"
@@ -184,7 +184,7 @@ def make_plan(
         budgets=tuple(budgets) if baseline is None else (),
         teams=plan_teams,
         topology=topology,
-        trust=trust if baseline is None else "nobody",
+        trust=trust if baseline is None else NOBODY,
         records_per_person=records_per_person,
     )
 
@@ -202,8 +202,7 @@ def _require_graph_settings(
         raise ConfigurationError(
             "agents", agents, f"nothing, or {topology.agents} as in the topology {topology.name}"
         )
-    if trust == "controller":
-        raise ConfigurationError("trust", trust, "nobody on a topology: there is no controller")
+    trust.refuse("topology", "trust", trust.name)
     if estimators == "one" and mode == "paper":
         raise ConfigurationError("estimators", estimators, "paper in paper mode: one is for calibrated mode")
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from feducb.config import Budget, Problem, require_integer
-from feducb.privacy.accounting import Contribution, Trust, require_agents_per_person, spend
+from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.calibration import noise_scale, record_radius, reward_weight, to_epsilon, to_mu
 from feducb.privacy.deployed import Terms
 from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism
 from feducb.privacy.noise import coordinate_count
 from feducb.simulation.runner import Progress, simulate
+from feducb.trust import NOBODY, Trust
 
 __all__ = ["plan_privacy", "verdict"]
 
@@ -29,7 +30,7 @@ def plan_privacy(
     releases: int,
     dim: int,
     agents: int,
-    trust: Trust = "nobody",
+    trust: Trust = NOBODY,
     per_person: int = 1,
     agents_per_person: int | None = None,
     arms: int | None = None,
@@ -60,7 +61,7 @@ def plan_privacy(
     require_integer("horizon", horizon, at_least=1)
     problem, budget = Problem(dim=dim), Budget(epsilon=epsilon, delta=delta)
     if agents_per_person is None:
-        agents_per_person = agents if trust == "controller" else 1
+        agents_per_person = trust.agents_visited(agents)
     terms = Terms(
         problem=problem,
         budget=budget,
@@ -76,8 +77,8 @@ def plan_privacy(
     # Back from the noise to ε, by what a record really moves and a person really has: at an agent, or at all
     # agents that she visits where one noise has to cover them.
     moved = record_radius(problem, weight) * _longest_column(mechanism) / sigma
-    visited = agents_per_person if trust == "controller" else 1
-    person_mu = spend([moved] * visited, Contribution((per_person,) * visited), trust)
+    visited = trust.records_covered(1, agents_per_person)
+    person_mu = trust.spend([moved] * visited, [per_person] * visited)
     entry = certificate.scale / math.sqrt(2.0)
     found: dict[str, Any] = {
         "epsilon": epsilon,
@@ -85,7 +86,7 @@ def plan_privacy(
         "releases": releases,
         "dim": dim,
         "agents": agents,
-        "trust": trust,
+        "trust": trust.name,
         "per_person": per_person,
         "agents_per_person": agents_per_person,
         "epsilon_at_several_agents": to_epsilon(terms.mu_at(agents_per_person), delta),

@@ -22,8 +22,8 @@ from feducb.models.play import Knowledge
 from feducb.policies.optimistic import decide
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
-from feducb.protocol.controller import add_up, synchronise
 from feducb.protocol.estimators import Estimator
+from feducb.protocol.synchronisation import add_up, synchronise
 from feducb.simulation.plan import Plan, Team
 from feducb.types import ReleasedSum
 from feducb.worlds.streams import Purpose, Streams
@@ -176,11 +176,7 @@ class _Block:
     def __init__(self, plan: Plan, team: Team, runs: range) -> None:
         streams = Streams(plan.seed)
         self.visits = plan.environment.open(streams, runs, team.agents)
-        self.noise = SeededNoise(
-            streams.grid(runs, team.agents, Purpose.NOISE)
-            if plan.trust == "nobody"
-            else [[streams.shared(run, Purpose.NOISE)] for run in runs]
-        )
+        self.noise = SeededNoise(streams.noise(runs, team.agents, pooled=plan.trust.pooled))
         self.coins = streams.grid(runs, team.agents, Purpose.PLAY)
         self.estimates = [_Live(estimator, (len(runs), len(team.agents))) for estimator in team.estimators]
         self.regret = np.zeros((len(runs), len(checkpoints(plan.horizon))))

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from feducb.config import Budget, Mode, Problem, require_integer
 from feducb.errors import ConfigurationError
-from feducb.privacy.accounting import Trust
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.protocol.estimators import EVERYTHING, Tuning
 from feducb.protocol.graphs import Topology, parse_topology
@@ -38,6 +37,7 @@ from feducb.simulation.plan import Baseline, EstimatorsKept, Plan, make_plan
 from feducb.simulation.reference import BlockResult, Observer, checkpoints
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.statement import describe_privacy, describe_theory
+from feducb.trust import NOBODY, Trust, require_trust
 from feducb.version import __version__
 from feducb.worlds.synthetic import PaperEnvironment, bands_for_gap
 from feducb.worlds.world import Environment
@@ -70,7 +70,7 @@ def simulate(
     exploration: float = 1.0,
     regularizer: float = 1.0,
     mechanism: str = "auto",
-    trust: Trust = "nobody",
+    trust: Trust | str = NOBODY,
     records_per_person: int = 1,
     topology: str | Topology | None = None,
     ttl: int | None = None,
@@ -157,6 +157,7 @@ def simulate(
         raise ConfigurationError("mechanism", mechanism, f"one of auto, {', '.join(sorted(MECHANISMS))}")
     if releases is not None and releases > horizon:
         raise ConfigurationError("releases", releases, f"at most the horizon, {horizon}")
+    trust = require_trust(trust)
     plan = make_plan(
         environment,
         agents=agents,
@@ -192,7 +193,7 @@ def simulate(
         "exploration": exploration,
         "proven_bound": exploration >= 1.0 and not (mode == "paper" and baseline is None),
         "regularizer": regularizer,
-        "trust": trust,
+        "trust": trust.name,
         "records_per_person": records_per_person,
         "topology": None if graph is None else graph.name,
         "ttl": None if graph is None else graph.ttl,

@@ -16,7 +16,6 @@ __all__ = ["describe_privacy", "describe_theory"]
 
 _UNIT = "one interaction: an action and its reward, replaced by another"
 _PERSON = "one person: up to {} interactions {}, all replaced by others"
-_WHERE = {"nobody": "at an agent", "controller": "at all agents together"}
 _NOTHING_LEAVES = "nothing leaves an agent"
 
 
@@ -29,7 +28,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         "mechanism": "none",
         "unit": _UNIT,
         "adversary": _NOTHING_LEAVES,
-        "trust": "nobody",
+        "trust": plan.trust.name,
         "holds": True,
     }
     way_out = plan.estimators[0].privatizer
@@ -51,8 +50,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
     if len(set(plan.budgets)) > 1:
         worst["budgets"] = [{"epsilon": b.epsilon, "delta": b.delta} for b in plan.budgets]
     if plan.mode == "calibrated":
-        pooled, records = plan.trust == "controller", plan.records_per_person
-        readers = "all that the controller shows" if pooled else "every release"
+        words, records = plan.trust.words, plan.records_per_person
         found = {
             # from the noise that is really added, not from the budget that asked for it
             "mu": records
@@ -61,9 +59,8 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
                 for one in plan.estimators
                 if one.privatizer is not None
             ),
-            "adversary": f"interactive: reads {readers} and chooses later visitors by it",
-            "trust": plan.trust,
-            "unit": _UNIT if records == 1 else _PERSON.format(records, _WHERE[plan.trust]),
+            "adversary": f"interactive: reads {words.reads} and chooses later visitors by it",
+            "unit": _UNIT if records == 1 else _PERSON.format(records, words.where),
         }
         return statement | worst | found
     mus = []

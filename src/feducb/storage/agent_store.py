@@ -57,7 +57,7 @@ class AgentStore(Store):
             group: the one that these records enter, and no other; what others recorded must not decide it.
         """
         group = self._require_group(group)
-        if self.terms.trust == "nobody":
+        if not self.terms.trust.raw:
             self._require_releases_left(group)  # the record could never leave
         rows = np.atleast_2d(np.asarray(actions, dtype=np.float64))
         told = np.atleast_1d(np.asarray(rewards, dtype=np.float64))
@@ -142,7 +142,7 @@ class AgentStore(Store):
 
     def _batches_made(self, group: int) -> int:
         """How many batches have left, as releases or, where the controller is trusted, as uploads."""
-        return self.uploads_made if self.terms.trust == "controller" else self._privatizers[group].released
+        return self.uploads_made if self.terms.trust.raw else self._privatizers[group].released
 
     def _take_in(
         self,
@@ -166,12 +166,12 @@ class AgentStore(Store):
 
     def release(self, group: int = 0) -> bytes:
         """As `Store.release`; refused where the terms trust the controller, which then makes releases."""
-        if self.terms.trust == "controller":
+        if self.terms.trust.raw:
             raise PrivacyError("under trust='controller' the controller releases: an agent calls upload()")
         return super().release(group)
 
     def upload(self) -> bytes:
-        """Hand what is pending over raw, for a trusted controller alone; refused under ``trust="nobody"``."""
+        """Hand what is pending over raw, for a trusted controller alone; refused under any other trust."""
         with self._transaction() as db:
             number = self.uploads_made + 1
             payload = encode_upload(self._privatizers[0].upload(), season=self.season, number=number)
@@ -245,6 +245,6 @@ class AgentStore(Store):
         db.execute('DELETE FROM batches WHERE "group" = ?', (group,))
 
     def _waiting(self) -> bool:
-        if self.terms.trust == "nobody" and self.releases_left == 0:
+        if not self.terms.trust.raw and self.releases_left == 0:
             return False  # what waits can never leave
         return self._pending() > 0 or bool(self.uploads()) or events.any_open(self._database())

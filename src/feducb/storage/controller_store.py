@@ -97,8 +97,8 @@ class ControllerStore(Store):
         return None if at is None else str(at)
 
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
-        if terms.trust != "controller":
-            raise ConfigurationError("trust", terms.trust, "controller, for the store of a controller")
+        if not terms.trust.raw:
+            raise ConfigurationError("trust", terms.trust.name, "controller, for the store of a controller")
         super()._begin(db, season, terms)
 
     def _feed(self, db: sqlite3.Connection) -> None:

@@ -99,10 +99,10 @@ class SumBook(Book):
             raise ConfigurationError("quorum", quorum, f"at most agents, {agents}")
         if not deadline >= 0.0:
             raise ConfigurationError("deadline", deadline, "seconds, at least 0")
-        if terms.trust != "nobody":
+        if terms.trust.raw:
             raise ConfigurationError(
                 "trust",
-                terms.trust,
+                terms.trust.name,
                 "nobody: over Flower agents add their own noise, as the SuperLink keeps what passes",
             )
         if terms.groups != 1:

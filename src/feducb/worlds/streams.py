@@ -65,6 +65,12 @@ class Streams:
         """The stream of what a team does as one in one run."""
         return self.agent(run, _POOLED + team, purpose)
 
+    def noise(self, runs: range, agents: Sequence[int], *, pooled: bool) -> list[list[np.random.Generator]]:
+        """The streams of privacy noise: one per agent, or ``pooled`` a single one for their total."""
+        if pooled:
+            return [[self.shared(run, Purpose.NOISE)] for run in runs]
+        return self.grid(runs, agents, Purpose.NOISE)
+
     def grid(self, runs: range, agents: Sequence[int], purpose: Purpose) -> list[list[np.random.Generator]]:
         """The streams of these agents in these runs, in their order."""
         return [[self.agent(run, agent, purpose) for agent in agents] for run in runs]

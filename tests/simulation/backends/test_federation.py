@@ -21,6 +21,7 @@ from feducb.simulation.backends.gpu_kernels import OwnDataSettings
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
+from feducb.trust import TRUSTS, Trust
 from feducb.types import Belief
 
 
@@ -99,8 +100,8 @@ def test_of_several_estimators_each_has_its_own_rounds_and_releases() -> None:
     assert results[0].regret.sum(axis=1).tolist() == [50.0, 50.0]
 
 
-@pytest.mark.parametrize("trust", ["nobody", "controller"])
-def test_the_noise_of_a_team_is_that_of_its_agents_sum(trust: Any) -> None:
+@pytest.mark.parametrize("trust", TRUSTS.values(), ids=str)
+def test_the_noise_of_a_team_is_that_of_its_agents_sum(trust: Trust) -> None:
     plan = _plan(None, baseline=None, trust=trust)
     variances: list[float] = []
 

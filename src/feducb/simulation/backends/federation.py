@@ -24,8 +24,8 @@ from feducb.errors import ConfigurationError
 from feducb.models.play import Knowledge, OwnDataPlay, Rule
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState
-from feducb.protocol.controller import add_up
 from feducb.protocol.estimators import Estimator
+from feducb.protocol.synchronisation import add_up
 from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch
 from feducb.simulation.backends.foreign import foreign
 from feducb.simulation.checkpoint import Checkpoint

@@ -1,13 +1,12 @@
 """The controller of Alg. 1, l. 16–20, in simulations; a deployed one adds whole numbers (`messages.combine`).
 
-Who adds the noise is a matter of trust. If nobody is trusted, every agent does, and the sum carries M noises.
-If the controller is, agents hand it their raw sums, it adds noise once to the total, and shows agents nothing
-else.
+Who adds the noise is a matter of trust (`Trust.pooled`): every agent, and the sum carries M noises; or noise
+is added once, to the total of all agents.
 """
 
 from __future__ import annotations
 
-from feducb.privacy.accounting import Trust
+from feducb.interfaces import Trust
 from feducb.privacy.noise import NoiseSource
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.types import ReleasedSum, pool
@@ -32,12 +31,12 @@ def synchronise(
     """One synchronisation: what all agents have recorded goes in, what leaves comes out, to be added up.
 
     Args:
-        privatizer: each agent's, or under ``trust="controller"`` the controller's.
+        privatizer: each agent's, or that of the total.
         state: what agents have recorded, (runs, agents), and the mechanism's memory.
-        source: draws for each agent, or for the controller alone.
+        source: draws for each agent, or for the total alone.
         trust: who adds the noise.
     """
-    if trust == "nobody":
+    if not trust.pooled:
         return privatizer.release(state, source)
     pooled = PrivatizerState(pool(state.total), state.released, state.memory)
     after, release = privatizer.release(pooled, source)
