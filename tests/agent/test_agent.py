@@ -479,6 +479,7 @@ def test_promises_stay_until_a_new_season_and_habits_may_change(
 @pytest.mark.parametrize(
     ("name", "value", "kept"),
     [
+        ("policy", "greedy", "optimistic"),
         ("exploration", 0.5, 1.0),
         ("uniform_share", 0.1, 0.0),
         ("shadow", True, False),
@@ -670,6 +671,7 @@ def test_settings_that_cannot_be_are_named() -> None:
         "alpha": 0.0,
         "default_reward": 2.0,
         "uniform_share": 1.5,
+        "policy": "boldest",
         "schedule": "determinant",
         "follow_policy": "clever",
         "releases": 0,

@@ -1,12 +1,13 @@
 """How one chooses: (belief, candidates, coin) → (index, propensity).
 
-One interface (`policy.Policy`), one conformance suite (tests/policies/test_conformance.py). To add a policy,
+One interface (`policy.Policy`), one conformance suite (tests/policies/test_policies.py). To add a policy,
 write its file and its line in `POLICIES` (docs/extending/policy.md).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from feducb.errors import ConfigurationError
 from feducb.policies.greedy import Greedy
@@ -17,7 +18,7 @@ from feducb.policies.uniform import Uniform
 
 __all__ = ["POLICIES", "Greedy", "Mixture", "Optimistic", "Policy", "Uniform", "parse_policy"]
 
-POLICIES: dict[str, type[Policy]] = {
+POLICIES: dict[str, Callable[..., Policy]] = {
     "optimistic": Optimistic,
     "greedy": Greedy,
     "uniform": Uniform,

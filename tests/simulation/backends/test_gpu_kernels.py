@@ -434,8 +434,8 @@ def play_by_the_rule(
     gram, moment, regret = np.zeros((agents, dim, dim)), np.zeros((agents, dim)), np.zeros((rounds, agents))
     everyone, sure = np.arange(agents), np.ones(agents, dtype=np.bool_)
     for t in range(rounds):
-        index = best_by_bound(knowledge.belief, actions[t][None, :, None], exploration=exploration)[0, :, 0]
         assert knowledge.belief is not None
+        index = best_by_bound(knowledge.belief, actions[t][None, :, None], exploration=exploration)[0, :, 0]
         sure &= ~undecided(
             upper_confidence_bounds(knowledge.belief, actions[t][None], exploration=exploration)[0]
         )
