@@ -131,6 +131,23 @@ def test_the_same_seed_gives_the_same_comparison_and_another_one_does_not() -> N
     assert one != other
 
 
+def test_agents_play_by_the_policy_of_the_study() -> None:
+    """Uniform agents are worth what uniform choice is; Thompson's are something between it and greed."""
+    rows = {
+        policy: _compare(2000, epsilons=(8.0,), trusts=("controller",), folds=2, repeats=1, policy=policy)
+        for policy in ("optimistic", "uniform", "thompson:1")
+    }
+    evenly = rows["uniform"].row("uniform", "fixed").value.value
+    assert rows["uniform"].row("each agent alone", "played").value.value == pytest.approx(evenly)
+    greedy = [one.row("each agent alone", "greedy").value.value for one in rows.values()]
+    assert greedy[0] == greedy[1] == greedy[2]
+    assert evenly < rows["thompson:1"].row("each agent alone", "played").value.value < greedy[0]
+    assert "policy" not in rows["optimistic"].settings
+    assert rows["thompson:1"].settings["policy"] == "thompson:1"
+    with pytest.raises(ConfigurationError, match="policy"):
+        Study(policy="boldest")
+
+
 def test_what_is_not_known_is_drawn_uniformly_and_greedy_follows_the_estimate() -> None:
     candidates = np.array([[[1.0, 0.0], [0.0, 1.0]]])
     np.testing.assert_array_equal(Learnt(None).choices(candidates, np.array([0]), Greedy()), [[0.5, 0.5]])

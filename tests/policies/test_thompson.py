@@ -148,5 +148,5 @@ def test_it_learns_in_a_simulation_on_any_number_of_threads() -> None:
         for threads in (1, 2)
     )
     np.testing.assert_array_equal(one.regret, other.regret)
-    assert one.config["policy"] == "Thompson(scale=0.25)"
+    assert one.config["policy"] == "Thompson(scale=0.1)"
     assert one.mean < 0.7 * feducb.simulate(**world, baseline="uniform").mean

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from feducb.config import require_finite
@@ -23,16 +24,17 @@ __all__ = ["Thompson", "chances_to_be_largest"]
 _LEAST_SPREAD = 1e-6  # of the largest
 _TAIL = 8.0  # standard deviations: beyond them lies less than 10⁻¹⁵
 _NODES = 192  # per e-fold of the distance from the lower end, see `_integrate`
-_AT_ONCE = 2**19  # numbers held in memory
+_AT_ONCE = 2**16  # numbers held at once: few enough to stay in cache
 
 
 @dataclass(frozen=True, slots=True)
 class Thompson:
     """Chooses each candidate with the chance that its draw is the largest.
 
-    The proven bound on regret does not cover it: that is for the optimistic policy. On the scale: the largest
-    of K independent draws lies up to √(2 ln K) deviations above its mean, about 3 for 100 candidates, so that
-    a quarter explores somewhat less than the proven bonus does.
+    The proven bound on regret does not cover it: that is for the optimistic policy. A confidence bound is
+    five to ten deviations of the estimate wide, so that a tenth of it is near the posterior's deviation. With
+    much more, the largest of many independent draws makes it explore for long (K = 25, d = 5, 12,000
+    decisions without privacy noise: regret 1.8 at a tenth, 4.1 at a quarter, 54 at 1; optimistic play 2.3).
 
     Guarantees:
         Propensities are within 10⁻⁹ of their integrals for up to 1,000 candidates (measured: 10⁻¹²), and sum
@@ -44,7 +46,7 @@ class Thompson:
             equals share the chance. No draw has less than a millionth of the visitor's largest deviation.
     """
 
-    scale: float = 0.25
+    scale: float = 0.1
     name: ClassVar[str] = "thompson"
     needs_coins: ClassVar[bool] = True
 
@@ -86,35 +88,39 @@ def chances_to_be_largest(means: Array, spreads: Array) -> Array:
     (random,) = np.nonzero(spreads.max(axis=-1) > 0.0)
     if means.shape[-1] == 1 or not len(random):
         return chances
-    low, first_step, span = _range(means[random], spreads[random])
-    # Rows that need about as many nodes go together, a few at a time.
+    chances[random] = 0.0
+    low, first_step, span, matters = _range(means[random], spreads[random])
+    order, counts = np.argsort(~matters, axis=-1, kind="stable"), matters.sum(axis=-1)
+    # Rows that need about as many nodes and candidates go together, a few at a time.
     needed = 64 * np.ceil(_NODES / 64 * span).astype(np.int64)
     for nodes in np.unique(needed).tolist():
         (alike,) = np.nonzero(needed == nodes)
-        at_once = max(1, _AT_ONCE // (nodes * means.shape[-1]))
-        for start in range(0, len(alike), at_once):
-            some = alike[start : start + at_once]
-            place = random[some]
-            chances[place] = _integrate(
-                means[place] - low[some, None], spreads[place], first_step[some], span[some], nodes
-            )
+        alike, start = alike[np.argsort(-counts[alike], kind="stable")], 0
+        while start < len(alike):
+            most = int(counts[alike[start]])
+            some = alike[start : start + max(1, _AT_ONCE // (nodes * most))]
+            place = random[some, None], order[some, :most]
+            heights = means[place] - low[some, None]
+            chances[place] = _integrate(heights, spreads[place], first_step[some], span[some], nodes)
+            start += len(some)
     return chances
 
 
-def _range(means: Array, spreads: Array) -> tuple[Array, Array, Array]:
+def _range(means: Array, spreads: Array) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
     """Where the largest draw lies, and how finely to look there, for each row.
 
     The largest draw is not below ``low``, the highest of all lower ends m − 8s, nor above the highest upper
     end. A candidate whose upper end is below ``low`` has no chance and does not matter.
 
     Returns:
-        (n,) each: ``low``; the scale of the first steps; how many e-folds the range is long, beyond them.
+        (n,) each: ``low``; the scale of the first steps; how many e-folds the range is long, beyond them. And
+        (n, K), which candidates matter.
     """
     low = (means - _TAIL * spreads).max(axis=-1)
     upper = means + _TAIL * spreads
     matters = upper > low[:, None]
     first_step = 2.0 * _TAIL * np.where(matters, spreads, np.inf).min(axis=-1)
-    return low, first_step, np.log1p((upper.max(axis=-1) - low) / first_step)
+    return low, first_step, np.log1p((upper.max(axis=-1) - low) / first_step), matters
 
 
 def _integrate(means: Array, spreads: Array, first_step: Array, span: Array, nodes: int) -> Array:
@@ -123,8 +129,8 @@ def _integrate(means: Array, spreads: Array, first_step: Array, span: Array, nod
     All candidates that matter at a distance δ above the lower end reach from there to beyond δ, so that none
     is narrower than δ/16: with t = first_step·(eʷ − 1) and equal steps in w, every step is at most a sixth of
     every s_j that still varies there, however different they are. The integrand is smooth and all but 0 at
-    both ends, where the trapezoidal rule converges faster than any power. Φ_j ≥ Φ(−8): nothing underflows but
-    F, which is summed up in logarithms.
+    both ends, where the trapezoidal rule converges faster than any power. Φ_j ≥ Φ(−8), so that hazards are
+    finite; where F underflows it does not matter.
 
     Args:
         means: (n, K), above the lower end.
@@ -138,6 +144,9 @@ def _integrate(means: Array, spreads: Array, first_step: Array, span: Array, nod
     heights = first_step[:, None] * (grown - 1.0)
     z = (heights[:, :, None] - means[:, None, :]) / spreads[:, None, :]  # (n, nodes, K)
     below = ndtr(z)
-    weight = np.exp(np.log(below).sum(axis=-1)) * grown * (first_step * step)[:, None]  # F dt
-    hazard = np.exp(-0.5 * z * z) / below
+    weight = below.prod(axis=-1) * grown * (first_step * step)[:, None]  # F dt
+    hazard = np.multiply(z, z, out=z)
+    hazard *= -0.5
+    np.exp(hazard, out=hazard)
+    hazard /= below
     return np.asarray(np.einsum("nt,ntk->nk", weight, hazard)) / (np.sqrt(2.0 * np.pi) * spreads)
