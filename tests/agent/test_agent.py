@@ -264,6 +264,39 @@ def test_logged_propensities_are_the_frequencies(opened: Callable[..., Agent], c
         assert abs(counts[index] / 4000 - chance) < 5 * np.sqrt(chance * (1 - chance) / 4000)
 
 
+@pytest.mark.parametrize("policy", ["optimistic", "thompson:0.5", "greedy", "uniform"])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_every_policy_logs_the_chances_it_plays(
+    opened: Callable[..., Agent], clock: Clock, policy: str, share: float
+) -> None:
+    """2,000 draws; each frequency within 5.5 standard deviations and 1: a false alarm once in 10⁶ each."""
+    agent = opened(replace(GENEROUS, policy=policy, uniform_share=share))
+    rng, actions = np.random.default_rng(7), _candidates(np.random.default_rng(8))
+    agent._coins = random.Random(7)
+    for _ in range(50):
+        assert agent.decide(_candidates(rng)).propensity == 0.25  # nothing is known yet
+    clock.now += 100.0
+    agent.tick()
+    drawn = agent.snapshot()["counts"]["drawn_uniformly"]
+    with agent.writing():
+        decisions = [agent.decide(actions, scores=True) for _ in range(2000)]
+    belief = agent._deciders[0].belief
+    chances = agent.settings.chooses.propensities(belief, actions[None])[0]
+    counts = np.bincount([one.index for one in decisions], minlength=4)
+    assert (np.abs(counts - 2000 * chances) < 5.5 * np.sqrt(2000 * chances * (1 - chances)) + 1).all()
+    assert all(one.propensity == pytest.approx(chances[one.index], abs=1e-12) for one in decisions)
+    evenly = agent.snapshot()["counts"]["drawn_uniformly"] - drawn
+    assert abs(evenly - 2000 * share) <= 5.5 * np.sqrt(2000 * share * (1 - share))
+
+
+def test_a_file_from_before_there_were_policies_is_optimistic() -> None:
+    plain = json.loads(SETTINGS.to_json())
+    del plain["policy"]
+    assert AgentSettings.from_json(json.dumps(plain)) == SETTINGS
+    with pytest.raises(ConfigurationError, match="exploration"):
+        replace(SETTINGS, policy="greedy", exploration=0.5)
+
+
 def test_a_followed_policy_that_may_learn_moves_nothing_that_leaves(
     opened: Callable[..., Agent], clock: Clock
 ) -> None:
@@ -480,6 +513,7 @@ def test_promises_stay_until_a_new_season_and_habits_may_change(
 @pytest.mark.parametrize(
     ("name", "value", "kept"),
     [
+        ("policy", "greedy", "optimistic"),
         ("exploration", 0.5, 1.0),
         ("uniform_share", 0.1, 0.0),
         ("shadow", True, False),
@@ -671,6 +705,7 @@ def test_settings_that_cannot_be_are_named() -> None:
         "alpha": 0.0,
         "default_reward": 2.0,
         "uniform_share": 1.5,
+        "policy": "boldest",
         "schedule": "determinant",
         "follow_policy": "clever",
         "releases": 0,

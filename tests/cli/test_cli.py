@@ -50,6 +50,17 @@ def test_exploration_says_when_it_is_not_the_proven_bound() -> None:
     assert "NOT covered by the proven bound" in _feducb("simulate", *TINY, "--exploration", "0.3").stderr
 
 
+def test_a_policy_says_that_no_bound_covers_it_and_is_played_by_the_reference() -> None:
+    done = _feducb("simulate", *TINY, "--policy", "thompson:0.2", "--no-privacy", "--json", "-")
+    assert "Thompson(scale=0.2) is NOT covered by the proven bound" in " ".join(done.stderr.split())
+    config = json.loads(done.stdout)["config"]
+    assert (config["policy"], config["backend"]) == ("Thompson(scale=0.2)", "reference")
+    for wrong in (["--policy", "boldest"], ["--policy", "greedy", "--backend", "cpu"]):
+        refused = _feducb("simulate", *TINY, *wrong)
+        assert refused.returncode == 2
+        assert "policy" in refused.stderr
+
+
 @pytest.mark.parametrize("name", ["budgets.csv", "budgets.json"])
 def test_budgets_come_from_a_file(tmp_path: Path, name: str) -> None:
     rows = [(0.5, 1e-6), (1.0, 1e-6), (2.0, 1e-5)]

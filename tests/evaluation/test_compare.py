@@ -17,6 +17,7 @@ from feducb.evaluation.results import Row
 from feducb.evaluation.survey import parse_context
 from feducb.models.confidence import OwnDataBound
 from feducb.models.play import OwnDataPlay
+from feducb.policies import Greedy, Optimistic
 from feducb.privacy.noise import SeededNoise
 from feducb.protocol.synchronisation import add_up
 from feducb.types import Statistics
@@ -130,13 +131,30 @@ def test_the_same_seed_gives_the_same_comparison_and_another_one_does_not() -> N
     assert one != other
 
 
+def test_agents_play_by_the_policy_of_the_study() -> None:
+    """Uniform agents are worth what uniform choice is; Thompson's are something between it and greed."""
+    rows = {
+        policy: _compare(2000, epsilons=(8.0,), trusts=("controller",), folds=2, repeats=1, policy=policy)
+        for policy in ("optimistic", "uniform", "thompson:1")
+    }
+    evenly = rows["uniform"].row("uniform", "fixed").value.value
+    assert rows["uniform"].row("each agent alone", "played").value.value == pytest.approx(evenly)
+    greedy = [one.row("each agent alone", "greedy").value.value for one in rows.values()]
+    assert greedy[0] == greedy[1] == greedy[2]
+    assert evenly < rows["thompson:1"].row("each agent alone", "played").value.value < greedy[0]
+    assert "policy" not in rows["optimistic"].settings
+    assert rows["thompson:1"].settings["policy"] == "thompson:1"
+    with pytest.raises(ConfigurationError, match="policy"):
+        Study(policy="boldest")
+
+
 def test_what_is_not_known_is_drawn_uniformly_and_greedy_follows_the_estimate() -> None:
     candidates = np.array([[[1.0, 0.0], [0.0, 1.0]]])
-    np.testing.assert_array_equal(Learnt(None).choices(candidates, np.array([0]), greedy=True), [[0.5, 0.5]])
+    np.testing.assert_array_equal(Learnt(None).choices(candidates, np.array([0]), Greedy()), [[0.5, 0.5]])
     sums = Statistics(np.array([np.diag([400.0, 1.0])]), np.array([[40.0, 0.0]]), 401)
     alone = Alone(Problem(dim=2)).learn(sums, 0)
-    np.testing.assert_array_equal(alone.choices(candidates, np.array([0]), greedy=True), [[1.0, 0.0]])
-    np.testing.assert_array_equal(alone.choices(candidates, np.array([0]), greedy=False), [[0.0, 1.0]])
+    np.testing.assert_array_equal(alone.choices(candidates, np.array([0]), Greedy()), [[1.0, 0.0]])
+    np.testing.assert_array_equal(alone.choices(candidates, np.array([0]), Optimistic()), [[0.0, 1.0]])
 
 
 def test_many_rows_an_agent_and_few_are_chosen_for_alike() -> None:
@@ -145,11 +163,10 @@ def test_many_rows_an_agent_and_few_are_chosen_for_alike() -> None:
     learnt = Alone(Problem(dim=3)).learn(sums, 0)
     rng = np.random.default_rng(2)
     candidates, agents = rng.standard_normal((400, 4, 3)) / 4, rng.integers(0, 5, 400)
-    for greedy in (True, False):
-        at_once = learnt.choices(candidates, agents, greedy=greedy)
+    for policy in (Greedy(), Optimistic()):
+        at_once = learnt.choices(candidates, agents, policy)
         one_by_one = [
-            learnt.choices(candidates[row : row + 1], agents[row : row + 1], greedy=greedy)[0]
-            for row in range(400)
+            learnt.choices(candidates[row : row + 1], agents[row : row + 1], policy)[0] for row in range(400)
         ]
         np.testing.assert_array_equal(at_once, one_by_one)
 

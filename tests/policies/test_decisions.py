@@ -1,4 +1,4 @@
-"""A decider chooses what `optimistic.decide` chooses: for every shape and layout, close calls included."""
+"""A decider chooses what `Optimistic` chooses: for every shape and layout, close calls included."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from feducb.errors import ConfigurationError
 from feducb.policies import decider as decisions
 from feducb.policies.decider import Decider
-from feducb.policies.optimistic import decide, upper_confidence_bounds
+from feducb.policies.optimistic import Optimistic, upper_confidence_bounds
 from feducb.types import Belief
 
 Array = NDArray[np.float64]
@@ -32,7 +32,7 @@ def some_belief(rng: Generator, dim: int, *, euclidean: float = 0.5, records: in
 
 
 def reference(belief: Belief, actions: Any, exploration: float = 1.0) -> int:
-    return int(decide(belief, actions[None], exploration=exploration)[0])
+    return int(Optimistic(exploration).decide(belief, actions[None])[0][0])
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_whatever_holds_the_numbers(rng: Generator, dress: Any) -> None:
         assert decider.decide(actions) == reference(belief, np.asarray(actions))
         many = dress(rng.normal(size=(3, 40, 6)))
         np.testing.assert_array_equal(
-            decider.decide_many(many), decide(belief, np.asarray(many)), strict=True
+            decider.decide_many(many), Optimistic().decide(belief, np.asarray(many))[0], strict=True
         )
 
 
@@ -137,9 +137,11 @@ def test_many_visitors_at_once(rng: Generator, shape: tuple[int, int, int]) -> N
     belief = some_belief(rng, shape[-1])
     actions = rng.normal(size=shape)
     chosen = Decider(belief, 0.5).decide_many(actions)
-    np.testing.assert_array_equal(chosen, decide(belief, actions, exploration=0.5), strict=True)
+    np.testing.assert_array_equal(chosen, Optimistic(0.5).decide(belief, actions)[0], strict=True)
     actions[:] = actions[:, :1]  # all candidates of a visitor alike
-    np.testing.assert_array_equal(Decider(belief).decide_many(actions), decide(belief, actions))
+    np.testing.assert_array_equal(
+        Decider(belief).decide_many(actions), Optimistic().decide(belief, actions)[0]
+    )
 
 
 def test_scores_are_the_bounds(rng: Generator) -> None:
@@ -159,7 +161,7 @@ def test_without_numba_the_same(rng: Generator) -> None:
     decider = Decider(belief)
     assert decider._one is decisions._undecided_one
     assert decider.decide(actions[0]) == reference(belief, actions[0])
-    np.testing.assert_array_equal(decider.decide_many(actions), decide(belief, actions))
+    np.testing.assert_array_equal(decider.decide_many(actions), Optimistic().decide(belief, actions)[0])
     with pytest.raises(ConfigurationError, match="of shape"):
         decider.decide(actions)
 

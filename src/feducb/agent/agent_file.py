@@ -56,6 +56,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         "start": (datetime,),
     },
     "decisions": {
+        "policy": (str,),
         "exploration": _NUMBER,
         "uniform_share": _NUMBER,
         "shadow": (bool,),

@@ -33,7 +33,9 @@ from feducb.agent.warning import (
 )
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
+from feducb.policies import Optimistic
 from feducb.policies.decider import Decider
+from feducb.policies.policy import certain
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
 from feducb.storage import AgentStore, Kind, Unsent, events
@@ -522,15 +524,24 @@ class Agent:
         return f"{self.store.season}.{number or 0}"
 
     def _choose(self, group: int, candidates: Array) -> tuple[int, float, bool]:
-        """Index, its propensity, and whether it was drawn uniformly."""
-        count, share = len(candidates), self.settings.uniform_share
-        decider = self._deciders.get(group)
+        """Index, its propensity, and whether it was drawn uniformly.
+
+        Exactly `Optimistic` is played by the compiled decider, which chooses the same.
+        """
+        policy, decider = self.settings.chooses, self._deciders.get(group)
+        compiled = type(policy.policy) is Optimistic
+        if decider is not None and compiled and not policy.needs_coins:
+            return decider.decide(candidates), 1.0, False
+        coins = np.array([self._coins.random()])
         if decider is None:
-            return self._coins.randrange(count), 1.0 / count, True
-        best = decider.decide(candidates)
-        drawn = share > 0.0 and self._coins.random() < share
-        index = self._coins.randrange(count) if drawn else best
-        return index, share / count + (1.0 - share) * (index == best), drawn
+            index, chance = policy.decide(None, candidates[None], coins)
+        elif compiled:
+            best = np.array([decider.decide(candidates)])
+            index, chance = policy.mix(certain(best, len(candidates)), coins)
+        else:
+            index, chance = policy.decide(decider.belief, candidates[None], coins)
+        drawn = decider is None or bool(policy.draws_evenly(coins)[0])
+        return int(index[0]), float(chance[0]), drawn
 
     def _with_scores(
         self, decision: Decision, group: int, candidates: Array, *, scores: bool, top: int | None
@@ -591,7 +602,7 @@ class Agent:
                 rows,
                 default=default,
                 uniform=not self.settings.shadow,
-                only_choice=self.settings.uniform_share > 0 or group not in self._deciders,
+                only_choice=self.settings.chooses.needs_coins or group not in self._deciders,
             )
 
     def _take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:

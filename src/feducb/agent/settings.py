@@ -14,6 +14,7 @@ from feducb.config import Budget, Problem, require_finite, require_integer, requ
 from feducb.errors import ConfigurationError
 from feducb.models.confidence import ReleasedSetBound
 from feducb.models.play import ReleasedPlay
+from feducb.policies import Mixture, parse_policy
 from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.deployed import Terms
 from feducb.privacy.mechanisms import Dense
@@ -42,6 +43,7 @@ _PROMISED = (
     "decisions",
     "quorum",
     "alpha",
+    "policy",
     "exploration",
     "uniform_share",
     "shadow",
@@ -86,7 +88,8 @@ class AgentSettings:
         clique: on a graph, the names of the agents of this one's clique; empty with a controller.
         cliques: how many cliques cover the graph (*shared*); 1 with a controller.
         alpha: α, the chance that the confidence bound ever fails (*shared*, *season*).
-        exploration: scales the bonus; 1 is the proven bound (*season*).
+        policy: how the agent chooses, as text (`policies.parse_policy`; *season*).
+        exploration: scales the bonus of the optimistic policy; 1 is the proven bound (*season*).
         window: seconds after a decision in which its reward may come (*season*).
         default_reward: what a decision counts whose reward did not come (*season*).
         uniform_share: this share of decisions is drawn uniformly, so that the log can judge other policies
@@ -120,6 +123,7 @@ class AgentSettings:
     clique: tuple[str, ...] = ()
     cliques: int = 1
     alpha: float = 0.1
+    policy: str = "optimistic"
     exploration: float = 1.0
     window: float = 3600.0
     default_reward: float = 0.0
@@ -150,8 +154,7 @@ class AgentSettings:
         bound = self.problem.reward_bound
         if abs(require_finite("default_reward", self.default_reward)) > bound:
             raise ConfigurationError("default_reward", self.default_reward, f"from -{bound:g} to {bound:g}")
-        if require_finite("uniform_share", self.uniform_share, at_least=0) > 1:
-            raise ConfigurationError("uniform_share", self.uniform_share, "a share from 0 to 1")
+        self._require_policy()
         if self.follow_policy not in ("learning", "fixed"):
             raise ConfigurationError("follow_policy", self.follow_policy, "learning or fixed")
         if self.agents > 1 and self.start is None:
@@ -166,6 +169,13 @@ class AgentSettings:
         if self.first_release is not None and self.schedule != "geometric":
             raise ConfigurationError("first_release", self.first_release, "nothing with a periodic schedule")
         self.terms  # noqa: B018  # whatever is wrong with it is said now
+
+    def _require_policy(self) -> None:
+        if require_finite("uniform_share", self.uniform_share, at_least=0) > 1:
+            raise ConfigurationError("uniform_share", self.uniform_share, "a share from 0 to 1")
+        if not isinstance(self.policy, str):
+            raise ConfigurationError("policy", self.policy, "a text: it is kept in the agent's file")
+        self.chooses  # noqa: B018  # a policy that is not known is refused now
 
     def _require_clique(self) -> None:
         size, names = len(self.clique), ", ".join(self.clique)
@@ -213,6 +223,11 @@ class AgentSettings:
         if len(rounds) != self.releases:
             raise ConfigurationError("releases", self.releases, "fewer, or an earlier first release")
         return tuple(self.season * one / parts for one in rounds)
+
+    @cached_property
+    def chooses(self) -> Mixture:
+        """How the agent chooses: its policy, with a share of decisions drawn uniformly."""
+        return Mixture(parse_policy(self.policy, exploration=self.exploration), self.uniform_share)
 
     @cached_property
     def estimator(self) -> Estimator:

@@ -75,7 +75,8 @@ window = "{window}"                  # a reward may come so long after its decis
 default_reward = 0.0           # what counts if none came
 
 [decisions]                    # stay as they are for a season
-exploration = 1.0              # 1 is the proven bound
+policy = "optimistic"          # how the agent chooses; `feducb simulate --policy` has the list
+exploration = 1.0              # of the optimistic policy; 1 is the proven bound
 uniform_share = 0.0            # above 0: logs can judge other policies
 shadow = false                 # true: follow the application's own choice
 follow_policy = "learning"     # of the application; "fixed": public, and never learns from rewards

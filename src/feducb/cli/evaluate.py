@@ -10,6 +10,7 @@ import typer
 from feducb.cli.comparison import progress, show
 from feducb.cli.output import require_writable
 from feducb.cli.sources import Online, Question, are_exports
+from feducb.policies import POLICIES
 from feducb.trust import TRUSTS, require_trust
 from feducb.worlds.data import DATA_SETS
 from feducb.worlds.features import Recipe
@@ -91,6 +92,9 @@ def evaluate(
     horizon: Annotated[
         int | None, typer.Option(help="Where all rewards are known: rounds.", show_default="all")
     ] = None,
+    policy: Annotated[
+        str, typer.Option(help=f"How agents choose in played rows: {', '.join(POLICIES)}.")
+    ] = "optimistic",
     exploration: Annotated[
         float,
         typer.Option(help="Where all rewards are known: part of the proven bonus in practical play."),
@@ -128,6 +132,7 @@ def evaluate(
         "folds": folds,
         "repeats": repeats,
         "level": level,
+        "policy": policy,
         "seed": seed,
     }
     options = {

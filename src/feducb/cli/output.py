@@ -164,7 +164,9 @@ def warnings_for(result: SimulationResult) -> list[str]:
     config, privacy = result.config, result.privacy
     if config["mode"] == "paper" and config["baseline"] is None:
         found.append("paper mode is NOT private against an interactive adversary; it is here to compare with")
-    if config["exploration"] != 1.0:
+    if "policy" in config:
+        found.append(f"the policy {config['policy']} is NOT covered by the proven bound on regret")
+    elif config["exploration"] != 1.0:
         proven = "wider than" if config["exploration"] > 1.0 else "NOT covered by"
         found.append(f"exploration {config['exploration']:g}: the bonus is {proven} the proven bound")
     graph = result.topology

@@ -13,6 +13,7 @@ from rich.console import Console
 from feducb.cli.output import errors_to, require_writable, result_table, steps_progress, warnings_for
 from feducb.config import Budget, Mode
 from feducb.errors import ConfigurationError
+from feducb.policies import POLICIES
 from feducb.simulation import runner
 from feducb.simulation.plan import Baseline, EstimatorsKept
 from feducb.simulation.results import SimulationResult
@@ -60,7 +61,10 @@ def simulate(
     gap: Annotated[
         float, typer.Option(help="Distance between the reward bands of the best and the other arms.")
     ] = 0.1,
-    exploration: Annotated[float, typer.Option(help="Scales the bonus; 1 is the proven bound.")] = 1.0,
+    policy: Annotated[str, typer.Option(help=f"How agents choose: {', '.join(POLICIES)}.")] = "optimistic",
+    exploration: Annotated[
+        float, typer.Option(help="Scales the bonus of the optimistic policy; 1 is the proven bound.")
+    ] = 1.0,
     mechanism: Annotated[
         str,
         typer.Option(help="Spreads noise over releases: auto, dense, blt, toeplitz, optimal-tree or tree."),
@@ -154,6 +158,7 @@ def simulate(
             schedule=schedule,
             releases=releases,
             first_release=first_release,
+            policy=policy,
             exploration=exploration,
             mechanism=mechanism,
             trust=require_trust(trust),

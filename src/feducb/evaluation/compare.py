@@ -22,6 +22,7 @@ from feducb.evaluation.sources import Facts, Rows, Source
 from feducb.evaluation.study import Study
 from feducb.evaluation.survey import Survey
 from feducb.evaluation.tally import Tally
+from feducb.policies import Greedy, Policy, parse_policy
 from feducb.worlds.logs import Log
 
 __all__ = ["compare_on_log", "compare_source"]
@@ -97,9 +98,9 @@ def compare_source(
     names = _policies(facts, learners)
     clusters = agents if study.spread == "agents" else None
     tally = Tally(len(names), clusters=clusters, draws=repeats, level=study.level)
-    coins = np.random.default_rng([study.seed, 1])
+    coins, played = np.random.default_rng([study.seed, 1]), parse_policy(study.policy)
     for rows in source.blocks():
-        _judge(tally, rows, draw_folds(rows.keys, study, repeats), fitted, facts, coins, repeats)
+        _judge(tally, rows, draw_folds(rows.keys, study, repeats), fitted, facts, coins, played)
         progress("valuing", len(rows.rewards))
     return _comparison(facts, study, repeats, horizon, learners, names, tally, notes)
 
@@ -144,11 +145,11 @@ def _judge(
     fitted: dict[tuple[int, int], _Fitted],
     facts: Facts,
     coins: np.random.Generator,
-    repeats: int,
+    played: Policy,
 ) -> None:
     """Add a block's records to the tally, each valued by what was learnt without it."""
     count, arms = len(rows.actions), rows.candidates.shape[1]
-    policies = tally.policies
+    policies, repeats = tally.policies, len(folds)
     weights, robust = np.zeros((count, policies)), np.zeros((count, policies))
     draws = np.zeros((repeats, policies))
     for (repeat, fold), fit in fitted.items():
@@ -161,7 +162,7 @@ def _judge(
         if fit.best_action is not None:
             chances.append(np.tile(np.eye(arms)[fit.best_action], (len(some), 1)))
         for learnt in fit.learnt:
-            chances += [learnt.choices(candidates, agents, greedy=greedy) for greedy in (True, False)]
+            chances += [learnt.choices(candidates, agents, policy) for policy in (Greedy(), played)]
         taken = (np.arange(len(some)), rows.actions[some])
         surprise = rows.scaled[some] - model[taken]
         for policy, chance in enumerate(chances, start=1):
@@ -229,6 +230,7 @@ def _comparison(
         "level": study.level,
         "spread": study.spread,
         "seed": study.seed,
+        **study.describe_policy(),
         **facts.settings,
     }
     return Comparison(

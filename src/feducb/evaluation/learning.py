@@ -18,7 +18,7 @@ from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.models.confidence import OwnDataBound
 from feducb.models.ridge import factorise
-from feducb.policies.optimistic import upper_confidence_bounds
+from feducb.policies import Policy
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
 from feducb.protocol.estimators import EVERYTHING, Estimator, calibrated_estimator
@@ -56,51 +56,41 @@ class Learnt:
 
     belief: Belief | None
 
-    def choices(self, candidates: Array, agents: Indices, *, greedy: bool) -> Array:
+    def choices(self, candidates: Array, agents: Indices, policy: Policy) -> Array:
         """(n, K), the probability of each candidate; uniform while nothing is known.
 
         Args:
             candidates: (n, K, d).
             agents: (n,), by number.
-            greedy: by the estimate alone; else by the upper confidence bound, as an agent plays.
+            policy: how agents choose.
         """
-        count, arms, _ = candidates.shape
         if self.belief is None:
-            return np.full((count, arms), 1.0 / arms)
-        chosen = np.empty(count, dtype=np.int64)
+            return policy.propensities(None, candidates)
         if self.belief.theta.shape[0] == 1:
-            chosen[:] = self._best(0, candidates, greedy)
-            return np.asarray(np.eye(arms)[chosen])
+            return policy.propensities(_part(self.belief, 0), candidates)
+        chances, count = np.empty(candidates.shape[:-1]), len(candidates)
         order = np.argsort(agents, kind="stable")
         names, starts = np.unique(agents[order], return_index=True)
         if count >= _ROWS_AN_AGENT * len(names):
             for agent, rows in zip(names.tolist(), np.split(order, starts[1:]), strict=True):
-                chosen[rows] = self._best(agent, candidates[rows], greedy)
-        else:  # few rows an agent: a matrix a row is faster than a call an agent
+                chances[rows] = policy.propensities(_part(self.belief, agent), candidates[rows])
+        else:  # few rows per agent: a matrix per row is faster than a call per agent
             at_once = max(1, _GATHERED // candidates.shape[-1] ** 2)
             for start in range(0, count, at_once):
                 rows = order[start : start + at_once]
-                chosen[rows] = self._best(agents[rows], candidates[rows], greedy)
-        return np.asarray(np.eye(arms)[chosen])
+                own = _part(self.belief, agents[rows])
+                chances[rows] = policy.propensities(own, candidates[rows][:, None])[:, 0]
+        return chances
 
-    def _best(self, agent: int | Indices, candidates: Array, greedy: bool) -> Indices:
-        """The best candidate of each row, for one agent, or for each row's own."""
-        assert self.belief is not None
-        if greedy:
-            scores = candidates @ self.belief.theta[agent][..., None]
-            return np.asarray(np.argmax(scores[..., 0], axis=-1))
-        own = Belief(
-            self.belief.theta[agent],
-            self.belief.inverse[agent],
-            self.belief.ellipsoid_width[agent],
-            self.belief.euclidean_width[agent],
-        )
-        if isinstance(agent, int):
-            flat = candidates.reshape(-1, candidates.shape[-1])
-            scores = upper_confidence_bounds(own, flat).reshape(candidates.shape[:-1])
-        else:
-            scores = upper_confidence_bounds(own, candidates)
-        return np.asarray(np.argmax(scores, axis=-1))
+
+def _part(belief: Belief, agent: int | Indices) -> Belief:
+    """What one agent believes, or what each of several does."""
+    return Belief(
+        belief.theta[agent],
+        belief.inverse[agent],
+        belief.ellipsoid_width[agent],
+        belief.euclidean_width[agent],
+    )
 
 
 class Learner(Protocol):
@@ -202,11 +192,4 @@ class Federation:
             state, release = synchronise(privatizer, state, noise, trust=self.trust)
         belief = rule.absorb(rule.start((1, self.agents)), add_up(release)).belief
         assert belief is not None
-        return Learnt(
-            Belief(
-                belief.theta[0],
-                belief.inverse[0],
-                belief.ellipsoid_width[0],
-                belief.euclidean_width[0],
-            )
-        )
+        return Learnt(_part(belief, 0))

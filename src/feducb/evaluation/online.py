@@ -56,7 +56,10 @@ def compare_online(
     require_integer("runs", runs, at_least=2)
     horizon = world.horizon if horizon is None else require_integer("horizon", horizon, at_least=1)
     require_finite("exploration", exploration, at_least=0)
-    plays: tuple[tuple[Play, float], ...] = (("practical", exploration), ("played", 1.0))
+    plays: tuple[tuple[Play, dict[str, Any]], ...] = (
+        ("practical", {"exploration": exploration}),
+        ("played", {"policy": study.policy}),
+    )
     agents, streams = len(world.records), Streams(study.seed)
     best = np.array([world.best(streams, run, horizon) for run in range(runs)])
     values: dict[tuple[str, Play], Array] = {}
@@ -73,12 +76,12 @@ def compare_online(
                 best - _play(world, study, runs, horizon, name, setting, progress) / horizon
             )
             continue
-        for play, part in plays:
+        for play, way in plays:
             if name in blind:  # it plays uniformly, with the same coins
                 values[name, play] = values["uniform", "fixed"]
                 continue
-            setting["exploration"] = part
-            values[name, play] = best - _play(world, study, runs, horizon, name, setting, progress) / horizon
+            regret = _play(world, study, runs, horizon, name, setting | way, progress)
+            values[name, play] = best - regret / horizon
     rows = []
     for (name, play), value in values.items():
         alone, constant = values.get((ALONE, play)), values[fixed[0], "fixed"]
@@ -106,6 +109,7 @@ def compare_online(
         "alpha": study.alpha,
         "level": study.level,
         "seed": study.seed,
+        **study.describe_policy(),
         "best_possible": float(best.mean()),
     }
     return Comparison(

@@ -19,7 +19,7 @@ _MARKS = {"greedy": "o", "practical": "o", "played": "s", "fixed": "D"}
 _NAMES = {
     "greedy": "by its estimate (greedy)",
     "practical": "with part of the bonus (practical)",
-    "played": "by the proven bound (played)",
+    "played": "as agents play (played)",
     "fixed": "one rule for everybody",
 }
 

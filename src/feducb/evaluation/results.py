@@ -29,7 +29,7 @@ class Row:
 
     Attributes:
         name: what it is.
-        play: ``greedy``, by the estimate; ``played``, by the upper bound; ``practical``,
+        play: ``greedy``, by the estimate; ``played``, as agents do; ``practical``,
             by a part of the bonus; ``fixed``, nothing learnt.
         value: reward a decision.
         over_alone: less that of agents alone under the same play, on the same records or runs.

@@ -7,6 +7,7 @@ from typing import get_args
 
 from feducb.config import Budget, require_integer, require_probability
 from feducb.errors import ConfigurationError
+from feducb.policies import parse_policy
 from feducb.trust import CONTROLLER, NOBODY, Trust, require_trust
 from feducb.worlds.data.data_set import Spread
 
@@ -25,6 +26,7 @@ class Study:
         folds: parts of the log.
         repeats: how often folds and noise are drawn; None: 20, or 1 from 200,000 rows on.
         alpha: α of the confidence bounds.
+        policy: how agents choose in ``played`` rows, as text (`policies.parse_policy`).
         level: of the intervals.
         spread: intervals from the spread over records, or over agents where records of one agent are alike.
         seed: of folds, noise and replay's coins.
@@ -40,6 +42,7 @@ class Study:
     level: float = 0.95
     spread: Spread = "records"
     seed: int = 0
+    policy: str = "optimistic"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trusts", tuple(require_trust(trust) for trust in self.trusts))
@@ -51,9 +54,14 @@ class Study:
             require_integer("repeats", self.repeats, at_least=1)
         require_probability("alpha", self.alpha)
         require_probability("level", self.level)
+        parse_policy(self.policy)
         self.budgets()
         if self.spread not in get_args(Spread):
             raise ConfigurationError("spread", self.spread, "records or agents")
+
+    def describe_policy(self) -> dict[str, str]:
+        """For the settings in a result; the optimistic policy goes without saying."""
+        return {} if self.policy == "optimistic" else {"policy": self.policy}
 
     def budgets(self) -> list[tuple[Budget, Trust]]:
         """The private federations."""

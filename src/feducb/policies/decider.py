@@ -1,6 +1,6 @@
 """One agent's decisions, one visitor a call, as fast as Python can be asked.
 
-`optimistic.decide` says what is chosen; a `Decider` chooses the same from one belief that it keeps ready.
+`Optimistic` says what is chosen; a `Decider` chooses the same from one belief that it keeps ready.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from feducb.config import require_finite
 from feducb.errors import ConfigurationError
-from feducb.policies.optimistic import decide, upper_confidence_bounds
+from feducb.policies.optimistic import best_by_bound, upper_confidence_bounds
 from feducb.types import Belief
 
 __all__ = ["Decider"]
@@ -29,9 +29,9 @@ _FLOAT64 = np.dtype(np.float64)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Decider:
-    """Chooses actions on one belief, exactly as `optimistic.decide` does: of equal scores the first.
+    """Chooses actions on one belief, exactly as `Optimistic` does: of equal scores the first.
 
-    Where rounding could decide, the choice is left to `optimistic.decide`; without numba, all of them are.
+    Where rounding could decide, the choice is left to `Optimistic`; without numba, all of them are.
 
     Attributes:
         belief: what is known; a copy is kept. Leading axes must have length 1.
@@ -104,7 +104,7 @@ class Decider:
         return scores.reshape(checked.shape[:-1])
 
     def _by_reference(self, actions: Array) -> Indices:
-        return decide(self.belief, actions, exploration=self.exploration)
+        return best_by_bound(self.belief, actions, exploration=self.exploration)
 
     def _checked(self, actions: ArrayLike, axes: int) -> Array:
         """The actions as an array, or an error that says what is wrong with them."""

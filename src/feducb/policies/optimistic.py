@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
+
+from feducb.config import require_finite
+from feducb.policies.policy import Indices, certain, draw_evenly, even
 from feducb.types import Array, Belief
 
-__all__ = ["decide", "upper_confidence_bounds"]
+__all__ = ["Optimistic", "best_by_bound", "confidence_widths", "upper_confidence_bounds"]
 
-Indices = NDArray[np.int64]
+
+@dataclass(frozen=True, slots=True)
+class Optimistic:
+    """argmax of the upper confidence bound, of equals the first (Alg. 1, l. 8): the policy of the paper.
+
+    Attributes:
+        exploration: scales both widths; 1 is the proven bound.
+    """
+
+    exploration: float = 1.0
+    name: ClassVar[str] = "optimistic"
+    needs_coins: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_finite("exploration", self.exploration, at_least=0)
+
+    def decide(
+        self, belief: Belief | None, candidates: Array, coins: Array | None = None
+    ) -> tuple[Indices, Array]:
+        """Choose by the bound (`Policy.decide`); coins are read only while there is no belief."""
+        if belief is None:
+            return draw_evenly(coins, candidates.shape[-2])
+        index = best_by_bound(belief, candidates, exploration=self.exploration)
+        return index, np.ones(index.shape)
+
+    def propensities(self, belief: Belief | None, candidates: Array) -> Array:
+        """(..., R, K), 1 for the best one; even while there is no belief."""
+        if belief is None:
+            return even(candidates)
+        return certain(best_by_bound(belief, candidates, exploration=self.exploration), candidates.shape[-2])
+
+
+def best_by_bound(belief: Belief, candidates: Array, *, exploration: float = 1.0) -> Indices:
+    """(..., R), which of the candidates (..., R, K, d) has the highest bound: of equals the first."""
+    *leading, visitors, arms, dim = candidates.shape
+    flat = candidates.reshape(*leading, visitors * arms, dim)
+    scores = upper_confidence_bounds(belief, flat, exploration=exploration)
+    return np.asarray(np.argmax(scores.reshape(*leading, visitors, arms), axis=-1))
 
 
 def upper_confidence_bounds(belief: Belief, actions: Array, *, exploration: float = 1.0) -> Array:
@@ -23,38 +64,20 @@ def upper_confidence_bounds(belief: Belief, actions: Array, *, exploration: floa
     Returns:
         (..., K), an upper bound on ⟨x, θ*⟩ for each action.
     """
-    directions = actions @ belief.inverse  # V⁻¹x, one row an action
-    bonus = np.einsum("...kd,...kd->...k", directions, actions)  # ‖x‖²_{V⁻¹}
-    np.sqrt(np.maximum(bonus, 0.0, out=bonus), out=bonus)
-    bonus *= exploration * belief.ellipsoid_width[..., None]
+    bounds = confidence_widths(belief, actions, scale=exploration)
+    bounds += (actions @ belief.theta[..., None])[..., 0]
+    return bounds
+
+
+def confidence_widths(belief: Belief, actions: Array, *, scale: float = 1.0) -> Array:
+    """(..., K), ``scale`` times β‖x‖_{V⁻¹} + b‖V⁻¹x‖ for each of the actions (..., K, d)."""
+    directions = actions @ belief.inverse  # V⁻¹x, one row per action
+    widths = np.einsum("...kd,...kd->...k", directions, actions)  # ‖x‖²_{V⁻¹}
+    np.sqrt(np.maximum(widths, 0.0, out=widths), out=widths)
+    widths *= scale * belief.ellipsoid_width[..., None]
     if belief.euclidean_width.any():
         length = np.einsum("...kd,...kd->...k", directions, directions)
         np.sqrt(length, out=length)
-        length *= exploration * belief.euclidean_width[..., None]
-        bonus += length
-    bonus += (actions @ belief.theta[..., None])[..., 0]
-    return np.asarray(bonus)
-
-
-def decide(
-    belief: Belief | None, actions: Array, *, exploration: float = 1.0, coins: Array | None = None
-) -> Indices:
-    """Choose for several visitors at once, with the same belief.
-
-    Args:
-        belief: what is known, leading axes ``...``; None before anything was learnt.
-        actions: (..., R, K, d), the K candidates of each of R visitors.
-        exploration: scales the bonus; 1 is the proven bound.
-        coins: (..., R), uniform on [0, 1); read only while there is no belief.
-
-    Returns:
-        (..., R), the chosen index.
-    """
-    *leading, visitors, arms, dim = actions.shape
-    if belief is None:
-        if coins is None:
-            raise ValueError("nothing is known yet, so coins are needed to draw actions uniformly")
-        return np.asarray(np.minimum((coins * arms).astype(np.int64), arms - 1))
-    flat = actions.reshape(*leading, visitors * arms, dim)
-    scores = upper_confidence_bounds(belief, flat, exploration=exploration)
-    return np.asarray(np.argmax(scores.reshape(*leading, visitors, arms), axis=-1))
+        length *= scale * belief.euclidean_width[..., None]
+        widths += length
+    return np.asarray(widths)

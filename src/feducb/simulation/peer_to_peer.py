@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.models.play import Knowledge, OwnDataPlay
-from feducb.policies.optimistic import decide
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol import peers
@@ -115,12 +114,10 @@ def play(plan: Plan, run: int = 0, *, link: Link = on_time) -> Played:
             memory = memories[agent][group]
             _look(plan, memory, states[agent], group, now)
             versions[agent, now - 1] = max(memory.seen, default=0)
-            blind = any(one.knowledge.belief is None for one in memories[agent])
-            coin = coins[agent].random(1).reshape(1, 1, 1) if blind else None
+            wanted = plan.policy.needs_coins or any(one.knowledge.belief is None for one in memories[agent])
+            coin = coins[agent].random(1).reshape(1, 1, 1) if wanted else None
             offered = contexts.actions[:, agent : agent + 1]
-            index[agent, now - 1] = decide(
-                memory.knowledge.belief, offered, exploration=plan.exploration, coins=coin
-            )[0, 0, 0]
+            index[agent, now - 1] = plan.policy.decide(memory.knowledge.belief, offered, coin)[0][0, 0, 0]
         chosen = contexts.chosen(index[None, :, now - 1 : now])
         rewards = visits.reward(chosen)
         for agent in everybody:

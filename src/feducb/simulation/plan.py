@@ -17,6 +17,7 @@ from feducb.config import (
 from feducb.errors import ConfigurationError
 from feducb.models.confidence import OwnDataBound
 from feducb.models.play import OwnDataPlay, UniformPlay
+from feducb.policies import Optimistic, Policy, parse_policy
 from feducb.protocol.estimators import (
     EVERYTHING,
     Estimator,
@@ -61,7 +62,7 @@ class Plan:
         mode: ``calibrated`` or ``paper``.
         baseline: what is run instead of the private federation, if anything.
         alpha: α.
-        exploration: scales the bonus.
+        policy: how agents choose.
         budgets: one an agent; empty where nothing private leaves.
         teams: who works together, a partition of the agents; no team can touch another.
         topology: the graph; None with a controller.
@@ -77,7 +78,7 @@ class Plan:
     mode: Mode
     baseline: Baseline | None
     alpha: float
-    exploration: float
+    policy: Policy
     budgets: tuple[Budget, ...]
     teams: tuple[Team, ...]
     topology: Topology | None = None
@@ -94,6 +95,12 @@ class Plan:
     def problem(self) -> Problem:
         """The public bounds."""
         return self.environment.problem
+
+    @property
+    def exploration(self) -> float:
+        """What compiled kernels scale the bonus by; they play the optimistic policy alone."""
+        assert isinstance(self.policy, Optimistic)
+        return self.policy.exploration
 
     @property
     def lag(self) -> int:
@@ -132,6 +139,7 @@ def make_plan(
     estimators: EstimatorsKept = "paper",
     tuning: Tuning = EVERYTHING,
     records_per_person: int = 1,
+    policy: str | Policy = "optimistic",
 ) -> Plan:
     """Check the settings against each other and derive noise, bounds and release rounds."""
     require_integer("agents", agents, at_least=1)
@@ -180,7 +188,7 @@ def make_plan(
         mode=mode,
         baseline=baseline,
         alpha=alpha,
-        exploration=exploration,
+        policy=parse_policy(policy, exploration=exploration),
         budgets=tuple(budgets) if baseline is None else (),
         teams=plan_teams,
         topology=topology,

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.models.play import Knowledge
-from feducb.policies.optimistic import decide
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol.estimators import Estimator
@@ -232,7 +231,7 @@ def run_block(
             estimate.catch_up(first)
         # Every agent acts (Alg. 1, l. 4–9), in round t by estimator t mod γ (Alg. 3, l. 4).
         coins = None  # one a round as long as any estimator is blind, whichever has its turn
-        if any(estimate.knowledge.belief is None for estimate in estimates):
+        if plan.policy.needs_coins or any(estimate.knowledge.belief is None for estimate in estimates):
             coins = np.array([[one.random(rounds) for one in row] for row in block.coins])
         turns = [
             (estimates[(first + offset) % groups], slice(offset, None, groups))
@@ -240,11 +239,10 @@ def run_block(
         ]
         index = np.empty((*shape, rounds), dtype=np.int64)
         for estimate, own in turns:
-            index[:, :, own] = decide(
+            index[:, :, own], _ = plan.policy.decide(
                 estimate.knowledge.belief,
                 contexts.actions[:, :, own],
-                exploration=plan.exploration,
-                coins=None if coins is None else coins[:, :, own],
+                None if coins is None else coins[:, :, own],
             )
         chosen = contexts.chosen(index)
         rewards = visits.reward(chosen)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from feducb.config import Budget, Mode, Problem, require_integer
 from feducb.errors import ConfigurationError
+from feducb.policies import Optimistic, Policy
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.protocol.estimators import EVERYTHING, Tuning
 from feducb.protocol.graphs import Topology, parse_topology
@@ -67,6 +68,7 @@ def simulate(
     releases: int | None = None,
     first_release: int = 8,
     gap: float = 0.1,
+    policy: str | Policy = "optimistic",
     exploration: float = 1.0,
     regularizer: float = 1.0,
     mechanism: str = "auto",
@@ -105,7 +107,9 @@ def simulate(
             many as fit).
         first_release: first round of a geometric schedule.
         gap: distance between the bands of mean rewards of the best and the other arms.
-        exploration: scales the bonus; 1 is the proven bound.
+        policy: how agents choose, as an object or as text (`parse_policy`); compiled backends know only
+            ``optimistic``.
+        exploration: scales the bonus of the optimistic policy; 1 is the proven bound.
         regularizer: ρ.
         mechanism: ``auto`` (dense up to 256 releases, then blt) or one of `MECHANISMS` by name; ``paper``
             mode always takes the tree.
@@ -169,6 +173,7 @@ def simulate(
         budgets=budgets,
         alpha=alpha,
         exploration=exploration,
+        policy=policy,
         regularizer=regularizer,
         schedule=schedule,
         mechanism=mechanism,
@@ -190,8 +195,8 @@ def simulate(
         "alpha": alpha,
         "schedule": schedule_text,
         "gap": gap if isinstance(environment, PaperEnvironment) else None,
-        "exploration": exploration,
-        "proven_bound": exploration >= 1.0 and not (mode == "paper" and baseline is None),
+        **_describe_policy(plan.policy),
+        "proven_bound": _proven(plan.policy) and not (mode == "paper" and baseline is None),
         "regularizer": regularizer,
         "trust": trust.name,
         "records_per_person": records_per_person,
@@ -215,6 +220,17 @@ def simulate(
         checkpoint=checkpoint,
         note=note,
     )
+
+
+def _describe_policy(policy: Policy) -> dict[str, Any]:
+    """The optimistic policy, which went without saying before there were others, by its exploration alone."""
+    if type(policy) is Optimistic:
+        return {"exploration": policy.exploration}
+    return {"exploration": None, "policy": repr(policy)}
+
+
+def _proven(policy: Policy) -> bool:
+    return type(policy) is Optimistic and policy.exploration >= 1.0
 
 
 def run_plan(

@@ -17,7 +17,7 @@ import feducb
 from feducb.models.confidence import OwnDataBound, PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
 from feducb.models.ridge import factorise, update
-from feducb.policies.optimistic import decide, upper_confidence_bounds
+from feducb.policies.optimistic import best_by_bound, upper_confidence_bounds
 from feducb.simulation.backends import cpu_kernels
 from feducb.simulation.backends.cpu_kernels import (
     OwnDataState,
@@ -137,7 +137,7 @@ def test_scores_and_choices_are_the_references(dim: int, b: float) -> None:
         for dense in (False, True):
             ours = score_actions(parts, actions.reshape(-1, dim), exploration=0.7, dense=dense)
             np.testing.assert_allclose(ours.reshape(exact.shape), exact, rtol=3e-6)
-            chosen = decide(belief, actions, exploration=0.7)
+            chosen = best_by_bound(belief, actions, exploration=0.7)
             tied = np.take_along_axis(exact, chosen[:, None], axis=1) - np.sort(exact, axis=1)[:, -2:-1]
             differs = ours.reshape(exact.shape).argmax(axis=1) != chosen
             assert not (differs & (tied[:, 0] > 1e-5)).any()
@@ -153,7 +153,7 @@ def test_an_epoch_chooses_as_the_reference_would(world: World, records: float) -
     actions, means = draw_arms(world, seed=3, run=0, agent=0, first_round=17, rounds=rounds)
     frame = align(parts[0][None], parts[1][None], np.zeros((1, 2))).frame[0]
     actions = actions @ frame.T
-    index = decide(Belief(*parts), actions, exploration=0.8)
+    index = best_by_bound(Belief(*parts), actions, exploration=0.8)
     ours = result.trace[0, 0, :, 0].astype(np.int64)
     assert (ours != index).sum() <= 1  # a tie within single precision
     at = np.arange(rounds)
@@ -231,7 +231,7 @@ def test_epochs_have_the_references_regret() -> None:
     parts = learnt(5, 1000.0)
     result = play(world, parts, rounds, points=list(range(1, rounds + 1)))
     actions, means = reference_arms(world, rounds)
-    index = decide(Belief(*parts), actions)
+    index = best_by_bound(Belief(*parts), actions)
     theirs = means.max(axis=1) - means[np.arange(rounds), index]
     ours = result.regret[0, 0]
     assert 0.01 < theirs.mean() < 0.15
@@ -334,7 +334,7 @@ def test_own_data_steps_are_the_references(rng: np.random.Generator) -> None:
     ridge, differ = factorise(rho * np.eye(4), np.zeros(4)), 0
     for at in range(rounds):
         index = int(trace[at, 0])
-        chosen = int(decide(bound.belief(ridge), actions[None, at], exploration=0.5)[0])
+        chosen = int(best_by_bound(bound.belief(ridge), actions[None, at], exploration=0.5)[0])
         differ += chosen != index
         np.testing.assert_array_equal(trace[at, 3:], actions[at, index])
         assert trace[at, 1] == means[at, index]

@@ -13,6 +13,7 @@ import feducb
 from feducb.config import Problem
 from feducb.errors import ConfigurationError
 from feducb.models.play import Knowledge, ReleasedPlay
+from feducb.policies import Greedy
 from feducb.privacy.mechanisms import Dense
 from feducb.protocol.estimators import Estimator, Tuning
 from feducb.protocol.schedules import Determinant, Geometric
@@ -88,6 +89,14 @@ def _other_mechanism(plan: Plan) -> Plan:
     return _changed(plan, change)
 
 
+def _other_policy(plan: Plan) -> Plan:
+    return replace(plan, policy=_like(plan.policy))
+
+
+def _greedy(plan: Plan) -> Plan:
+    return replace(plan, policy=Greedy())
+
+
 def _other_world(plan: Plan) -> Plan:
     return replace(plan, environment=_like(plan.environment))
 
@@ -124,6 +133,8 @@ FOREIGN: dict[str, tuple[str, Callable[[Plan], Plan]]] = {
     "OtherTrigger": ("paper", trigger),
     "OtherPrivatizer": ("released", _other_privatizer),
     "LazyDense": ("released", _other_mechanism),
+    "OtherOptimistic": ("released", _other_policy),
+    "Greedy": ("no privacy", _greedy),
     "OtherPaperEnvironment": ("released", _other_world),
     "OtherProblem": ("released", _other_problem),
     "FixedArms": ("uniform", _fixed_arms),

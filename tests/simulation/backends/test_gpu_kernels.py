@@ -16,7 +16,7 @@ import feducb
 from feducb.config import Problem
 from feducb.models.confidence import OwnDataBound, PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
-from feducb.policies.optimistic import decide, upper_confidence_bounds
+from feducb.policies.optimistic import best_by_bound, upper_confidence_bounds
 from feducb.simulation.backends.gpu_kernels import (
     GpuKernels,
     OwnDataRuns,
@@ -241,7 +241,7 @@ def test_choices_are_those_of_the_agent(
     belief = pick(beliefs(rng, 1, dim, wide=wide), 0)
     actions = rng.standard_normal((300, arms, dim)) / np.sqrt(dim)
     chosen = kernels.choose(belief, actions, exploration=0.7, full=full)
-    right = decide(belief, actions, exploration=0.7)
+    right = best_by_bound(belief, actions, exploration=0.7)
     scores = upper_confidence_bounds(belief, actions, exploration=0.7)
     best = np.take_along_axis(scores, right[:, None], axis=1)[:, 0]
     found = np.take_along_axis(scores, chosen[:, None], axis=1)[:, 0]
@@ -278,7 +278,7 @@ def replay(
         rotation = arrowhead(belief, np.zeros(len(belief.theta))).rotations[place]
         actions[..., 1:] = actions[..., 1:] @ rotation.T
         flat = actions.reshape(-1, *actions.shape[2:])
-        index = decide(pick(belief, place), flat).reshape(index.shape)
+        index = best_by_bound(pick(belief, place), flat).reshape(index.shape)
         close = int(undecided(upper_confidence_bounds(pick(belief, place), flat)).sum())
     x = np.take_along_axis(actions, index[..., None, None], axis=2)[:, :, 0]
     p = np.take_along_axis(means, index[..., None], axis=2)[..., 0]
@@ -387,7 +387,7 @@ def test_records_have_the_law_of_the_reference(
     actions, means = reference_arms(environment, 40_000, seed=9)
     index = rng.integers(0, arms, 40_000)
     if belief is not None:
-        index = decide(pick(belief, 0), actions)
+        index = best_by_bound(pick(belief, 0), actions)
     x, p = actions[np.arange(40_000), index], means[np.arange(40_000), index]
     rows, columns = np.tril_indices(dim)
     reference = np.concatenate(
@@ -434,8 +434,8 @@ def play_by_the_rule(
     gram, moment, regret = np.zeros((agents, dim, dim)), np.zeros((agents, dim)), np.zeros((rounds, agents))
     everyone, sure = np.arange(agents), np.ones(agents, dtype=np.bool_)
     for t in range(rounds):
-        index = decide(knowledge.belief, actions[t][None, :, None], exploration=exploration)[0, :, 0]
         assert knowledge.belief is not None
+        index = best_by_bound(knowledge.belief, actions[t][None, :, None], exploration=exploration)[0, :, 0]
         sure &= ~undecided(
             upper_confidence_bounds(knowledge.belief, actions[t][None], exploration=exploration)[0]
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from feducb.config import Problem
 from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound, ReleasedSetBound
 from feducb.models.play import OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
+from feducb.policies import Optimistic
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.estimators import Estimator
@@ -18,6 +19,7 @@ __all__ = ["foreign"]
 _COMPILED: dict[str, tuple[type, ...]] = {
     "environment": (PaperEnvironment,),
     "problem": (Problem,),
+    "policy": (Optimistic,),
     "rule": (UniformPlay, ReleasedPlay, OwnDataPlay),
     "bound on released sums": (CalibratedBound, ReleasedSetBound),
     "bound on own data": (PaperBound, OwnDataBound),
@@ -40,6 +42,7 @@ def _parts(plan: Plan) -> Iterator[tuple[str, object]]:
     """Everything that decides how a plan is played, the whole before its parts."""
     yield "environment", plan.environment
     yield "problem", plan.problem
+    yield "policy", plan.policy
     for estimator in plan.estimators:
         yield from _parts_of(estimator)
 
