@@ -167,7 +167,7 @@ def test_the_file_has_one_opener_and_what_was_published_cannot_be_changed_in_it(
         ):
             with pytest.raises(Exception, match=r"never (changed|deleted)"):
                 book.database.execute(statement)
-    with pytest.raises(StoreError, match="is a store of kind releases, expected agent or controller"):
+    with pytest.raises(StoreError, match="is a store of kind releases, expected agent"):
         AgentStore.open(path, TERMS)
 
 

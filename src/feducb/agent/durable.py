@@ -36,8 +36,7 @@ from feducb.errors import ConfigurationError
 from feducb.policies.decider import Decider
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
-from feducb.storage import AgentStore, Kind, Unsent, events
-from feducb.storage import sqlite as file
+from feducb.storage import AgentStore, Kind, Unsent, agent_tables, events
 
 __all__ = ["Agent", "Decision", "Outcome"]
 
@@ -451,12 +450,12 @@ class Agent:
     @property
     def warnings(self) -> dict[str, str]:
         """By kind, what speaks against the settings: seen in released sums and under noise alone."""
-        return read_warnings(self.store.reading(), self.settings)
+        return read_warnings(self.store.database, self.settings)
 
     def overview(self) -> dict[str, Any]:
         """`snapshot`, and what happened over time: for the agent's own page."""
         told = overview(
-            self.store.reading(),
+            self.store.database,
             self.settings,
             season=self.store.season,
             started_at=self.started_at,
@@ -573,7 +572,7 @@ class Agent:
         """Take in a chunk of each group whose windows have closed; whether there may be more."""
         more = False
         for group in range(self.settings.groups):
-            rows = events.due(self.store.reading(), group, now=moment, limit=_CHUNK)
+            rows = events.due(self.store.database, group, now=moment, limit=_CHUNK)
             if rows:
                 self._settle(group, rows)
                 more = more or len(rows) == _CHUNK
@@ -621,7 +620,7 @@ class Agent:
         """Take the content of retained events away once that is over, and their rows a window later."""
         retain = round(1000 * self.settings.keep_events)
         remember = max(round(1000 * self.settings.window), _LEAST_MEMORY)
-        db = self.store.reading()
+        db = self.store.database
         if 0 < retain < remember and events.any_content(db, before=moment - retain):
             with self.writing() as db:
                 events.strip(db, before=moment - retain, limit=4 * _CHUNK)
@@ -686,7 +685,7 @@ class Agent:
         """What is in memory, from the file."""
         if self.store.closed:
             return
-        db = self.store.reading()
+        db = self.store.database
         self.started_at, self._id_key = db.execute("SELECT started_at, id_key FROM settings").fetchone()
         self._counters.load(db)
         self._counters.at_least("decisions", events.last_number(db))
@@ -733,7 +732,7 @@ def _read_settings(path: Path) -> tuple[AgentSettings, bool]:
     """The newest in the file, and whether they are those of the open season."""
     if not path.exists():
         raise ConfigurationError("settings", None, f"settings, to make the agent {path}")
-    db = file.read_only(path)
+    db = agent_tables.look_into(path)
     try:
         row = db.execute(
             "SELECT body, started_at, settings.season = open_season.season FROM settings, open_season"

@@ -13,7 +13,7 @@ from feducb.privacy.grid import Certificate
 from feducb.privacy.mechanisms import Mechanism
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum
-from feducb.storage.store import now as written_now
+from feducb.storage.sqlite import utc_now
 from feducb.types import ReleasedSum
 
 __all__ = ["Counters", "Inbox"]
@@ -122,7 +122,7 @@ class Inbox:
         """Write it, in a transaction; acted on once that is on disk."""
         db.execute(
             "REPLACE INTO inbox VALUES (?, ?, ?, ?, ?)",
-            (told.group, told.season, told.number, written_now(), payload),
+            (told.group, told.season, told.number, utc_now(), payload),
         )
         self._sums[told.group] = told
 

@@ -14,14 +14,14 @@ from feducb.agent.overview import overview
 from feducb.agent.settings import AgentSettings
 from feducb.agent.warning import read_warnings
 from feducb.errors import StoreError
-from feducb.storage import sqlite as file
+from feducb.storage import agent_tables
 
 __all__ = ["look", "look_over", "settings_in"]
 
 
 def look(path: str | Path) -> dict[str, Any]:
     """What `Agent.snapshot` says, as far as the file tells; and whether it runs, and how its engine does."""
-    with closing(file.read_only(Path(path).resolve())) as db:
+    with closing(agent_tables.look_into(path)) as db:
         season, settings, started_at = settings_in(db, path)
         (made,) = db.execute("SELECT count(*) FROM outgoing WHERE season = ?", (season,)).fetchone()
         (unsent,) = db.execute(
@@ -54,7 +54,7 @@ def look(path: str | Path) -> dict[str, Any]:
 
 def look_over(path: str | Path) -> dict[str, Any]:
     """What `Agent.overview` says, as far as the file tells."""
-    with closing(file.read_only(Path(path).resolve())) as db:
+    with closing(agent_tables.look_into(path)) as db:
         season, settings, started_at = settings_in(db, path)
         told = overview(db, settings, season=season, started_at=started_at, now=time.time())
     return look(path) | told

@@ -21,9 +21,9 @@ from feducb.agent.durable import Agent
 from feducb.agent.look import settings_in
 from feducb.config import Problem
 from feducb.errors import ConfigurationError, StoreError
-from feducb.storage import AgentStore, events
+from feducb.storage import AgentStore, agent_tables, events
 from feducb.storage import sqlite as file
-from feducb.storage.store import now as written_now
+from feducb.storage.sqlite import utc_now
 
 __all__ = ["Erasure", "Loaded", "backup", "erase", "export", "restore", "warm_start"]
 
@@ -101,7 +101,7 @@ def warm_start(
             some = np.flatnonzero(groups == group)
             own = [hashes[place] for place in some]
             entered += agent.store.settle(db, group, rows[some], told[some], own)
-        db.execute("INSERT INTO loaded VALUES (?, ?, ?)", (digest, written_now(), len(told)))
+        db.execute("INSERT INTO loaded VALUES (?, ?, ?)", (digest, utc_now(), len(told)))
         agent.count("loaded", len(told))
     return Loaded(
         entered=entered,
@@ -195,7 +195,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
     What is kept is set by ``keep_events``; by default that is only what waits for its reward. Each row also
     says whose it is and what is public: the problem's bounds, and what counts where no reward came.
     """
-    with closing(file.read_only(Path(path).resolve())) as db:
+    with closing(agent_tables.look_into(path)) as db:
         _, settings, _ = settings_in(db, path)
         public = {
             "agent": settings.name,
@@ -235,7 +235,7 @@ def backup(path: str | Path, target: str | Path) -> None:
         raise ConfigurationError("backup", str(target), "a file that does not exist yet")
     fresh = target.with_name(f"{target.name}.new")
     fresh.unlink(missing_ok=True)
-    with closing(file.read_only(Path(path).resolve())) as source:
+    with closing(agent_tables.look_into(path)) as source:
         os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         with closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
             source.backup(copy)
@@ -280,7 +280,7 @@ def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
         if found != (file.BACKUP,):
             fresh.unlink()
             raise StoreError(f"{source} is no backup")
-        file.migrate(copy, source)
+        file.migrate(copy, source, AgentStore.migrations, AgentStore.kind)
         copy.execute("UPDATE store SET open_at = NULL")
         copy.execute(
             "UPDATE seasons SET continued_elsewhere = 1 WHERE season = (SELECT season FROM open_season)"

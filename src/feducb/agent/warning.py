@@ -11,7 +11,7 @@ from typing import Final
 
 from feducb.agent.settings import AgentSettings
 from feducb.privacy.tally import ONE_IN
-from feducb.storage.store import now as written_now
+from feducb.storage.sqlite import utc_now
 from feducb.types import ReleasedSum
 
 __all__ = ["KINDS", "PARAMETER_BOUND", "REWARD_BOUND", "contradicts", "read_warnings", "write_warning"]
@@ -30,7 +30,7 @@ def contradicts(total: ReleasedSum, settings: AgentSettings) -> bool:
 
 def write_warning(db: sqlite3.Connection, kind: str) -> None:
     """From now on, in a transaction; a second time changes nothing."""
-    db.execute("INSERT OR IGNORE INTO warnings VALUES (?, ?)", (kind, written_now()))
+    db.execute("INSERT OR IGNORE INTO warnings VALUES (?, ?)", (kind, utc_now()))
 
 
 def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, str]:

@@ -182,14 +182,10 @@ class AgentStore(Store):
     @property
     def uploads_made(self) -> int:
         """How many uploads this season has made."""
-        (last,) = (
-            self._database()
-            .execute(
-                "SELECT coalesce(max(number), 0) FROM outgoing WHERE kind = 'upload' AND season = ?",
-                (self.season,),
-            )
-            .fetchone()
-        )
+        (last,) = self.database.execute(
+            "SELECT coalesce(max(number), 0) FROM outgoing WHERE kind = 'upload' AND season = ?",
+            (self.season,),
+        ).fetchone()
         return int(last)
 
     def uploads(self) -> list[Unsent]:
@@ -247,4 +243,4 @@ class AgentStore(Store):
     def _waiting(self) -> bool:
         if self.terms.trust == "nobody" and self.releases_left == 0:
             return False  # what waits can never leave
-        return self._pending() > 0 or bool(self.uploads()) or events.any_open(self._database())
+        return self._pending() > 0 or bool(self.uploads()) or events.any_open(self.database)

@@ -13,14 +13,14 @@ from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
 from feducb.protocol.admission import check_release
-from feducb.storage.book import Book
+from feducb.storage.sqlite import STORE_TABLE, SqliteFile
 
 __all__ = ["SumBook"]
 
 _MOST_SEASONS = 2  # that one agent may have waiting, beyond the season of the newest sum
 
 
-class SumBook(Book):
+class SumBook(SqliteFile):
     """A book in one SQLite file, used by one process and one thread at a time; made by `open`.
 
     Sum k of a season is published once releases k of all agents are in, or once a quorum is in and the
@@ -34,8 +34,10 @@ class SumBook(Book):
     """
 
     kind = "flower sums"
+    secret = False
     migrations = (
-        """
+        STORE_TABLE
+        + """
         CREATE TABLE federation (id INTEGER PRIMARY KEY CHECK (id = 1), terms TEXT NOT NULL);
         CREATE TABLE releases (
             season INTEGER NOT NULL, number INTEGER NOT NULL, agent TEXT NOT NULL, arrived_at REAL NOT NULL,
@@ -108,6 +110,9 @@ class SumBook(Book):
         if terms.groups != 1:
             raise ConfigurationError("groups", terms.groups, "1: a controller adds up a single group")
         return cls(Path(path), terms, agents=agents, quorum=quorum, deadline=deadline, clock=clock)
+
+    def _load(self) -> None:
+        """It keeps nothing in memory."""
 
     def put(self, agent: str, payload: bytes) -> bool:
         """Keep an agent's release; whether it is new. Acknowledge it either way.

@@ -13,7 +13,7 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import Admission, Receipt
 from feducb.protocol.sums import NamedSum
-from feducb.storage.book import Book
+from feducb.storage.sqlite import STORE_TABLE, SqliteFile
 from feducb.storage.store import Kind
 
 __all__ = ["Quorum", "ReleaseBook"]
@@ -49,7 +49,7 @@ def _plain(terms: Terms) -> dict[str, Any]:
     return {**plain.pop("problem"), **plain}
 
 
-class ReleaseBook(Book):
+class ReleaseBook(SqliteFile):
     """Release k of every agent, and the sum published for k.
 
     Guarantees:
@@ -60,9 +60,11 @@ class ReleaseBook(Book):
     """
 
     kind = "releases"
+    secret = False  # releases have left
     takes: ClassVar[Kind] = Kind.RELEASE
     migrations: ClassVar[tuple[str, ...]] = (
-        """
+        STORE_TABLE
+        + """
         CREATE TABLE releases (
             season INTEGER NOT NULL, number INTEGER NOT NULL, agent TEXT NOT NULL, received_at REAL NOT NULL,
             sha256 BLOB NOT NULL, PRIMARY KEY (season, number, agent)) WITHOUT ROWID;
@@ -98,18 +100,22 @@ class ReleaseBook(Book):
         deadline: float | None = None,
         season: int = 1,
     ) -> None:
+        self.season, self._terms = season, terms
+        self._last_received: dict[str, float] = {}
         super().__init__(path)
-        try:
-            with self._transaction():
-                self.season = self._open_season(season)
-                self._keep_terms(terms)
-            self._last_received = self._read_last_received()
-        except BaseException:
-            self.close()
-            raise
         self.quorum = Quorum(len(terms), quorum or len(terms), deadline)
-        self.admission = Admission(terms=terms, season=self.season)
+        self.admission = Admission(terms=terms, season=season)
         self.admission.prepare()
+
+    def _set_up(self) -> None:
+        with self._transaction():
+            self._open_season()
+            self._keep_terms(self._terms)
+        self._load()
+
+    def _load(self) -> None:
+        rows = self.database.execute("SELECT agent, max(received_at) FROM releases GROUP BY agent")
+        self._last_received = dict(rows)
 
     def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
         """Take releases in, all in one transaction; one that is refused does not touch the others.
@@ -188,25 +194,17 @@ class ReleaseBook(Book):
         ).fetchone()
         return None if row is None else float(row[0])
 
-    def _rolled_back(self) -> None:
-        self._last_received = self._read_last_received()
-
-    def _read_last_received(self) -> dict[str, float]:
-        rows = self.database.execute("SELECT agent, max(received_at) FROM releases GROUP BY agent")
-        return dict(rows)
-
     def _enough(self, here: int) -> bool:
         return here >= self.quorum.enough
 
-    def _open_season(self, season: int) -> int:
-        with self._transaction() as db:
-            row = db.execute("SELECT season FROM open_season").fetchone()
-            if row is not None and row[0] > season:
-                raise ConfigurationError("season", season, f"at least {row[0]}, the open one of {self.path}")
-            db.execute("REPLACE INTO open_season VALUES (1, ?)", (season,))
-            if row is not None and row[0] < season:  # nothing more is made of the season before
-                db.execute("DELETE FROM waiting")
-        return season
+    def _open_season(self) -> None:
+        db, season = self.database, self.season
+        row = db.execute("SELECT season FROM open_season").fetchone()
+        if row is not None and row[0] > season:
+            raise ConfigurationError("season", season, f"at least {row[0]}, the open one of {self.path}")
+        db.execute("REPLACE INTO open_season VALUES (1, ?)", (season,))
+        if row is not None and row[0] < season:  # nothing more is made of the season before
+            db.execute("DELETE FROM waiting")
 
     def _keep_terms(self, terms: Mapping[str, Terms]) -> None:
         """Refuse other terms than those under which releases of this season were taken in.

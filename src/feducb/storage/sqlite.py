@@ -1,133 +1,26 @@
-"""The SQLite file itself: its schema, its lock, and how it is opened."""
+"""The one base of all files: a SQLite file with a lock, a schema, guards and transactions."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import sqlite3
+import threading
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar, Self
 
-from feducb.errors import (
-    StoreError,
-    StoreInUseError,
-)
+from feducb.errors import RecordOutOfBoundsError, StoreError, StoreInUseError
 
-__all__ = [
-    "BACKUP",
-    "connect",
-    "is_locked",
-    "mark_open",
-    "migrate",
-    "read_only",
-    "require_whole",
-    "take_lock",
-]
+__all__ = ["BACKUP", "STORE_TABLE", "SqliteFile", "is_locked", "migrate", "read_only", "utc_now"]
 
-# Migration k takes a file from user_version k − 1 to k. Append; never change one that was published.
-_MIGRATIONS = (
-    """
-    CREATE TABLE store (
-        id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL, open_at TEXT);
-    CREATE TABLE seasons (
-        season INTEGER PRIMARY KEY, opened_at TEXT NOT NULL, terms TEXT NOT NULL,
-        excluded INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0);
-    CREATE TABLE stream (
-        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons,
-        person_key BLOB NOT NULL, state BLOB NOT NULL);
-    CREATE TABLE pending (id INTEGER PRIMARY KEY, actions BLOB NOT NULL, rewards BLOB NOT NULL);
-    CREATE TABLE people (hash BLOB PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID;
-    CREATE TABLE outgoing (
-        kind TEXT NOT NULL, season INTEGER NOT NULL REFERENCES seasons, number INTEGER NOT NULL,
-        made_at TEXT NOT NULL, size INTEGER NOT NULL, sha256 TEXT NOT NULL, payload BLOB, sent_at TEXT,
-        PRIMARY KEY (kind, season, number));
-    CREATE INDEX unsent ON outgoing (kind, season, number) WHERE sent_at IS NULL;
-    CREATE TABLE received (
-        season INTEGER NOT NULL REFERENCES seasons, agent TEXT NOT NULL, number INTEGER NOT NULL,
-        received_at TEXT NOT NULL, sha256 TEXT NOT NULL, payload BLOB,
-        PRIMARY KEY (season, agent, number));
-    CREATE TRIGGER a_release_stays BEFORE DELETE ON outgoing
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never deleted'); END;
-    CREATE TRIGGER its_name_is_final BEFORE UPDATE OF kind, season, number, made_at, size, sha256 ON outgoing
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
-    CREATE TRIGGER its_content_is_final BEFORE UPDATE OF payload ON outgoing
-        WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
-    """,
-    # Groups: a state each, and what waits or left says its own. What was there before is of group 0.
-    """
-    CREATE TABLE open_season (
-        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons,
-        person_key BLOB NOT NULL);
-    CREATE TABLE streams ("group" INTEGER PRIMARY KEY, state BLOB NOT NULL);
-    INSERT INTO open_season SELECT id, season, person_key FROM stream;
-    INSERT INTO streams SELECT 0, state FROM stream;
-    DROP TABLE stream;
-    ALTER TABLE pending ADD COLUMN "group" INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE outgoing RENAME TO outgoing_1;
-    CREATE TABLE outgoing (
-        kind TEXT NOT NULL, season INTEGER NOT NULL REFERENCES seasons, "group" INTEGER NOT NULL,
-        number INTEGER NOT NULL, made_at TEXT NOT NULL, size INTEGER NOT NULL, sha256 TEXT NOT NULL,
-        payload BLOB, sent_at TEXT, PRIMARY KEY (kind, season, "group", number));
-    INSERT INTO outgoing
-        SELECT kind, season, 0, number, made_at, size, sha256, payload, sent_at FROM outgoing_1;
-    DROP TABLE outgoing_1;
-    CREATE INDEX unsent ON outgoing (kind, season, number, "group") WHERE sent_at IS NULL;
-    CREATE TRIGGER a_release_stays BEFORE DELETE ON outgoing
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never deleted'); END;
-    CREATE TRIGGER its_name_is_final
-        BEFORE UPDATE OF kind, season, "group", number, made_at, size, sha256 ON outgoing
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
-    CREATE TRIGGER its_content_is_final BEFORE UPDATE OF payload ON outgoing
-        WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
-    """,
-    # A deployed agent: its settings, decisions until they are in the statistics, sums it acts on, counters.
-    # A batch may now also wait as sums, without the records it came from.
-    """
-    ALTER TABLE seasons ADD COLUMN continued_elsewhere INTEGER NOT NULL DEFAULT 0;
-    CREATE TABLE batches ("group" INTEGER PRIMARY KEY, sums BLOB NOT NULL);
-    CREATE TABLE settings (
-        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons, body TEXT NOT NULL,
-        started_at REAL NOT NULL, id_key BLOB NOT NULL);
-    CREATE TABLE decisions (
-        number INTEGER PRIMARY KEY, tag BLOB NOT NULL, id BLOB, state INTEGER NOT NULL,
-        closes_at INTEGER NOT NULL, "group" INTEGER NOT NULL, decided_at INTEGER, person BLOB, action BLOB,
-        candidates INTEGER, features BLOB, chosen INTEGER, preferred INTEGER, propensity REAL, model INTEGER,
-        reward REAL, batch INTEGER);
-    CREATE INDEX by_closing ON decisions (state, closes_at);
-    CREATE UNIQUE INDEX by_id ON decisions (id) WHERE id IS NOT NULL;
-    CREATE TABLE inbox (
-        "group" INTEGER PRIMARY KEY, season INTEGER NOT NULL, number INTEGER NOT NULL,
-        received_at TEXT NOT NULL, payload BLOB NOT NULL);
-    CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-    CREATE TABLE activity (
-        hour INTEGER PRIMARY KEY, decisions INTEGER NOT NULL DEFAULT 0, rewards INTEGER NOT NULL DEFAULT 0,
-        reward_sum REAL NOT NULL DEFAULT 0);
-    CREATE TABLE loaded (sha256 TEXT PRIMARY KEY, loaded_at TEXT NOT NULL, records INTEGER NOT NULL);
-    """,
-    # What decisions were worth over time, as sums a step of so many seconds (agent/curve.py).
-    """
-    CREATE TABLE curve (
-        width INTEGER NOT NULL, start INTEGER NOT NULL, decisions INTEGER NOT NULL, rewards INTEGER NOT NULL,
-        settled INTEGER NOT NULL, value REAL NOT NULL, value_square REAL NOT NULL,
-        uniform_chance REAL NOT NULL, weight REAL NOT NULL, weighted REAL NOT NULL,
-        weight_square REAL NOT NULL, weighted_square REAL NOT NULL, weighted_square_square REAL NOT NULL,
-        PRIMARY KEY (width, start)) WITHOUT ROWID;
-    """,
-    # Rewards that were refused for being out of range, as a noisy tally a batch (privacy/tally.py); what an
-    # agent warns of (agent/warning.py).
-    """
-    ALTER TABLE decisions ADD COLUMN refused INTEGER NOT NULL DEFAULT 0;
-    CREATE TABLE tallies (
-        "group" INTEGER NOT NULL, number INTEGER NOT NULL, exact INTEGER, noisy INTEGER,
-        PRIMARY KEY ("group", number)) WITHOUT ROWID;
-    CREATE TABLE warnings (kind TEXT PRIMARY KEY, since TEXT NOT NULL) WITHOUT ROWID;
-    """,
-)
-_KINDS = ("agent", "controller")
 _BUSY_SECONDS = 5.0
 _TRIES, _TRY_SECONDS = 10, 0.02  # of a lock
+STORE_TABLE = "CREATE TABLE store (id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL, open_at TEXT);"
 BACKUP = "a backup"  # in place of the path under which a file was left open
 
 
@@ -200,8 +93,13 @@ def mark_open(connection: sqlite3.Connection, path: Path | None) -> None:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Open the file so that a commit is on disk when it returns."""
+def connect(path: Path, *, secret: bool = True) -> sqlite3.Connection:
+    """Open the file so that a commit is on disk when it returns.
+
+    Args:
+        path: of the file.
+        secret: overwrite what is deleted.
+    """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite would let others read
     # The store itself sees to it that one thread at a time uses it.
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -211,7 +109,7 @@ def connect(path: Path) -> sqlite3.Connection:
             raise StoreError(f"{path} is on a disk with journal mode {mode}, expected wal: use a local disk")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(f"PRAGMA secure_delete = {'ON' if secret else 'OFF'}")
         # After a failed fsync the log may be in the page cache but not on disk: written anew, it is.
         if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             raise StoreInUseError(f"{path} is being read by another program, expected none")
@@ -221,35 +119,197 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def read_only(path: Path) -> sqlite3.Connection:
-    """Look into a file that another process may have open; keep reads short, writers wait for none."""
+def read_only(path: Path, *, version: int) -> sqlite3.Connection:
+    """Look into a file that another process may have open; keep reads short, writers wait for none.
+
+    Args:
+        path: of the file.
+        version: of the schema that the caller can read.
+    """
     if not path.is_file():
         raise StoreError(f"{path} does not exist, expected an agent's file")
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
     try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (kept,) = connection.execute("PRAGMA user_version").fetchone()
     except sqlite3.DatabaseError as error:
         connection.close()
         raise StoreError(f"{path} cannot be read: {error}") from None
-    if version != len(_MIGRATIONS):
+    if kept != version:
         connection.close()
         raise StoreError(
-            f"{path} has schema {version}, expected {len(_MIGRATIONS)}: "
-            + ("update feducb" if version > len(_MIGRATIONS) else "start the agent once, which updates it")
+            f"{path} has schema {kept}, expected {version}: "
+            + ("update feducb" if kept > version else "start the agent once, which updates it")
         )
     return connection
 
 
-def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema up to date; refuse a file from a newer version."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > len(_MIGRATIONS):
-        raise StoreError(
-            f"{path} has schema {version}, this feducb knows up to {len(_MIGRATIONS)}: update it"
-        )
-    if version:  # other kinds of file have schemas of their own
-        row = connection.execute("SELECT kind FROM store").fetchone()
-        if row is not None and row[0] not in _KINDS:
-            raise StoreError(f"{path} is a store of kind {row[0]}, expected {' or '.join(_KINDS)}")
-    for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
-        connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
+def migrate(db: sqlite3.Connection, path: Path, migrations: Sequence[str], kind: str) -> None:
+    """Bring the schema up to date; refuse a file of another kind or from a newer version.
+
+    Args:
+        db: the open file.
+        path: of it.
+        migrations: number k takes a file from user_version k - 1 to k.
+        kind: of the file.
+    """
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    kept = kind_of(db, path) if version else None
+    if kept not in (None, kind):
+        raise StoreError(f"{path} is a store of kind {kept}, expected {kind}")
+    if version > len(migrations):
+        raise StoreError(f"{path} has schema {version}, this feducb knows up to {len(migrations)}: update it")
+    for number, script in enumerate(migrations[version:], start=version + 1):
+        db.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
+    if kept is None:
+        db.execute("INSERT INTO store (id, kind) VALUES (1, ?)", (kind,))
+
+
+def kind_of(db: sqlite3.Connection, path: Path) -> str | None:
+    """None where it was made, and never used."""
+    try:
+        row = db.execute("SELECT kind FROM store").fetchone()
+    except sqlite3.OperationalError:
+        raise StoreError(f"{path} is not a store") from None
+    return None if row is None else str(row[0])
+
+
+def utc_now() -> str:
+    """As times are written into files."""
+    return datetime.now(UTC).isoformat()
+
+
+class SqliteFile(ABC):
+    """A SQLite file with one opener at a time, used by one thread at a time; a call that returned is on disk.
+
+    Attributes:
+        path: of the file; ``<path>.lock`` beside it is locked while it is open.
+    """
+
+    kind: ClassVar[str]
+    migrations: ClassVar[tuple[str, ...]]  # append; never change one that was published
+    secret: ClassVar[bool] = True  # whether what is deleted is overwritten too
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).resolve()
+        self._owner = (os.getpid(), threading.get_ident())
+        require_whole(self.path)
+        self._lock: int | None = take_lock(self.path)
+        self._connection: sqlite3.Connection | None = None
+        self._writing = False
+        self._moves = 0  # changes of what is in memory since it was opened
+        self._spoilt = False  # whether a call of this transaction failed half-way
+        try:
+            self._connection = connect(self.path, secret=self.secret)
+            self._migrate(self._connection)
+            self._set_up()
+            mark_open(self._connection, self.path)
+        except BaseException:
+            self.close()
+            raise
+
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        migrate(db, self.path, self.migrations, self.kind)
+
+    def _set_up(self) -> None:
+        """What a new file needs besides tables, and an old one in memory."""
+        self._load()
+
+    @abstractmethod
+    def _load(self) -> None:
+        """Bring what is in memory to what the file says."""
+
+    def close(self) -> None:
+        """Give the file back; a second time does nothing."""
+        if self._lock is None or os.getpid() != self._owner[0]:
+            return  # after a fork the file and its lock are the parent's
+        if self._connection is not None:
+            with suppress(sqlite3.Error):  # left marked as open, it is only more careful next time
+                mark_open(self._connection, None)
+            self._connection.close()
+        os.close(self._lock)
+        self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file was given back."""
+        return self._lock is None
+
+    def take_over(self) -> None:
+        """Use the file from this thread from now on; the one before must have stopped using it."""
+        if os.getpid() != self._owner[0]:
+            raise StoreError(f"the store {self.path} was opened by another process; use it there")
+        self._owner = (self._owner[0], threading.get_ident())
+
+    @property
+    def database(self) -> sqlite3.Connection:
+        """The open connection, to look. Whoever writes uses a transaction."""
+        return self._require_usable()
+
+    def _require_usable(self) -> sqlite3.Connection:
+        if self._lock is None or self._connection is None:
+            raise StoreError(f"the store {self.path} is closed")
+        if self._owner != (os.getpid(), threading.get_ident()):
+            raise StoreError(f"the store {self.path} was opened by another process or thread; use it there")
+        return self._connection
+
+    def cut_log(self) -> None:
+        """Write the log back into the file and cut it off: with it goes what was overwritten since."""
+        self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing, in the file and in memory; on disk when it ends. One within another is its part."""
+        db, moves = self.database, self._moves
+        if self._writing:
+            with self.part(db):
+                yield db
+            return
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            self._writing = True
+            yield db
+            if self._spoilt:
+                raise StoreError("a call of this commit failed half-way, so nothing of the commit happened")
+            db.execute("COMMIT")
+        except RecordOutOfBoundsError:
+            if self._moves == moves and not self._spoilt:  # memory is as it was: no need to load it anew
+                db.execute("ROLLBACK")
+            else:
+                self._recover()
+            raise
+        except BaseException:
+            self._recover()
+            raise
+        finally:
+            self._writing = False
+
+    @contextmanager
+    def part(self, db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+        """A call within a transaction, whose error may be caught there.
+
+        If it was refused before it changed anything, the others of the transaction go on; if it failed
+        half-way, none of them happens: whoever ends the transaction hears so.
+        """
+        if self._spoilt or db is not self._connection or not db.in_transaction:
+            raise StoreError("the commit that this belongs to has failed")
+        before = (db.total_changes, self._moves)
+        try:
+            yield db
+        except BaseException:
+            # On a full disk SQLite itself may have rolled everything back: what followed would stand alone.
+            whole = db is self._connection and db.in_transaction
+            self._spoilt |= not whole or (db.total_changes, self._moves) != before
+            raise
+
+    def _recover(self) -> None:
+        """Undo in the file what a failed transaction did, and forget it in memory."""
+        self._spoilt = False
+        with suppress(sqlite3.Error):
+            self.database.execute("ROLLBACK")
+        self._load()
