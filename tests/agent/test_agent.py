@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from feducb.agent import Agent, AgentSettings, Outcome
-from feducb.agent.look import look
 from feducb.agent.upkeep import export
+from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, FeducbError, StoreError, StoreInUseError
 from feducb.protocol import messages

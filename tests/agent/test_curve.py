@@ -10,7 +10,7 @@ import numpy as np
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.curve import Curve, points, width_for
-from feducb.agent.look import look_over
+from feducb.agent.view import look_over
 from feducb.config import Budget, Problem
 from feducb.storage.events import Due
 

@@ -19,7 +19,7 @@ from harness import ACTIONS, Running, write_config
 
 from feducb.agent import Agent, Outcome
 from feducb.agent.agent_file import read_agent_file
-from feducb.agent.look import look
+from feducb.agent.view import look
 from feducb.errors import ConfigurationError
 from feducb.service.api_keys import add_key, revoke_key
 from feducb.service.client import Client, ServiceError

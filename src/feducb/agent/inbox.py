@@ -13,7 +13,7 @@ from feducb.privacy.grid import Certificate
 from feducb.privacy.mechanisms import Mechanism
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum
-from feducb.storage.sqlite import utc_now
+from feducb.storage import agent_tables, events
 from feducb.types import ReleasedSum
 
 __all__ = ["Counters", "Inbox"]
@@ -50,24 +50,15 @@ class Counters:
 
     def flush(self, db: sqlite3.Connection) -> None:
         """Write what is new, in the transaction that it counts."""
-        db.executemany(
-            "INSERT INTO counters VALUES (?, ?)"
-            " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-            self._new.items(),
-        )
-        db.executemany(
-            "INSERT INTO activity VALUES (?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
-            " decisions = decisions + excluded.decisions, rewards = rewards + excluded.rewards,"
-            " reward_sum = reward_sum + excluded.reward_sum",
-            [(hour, *row) for hour, row in self._hours.items()],
-        )
+        events.add_counts(db, self._new.items())
+        agent_tables.add_activity(db, self._hours)
         self._kept += self._new
         self._new.clear()
         self._hours.clear()
 
     def load(self, db: sqlite3.Connection) -> None:
         """From the file; what was not written is forgotten."""
-        self._kept = Counter(dict(db.execute("SELECT name, value FROM counters")))
+        self._kept = Counter(agent_tables.read_counts(db))
         self._new.clear()
         self._hours.clear()
 
@@ -120,10 +111,7 @@ class Inbox:
 
     def put(self, db: sqlite3.Connection, told: GridSum, payload: bytes) -> None:
         """Write it, in a transaction; acted on once that is on disk."""
-        db.execute(
-            "REPLACE INTO inbox VALUES (?, ?, ?, ?, ?)",
-            (told.group, told.season, told.number, utc_now(), payload),
-        )
+        agent_tables.put_sum(db, group=told.group, season=told.season, number=told.number, payload=payload)
         self._sums[told.group] = told
 
     def number(self, group: int) -> int:
@@ -144,8 +132,7 @@ class Inbox:
     def load(self, db: sqlite3.Connection, settings: AgentSettings) -> None:
         """From the file; a sum that is below a quorum which was raised since is left there."""
         least, most = settings.sizes_of_sums if settings.trust == "nobody" else (1, 1)
-        found = db.execute('SELECT "group", payload FROM inbox')
-        sums = {group: messages.decode(payload) for group, payload in found}
+        sums = {one.group: messages.decode(one.payload) for one in agent_tables.received_sums(db)}
         self._sums = {group: told for group, told in sums.items() if least <= told.agents <= most}
 
 

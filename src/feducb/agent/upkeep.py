@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -18,12 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
-from feducb.agent.look import settings_in
+from feducb.agent.view import settings_in
 from feducb.config import Problem
 from feducb.errors import ConfigurationError, StoreError
 from feducb.storage import AgentStore, agent_tables, events
-from feducb.storage import sqlite as file
-from feducb.storage.sqlite import utc_now
 
 __all__ = ["Erasure", "Loaded", "backup", "erase", "export", "restore", "warm_start"]
 
@@ -93,7 +89,7 @@ def warm_start(
         raise StoreError("all releases of this season are made: these records could never leave")
     digest = sha256(rows.tobytes() + told.tobytes()).hexdigest()
     with agent.writing() as db:
-        if db.execute("SELECT 1 FROM loaded WHERE sha256 = ?", (digest,)).fetchone():
+        if agent_tables.was_loaded(db, digest):
             raise StoreError("this log was loaded before; its records would count twice")
         entered = 0
         groups = np.array([agent.draw_group() for _ in told])
@@ -101,7 +97,7 @@ def warm_start(
             some = np.flatnonzero(groups == group)
             own = [hashes[place] for place in some]
             entered += agent.store.settle(db, group, rows[some], told[some], own)
-        db.execute("INSERT INTO loaded VALUES (?, ?, ?)", (digest, utc_now(), len(told)))
+        agent_tables.mark_loaded(db, digest, len(told))
         agent.count("loaded", len(told))
     return Loaded(
         entered=entered,
@@ -173,9 +169,8 @@ def erase(agent: Agent, person: str) -> Erasure:
         events.take_content(db, retained)
         agent.count("discarded", len(still_open))
         agent.count("erasures")
-        row = db.execute("SELECT records FROM people WHERE hash = ?", (hashed,)).fetchone()
+        entered = agent_tables.records_of(db, hashed)
     agent.sweep()
-    entered = int(row[0]) if row else 0
     said = "Nothing under this id is in this season's sums."
     if entered:
         budget = agent.settings.budget
@@ -235,13 +230,7 @@ def backup(path: str | Path, target: str | Path) -> None:
         raise ConfigurationError("backup", str(target), "a file that does not exist yet")
     fresh = target.with_name(f"{target.name}.new")
     fresh.unlink(missing_ok=True)
-    with closing(agent_tables.look_into(path)) as source:
-        os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        with closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
-            source.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")
-            copy.execute("PRAGMA synchronous = FULL")
-            copy.execute("UPDATE store SET open_at = ?", (file.BACKUP,))
+    agent_tables.copy_to(path, fresh)
     fresh.rename(target)  # marked, or not there
 
 
@@ -272,19 +261,11 @@ def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
         name.unlink(missing_ok=True)
     shutil.copyfile(source, fresh)
     fresh.chmod(0o600)
-    with closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
-        try:
-            found = copy.execute("SELECT open_at FROM store").fetchone()
-        except sqlite3.DatabaseError:
-            found = None
-        if found != (file.BACKUP,):
-            fresh.unlink()
-            raise StoreError(f"{source} is no backup")
-        file.migrate(copy, source, AgentStore.migrations, AgentStore.kind)
-        copy.execute("UPDATE store SET open_at = NULL")
-        copy.execute(
-            "UPDATE seasons SET continued_elsewhere = 1 WHERE season = (SELECT season FROM open_season)"
-        )
+    try:
+        agent_tables.revive(fresh, name=source)
+    except StoreError:
+        fresh.unlink()
+        raise
     with AgentStore.open(fresh) as store:
         opened = store.new_season(drop_pending=True, number=season)
     fresh.rename(target)  # whole, or not there

@@ -222,7 +222,7 @@ def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
 
 def _followed_in(path: Path) -> str | None:
     """Whom an agent in shadow mode follows; None for other agents, and for files that hold no settings."""
-    from feducb.agent.look import settings_in
+    from feducb.agent.view import settings_in
     from feducb.storage import StoreError, agent_tables
 
     with closing(agent_tables.look_into(path)) as db:

@@ -218,11 +218,7 @@ class AgentStore(Store):
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
         dropped = events.drop_open(db)  # decisions of an earlier season never enter this one
         events.strip(db, before=2**62, limit=-1)  # nobody could be found in it: the key of the hashes goes
-        db.execute(
-            "INSERT INTO counters VALUES ('dropped', ?)"
-            " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-            (dropped,),
-        )
+        events.add_counts(db, [("dropped", dropped)])
         for table in ("inbox", "tallies", "warnings"):
             db.execute(f"DELETE FROM {table}")
         super()._begin(db, season, terms)
@@ -243,4 +239,4 @@ class AgentStore(Store):
     def _waiting(self) -> bool:
         if self.terms.trust == "nobody" and self.releases_left == 0:
             return False  # what waits can never leave
-        return self._pending() > 0 or bool(self.uploads()) or events.any_open(self.database)
+        return self.pending > 0 or bool(self.uploads()) or events.any_open(self.database)

@@ -181,6 +181,14 @@ def drop_open(db: sqlite3.Connection) -> int:
     return len(rows)
 
 
+def add_counts(db: sqlite3.Connection, counts: Iterable[tuple[str, int]]) -> None:
+    """Add to totals by name (`agent_tables.read_counts`)."""
+    db.executemany(
+        "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+        counts,
+    )
+
+
 def last_number(db: sqlite3.Connection) -> int:
     """Of the newest decision that is still known; 0 if none is."""
     (last,) = db.execute("SELECT coalesce(max(number), 0) FROM decisions").fetchone()

@@ -178,7 +178,7 @@ class Store(SqliteFile):
                 "lose them"
             )
         with self._transaction() as db:
-            db.execute("UPDATE seasons SET dropped = ? WHERE season = ?", (self._pending(), self.season))
+            db.execute("UPDATE seasons SET dropped = ? WHERE season = ?", (self.pending, self.season))
             for group in range(self.terms.groups):
                 self._end_batch(db, group)
             db.execute("UPDATE outgoing SET payload = NULL WHERE kind = 'upload' AND payload IS NOT NULL")
@@ -205,7 +205,7 @@ class Store(SqliteFile):
                     opened_at=opened_at,
                     terms=Terms.from_json(terms),
                     entries=tuple(LedgerEntry(**dict(zip(names, row, strict=True))) for row in entries),
-                    pending=self._pending() if season == self.season else 0,
+                    pending=self.pending if season == self.season else 0,
                     excluded=excluded,
                     dropped=dropped,
                     continued_elsewhere=bool(elsewhere),
@@ -231,7 +231,9 @@ class Store(SqliteFile):
             raise ConfigurationError("group", group, f"0 to {last}" if last else "0, the only one")
         return int(group)
 
-    def _pending(self) -> int:
+    @property
+    def pending(self) -> int:
+        """How many records wait for the next release, in all groups together."""
         return sum(stream.pending for stream in self._privatizers)
 
     def _require_releases_left(self, group: int) -> None:
