@@ -85,61 +85,61 @@ class Inbox:
             season: the open one.
             agents: how many handed records over to a trusted controller, whose release counts as one.
         """
-        told = messages.decode(payload)
+        total = messages.decode(payload)
         terms = settings.terms
         certificate, mechanism = _noise_of(terms)
         expected = (season, terms.problem.dim, certificate.exponent, terms.weight)
-        found = (told.season, told.dim, told.exponent, told.weight)
-        if found != expected:
-            raise ValueError(f"sum has (season, dimension, grid, weight) {found}, expected {expected}")
-        if not (told.group < terms.groups and 1 <= told.number <= terms.releases):
-            raise ValueError(f"sum {told.number} of group {told.group} is beyond what was agreed")
+        given = (total.season, total.dim, total.exponent, total.weight)
+        if given != expected:
+            raise ValueError(f"sum has (season, dimension, grid, weight) {given}, expected {expected}")
+        if not (total.group < terms.groups and 1 <= total.number <= terms.releases):
+            raise ValueError(f"sum {total.number} of group {total.group} is beyond what was agreed")
         if settings.trust == "controller":
-            _require_size(told, told.agents, (1, 1))
-            _require_size(told, agents, settings.sizes_of_sums)
+            _require_size(total, total.agents, (1, 1))
+            _require_size(total, agents, settings.sizes_of_sums)
         else:
-            _require_size(told, told.agents, settings.sizes_of_sums)
+            _require_size(total, total.agents, settings.sizes_of_sums)
         if terms.trust == "controller":  # it has one noise, the one that is promised here
-            variance = entry_variance(certificate, mechanism, told.number)
-            if not math.isclose(told.variance, variance, rel_tol=1e-6):
+            variance = entry_variance(certificate, mechanism, total.number)
+            if not math.isclose(total.variance, variance, rel_tol=1e-6):
                 raise ValueError(
-                    f"sum has variance {told.variance:g}, expected {variance:g}: the controller's terms "
+                    f"sum has variance {total.variance:g}, expected {variance:g}: the controller's terms "
                     "differ from those here in epsilon, delta, mechanism, quiet, records_per_person or "
                     "agents_per_person"
                 )
-        return told if told.number > self.number(told.group) else None
+        return total if total.number > self.number(total.group) else None
 
-    def put(self, db: sqlite3.Connection, told: GridSum, payload: bytes) -> None:
+    def put(self, db: sqlite3.Connection, total: GridSum, payload: bytes) -> None:
         """Write it, in a transaction; acted on once that is on disk."""
-        agent_tables.put_sum(db, group=told.group, season=told.season, number=told.number, payload=payload)
-        self._sums[told.group] = told
+        agent_tables.put_sum(db, group=total.group, season=total.season, number=total.number, payload=payload)
+        self._sums[total.group] = total
 
     def number(self, group: int) -> int:
         """Of the sum in use; 0 if there is none."""
-        told = self._sums.get(group)
-        return told.number if told is not None else 0
+        total = self._sums.get(group)
+        return total.number if total is not None else 0
 
     def agents(self, group: int) -> int:
         """How many are in it."""
-        told = self._sums.get(group)
-        return told.agents if told is not None else 0
+        total = self._sums.get(group)
+        return total.agents if total is not None else 0
 
     def read(self, group: int) -> ReleasedSum | None:
         """As real numbers."""
-        told = self._sums.get(group)
-        return None if told is None else told.read()
+        total = self._sums.get(group)
+        return None if total is None else total.read()
 
     def load(self, db: sqlite3.Connection, settings: AgentSettings) -> None:
         """From the file; a sum that is below a quorum which was raised since is left there."""
         least, most = settings.sizes_of_sums if settings.trust == "nobody" else (1, 1)
         sums = {one.group: messages.decode(one.payload) for one in agent_tables.received_sums(db)}
-        self._sums = {group: told for group, told in sums.items() if least <= told.agents <= most}
+        self._sums = {group: total for group, total in sums.items() if least <= total.agents <= most}
 
 
-def _require_size(told: GridSum, found: int | None, sizes: tuple[int, int]) -> None:
+def _require_size(total: GridSum, size: int | None, sizes: tuple[int, int]) -> None:
     """The bound that sums are read with holds for sums over so many agents, and no others."""
     least, most = sizes
-    if found is None or not least <= found <= most:
-        over = "an unknown number of agents" if found is None else f"{found} agent{'s' * (found != 1)}"
+    if size is None or not least <= size <= most:
+        over = "an unknown number of agents" if size is None else f"{size} agent{'s' * (size != 1)}"
         expected = f"{least}" if least == most else f"{least} to {most}"
-        raise ValueError(f"sum {told.number} is over {over}, expected {expected}")
+        raise ValueError(f"sum {total.number} is over {over}, expected {expected}")

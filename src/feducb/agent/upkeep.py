@@ -73,11 +73,11 @@ def warm_start(
             f"of {len(actions)} actions, {count} rewards and {len(people)} persons",
             "as many of each",
         )
-    rows, told, places = _records(actions, rewards, settings.problem.dim)
+    rows, worth, places = _records(actions, rewards, settings.problem.dim)
     named = [_has_needed_id(people[place], settings.records_per_person) for place in places]
-    rows, told = rows[named], told[named]
+    rows, worth = rows[named], worth[named]
     hashes = [agent.store.hash_person(people[place]) for place, one in zip(places, named, strict=True) if one]
-    if not len(told):
+    if not len(worth):
         raise ConfigurationError(
             "log",
             f"{count} records that cannot be read",
@@ -87,23 +87,23 @@ def warm_start(
         raise StoreError("what a policy chose that may learn from rewards does not leave in shadow mode")
     if agent.season_over:
         raise StoreError("all releases of this season are made: these records could never leave")
-    digest = sha256(rows.tobytes() + told.tobytes()).hexdigest()
+    digest = sha256(rows.tobytes() + worth.tobytes()).hexdigest()
     with agent.writing() as db:
         if agent_tables.was_loaded(db, digest):
             raise StoreError("this log was loaded before; its records would count twice")
         entered = 0
-        groups = np.array([agent.draw_group() for _ in told])
+        groups = np.array([agent.draw_group() for _ in worth])
         for group in range(settings.groups):
             some = np.flatnonzero(groups == group)
             own = [hashes[place] for place in some]
-            entered += agent.store.settle(db, group, rows[some], told[some], own)
-        agent_tables.mark_loaded(db, digest, len(told))
-        agent.count("loaded", len(told))
+            entered += agent.store.settle(db, group, rows[some], worth[some], own)
+        agent_tables.mark_loaded(db, digest, len(worth))
+        agent.count("loaded", len(worth))
     return Loaded(
         entered=entered,
-        clipped=int(np.sum(_beyond(settings.problem, rows, told))),
-        dropped=count - len(told),
-        excluded=len(told) - entered,
+        clipped=int(np.sum(_beyond(settings.problem, rows, worth))),
+        dropped=count - len(worth),
+        excluded=len(worth) - entered,
     )
 
 
@@ -111,16 +111,16 @@ def _records(
     actions: Array | Sequence[ArrayLike], rewards: Array | Sequence[float], dim: int
 ) -> tuple[Array, Array, list[int]]:
     """Actions (n, d), rewards (n,) and places of the records that are d finite numbers and a reward."""
-    found: list[tuple[Array, float, int]] = []
+    records: list[tuple[Array, float, int]] = []
     for place, (action, reward) in enumerate(zip(actions, rewards, strict=True)):
         try:
             row, worth = np.asarray(action, dtype=np.float64), float(reward)
         except (TypeError, ValueError, OverflowError):
             continue
         if row.shape == (dim,) and np.isfinite(row).all() and math.isfinite(worth):
-            found.append((row, worth, place))
-    rows = np.array([row for row, _, _ in found]).reshape(-1, dim)
-    return rows, np.array([worth for _, worth, _ in found]), [place for _, _, place in found]
+            records.append((row, worth, place))
+    rows = np.array([row for row, _, _ in records]).reshape(-1, dim)
+    return rows, np.array([worth for _, worth, _ in records]), [place for _, _, place in records]
 
 
 def _has_needed_id(person: object, records_per_person: int) -> bool:
@@ -162,9 +162,9 @@ def erase(agent: Agent, person: str) -> Erasure:
     while agent.settle_some():  # what is past its window has entered, whether we got round to it or not
         pass
     with agent.writing() as db:
-        found = events.of_person(db, hashed)
-        still_open = [number for number, state in found if state == events.OPEN]
-        retained = [number for number, state in found if state != events.OPEN]
+        hers = events.of_person(db, hashed)
+        still_open = [number for number, state in hers if state == events.OPEN]
+        retained = [number for number, state in hers if state != events.OPEN]
         events.discard(db, still_open)
         events.take_content(db, retained)
         agent.count("discarded", len(still_open))

@@ -133,13 +133,13 @@ def mark_taken(
 ) -> None:
     """What `due` gave is in a batch, or never leaves (None): its content goes, unless it is retained."""
     gone = "" if keep else f", {_STRIP}"
-    found = db.execute(
+    changed = db.execute(
         f"UPDATE decisions SET state = {TAKEN}, batch = ?{gone}"
         f' WHERE state = {OPEN} AND "group" = ? AND closes_at <= ? AND (closes_at, number) <= (?, ?)',
         (batch, group, rows[-1].closes_at, rows[-1].closes_at, rows[-1].number),
     )
-    if found.rowcount != len(rows):
-        raise sqlite3.IntegrityError(f"{found.rowcount} decisions were due, expected {len(rows)}")
+    if changed.rowcount != len(rows):
+        raise sqlite3.IntegrityError(f"{changed.rowcount} decisions were due, expected {len(rows)}")
 
 
 def any_content(db: sqlite3.Connection, *, before: int) -> bool:

@@ -6,7 +6,8 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 
 from feducb.protocol.peers import Announcement
-from feducb.storage.sqlite import STORE_TABLE, SqliteFile
+from feducb.storage.sqlite import STORE_TABLE
+from feducb.storage.sqlite_file import SqliteFile
 
 __all__ = ["PeerBook"]
 

@@ -13,7 +13,8 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import Admission, Receipt
 from feducb.protocol.sums import NamedSum
-from feducb.storage.sqlite import STORE_TABLE, SqliteFile
+from feducb.storage.sqlite import STORE_TABLE
+from feducb.storage.sqlite_file import SqliteFile
 from feducb.storage.store import Kind
 
 __all__ = ["Quorum", "ReleaseBook"]

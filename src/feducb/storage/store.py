@@ -26,7 +26,8 @@ from feducb.privacy.ledger import Account, Ledger, LedgerEntry
 from feducb.protocol import messages
 from feducb.storage import sqlite
 from feducb.storage.schema import MIGRATIONS
-from feducb.storage.sqlite import SqliteFile, utc_now
+from feducb.storage.sqlite import utc_now
+from feducb.storage.sqlite_file import SqliteFile
 
 __all__ = ["Kind", "Store", "Unsent"]
 
@@ -320,13 +321,13 @@ class Store(SqliteFile):
 
     def _sent(self, kind: Kind, season: int, number: int, *, group: int = 0) -> None:
         with self._transaction() as db:
-            found = db.execute(
+            changed = db.execute(
                 "UPDATE outgoing SET sent_at = coalesce(sent_at, ?),"
                 " payload = iif(kind = 'upload', NULL, payload)"  # raw sums are not kept longer than needed
                 ' WHERE kind = ? AND season = ? AND "group" = ? AND number = ?',
                 (utc_now(), kind, season, group, number),
             )
-            if found.rowcount != 1:
+            if changed.rowcount != 1:
                 raise _never_made(kind, season, group, number)
 
 
