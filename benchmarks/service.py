@@ -30,7 +30,7 @@ from load import Load, prepared, run_load
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
-from feducb.agent.look import look
+from feducb.agent.view import look
 from feducb.service.api_keys import add_key
 
 EMPTY = """

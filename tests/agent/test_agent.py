@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from feducb.agent import Agent, AgentSettings, Outcome
-from feducb.agent.look import look
 from feducb.agent.upkeep import export
+from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, FeducbError, StoreError, StoreInUseError
 from feducb.protocol import messages
-from feducb.storage import sqlite as file
+from feducb.storage import AgentStore
 from feducb.trust import CONTROLLER
 
 SETTINGS = AgentSettings(
@@ -437,8 +437,8 @@ def test_retention_that_is_lowered_holds_at_once(opened: Callable[..., Agent], c
     clock.now += 60.0
     agent.tick()
     count = "SELECT count(*) FROM decisions WHERE action IS NOT NULL"
-    assert agent.store.reading().execute(count).fetchone() == (1,)
-    assert opened(SETTINGS, start=1_000_000.0).store.reading().execute(count).fetchone() == (0,)
+    assert agent.store.database.execute(count).fetchone() == (1,)
+    assert opened(SETTINGS, start=1_000_000.0).store.database.execute(count).fetchone() == (0,)
 
 
 def test_a_commit_that_fails_leaves_nothing_and_the_agent_goes_on(opened: Callable[..., Agent]) -> None:
@@ -487,7 +487,7 @@ def test_ids_are_forgotten_a_window_later(opened: Callable[..., Agent], tmp_path
     clock.now += 0.2
     agent.tick()
     assert agent.reward(decision.id, 0.1) is Outcome.UNKNOWN
-    rows = agent.store.reading().execute("SELECT count(*) FROM decisions").fetchone()
+    rows = agent.store.database.execute("SELECT count(*) FROM decisions").fetchone()
     assert rows == (0,)
 
 
@@ -581,7 +581,7 @@ def test_a_second_opener_a_newer_file_and_a_damaged_one_are_refused(
         Agent.open(tmp_path / "agent.db", SETTINGS)
     agent.close()
     with sqlite3.connect(tmp_path / "agent.db") as db:
-        db.execute(f"PRAGMA user_version = {len(file._MIGRATIONS) + 1}")
+        db.execute(f"PRAGMA user_version = {len(AgentStore.migrations) + 1}")
     db.close()
     with pytest.raises(StoreError, match="update"):
         Agent.open(tmp_path / "agent.db", SETTINGS)
@@ -613,7 +613,7 @@ def test_groups_have_sums_of_their_own(opened: Callable[..., Agent], clock: Cloc
     for _ in range(10):
         actions = _candidates(rng)
         shown.append((actions[agent.decide(actions).index], 0.0))
-    kept = agent.store.reading().execute('SELECT "group" FROM decisions ORDER BY number')
+    kept = agent.store.database.execute('SELECT "group" FROM decisions ORDER BY number')
     groups = [group for (group,) in kept]
     clock.now += 60.0
     agent.tick()
@@ -639,7 +639,7 @@ def test_who_was_there_before_does_not_say_in_which_group_a_record_is(
                 if visitor != absent:
                     agent.decide(_candidates(np.random.default_rng(visitor)), id=str(visitor))
                     query = 'SELECT "group" FROM decisions ORDER BY number DESC LIMIT 1'
-                    (found[visitor],) = agent.store.reading().execute(query).fetchone()
+                    (found[visitor],) = agent.store.database.execute(query).fetchone()
         return found
 
     everybody = groups(None)
@@ -678,7 +678,7 @@ def test_made_up_ids_do_not_show_how_many_decisions_there_were(opened: Callable[
 def test_ids_of_an_earlier_version_are_still_understood(opened: Callable[..., Agent]) -> None:
     agent = opened()
     agent.decide([[0.1, 0.2, 0.3]])
-    number, tag = agent.store.reading().execute("SELECT number, tag FROM decisions").fetchone()
+    number, tag = agent.store.database.execute("SELECT number, tag FROM decisions").fetchone()
     assert agent.reward(f"{number}-{tag.hex()}", 0.5) is Outcome.RECORDED
     assert agent.reward(f"{number + 1}-{tag.hex()}", 0.5) is Outcome.UNKNOWN
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.curve import Curve, points, width_for
-from feducb.agent.look import look_over
+from feducb.agent.view import look_over
 from feducb.config import Budget, Problem
 from feducb.storage.events import Due
 
@@ -54,7 +54,7 @@ def test_uniform_choice_is_estimated_from_a_policy_that_prefers_one_candidate(tm
     with Agent.open(tmp_path / "agent.db", SETTINGS) as agent:
         with agent.writing() as db:
             curve.flush(db)
-        told = points(agent.store.reading(), 3600)
+        told = points(agent.store.database, 3600)
     whole = told["whole"]
     assert whole["value"] == shown / 40_000
     assert abs(whole["uniform"] - 0.35) < 5 * whole["uniform_error"]
@@ -78,7 +78,7 @@ def test_steps_with_few_uniform_draws_are_put_together_whatever_was_drawn_in_the
     with Agent.open(tmp_path / "agent.db", SETTINGS) as agent:
         with agent.writing() as db:
             curve.flush(db)
-        told = points(agent.store.reading(), 3600)["points"]
+        told = points(agent.store.database, 3600)["points"]
     assert len({one["uniform"] for one in told}) == 5
     assert [one["uniform"] for one in told[:20]] == [told[0]["uniform"]] * 20
     assert abs(np.mean([one["uniform"] for one in told]) - 0.35) < 0.2
@@ -96,7 +96,7 @@ def test_where_candidates_could_not_be_shown_nothing_is_estimated(tmp_path: Path
     with Agent.open(tmp_path / "agent.db", SETTINGS) as agent:
         with agent.writing() as db:
             curve.flush(db)
-        whole = points(agent.store.reading(), 1)["whole"]
+        whole = points(agent.store.database, 1)["whole"]
     assert (whole["settled"], whole["value"], whole["uniform"]) == (400, 1.0, None)
 
 

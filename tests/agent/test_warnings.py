@@ -13,7 +13,7 @@ import pytest
 from test_agent import SETTINGS, Clock, _candidates
 
 from feducb.agent import Agent, AgentSettings
-from feducb.agent.look import look
+from feducb.agent.view import look
 from feducb.agent.warning import PARAMETER_BOUND, REWARD_BOUND
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError

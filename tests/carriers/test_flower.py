@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -27,11 +28,11 @@ from feducb.carriers.flower.agent_door import AgentDoor, DoorError
 from feducb.carriers.flower.exchange import Answer, Ask
 from feducb.carriers.flower.site import visit
 from feducb.config import Budget, Problem
-from feducb.errors import ConfigurationError, RefusedError, StoreError, StoreInUseError
+from feducb.errors import ConfigurationError, StoreError, StoreInUseError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
 from feducb.storage import AgentStore
-from feducb.storage.flower_book import SumBook
+from feducb.storage.flower_book import FlowerBook
 from feducb.trust import CONTROLLER
 
 TERMS = Terms(problem=Problem(dim=3), budget=Budget(epsilon=1.0, delta=1e-6), releases=8)
@@ -75,6 +76,18 @@ def _door(site: Site, **changes: Any) -> AgentDoor:
 # The book
 
 
+def _put(book: FlowerBook, agent: str, payload: bytes, now: float = 0.0) -> str:
+    """What became of a release; sums that are due are made."""
+    ((receipt,), _) = book.exchange([(agent, payload)], now=now)
+    return receipt.status if receipt.status != "refused" else receipt.text
+
+
+def _newest(book: FlowerBook, now: float = 0.0) -> bytes | None:
+    book.publish_due(now=now)
+    newest = book.newest()
+    return None if newest is None else newest.payload
+
+
 def test_the_sums_are_those_of_combine_in_whatever_order_releases_come(
     tmp_path: Path, streams: list[list[bytes]]
 ) -> None:
@@ -83,64 +96,61 @@ def test_the_sums_are_those_of_combine_in_whatever_order_releases_come(
         order = random.Random(trial)
         order.shuffle(arrivals)
         arrivals.sort(key=lambda one: one[1])  # an agent sends its oldest first
-        with SumBook.open(tmp_path / f"{trial}.db", TERMS, agents=3) as book:
+        with FlowerBook(tmp_path / f"{trial}.db", TERMS, agents=3) as book:
             for agent, number in arrivals:
-                assert book.put(f"agent-{agent}", streams[agent][number])
+                assert _put(book, f"agent-{agent}", streams[agent][number]) == "stored"
             for number in range(4):
-                assert book.sum_for(number + 1) == _sum([stream[number] for stream in streams])
-            assert book.newest() == book.sum_for(4)
+                assert book.published(1, number + 1).payload == _sum([stream[number] for stream in streams])
+            assert book.newest() == book.published(1, 4)
 
 
 def test_a_book_that_was_never_closed_goes_on_where_it_was(
     tmp_path: Path, streams: list[list[bytes]]
 ) -> None:
     path = tmp_path / "book.db"
-    book = SumBook.open(path, TERMS, agents=2)
-    book.put("a", streams[0][0])
+    book = FlowerBook(path, TERMS, agents=2)
+    _put(book, "a", streams[0][0])
     os.close(book._lock or 0)  # as the system does when a process is killed
     book._lock = None
-    with SumBook.open(path, TERMS, agents=2) as again:
-        assert not again.put("a", streams[0][0])
-        assert again.newest() is None
-        assert again.put("b", streams[1][0])
-        published = again.newest()
+    with FlowerBook(path, TERMS, agents=2) as again:
+        assert _put(again, "a", streams[0][0]) == "known"
+        assert _newest(again) is None
+        assert _put(again, "b", streams[1][0]) == "stored"
+        published = _newest(again)
     assert published == _sum([streams[0][0], streams[1][0]])
-    with SumBook.open(path, TERMS, agents=2) as again:
-        assert again.newest() == published
+    with FlowerBook(path, TERMS, agents=2) as again:
+        assert _newest(again) == published
         with pytest.raises(StoreInUseError):
-            SumBook.open(path, TERMS, agents=2)
+            FlowerBook(path, TERMS, agents=2)
     with pytest.raises(StoreError, match="other terms"):
-        SumBook.open(path, replace(TERMS, releases=9), agents=2)
+        FlowerBook(path, replace(TERMS, releases=9), agents=2)
 
 
 def test_a_quorum_is_enough_after_the_deadline_and_says_how_many_are_in_it(
     tmp_path: Path, streams: list[list[bytes]]
 ) -> None:
-    now = 1000.0
-    with SumBook.open(
-        tmp_path / "book.db", TERMS, agents=3, quorum=2, deadline=60.0, clock=lambda: now
-    ) as book:
-        book.put("a", streams[0][0])
-        now += 100.0
-        assert book.newest() is None  # one is not a quorum, however late
-        book.put("b", streams[1][0])
-        published = book.newest()
+    with FlowerBook(tmp_path / "book.db", TERMS, agents=3, quorum=2, deadline=60.0) as book:
+        _put(book, "a", streams[0][0], now=1000.0)
+        assert _newest(book, now=1100.0) is None  # one is not a quorum, however late
+        _put(book, "b", streams[1][0], now=1100.0)
+        published = _newest(book, now=1100.0)
         assert published == _sum([streams[0][0], streams[1][0]])
         assert messages.decode(published).agents == 2
-        assert book.put("c", streams[2][0])  # late: acknowledged, and the sum stays what it was
-        assert book.newest() == published
+        assert _put(book, "c", streams[2][0], now=1100.0) == "stored"  # late: the sum stays what it was
+        assert _newest(book, now=1100.0) == published
         for agent, stream in zip("abc", streams, strict=True):
-            book.put(agent, stream[1])
-        assert book.newest() == _sum([stream[1] for stream in streams])
+            _put(book, agent, stream[1], now=1100.0)
+        assert _newest(book, now=1100.0) == _sum([stream[1] for stream in streams])
 
 
 def test_a_published_release_is_kept_as_a_digest_only(tmp_path: Path, streams: list[list[bytes]]) -> None:
-    with SumBook.open(tmp_path / "book.db", TERMS, agents=1) as book:
+    with FlowerBook(tmp_path / "book.db", TERMS, agents=1) as book:
         for payload in streams[0]:
-            book.put("a", payload)
+            _put(book, "a", payload)
     connection = sqlite3.connect(tmp_path / "book.db")
     try:
-        assert connection.execute("SELECT count(*), count(payload) FROM releases").fetchone() == (4, 0)
+        assert connection.execute("SELECT count(*) FROM releases").fetchone() == (4,)
+        assert connection.execute("SELECT count(*) FROM waiting").fetchone() == (0,)
     finally:
         connection.close()
 
@@ -182,58 +192,97 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
 def test_a_broken_release_is_refused_and_changes_nothing(
     tmp_path: Path, streams: list[list[bytes]], name: str
 ) -> None:
-    with SumBook.open(tmp_path / "book.db", TERMS, agents=2) as book:
-        book.put("a", streams[0][0])
-        with pytest.raises(RefusedError):
-            book.put("a", BROKEN[name](streams[0][0]))
-        book.put("b", streams[1][0])
-        assert book.newest() == _sum([streams[0][0], streams[1][0]])
+    with FlowerBook(tmp_path / "book.db", TERMS, agents=2) as book:
+        _put(book, "a", streams[0][0])
+        ((receipt,), _) = book.exchange([("a", BROKEN[name](streams[0][0]))], now=0.0)
+        assert receipt.status == "refused"
+        _put(book, "b", streams[1][0])
+        assert _newest(book) == _sum([streams[0][0], streams[1][0]])
 
 
 @settings(derandomize=True, deadline=None, max_examples=50)
 @given(noise=st.binary(max_size=200))
-def test_bytes_that_are_no_release_raise_value_error_alone(
+def test_bytes_that_are_no_release_are_refused(
     tmp_path_factory: pytest.TempPathFactory, noise: bytes
 ) -> None:
-    with (
-        SumBook.open(tmp_path_factory.mktemp("book") / "book.db", TERMS, agents=1) as book,
-        pytest.raises(RefusedError),
-    ):
-        book.put("a", noise)
+    with FlowerBook(tmp_path_factory.mktemp("book") / "book.db", TERMS, agents=1) as book:
+        assert [one.status for one in book.receive([("a", noise)], now=0.0)] == ["refused"]
 
 
 def test_a_stranger_and_a_flood_of_seasons_are_refused(tmp_path: Path, streams: list[list[bytes]]) -> None:
-    with SumBook.open(tmp_path / "book.db", TERMS, agents=2) as book:
-        book.put("a", streams[0][0])
-        book.put("b", streams[1][0])
-        with pytest.raises(RefusedError, match="none of the 2"):
-            book.put("c", streams[2][0])
-        book.put("a", _with_header(streams[0][0], season=2))
-        book.put("a", _with_header(streams[0][0], season=3))
-        with pytest.raises(RefusedError, match="seasons waiting"):
-            book.put("a", _with_header(streams[0][0], season=4))
-        book.put("b", streams[1][1])
-        book.put("a", streams[0][1])
-        assert book.newest() == _sum([streams[0][1], streams[1][1]])
+    with FlowerBook(tmp_path / "book.db", TERMS, agents=2) as book:
+        _put(book, "a", streams[0][0])
+        _put(book, "b", streams[1][0])
+        assert "none of the 2" in _put(book, "c", streams[2][0])
+        _put(book, "a", _with_header(streams[0][0], season=2))
+        _put(book, "a", _with_header(streams[0][0], season=3))
+        assert "seasons waiting" in _put(book, "a", _with_header(streams[0][0], season=4))
+        _put(book, "b", streams[1][1])
+        _put(book, "a", streams[0][1])
+        assert _newest(book) == _sum([streams[0][1], streams[1][1]])
 
 
-def test_a_book_from_before_several_agents_is_read(tmp_path: Path) -> None:
-    SumBook.open(tmp_path / "book.db", TERMS, agents=2).close()
+_OLD_BOOK = """
+    CREATE TABLE store (id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL, open_at TEXT);
+    INSERT INTO store (id, kind) VALUES (1, 'flower sums');
+    CREATE TABLE federation (id INTEGER PRIMARY KEY CHECK (id = 1), terms TEXT NOT NULL);
+    CREATE TABLE releases (
+        season INTEGER NOT NULL, number INTEGER NOT NULL, agent TEXT NOT NULL, arrived_at REAL NOT NULL,
+        sha256 BLOB NOT NULL, payload BLOB, PRIMARY KEY (season, number, agent));
+    CREATE INDEX waiting ON releases (season, number) WHERE payload IS NOT NULL;
+    CREATE TABLE sums (
+        season INTEGER NOT NULL, number INTEGER NOT NULL, payload BLOB NOT NULL,
+        PRIMARY KEY (season, number));
+    CREATE TRIGGER a_sum_stays BEFORE DELETE ON sums
+        BEGIN SELECT RAISE(ABORT, 'what was published is never deleted'); END;
+    CREATE TRIGGER a_sum_is_final BEFORE UPDATE ON sums
+        BEGIN SELECT RAISE(ABORT, 'what was published is never changed'); END;
+    PRAGMA user_version = 1;
+"""
+
+
+def test_a_book_of_an_earlier_version_goes_on(tmp_path: Path, streams: list[list[bytes]]) -> None:
+    path = tmp_path / "book.db"
     plain = json.loads(TERMS.to_json())
-    del plain["agents_per_person"]
-    with sqlite3.connect(tmp_path / "book.db") as db:
-        db.execute("UPDATE federation SET terms = ?", (json.dumps(plain, sort_keys=True),))
+    del plain["agents_per_person"]  # as the first of them had it
+    two, all_three = _sum([streams[0][0], streams[1][0]]), _sum([stream[1] for stream in streams])
+    with sqlite3.connect(path) as db:
+        db.executescript(_OLD_BOOK)
+        db.execute("INSERT INTO federation VALUES (1, ?)", (json.dumps(plain, sort_keys=True),))
+        for number in range(3):
+            for at, (agent, stream) in enumerate(zip("bac", streams, strict=True)):
+                if (number, agent) != (2, "c"):  # it is the one that is awaited
+                    digest = hashlib.sha256(stream[number]).digest()
+                    row = (
+                        1,
+                        number + 1,
+                        agent,
+                        10.0 * number + at,
+                        digest,
+                        stream[2] if number == 2 else None,
+                    )
+                    db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?)", row)
+        db.executemany("INSERT INTO sums VALUES (1, ?, ?)", [(1, two), (2, all_three)])
     db.close()
-    SumBook.open(tmp_path / "book.db", TERMS, agents=2).close()
+    with FlowerBook(path, TERMS, agents=3) as book:
+        assert [book.published(1, number).payload for number in (1, 2)] == [two, all_three]
+        assert book.published(1, 1).names == ("a", "b")  # c came too late for it
+        assert (_newest(book), _put(book, "a", streams[1][0])) == (all_three, "known")
+        assert _put(book, "c", streams[2][2]) == "stored"
+        assert _newest(book) == _sum([stream[2] for stream in streams])
+    with pytest.raises(StoreError, match="other terms"):
+        FlowerBook(path, replace(TERMS, releases=9), agents=3)
+    with FlowerBook(path, TERMS, agents=3) as book:
+        assert book.published(1, 3).names == ("a", "b", "c")
 
 
 def test_terms_that_trust_the_controller_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="trust is 'controller'"):
-        SumBook.open(tmp_path / "book.db", TRUSTING, agents=2)
+        FlowerBook(tmp_path / "book.db", TRUSTING, agents=2)
     with pytest.raises(ConfigurationError, match="groups"):
-        SumBook.open(tmp_path / "book.db", replace(TERMS, groups=2), agents=2)
+        FlowerBook(tmp_path / "book.db", replace(TERMS, groups=2), agents=2)
     with pytest.raises(ConfigurationError, match="quorum"):
-        SumBook.open(tmp_path / "book.db", TERMS, agents=2, quorum=3)
+        FlowerBook(tmp_path / "book.db", TERMS, agents=2, quorum=3)
 
 
 # What is said between them, and the agent's door
@@ -512,9 +561,9 @@ def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) 
         assert len(stranger.do(lambda store: store.outbox())) == 3
         assert unknown.poll() not in (None, 0), network.log()
         network.close()
-        with SumBook.open(tmp_path / "book.db", TERMS, agents=3) as book:
+        with FlowerBook(tmp_path / "book.db", TERMS, agents=3) as book:
             for number, parts in ((1, agents), (2, agents), (3, agents), (6, agents[:2])):
-                assert book.sum_for(number) == sums(number, parts)
+                assert book.published(1, number).payload == sums(number, parts)
     finally:
         for one in sites:
             one.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from feducb.agent import Agent, AgentSettings
-from feducb.agent.look import look
+from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.service.chores import keep_up

@@ -25,11 +25,12 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
-from feducb.agent.warning import REWARD_BOUND, write_warning
+from feducb.agent.warning import REWARD_BOUND
 from feducb.carriers.nats_keys import init as make_keys
 from feducb.service.api_keys import add_key, revoke_key
 from feducb.service.client import Client
 from feducb.service.controller_page import controller_snapshot, create_controller_page, read_status_file
+from feducb.storage import agent_tables
 
 PAGE = Path(__file__).parents[2] / "src" / "feducb" / "service" / "page"
 PATIENCE = 120_000.0  # milliseconds; reached only where something is broken
@@ -308,7 +309,7 @@ def test_the_page_says_that_a_setting_does_not_fit(browser: Browser, tmp_path: P
     config = write_config(tmp_path)
     told = read_agent_file(config)
     with Agent.open(told.store, told.agent) as agent, agent.writing() as db:
-        write_warning(db, REWARD_BOUND)
+        agent_tables.add_warning(db, REWARD_BOUND)
     with Running(config) as service, _opened(browser, service.url) as page:
         _log_in(page, service.operator)
         notice = page.locator("#warnings")

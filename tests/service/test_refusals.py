@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from harness import ACTIONS, Running, write_config
 
-from feducb.agent.look import look
+from feducb.agent.view import look
 from feducb.service.api_keys import add_key
 from feducb.service.client import Client, ServiceError
 

@@ -19,11 +19,11 @@ from harness import ACTIONS, Running, write_config
 
 from feducb.agent import Agent, Outcome
 from feducb.agent.agent_file import read_agent_file
-from feducb.agent.look import look
+from feducb.agent.view import look
 from feducb.errors import ConfigurationError
 from feducb.service.api_keys import add_key, revoke_key
 from feducb.service.client import Client, ServiceError
-from feducb.storage import sqlite as file
+from feducb.storage import agent_tables
 
 
 def test_rank_and_reward(running: Running) -> None:
@@ -166,7 +166,7 @@ def test_a_reward_out_of_range_is_refused_and_remembered_for_the_tally_alone(run
         refusal = http.post("/v1/rewards", json={"rewards": rewards})
         assert refusal.status_code == 422
         assert "from -1 to 1" in refusal.json()["error"]
-    with closing(file.read_only(running.config.parent / "agent.db")) as db:
+    with closing(agent_tables.look_into(running.config.parent / "agent.db")) as db:
         newest = "SELECT refused, reward FROM decisions ORDER BY number DESC LIMIT 2"
         assert db.execute(newest).fetchall() == [(1, None), (0, None)]
 

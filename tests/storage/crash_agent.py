@@ -143,7 +143,7 @@ def serve_lives(path: Path, channel: int, phases: Path, *, careless: bool) -> No
                     live_carelessly(path, send, enter)
                 else:
                     with AgentStore.open(path, TERMS) as store:
-                        store.reading().set_progress_handler(fate.pass_point, STATEMENT_STEPS)
+                        store.database.set_progress_handler(fate.pass_point, STATEMENT_STEPS)
                         live(store, send, enter)
             finally:
                 os._exit(1)  # nobody is meant to get here: a life ends by SIGKILL

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
+import sqlite3
 import threading
 import time
 from dataclasses import replace
@@ -168,7 +170,7 @@ def test_the_file_has_one_opener_and_what_was_published_cannot_be_changed_in_it(
         ):
             with pytest.raises(Exception, match=r"never (changed|deleted)"):
                 book.database.execute(statement)
-    with pytest.raises(StoreError, match="is a store of kind releases, expected agent or controller"):
+    with pytest.raises(StoreError, match="is a store of kind releases, expected agent"):
         AgentStore.open(path, TERMS)
 
 
@@ -266,20 +268,27 @@ def test_agents_come_and_go_within_a_season(tmp_path: Path) -> None:
         ReleaseBook(path, {"c": replace(TERMS, releases=5)})
 
 
-def test_a_file_from_before_terms_were_kept_opens_and_keeps_them_from_then_on(tmp_path: Path) -> None:
-    path = tmp_path / "book.db"
-
-    class Earlier(ReleaseBook):
-        migrations = ReleaseBook.migrations[:1]
-
-        def _keep_terms(self, terms: object) -> None:
-            """There was no such thing."""
-
-    with Earlier(path, EVERYBODY) as earlier:
-        earlier.receive([("a", _stream(1)[0])], now=0.0)
+@pytest.mark.parametrize("version", [1, 2])  # before terms were kept; before seasons could wait together
+def test_a_file_of_an_earlier_schema_goes_on(tmp_path: Path, version: int) -> None:
+    path, payload = tmp_path / "book.db", _stream(1)[0]
+    with sqlite3.connect(path) as db:
+        for script in ReleaseBook.migrations[:version]:
+            db.executescript(script)
+        db.execute("INSERT INTO store (id, kind) VALUES (1, 'releases')")
+        db.execute("INSERT INTO open_season VALUES (1, 1)")
+        digest = hashlib.sha256(payload).digest()
+        db.execute("INSERT INTO releases VALUES (1, 1, 'a', 0.0, ?)", (digest,))
+        db.execute("INSERT INTO waiting (number, agent, payload) VALUES (1, 'a', ?)", (payload,))
+        db.execute(f"PRAGMA user_version = {version}")
+    db.close()
     with ReleaseBook(path, EVERYBODY) as book:
         assert (book.progress(), book.last_received()) == ({"a": 1}, {"a": 0.0})
+        receipts, (total,) = book.exchange([(name, _stream(1)[0]) for name in "bc"], now=1.0)
+        assert ([one.status for one in receipts], total.names) == (["stored"] * 2, NAMES)
     with pytest.raises(ConfigurationError, match=r"terms\.epsilon of a"):
         ReleaseBook(path, dict.fromkeys(NAMES, replace(TERMS, budget=Budget(epsilon=8.0, delta=1e-6))))
-    with pytest.raises(StoreError, match="has schema 2, this feducb knows up to 1"):
-        Earlier(path, EVERYBODY)
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(StoreError, match="has schema 99, this feducb knows up to 3"):
+        ReleaseBook(path, EVERYBODY)

@@ -437,7 +437,7 @@ def test_the_ledger_says_what_left_when_and_at_what_cost(store: AgentStore) -> N
 
 
 def test_every_commit_is_synchronous(store: AgentStore) -> None:
-    connection = store._database()
+    connection = store.database
     asked = ["journal_mode", "synchronous", "foreign_keys", "secure_delete"]
     assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked] == ["wal", 2, 1, 1]
 
@@ -705,8 +705,8 @@ def test_a_file_from_before_groups_goes_on_with_the_same_bytes(old: Path) -> Non
 def test_a_migration_that_fails_leaves_the_file_as_it_was(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = _contents(old)
     with monkeypatch.context() as patch:
-        first, broken, *later = file._MIGRATIONS
-        patch.setattr(file, "_MIGRATIONS", (first, broken + "; DROP TABLE x", *later))
+        first, broken, *later = AgentStore.migrations
+        patch.setattr(AgentStore, "migrations", (first, broken + "; DROP TABLE x", *later))
         with pytest.raises(sqlite3.OperationalError, match="no such table"):
             AgentStore.open(old)
     assert _contents(old) == before

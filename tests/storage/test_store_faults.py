@@ -300,7 +300,7 @@ def test_a_controller_does_not_say_that_it_saw_a_release_which_it_did_not_keep(t
     with AgentStore.open(tmp_path / "agent.db", terms) as store:
         payload = store.release()
     with ReleaseBook(tmp_path / "controller.db", {"a": terms, "b": terms}) as book:
-        book._db = _Failing(book._db, 5)  # type: ignore[assignment, arg-type]
+        book._connection = _Failing(book._connection, 5)  # type: ignore[assignment, arg-type]
         with pytest.raises(sqlite3.OperationalError):
             book.receive([("a", payload), ("b", payload)], now=5.0)
         assert book.last_received() == {}

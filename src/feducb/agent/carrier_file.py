@@ -29,19 +29,19 @@ async def keep_engine_file(store: Path, engine: EngineFacts | None) -> None:
         return
     last = None
     while True:
-        told = engine.as_dict()
-        if told != last:
-            _write(_path(store), told)
-            last = told
+        facts = engine.as_dict()
+        if facts != last:
+            _write(_path(store), facts)
+            last = facts
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _write(path: Path, told: dict[str, Any]) -> None:
+def _write(path: Path, facts: dict[str, Any]) -> None:
     fresh = path.with_name(f"{path.name}.new")
     with suppress(OSError):  # a full disk must not stop what can still be done
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as out:
-            json.dump(told, out)
+            json.dump(facts, out)
         fresh.replace(path)
 
 
@@ -49,7 +49,7 @@ def read_engine_file(store: Path) -> tuple[bool, dict[str, Any] | None]:
     """Whether a process has the store open, and what it said about its engine; None if it has none."""
     running = is_locked(store)
     try:
-        told: dict[str, Any] = json.loads(_path(store).read_text(encoding="utf-8"))
+        facts: dict[str, Any] = json.loads(_path(store).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return running, None
-    return running, told if running else told | {"connected": False, "trouble": None}
+    return running, facts if running else facts | {"connected": False, "trouble": None}

@@ -18,6 +18,8 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
+from feducb.storage import agent_tables
+from feducb.storage.agent_tables import CURVE_COLUMNS
 from feducb.storage.events import Due
 
 __all__ = ["Curve", "points", "width_for"]
@@ -25,19 +27,6 @@ __all__ = ["Curve", "points", "width_for"]
 _WIDTHS = (1, 5, 15, 60, 300, 900, 3600)  # seconds
 _MOST_POINTS = 168  # a week of hours
 _LEAST_DRAWN = 20.0  # decisions that are expected to have been drawn uniformly, for an estimate
-_COLUMNS = (
-    "decisions",
-    "rewards",
-    "settled",
-    "value",  # Σ r of what settled
-    "value_square",  # Σ r²
-    "uniform_chance",  # Σ of the chance to be drawn uniformly, where every candidate could be shown
-    "weight",  # Σ w
-    "weighted",  # Σ w r
-    "weight_square",  # Σ w²
-    "weighted_square",  # Σ w² r
-    "weighted_square_square",  # Σ w² r²
-)
 
 
 def width_for(season: float) -> int:
@@ -91,7 +80,7 @@ class Curve:
 
     def flush(self, db: sqlite3.Connection) -> None:
         """Write what is new, in the transaction that it describes."""
-        db.executemany(_ADD, [(self.width, start, *sums) for start, sums in self._new.items()])
+        agent_tables.add_to_curve(db, self.width, self._new)
         self._new.clear()
 
     def clear(self) -> None:
@@ -102,7 +91,7 @@ class Curve:
         start = moment // (1000 * self.width) * self.width
         sums = self._new.get(start)
         if sums is None:
-            sums = self._new[start] = [0.0] * len(_COLUMNS)
+            sums = self._new[start] = [0.0] * len(CURVE_COLUMNS)
         return sums
 
 
@@ -113,20 +102,9 @@ def _uniform_chance(row: Due, chance: float, count: int) -> float:
     return (1.0 - chance) * count / (count - 1) if row.chosen == row.preferred else chance * count
 
 
-_ADD = (
-    f"INSERT INTO curve (width, start, {', '.join(_COLUMNS)}) VALUES (?, ?{', ?' * len(_COLUMNS)})"
-    " ON CONFLICT (width, start) DO UPDATE SET "
-    + ", ".join(f"{name} = {name} + excluded.{name}" for name in _COLUMNS)
-)
-
-
 def points(db: sqlite3.Connection, width: int) -> dict[str, Any]:
     """The newest steps, oldest first, and all of them together."""
-    rows = db.execute(
-        f"SELECT start, {', '.join(_COLUMNS)} FROM curve WHERE width = ? ORDER BY start DESC LIMIT ?",
-        (width, _MOST_POINTS),
-    ).fetchall()
-    rows.reverse()
+    rows = agent_tables.read_curve(db, width, most=_MOST_POINTS)
     steps = [list(sums) for _, *sums in rows]
     made = [
         {"start": start, "decisions": int(sums[0]), "rewards": int(sums[1]), **_own(sums), **_uniform(None)}
@@ -142,7 +120,7 @@ def points(db: sqlite3.Connection, width: int) -> dict[str, Any]:
 
 
 def _total(steps: list[list[float]]) -> list[float]:
-    return [sum(column) for column in zip(*steps, strict=True)] if steps else [0.0] * len(_COLUMNS)
+    return [sum(column) for column in zip(*steps, strict=True)] if steps else [0.0] * len(CURVE_COLUMNS)
 
 
 def _blocks(steps: list[list[float]]) -> list[list[int]]:

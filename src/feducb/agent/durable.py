@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -21,16 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 from feducb.agent.curve import Curve, width_for
 from feducb.agent.ids import make_id, new_tag, numbers_of
 from feducb.agent.inbox import Counters, Inbox
-from feducb.agent.overview import overview
 from feducb.agent.requests import require_candidates, require_follow, require_id, require_reward
 from feducb.agent.settings import AgentSettings
-from feducb.agent.warning import (
-    PARAMETER_BOUND,
-    REWARD_BOUND,
-    contradicts,
-    read_warnings,
-    write_warning,
-)
+from feducb.agent.view import Season, view, view_over_time
+from feducb.agent.warning import PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
 from feducb.policies import Optimistic
@@ -38,8 +32,7 @@ from feducb.policies.decider import Decider
 from feducb.policies.policy import certain
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
-from feducb.storage import AgentStore, Kind, Unsent, events
-from feducb.storage import sqlite as file
+from feducb.storage import AgentStore, Kind, Unsent, agent_tables, events
 
 __all__ = ["Agent", "Decision", "Outcome"]
 
@@ -375,7 +368,7 @@ class Agent:
             return
         with self.writing() as db:
             if surely_many(*self.store.tell_tallies(db, scale), scale):
-                write_warning(db, REWARD_BOUND)
+                agent_tables.add_warning(db, REWARD_BOUND)
 
     # For engines
 
@@ -411,7 +404,7 @@ class Agent:
         contradicted = contradicts(told.read(), self.settings)
         with self.writing() as db:
             if contradicted:
-                write_warning(db, PARAMETER_BOUND)
+                agent_tables.add_warning(db, PARAMETER_BOUND)
             self._inbox.put(db, told, payload)
             self._counters.add("sums")
             self._learn(told.group)
@@ -421,50 +414,30 @@ class Agent:
 
     def snapshot(self) -> dict[str, Any]:
         """How it stands, in plain numbers: for the agent's own people, since counts are raw."""
-        account = self.store.ledger().current
         passed = self._clock() - self.started_at
         later = [one for one in self.settings.release_times if one > passed]
-        counts = self._counters.totals()
-        return {
-            "name": self.settings.name,
-            "season": self.store.season,
-            "started_at": self.started_at,
-            "model": [self._model(self._inbox.number(group)) for group in range(self.settings.groups)],
-            "agents_in_sum": [self._inbox.agents(group) for group in range(self.settings.groups)],
+        groups = range(self.settings.groups)
+        return view(self.store.database, self._season(), self._counters.totals()) | {
+            "model": [self._model(self._inbox.number(group)) for group in groups],
+            "agents_in_sum": [self._inbox.agents(group) for group in groups],
             "first_useful_sum": self.settings.rule.first,
             "learning": sorted(self._deciders),
-            "shadow": self.settings.shadow,
-            "releases_made": len(account.entries),
-            "releases_left": self.settings.groups * self.settings.releases - len(account.entries),
             "next_release_at": self.started_at + later[0] if later else None,
-            "outbox": len(self.outbox()),
-            "epsilon": self.settings.budget.epsilon,
-            "delta": self.settings.budget.delta,
-            "open_decisions": counts["decisions"]
-            - counts["settled"]
-            - counts["discarded"]
-            - counts["dropped"],
-            "in_batch": account.pending,
+            "in_batch": self.store.pending,
             "season_over": self.season_over,
-            "warnings": self.warnings,
-            "counts": counts,
         }
 
     @property
     def warnings(self) -> dict[str, str]:
         """By kind, what speaks against the settings: seen in released sums and under noise alone."""
-        return read_warnings(self.store.reading(), self.settings)
+        return read_warnings(self.store.database, self.settings)
 
     def overview(self) -> dict[str, Any]:
         """`snapshot`, and what happened over time: for the agent's own page."""
-        told = overview(
-            self.store.reading(),
-            self.settings,
-            season=self.store.season,
-            started_at=self.started_at,
-            now=self._clock(),
-        )
-        return self.snapshot() | told
+        return self.snapshot() | view_over_time(self.store.database, self._season(), now=self._clock())
+
+    def _season(self) -> Season:
+        return Season(self.store.season, self.settings, self.started_at)
 
     def ledger(self) -> Ledger:
         """What left, when, at what cost, and what is left."""
@@ -584,7 +557,7 @@ class Agent:
         """Take in a chunk of each group whose windows have closed; whether there may be more."""
         more = False
         for group in range(self.settings.groups):
-            rows = events.due(self.store.reading(), group, now=moment, limit=_CHUNK)
+            rows = events.due(self.store.database, group, now=moment, limit=_CHUNK)
             if rows:
                 self._settle(group, rows)
                 more = more or len(rows) == _CHUNK
@@ -632,7 +605,7 @@ class Agent:
         """Take the content of retained events away once that is over, and their rows a window later."""
         retain = round(1000 * self.settings.keep_events)
         remember = max(round(1000 * self.settings.window), _LEAST_MEMORY)
-        db = self.store.reading()
+        db = self.store.database
         if 0 < retain < remember and events.any_content(db, before=moment - retain):
             with self.writing() as db:
                 events.strip(db, before=moment - retain, limit=4 * _CHUNK)
@@ -647,8 +620,7 @@ class Agent:
         """Cut the file's log off, which still holds content that the file itself has forgotten."""
         with self.writing() as db:
             oldest = self._now() // 3_600_000 - _ACTIVITY_HOURS
-            db.execute("DELETE FROM activity WHERE hour < ?", (oldest,))
-            db.execute("DELETE FROM curve WHERE start < ?", (3600 * oldest,))
+            agent_tables.forget_before(db, oldest)
         self.store.cut_log()
         self._swept_at, self._unswept = time.monotonic(), False
 
@@ -666,23 +638,26 @@ class Agent:
     def _keep_settings(self, db: Connection) -> None:
         """Write the settings; promises must be those of this season, if there are any yet."""
         season = self.store.season
-        row = db.execute("SELECT body, started_at FROM settings WHERE season = ?", (season,)).fetchone()
-        if row is not None:
-            body, started_at = row
-            kept = AgentSettings.from_json(body, started_at=started_at).promises()
+        kept = agent_tables.read_settings(db)
+        if kept is not None and kept.season == season:
+            before = AgentSettings.from_json(kept.body, started_at=kept.started_at).promises()
             for name, value in self.settings.promises().items():
-                if value != kept[name]:
-                    raise _until_a_new_season(name, value, kept[name])
-            if self.settings.start is not None and abs(self.settings.start - started_at) > _SAME_START:
-                raise _until_a_new_season("start", _written(self.settings.start), _written(started_at))
-            db.execute("UPDATE settings SET body = ?", (self.settings.to_json(),))
+                if value != before[name]:
+                    raise _until_a_new_season(name, value, before[name])
+            start = self.settings.start
+            if start is not None and abs(start - kept.started_at) > _SAME_START:
+                raise _until_a_new_season("start", _written(start), _written(kept.started_at))
+            agent_tables.update_settings(db, self.settings.to_json())
             return
-        earlier = db.execute("SELECT started_at FROM settings").fetchone()
-        if earlier is not None:
-            self._require_later(self.settings, earlier[0])
-        start = self.settings.start if self.settings.start is not None else self._clock()
-        row = (season, self.settings.to_json(), start, token_bytes(32))
-        db.execute("REPLACE INTO settings VALUES (1, ?, ?, ?, ?)", row)
+        if kept is not None:
+            self._require_later(self.settings, kept.started_at)
+        agent_tables.write_settings(
+            db,
+            season=season,
+            body=self.settings.to_json(),
+            started_at=self.settings.start if self.settings.start is not None else self._clock(),
+            id_key=token_bytes(32),
+        )
 
     @staticmethod
     def _require_later(settings: AgentSettings, earlier: float) -> None:
@@ -697,8 +672,10 @@ class Agent:
         """What is in memory, from the file."""
         if self.store.closed:
             return
-        db = self.store.reading()
-        self.started_at, self._id_key = db.execute("SELECT started_at, id_key FROM settings").fetchone()
+        db = self.store.database
+        kept = agent_tables.read_settings(db)
+        assert kept is not None  # written when it was opened
+        self.started_at, self._id_key = kept.started_at, kept.id_key
         self._counters.load(db)
         self._counters.at_least("decisions", events.last_number(db))
         self._curve = Curve(width_for(self.settings.season))
@@ -744,14 +721,8 @@ def _read_settings(path: Path) -> tuple[AgentSettings, bool]:
     """The newest in the file, and whether they are those of the open season."""
     if not path.exists():
         raise ConfigurationError("settings", None, f"settings, to make the agent {path}")
-    db = file.read_only(path)
-    try:
-        row = db.execute(
-            "SELECT body, started_at, settings.season = open_season.season FROM settings, open_season"
-        ).fetchone()
-    finally:
-        db.close()
-    if row is None:
+    with closing(agent_tables.look_into(path)) as db:
+        kept = agent_tables.read_settings(db)
+    if kept is None:
         raise ConfigurationError("settings", None, f"settings: {path} holds none yet")
-    body, started_at, current = row
-    return AgentSettings.from_json(body, started_at=started_at), bool(current)
+    return AgentSettings.from_json(kept.body, started_at=kept.started_at), kept.season == kept.open_season

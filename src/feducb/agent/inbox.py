@@ -13,7 +13,7 @@ from feducb.privacy.grid import Certificate
 from feducb.privacy.mechanisms import Mechanism
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum
-from feducb.storage.store import now as written_now
+from feducb.storage import agent_tables, events
 from feducb.types import ReleasedSum
 
 __all__ = ["Counters", "Inbox"]
@@ -50,24 +50,15 @@ class Counters:
 
     def flush(self, db: sqlite3.Connection) -> None:
         """Write what is new, in the transaction that it counts."""
-        db.executemany(
-            "INSERT INTO counters VALUES (?, ?)"
-            " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-            self._new.items(),
-        )
-        db.executemany(
-            "INSERT INTO activity VALUES (?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
-            " decisions = decisions + excluded.decisions, rewards = rewards + excluded.rewards,"
-            " reward_sum = reward_sum + excluded.reward_sum",
-            [(hour, *row) for hour, row in self._hours.items()],
-        )
+        events.add_counts(db, self._new.items())
+        agent_tables.add_activity(db, self._hours)
         self._kept += self._new
         self._new.clear()
         self._hours.clear()
 
     def load(self, db: sqlite3.Connection) -> None:
         """From the file; what was not written is forgotten."""
-        self._kept = Counter(dict(db.execute("SELECT name, value FROM counters")))
+        self._kept = Counter(agent_tables.read_counts(db))
         self._new.clear()
         self._hours.clear()
 
@@ -94,56 +85,52 @@ class Inbox:
             season: the open one.
             agents: how many handed records over to a trusted controller, whose release counts as one.
         """
-        told = messages.decode(payload)
+        total = messages.decode(payload)
         terms = settings.terms
         certificate, mechanism = _noise_of(terms)
         expected = (season, terms.problem.dim, certificate.exponent, terms.weight)
-        found = (told.season, told.dim, told.exponent, told.weight)
-        if found != expected:
-            raise ValueError(f"sum has (season, dimension, grid, weight) {found}, expected {expected}")
-        if not (told.group < terms.groups and 1 <= told.number <= terms.releases):
-            raise ValueError(f"sum {told.number} of group {told.group} is beyond what was agreed")
-        _require_size(told, told.agents, _noises(settings))
+        given = (total.season, total.dim, total.exponent, total.weight)
+        if given != expected:
+            raise ValueError(f"sum has (season, dimension, grid, weight) {given}, expected {expected}")
+        if not (total.group < terms.groups and 1 <= total.number <= terms.releases):
+            raise ValueError(f"sum {total.number} of group {total.group} is beyond what was agreed")
+        _require_size(total, total.agents, _noises(settings))
         if terms.trust.pooled:  # it has one noise, the one that is promised here
-            _require_size(told, agents, settings.sizes_of_sums)
-            variance = entry_variance(certificate, mechanism, told.number)
-            if not math.isclose(told.variance, variance, rel_tol=1e-6):
+            _require_size(total, agents, settings.sizes_of_sums)
+            variance = entry_variance(certificate, mechanism, total.number)
+            if not math.isclose(total.variance, variance, rel_tol=1e-6):
                 raise ValueError(
-                    f"sum has variance {told.variance:g}, expected {variance:g}: the controller's terms "
+                    f"sum has variance {total.variance:g}, expected {variance:g}: the controller's terms "
                     "differ from those here in epsilon, delta, mechanism, quiet, records_per_person or "
                     "agents_per_person"
                 )
-        return told if told.number > self.number(told.group) else None
+        return total if total.number > self.number(total.group) else None
 
-    def put(self, db: sqlite3.Connection, told: GridSum, payload: bytes) -> None:
+    def put(self, db: sqlite3.Connection, total: GridSum, payload: bytes) -> None:
         """Write it, in a transaction; acted on once that is on disk."""
-        db.execute(
-            "REPLACE INTO inbox VALUES (?, ?, ?, ?, ?)",
-            (told.group, told.season, told.number, written_now(), payload),
-        )
-        self._sums[told.group] = told
+        agent_tables.put_sum(db, group=total.group, season=total.season, number=total.number, payload=payload)
+        self._sums[total.group] = total
 
     def number(self, group: int) -> int:
         """Of the sum in use; 0 if there is none."""
-        told = self._sums.get(group)
-        return told.number if told is not None else 0
+        total = self._sums.get(group)
+        return total.number if total is not None else 0
 
     def agents(self, group: int) -> int:
         """How many are in it."""
-        told = self._sums.get(group)
-        return told.agents if told is not None else 0
+        total = self._sums.get(group)
+        return total.agents if total is not None else 0
 
     def read(self, group: int) -> ReleasedSum | None:
         """As real numbers."""
-        told = self._sums.get(group)
-        return None if told is None else told.read()
+        total = self._sums.get(group)
+        return None if total is None else total.read()
 
     def load(self, db: sqlite3.Connection, settings: AgentSettings) -> None:
         """From the file; a sum that is below a quorum which was raised since is left there."""
         least, most = _noises(settings)
-        found = db.execute('SELECT "group", payload FROM inbox')
-        sums = {group: messages.decode(payload) for group, payload in found}
-        self._sums = {group: told for group, told in sums.items() if least <= told.agents <= most}
+        sums = {one.group: messages.decode(one.payload) for one in agent_tables.received_sums(db)}
+        self._sums = {group: total for group, total in sums.items() if least <= total.agents <= most}
 
 
 def _noises(settings: AgentSettings) -> tuple[int, int]:
@@ -152,10 +139,10 @@ def _noises(settings: AgentSettings) -> tuple[int, int]:
     return settings.trust.noises(least), settings.trust.noises(most)
 
 
-def _require_size(told: GridSum, found: int | None, sizes: tuple[int, int]) -> None:
+def _require_size(total: GridSum, size: int | None, sizes: tuple[int, int]) -> None:
     """The bound that sums are read with holds for sums over so many agents, and no others."""
     least, most = sizes
-    if found is None or not least <= found <= most:
-        over = "an unknown number of agents" if found is None else f"{found} agent{'s' * (found != 1)}"
+    if size is None or not least <= size <= most:
+        over = "an unknown number of agents" if size is None else f"{size} agent{'s' * (size != 1)}"
         expected = f"{least}" if least == most else f"{least} to {most}"
-        raise ValueError(f"sum {told.number} is over {over}, expected {expected}")
+        raise ValueError(f"sum {total.number} is over {over}, expected {expected}")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -18,12 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
-from feducb.agent.look import settings_in
+from feducb.agent.view import settings_in
 from feducb.config import Problem
 from feducb.errors import ConfigurationError, StoreError
-from feducb.storage import AgentStore, events
-from feducb.storage import sqlite as file
-from feducb.storage.store import now as written_now
+from feducb.storage import AgentStore, agent_tables, events
 
 __all__ = ["Erasure", "Loaded", "backup", "erase", "export", "restore", "warm_start"]
 
@@ -77,11 +73,11 @@ def warm_start(
             f"of {len(actions)} actions, {count} rewards and {len(people)} persons",
             "as many of each",
         )
-    rows, told, places = _records(actions, rewards, settings.problem.dim)
+    rows, worth, places = _records(actions, rewards, settings.problem.dim)
     named = [_has_needed_id(people[place], settings.records_per_person) for place in places]
-    rows, told = rows[named], told[named]
+    rows, worth = rows[named], worth[named]
     hashes = [agent.store.hash_person(people[place]) for place, one in zip(places, named, strict=True) if one]
-    if not len(told):
+    if not len(worth):
         raise ConfigurationError(
             "log",
             f"{count} records that cannot be read",
@@ -91,23 +87,23 @@ def warm_start(
         raise StoreError("what a policy chose that may learn from rewards does not leave in shadow mode")
     if agent.season_over:
         raise StoreError("all releases of this season are made: these records could never leave")
-    digest = sha256(rows.tobytes() + told.tobytes()).hexdigest()
+    digest = sha256(rows.tobytes() + worth.tobytes()).hexdigest()
     with agent.writing() as db:
-        if db.execute("SELECT 1 FROM loaded WHERE sha256 = ?", (digest,)).fetchone():
+        if agent_tables.was_loaded(db, digest):
             raise StoreError("this log was loaded before; its records would count twice")
         entered = 0
-        groups = np.array([agent.draw_group() for _ in told])
+        groups = np.array([agent.draw_group() for _ in worth])
         for group in range(settings.groups):
             some = np.flatnonzero(groups == group)
             own = [hashes[place] for place in some]
-            entered += agent.store.settle(db, group, rows[some], told[some], own)
-        db.execute("INSERT INTO loaded VALUES (?, ?, ?)", (digest, written_now(), len(told)))
-        agent.count("loaded", len(told))
+            entered += agent.store.settle(db, group, rows[some], worth[some], own)
+        agent_tables.mark_loaded(db, digest, len(worth))
+        agent.count("loaded", len(worth))
     return Loaded(
         entered=entered,
-        clipped=int(np.sum(_beyond(settings.problem, rows, told))),
-        dropped=count - len(told),
-        excluded=len(told) - entered,
+        clipped=int(np.sum(_beyond(settings.problem, rows, worth))),
+        dropped=count - len(worth),
+        excluded=len(worth) - entered,
     )
 
 
@@ -115,16 +111,16 @@ def _records(
     actions: Array | Sequence[ArrayLike], rewards: Array | Sequence[float], dim: int
 ) -> tuple[Array, Array, list[int]]:
     """Actions (n, d), rewards (n,) and places of the records that are d finite numbers and a reward."""
-    found: list[tuple[Array, float, int]] = []
+    records: list[tuple[Array, float, int]] = []
     for place, (action, reward) in enumerate(zip(actions, rewards, strict=True)):
         try:
             row, worth = np.asarray(action, dtype=np.float64), float(reward)
         except (TypeError, ValueError, OverflowError):
             continue
         if row.shape == (dim,) and np.isfinite(row).all() and math.isfinite(worth):
-            found.append((row, worth, place))
-    rows = np.array([row for row, _, _ in found]).reshape(-1, dim)
-    return rows, np.array([worth for _, worth, _ in found]), [place for _, _, place in found]
+            records.append((row, worth, place))
+    rows = np.array([row for row, _, _ in records]).reshape(-1, dim)
+    return rows, np.array([worth for _, worth, _ in records]), [place for _, _, place in records]
 
 
 def _has_needed_id(person: object, records_per_person: int) -> bool:
@@ -166,16 +162,15 @@ def erase(agent: Agent, person: str) -> Erasure:
     while agent.settle_some():  # what is past its window has entered, whether we got round to it or not
         pass
     with agent.writing() as db:
-        found = events.of_person(db, hashed)
-        still_open = [number for number, state in found if state == events.OPEN]
-        retained = [number for number, state in found if state != events.OPEN]
+        hers = events.of_person(db, hashed)
+        still_open = [number for number, state in hers if state == events.OPEN]
+        retained = [number for number, state in hers if state != events.OPEN]
         events.discard(db, still_open)
         events.take_content(db, retained)
         agent.count("discarded", len(still_open))
         agent.count("erasures")
-        row = db.execute("SELECT records FROM people WHERE hash = ?", (hashed,)).fetchone()
+        entered = agent_tables.records_of(db, hashed)
     agent.sweep()
-    entered = int(row[0]) if row else 0
     said = "Nothing under this id is in this season's sums."
     if entered:
         budget = agent.settings.budget
@@ -195,7 +190,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
     What is kept is set by ``keep_events``; by default that is only what waits for its reward. Each row also
     says whose it is and what is public: the problem's bounds, and what counts where no reward came.
     """
-    with closing(file.read_only(Path(path).resolve())) as db:
+    with closing(agent_tables.look_into(path)) as db:
         _, settings, _ = settings_in(db, path)
         public = {
             "agent": settings.name,
@@ -235,13 +230,7 @@ def backup(path: str | Path, target: str | Path) -> None:
         raise ConfigurationError("backup", str(target), "a file that does not exist yet")
     fresh = target.with_name(f"{target.name}.new")
     fresh.unlink(missing_ok=True)
-    with closing(file.read_only(Path(path).resolve())) as source:
-        os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        with closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
-            source.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")
-            copy.execute("PRAGMA synchronous = FULL")
-            copy.execute("UPDATE store SET open_at = ?", (file.BACKUP,))
+    agent_tables.copy_to(path, fresh)
     fresh.rename(target)  # marked, or not there
 
 
@@ -272,19 +261,11 @@ def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
         name.unlink(missing_ok=True)
     shutil.copyfile(source, fresh)
     fresh.chmod(0o600)
-    with closing(sqlite3.connect(fresh, isolation_level=None)) as copy:
-        try:
-            found = copy.execute("SELECT open_at FROM store").fetchone()
-        except sqlite3.DatabaseError:
-            found = None
-        if found != (file.BACKUP,):
-            fresh.unlink()
-            raise StoreError(f"{source} is no backup")
-        file.migrate(copy, source)
-        copy.execute("UPDATE store SET open_at = NULL")
-        copy.execute(
-            "UPDATE seasons SET continued_elsewhere = 1 WHERE season = (SELECT season FROM open_season)"
-        )
+    try:
+        agent_tables.revive(fresh, name=source)
+    except StoreError:
+        fresh.unlink()
+        raise
     with AgentStore.open(fresh) as store:
         opened = store.new_season(drop_pending=True, number=season)
     fresh.rename(target)  # whole, or not there

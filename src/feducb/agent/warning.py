@@ -11,10 +11,10 @@ from typing import Final
 
 from feducb.agent.settings import AgentSettings
 from feducb.privacy.tally import ONE_IN
-from feducb.storage.store import now as written_now
+from feducb.storage import agent_tables
 from feducb.types import ReleasedSum
 
-__all__ = ["KINDS", "PARAMETER_BOUND", "REWARD_BOUND", "contradicts", "read_warnings", "write_warning"]
+__all__ = ["KINDS", "PARAMETER_BOUND", "REWARD_BOUND", "contradicts", "read_warnings"]
 
 PARAMETER_BOUND: Final = "parameter_bound"
 REWARD_BOUND: Final = "reward_bound"
@@ -26,11 +26,6 @@ def contradicts(total: ReleasedSum, settings: AgentSettings) -> bool:
     if total.number < settings.rule.first:
         return False
     return bool(settings.watch.contradicted(total.gram, total.moment, total.variance).any())
-
-
-def write_warning(db: sqlite3.Connection, kind: str) -> None:
-    """From now on, in a transaction; a second time changes nothing."""
-    db.execute("INSERT OR IGNORE INTO warnings VALUES (?, ?)", (kind, written_now()))
 
 
 def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, str]:
@@ -48,4 +43,4 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
             "rewards, or raise problem.reward_bound and open a new season"
         ),
     }
-    return {kind: said[kind] for (kind,) in db.execute("SELECT kind FROM warnings ORDER BY kind")}
+    return {kind: said[kind] for kind in agent_tables.read_warnings(db)}

@@ -240,7 +240,7 @@ def status(
 ) -> None:
     """How the agent stands; it may be running."""
     from feducb.agent.agent_file import read_agent_file
-    from feducb.agent.look import look, look_over
+    from feducb.agent.view import look, look_over
 
     require_writable("--json", json_file)
     store = read_agent_file(config).store

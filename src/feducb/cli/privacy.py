@@ -222,11 +222,10 @@ def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
 
 def _followed_in(path: Path) -> str | None:
     """Whom an agent in shadow mode follows; None for other agents, and for files that hold no settings."""
-    from feducb.agent.look import settings_in
-    from feducb.storage import StoreError
-    from feducb.storage import sqlite as file
+    from feducb.agent.view import settings_in
+    from feducb.storage import StoreError, agent_tables
 
-    with closing(file.read_only(path.resolve())) as db:
+    with closing(agent_tables.look_into(path)) as db:
         try:
             _, settings, _ = settings_in(db, path)
         except StoreError:

@@ -60,23 +60,23 @@ class AgentStore(Store):
         if not self.terms.trust.raw:
             self._require_releases_left(group)  # the record could never leave
         rows = np.atleast_2d(np.asarray(actions, dtype=np.float64))
-        told = np.atleast_1d(np.asarray(rewards, dtype=np.float64))
-        people = list(persons) if persons is not None else [None] * len(told)
-        if rows.ndim != 2 or told.shape != rows.shape[:1] or len(people) != len(told):
+        worth = np.atleast_1d(np.asarray(rewards, dtype=np.float64))
+        people = list(persons) if persons is not None else [None] * len(worth)
+        if rows.ndim != 2 or worth.shape != rows.shape[:1] or len(people) != len(worth):
             raise RecordOutOfBoundsError(
-                f"records have shapes {rows.shape} and {told.shape} for {len(people)} persons, expected "
+                f"records have shapes {rows.shape} and {worth.shape} for {len(people)} persons, expected "
                 f"(n, {self.terms.problem.dim}), (n,) and n"
             )
         hashes = [self.hash_person(person) for person in people]
         with self._transaction() as db:
-            entered = self._take_in(db, group, rows, told, hashes)
-            rows, told = rows[entered], told[entered]
-            if len(told):
+            entered = self._take_in(db, group, rows, worth, hashes)
+            rows, worth = rows[entered], worth[entered]
+            if len(worth):
                 db.execute(
                     'INSERT INTO pending (actions, rewards, "group") VALUES (?, ?, ?)',
-                    (rows.tobytes(), told.tobytes(), group),
+                    (rows.tobytes(), worth.tobytes(), group),
                 )
-        return len(told)
+        return len(worth)
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -134,8 +134,8 @@ class AgentStore(Store):
             ).fetchone()
             for number in range(last + 1, self._batches_made(group) + 1):
                 name = (group, number)
-                found = db.execute('SELECT exact FROM tallies WHERE ("group", number) = (?, ?)', name)
-                (exact,) = found.fetchone() or (0,)
+                row = db.execute('SELECT exact FROM tallies WHERE ("group", number) = (?, ?)', name)
+                (exact,) = row.fetchone() or (0,)
                 db.execute("REPLACE INTO tallies VALUES (?, ?, NULL, ?)", (*name, noisy_tally(exact, scale)))
         total, count = db.execute("SELECT coalesce(sum(noisy), 0), count(noisy) FROM tallies").fetchone()
         return int(total), int(count)
@@ -182,14 +182,10 @@ class AgentStore(Store):
     @property
     def uploads_made(self) -> int:
         """How many uploads this season has made."""
-        (last,) = (
-            self._database()
-            .execute(
-                "SELECT coalesce(max(number), 0) FROM outgoing WHERE kind = 'upload' AND season = ?",
-                (self.season,),
-            )
-            .fetchone()
-        )
+        (last,) = self.database.execute(
+            "SELECT coalesce(max(number), 0) FROM outgoing WHERE kind = 'upload' AND season = ?",
+            (self.season,),
+        ).fetchone()
         return int(last)
 
     def uploads(self) -> list[Unsent]:
@@ -213,20 +209,16 @@ class AgentStore(Store):
         return None
 
     def _counts(self, db: sqlite3.Connection, hashes: Sequence[bytes | None]) -> dict[bytes, int]:
-        found = (
+        rows = (
             db.execute("SELECT hash, records FROM people WHERE hash = ?", (one,)).fetchone()
             for one in {one for one in hashes if one is not None}
         )
-        return {row[0]: row[1] for row in found if row is not None}
+        return {row[0]: row[1] for row in rows if row is not None}
 
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
         dropped = events.drop_open(db)  # decisions of an earlier season never enter this one
         events.strip(db, before=2**62, limit=-1)  # nobody could be found in it: the key of the hashes goes
-        db.execute(
-            "INSERT INTO counters VALUES ('dropped', ?)"
-            " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-            (dropped,),
-        )
+        events.add_counts(db, [("dropped", dropped)])
         for table in ("inbox", "tallies", "warnings"):
             db.execute(f"DELETE FROM {table}")
         super()._begin(db, season, terms)
@@ -247,4 +239,4 @@ class AgentStore(Store):
     def _waiting(self) -> bool:
         if not self.terms.trust.raw and self.releases_left == 0:
             return False  # what waits can never leave
-        return self._pending() > 0 or bool(self.uploads()) or events.any_open(self._database())
+        return self.pending > 0 or bool(self.uploads()) or events.any_open(self.database)

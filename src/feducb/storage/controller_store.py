@@ -14,7 +14,8 @@ from feducb.errors import (
     StoreError,
 )
 from feducb.privacy.deployed import Terms, decode_upload
-from feducb.storage.store import Store, now
+from feducb.storage.sqlite import utc_now
+from feducb.storage.store import Store
 
 __all__ = ["ControllerStore"]
 
@@ -41,14 +42,10 @@ class ControllerStore(Store):
         """
         season, number, upload = decode_upload(payload, self.terms)
         digest = hashlib.sha256(payload).hexdigest()
-        known = (
-            self._database()
-            .execute(
-                "SELECT sha256 FROM received WHERE season = ? AND agent = ? AND number = ?",
-                (season, from_agent, number),
-            )
-            .fetchone()
-        )
+        known = self.database.execute(
+            "SELECT sha256 FROM received WHERE season = ? AND agent = ? AND number = ?",
+            (season, from_agent, number),
+        ).fetchone()
         if known is not None:
             if known[0] != digest:
                 raise PrivacyError(f"upload {number} of {from_agent} arrived twice with different content")
@@ -60,20 +57,20 @@ class ControllerStore(Store):
             self._privatizers[0].receive(upload)
             db.execute(
                 "INSERT INTO received VALUES (?, ?, ?, ?, ?, ?)",
-                (season, from_agent, number, now(), digest, payload),
+                (season, from_agent, number, utc_now(), digest, payload),
             )
         return True
 
     def waiting(self) -> dict[str, str]:
         """Whose uploads wait for the next release, and since when (UTC, ISO 8601)."""
-        rows = self._database().execute(
+        rows = self.database.execute(
             "SELECT agent, min(received_at) FROM received WHERE payload IS NOT NULL GROUP BY agent"
         )
         return dict(rows)
 
     def included(self) -> list[str]:
         """Whose uploads of this season are in the newest release."""
-        rows = self._database().execute(
+        rows = self.database.execute(
             "SELECT DISTINCT agent FROM received WHERE payload IS NULL AND season = ? ORDER BY agent",
             (self.season,),
         )
@@ -81,19 +78,19 @@ class ControllerStore(Store):
 
     def newest_uploads(self) -> dict[str, int]:
         """By agent, the number of its newest upload of this season."""
-        rows = self._database().execute(
+        rows = self.database.execute(
             "SELECT agent, max(number) FROM received WHERE season = ? GROUP BY agent", (self.season,)
         )
         return dict(rows)
 
     def last_received(self) -> dict[str, str]:
         """By agent, when its last upload of any season came (UTC, ISO 8601)."""
-        rows = self._database().execute("SELECT agent, max(received_at) FROM received GROUP BY agent")
+        rows = self.database.execute("SELECT agent, max(received_at) FROM received GROUP BY agent")
         return dict(rows)
 
     def last_released(self) -> str | None:
         """When the newest release of any season was made (UTC, ISO 8601)."""
-        (at,) = self._database().execute("SELECT max(made_at) FROM outgoing").fetchone()
+        (at,) = self.database.execute("SELECT max(made_at) FROM outgoing").fetchone()
         return None if at is None else str(at)
 
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
@@ -110,5 +107,5 @@ class ControllerStore(Store):
         db.execute("UPDATE received SET payload = NULL WHERE payload IS NOT NULL")
 
     def _waiting(self) -> bool:
-        waiting = self._database().execute("SELECT 1 FROM received WHERE payload IS NOT NULL LIMIT 1")
+        waiting = self.database.execute("SELECT 1 FROM received WHERE payload IS NOT NULL LIMIT 1")
         return waiting.fetchone() is not None

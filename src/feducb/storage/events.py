@@ -133,13 +133,13 @@ def mark_taken(
 ) -> None:
     """What `due` gave is in a batch, or never leaves (None): its content goes, unless it is retained."""
     gone = "" if keep else f", {_STRIP}"
-    found = db.execute(
+    changed = db.execute(
         f"UPDATE decisions SET state = {TAKEN}, batch = ?{gone}"
         f' WHERE state = {OPEN} AND "group" = ? AND closes_at <= ? AND (closes_at, number) <= (?, ?)',
         (batch, group, rows[-1].closes_at, rows[-1].closes_at, rows[-1].number),
     )
-    if found.rowcount != len(rows):
-        raise sqlite3.IntegrityError(f"{found.rowcount} decisions were due, expected {len(rows)}")
+    if changed.rowcount != len(rows):
+        raise sqlite3.IntegrityError(f"{changed.rowcount} decisions were due, expected {len(rows)}")
 
 
 def any_content(db: sqlite3.Connection, *, before: int) -> bool:
@@ -179,6 +179,14 @@ def drop_open(db: sqlite3.Connection) -> int:
     rows = db.execute(f"SELECT number FROM decisions WHERE state = {OPEN}").fetchall()
     discard(db, [number for (number,) in rows])
     return len(rows)
+
+
+def add_counts(db: sqlite3.Connection, counts: Iterable[tuple[str, int]]) -> None:
+    """Add to totals by name (`agent_tables.read_counts`)."""
+    db.executemany(
+        "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+        counts,
+    )
 
 
 def last_number(db: sqlite3.Connection) -> int:

@@ -1,104 +1,48 @@
-"""What the ServerApp has seen and published, on disk: it may be killed at any instruction."""
+"""The release book of a ServerApp, which knows its agents by their keys alone."""
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
-from feducb.config import require_integer
+from feducb.config import require_finite, require_integer
 from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.deployed import Terms
-from feducb.protocol import messages
+from feducb.protocol import messages, sums
 from feducb.protocol.admission import check_release
-from feducb.storage.book import Book
+from feducb.storage.release_book import Quorum, ReleaseBook
+from feducb.storage.sqlite import STORE_TABLE, kind_of
 
-__all__ = ["SumBook"]
+__all__ = ["FlowerBook"]
 
 _MOST_SEASONS = 2  # that one agent may have waiting, beyond the season of the newest sum
+_EVERYBODY = ""  # in place of an agent's name, for what holds for all
+_OLD_KIND = "flower sums"
 
 
-class SumBook(Book):
-    """A book in one SQLite file, used by one process and one thread at a time; made by `open`.
+class FlowerBook(ReleaseBook):
+    """A release book without a roster: all have the same terms, and the first M agents of a season are in it.
 
-    Sum k of a season is published once releases k of all agents are in, or once a quorum is in and the
-    deadline has passed since the first of them came. It is final: a release that comes later is kept on
-    record and enters no sum, which costs nothing but time, as the agent's next release contains it. Sums
-    only move forward: once k is out, nothing below k is published.
+    Nobody announces a season here: it begins with its first release. Sums only move forward, by season and
+    number.
 
-    Guarantees:
-        A call returns after its transaction is on disk, or leaves no trace. A sum, once returned, is the same
-        bytes for ever.
+    Args:
+        path: of the file; ``<path>.lock`` beside it is locked meanwhile.
+        terms: of all agents. Those of the file, if it exists.
+        agents: M, at most so many have releases in a season.
+        quorum: the least number of agents in a sum; all, if left out.
+        deadline: seconds from a number's first release on, after which a quorum is enough.
     """
 
-    kind = "flower sums"
-    migrations = (
-        """
-        CREATE TABLE federation (id INTEGER PRIMARY KEY CHECK (id = 1), terms TEXT NOT NULL);
-        CREATE TABLE releases (
-            season INTEGER NOT NULL, number INTEGER NOT NULL, agent TEXT NOT NULL, arrived_at REAL NOT NULL,
-            sha256 BLOB NOT NULL, payload BLOB, PRIMARY KEY (season, number, agent));
-        CREATE INDEX waiting ON releases (season, number) WHERE payload IS NOT NULL;
-        CREATE TABLE sums (
-            season INTEGER NOT NULL, number INTEGER NOT NULL, payload BLOB NOT NULL,
-            PRIMARY KEY (season, number));
-        CREATE TRIGGER a_sum_stays BEFORE DELETE ON sums
-            BEGIN SELECT RAISE(ABORT, 'what was published is never deleted'); END;
-        CREATE TRIGGER a_sum_is_final BEFORE UPDATE ON sums
-            BEGIN SELECT RAISE(ABORT, 'what was published is never changed'); END;
-        """,
-    )
-
     def __init__(
-        self,
-        path: Path,
-        terms: Terms,
-        *,
-        agents: int,
-        quorum: int,
-        deadline: float,
-        clock: Callable[[], float],
+        self, path: str | Path, terms: Terms, *, agents: int, quorum: int | None = None, deadline: float = 0.0
     ) -> None:
-        super().__init__(path)
-        self._terms = terms
-        self._agents, self._quorum, self._deadline = agents, quorum, deadline
-        self._clock = clock
-        try:
-            self._require_same(terms)
-        except BaseException:
-            self.close()
-            raise
-
-    @classmethod
-    def open(
-        cls,
-        path: str | Path,
-        terms: Terms,
-        *,
-        agents: int,
-        quorum: int | None = None,
-        deadline: float = 0.0,
-        clock: Callable[[], float] = time.time,
-    ) -> Self:
-        """Open a book, or make one.
-
-        Args:
-            path: of the file; ``<path>.lock`` beside it is locked meanwhile.
-            terms: of all agents. Those of the file, if it exists.
-            agents: M, at most so many have releases in a season.
-            quorum: the least number of agents in a sum; all, if left out.
-            deadline: seconds from a number's first release on, after which a quorum is enough.
-            clock: the time in seconds; it must go on over restarts.
-        """
         require_integer("agents", agents, at_least=1)
-        quorum = agents if quorum is None else quorum
-        require_integer("quorum", quorum, at_least=1)
+        quorum = require_integer("quorum", agents if quorum is None else quorum, at_least=1)
         if quorum > agents:
             raise ConfigurationError("quorum", quorum, f"at most agents, {agents}")
-        if not deadline >= 0.0:
-            raise ConfigurationError("deadline", deadline, "seconds, at least 0")
+        require_finite("deadline", deadline, at_least=0.0)
         if terms.trust.raw:
             raise ConfigurationError(
                 "trust",
@@ -107,103 +51,38 @@ class SumBook(Book):
             )
         if terms.groups != 1:
             raise ConfigurationError("groups", terms.groups, "1: a controller adds up a single group")
-        return cls(Path(path), terms, agents=agents, quorum=quorum, deadline=deadline, clock=clock)
+        super().__init__(path, {_EVERYBODY: terms})
+        self.quorum = Quorum(agents, quorum, deadline)
 
-    def put(self, agent: str, payload: bytes) -> bool:
-        """Keep an agent's release; whether it is new. Acknowledge it either way.
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version and kind_of(db, self.path) == _OLD_KIND:
+            _convert(db)
+        super()._migrate(db)
 
-        Args:
-            agent: who sent it, as the link authenticated it.
-            payload: what the agent released.
+    def _keep_terms(self, terms: Mapping[str, Terms]) -> None:
+        text = terms[_EVERYBODY].to_json()
+        db = self.database
+        db.execute("INSERT OR IGNORE INTO terms VALUES (0, ?, ?)", (_EVERYBODY, text))
+        (kept,) = db.execute("SELECT body FROM terms WHERE season = 0").fetchone()
+        if Terms.from_json(kept).to_json() != text:  # written anew: an older file lacks newer names
+            raise StoreError(f"{self.path} is the book of a federation with other terms: {kept}")
 
-        Raises:
-            ValueError: it is refused, and must not be acknowledged.
-        """
-        release = check_release(payload, self._terms, agents=self._agents)
-        season, number = release.season, release.number
-        if season < 1:
-            raise RefusedError("season", f"season {season}, expected at least 1")
-        digest = hashlib.sha256(payload).digest()
-        known = self.database.execute(
-            "SELECT sha256 FROM releases WHERE season = ? AND number = ? AND agent = ?",
-            (season, number, agent),
-        ).fetchone()
-        if known is not None:
-            if known[0] != digest:
-                raise RefusedError(
-                    "replay", f"release {number} of season {season} is known with other content"
-                )
-            return False
-        last = self._last()
-        self._require_room(agent, season, last[0] if last is not None else 0)
-        content = None if last is not None and (season, number) <= last else payload
-        with self._transaction():
-            self.database.execute(
-                "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?)",
-                (season, number, agent, self._clock(), digest, content),
-            )
-            if content is not None and self._waiting(season, number) == self._agents:
-                self._publish(season, number)
-        return True
+    def _read(self, agent: str, payload: bytes) -> messages.GridSum:
+        release = check_release(payload, self._terms[_EVERYBODY], agents=self.quorum.everybody)
+        if release.season < 1:
+            raise RefusedError("season", f"season {release.season}, expected at least 1")
+        return release
 
-    def sum_for(self, number: int, *, season: int | None = None) -> bytes | None:
-        """The sum of releases ``number``, if published; of the newest season unless another is named."""
-        last = self._last()
-        if last is None:
-            return None
-        row = self.database.execute(
-            "SELECT payload FROM sums WHERE season = ? AND number = ?",
-            (last[0] if season is None else season, number),
-        ).fetchone()
-        return None if row is None else bytes(row[0])
-
-    def newest(self) -> bytes | None:
-        """The newest sum, after publishing what a quorum and the deadline allow."""
-        due = self.database.execute(
-            "SELECT season, number FROM releases WHERE payload IS NOT NULL GROUP BY season, number"
-            " HAVING count(*) >= ? AND min(arrived_at) <= ? ORDER BY season DESC, number DESC LIMIT 1",
-            (self._quorum, self._clock() - self._deadline),
-        ).fetchone()
-        if due is not None:
-            with self._transaction():
-                self._publish(*due)
-        last = self._last()
-        return None if last is None else self.sum_for(last[1], season=last[0])
-
-    def _last(self) -> tuple[int, int] | None:
-        row = self.database.execute(
-            "SELECT season, number FROM sums ORDER BY season DESC, number DESC LIMIT 1"
-        ).fetchone()
-        return None if row is None else (row[0], row[1])
-
-    def _waiting(self, season: int, number: int) -> int:
-        (count,) = self.database.execute(
-            "SELECT count(*) FROM releases WHERE season = ? AND number = ? AND payload IS NOT NULL",
-            (season, number),
-        ).fetchone()
-        return int(count)
-
-    def _publish(self, season: int, number: int) -> None:
-        rows = self.database.execute(
-            "SELECT payload FROM releases WHERE season = ? AND number = ? AND payload IS NOT NULL"
-            " ORDER BY agent",
-            (season, number),
-        )
-        total = messages.combine([messages.decode(row[0]) for row in rows])
-        self.database.execute("INSERT INTO sums VALUES (?, ?, ?)", (season, number, messages.encode(total)))
-        # What is in, or too old to be in any: its digest stays, to recognise it when it comes again.
-        self.database.execute(
-            "UPDATE releases SET payload = NULL WHERE (season, number) <= (?, ?)", (season, number)
-        )
-
-    def _require_room(self, agent: str, season: int, current: int) -> None:
+    def _require_room(self, agent: str, season: int) -> None:
         others, mine = self.database.execute(
             "SELECT count(DISTINCT iif(agent = ?1, NULL, agent)), max(agent = ?1) FROM releases"
             " WHERE season = ?2",
             (agent, season),
         ).fetchone()
-        if not mine and others >= self._agents:
-            raise RefusedError("sender", f"{agent} is none of the {self._agents} of season {season}")
+        if not mine and others >= self.quorum.everybody:
+            raise RefusedError("sender", f"{agent} is none of the {self.quorum.everybody} of season {season}")
+        (current,) = self.database.execute("SELECT coalesce(max(season), 0) FROM sums").fetchone()
         ahead = self.database.execute(
             "SELECT DISTINCT season FROM releases WHERE agent = ? AND season > ?", (agent, current)
         ).fetchall()
@@ -214,9 +93,38 @@ class SumBook(Book):
                 f"most {_MOST_SEASONS}",
             )
 
-    def _require_same(self, terms: Terms) -> None:
-        text = terms.to_json()
-        self.database.execute("INSERT OR IGNORE INTO federation VALUES (1, ?)", (text,))
-        (kept,) = self.database.execute("SELECT terms FROM federation").fetchone()
-        if Terms.from_json(kept).to_json() != text:  # written anew: an older file lacks newer names
-            raise StoreError(f"{self.path} is the book of a federation with other terms: {kept}")
+
+def _convert(db: sqlite3.Connection) -> None:
+    """Make a release book of a file from before 1.0, in which Flower had tables of its own.
+
+    A sum did not say who is in it: those of its number that came first, as many as it says.
+    """
+
+    def named(agents: str, payload: bytes) -> bytes:
+        first = agents.split("\n")[: messages.decode(payload).agents]
+        return sums.encode(sums.name_sum(first, payload))
+
+    db.create_function("named", 2, named)
+    tables = "".join(ReleaseBook.migrations).replace(STORE_TABLE, "")
+    db.executescript(
+        f"""
+        BEGIN IMMEDIATE;
+        DROP INDEX waiting; DROP TRIGGER a_sum_stays; DROP TRIGGER a_sum_is_final;
+        ALTER TABLE releases RENAME TO old_releases;
+        ALTER TABLE sums RENAME TO old_sums;
+        {tables}
+        INSERT INTO releases SELECT season, number, agent, arrived_at, sha256 FROM old_releases;
+        INSERT INTO waiting (season, number, agent, payload)
+            SELECT season, number, agent, payload FROM old_releases WHERE payload IS NOT NULL;
+        INSERT INTO sums SELECT season, number, max(arrived_at), named(group_concat(agent, char(10)), sum)
+            FROM (SELECT old_sums.season, old_sums.number, agent, arrived_at, old_sums.payload AS sum
+                  FROM old_sums JOIN old_releases USING (season, number)
+                  ORDER BY old_sums.season, old_sums.number, arrived_at)
+            GROUP BY season, number;
+        INSERT INTO terms SELECT 0, '{_EVERYBODY}', terms FROM federation;
+        DROP TABLE old_releases; DROP TABLE old_sums; DROP TABLE federation;
+        UPDATE store SET kind = '{ReleaseBook.kind}';
+        PRAGMA user_version = {len(ReleaseBook.migrations)};
+        COMMIT
+        """
+    )

@@ -6,23 +6,29 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 
 from feducb.protocol.peers import Announcement
-from feducb.storage.book import Book
+from feducb.storage.sqlite import STORE_TABLE
+from feducb.storage.sqlite_file import SqliteFile
 
 __all__ = ["PeerBook"]
 
 
-class PeerBook(Book):
+class PeerBook(SqliteFile):
     """What `peers.PeerState` keeps of members, own releases included; public, all of it has left already."""
 
     kind = "peers"
+    secret = False
     migrations = (
-        """
+        STORE_TABLE
+        + """
         CREATE TABLE kept (
             origin INTEGER NOT NULL, "group" INTEGER NOT NULL, season INTEGER NOT NULL,
             number INTEGER NOT NULL, round INTEGER NOT NULL, payload BLOB NOT NULL,
             PRIMARY KEY (origin, "group", season, number)) WITHOUT ROWID;
         """,
     )
+
+    def _load(self) -> None:
+        """It keeps nothing in memory."""
 
     def load(self) -> dict[tuple[int, int], tuple[Announcement[bytes], ...]]:
         """As `PeerState.kept` has it."""

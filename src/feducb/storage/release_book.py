@@ -13,7 +13,8 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import Admission, Receipt
 from feducb.protocol.sums import NamedSum
-from feducb.storage.book import Book
+from feducb.storage.sqlite import STORE_TABLE
+from feducb.storage.sqlite_file import SqliteFile
 from feducb.storage.store import Kind
 
 __all__ = ["Quorum", "ReleaseBook"]
@@ -49,7 +50,7 @@ def _plain(terms: Terms) -> dict[str, Any]:
     return {**plain.pop("problem"), **plain}
 
 
-class ReleaseBook(Book):
+class ReleaseBook(SqliteFile):
     """Release k of every agent, and the sum published for k.
 
     Guarantees:
@@ -60,9 +61,11 @@ class ReleaseBook(Book):
     """
 
     kind = "releases"
+    secret = False  # releases have left
     takes: ClassVar[Kind] = Kind.RELEASE
     migrations: ClassVar[tuple[str, ...]] = (
-        """
+        STORE_TABLE
+        + """
         CREATE TABLE releases (
             season INTEGER NOT NULL, number INTEGER NOT NULL, agent TEXT NOT NULL, received_at REAL NOT NULL,
             sha256 BLOB NOT NULL, PRIMARY KEY (season, number, agent)) WITHOUT ROWID;
@@ -87,6 +90,11 @@ class ReleaseBook(Book):
             season INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL,
             PRIMARY KEY (season, agent)) WITHOUT ROWID;
         """,
+        # Over Flower, releases of several seasons may wait.
+        """
+        ALTER TABLE waiting ADD COLUMN season INTEGER NOT NULL DEFAULT 0;
+        UPDATE waiting SET season = (SELECT season FROM open_season);
+        """,
     )
 
     def __init__(
@@ -98,18 +106,22 @@ class ReleaseBook(Book):
         deadline: float | None = None,
         season: int = 1,
     ) -> None:
+        self.season, self._terms = season, terms
+        self._last_received: dict[str, float] = {}
         super().__init__(path)
-        try:
-            with self._transaction():
-                self.season = self._open_season(season)
-                self._keep_terms(terms)
-            self._last_received = self._read_last_received()
-        except BaseException:
-            self.close()
-            raise
         self.quorum = Quorum(len(terms), quorum or len(terms), deadline)
-        self.admission = Admission(terms=terms, season=self.season)
+        self.admission = Admission(terms=terms, season=season)
         self.admission.prepare()
+
+    def _set_up(self) -> None:
+        with self._transaction():
+            self._open_season()
+            self._keep_terms(self._terms)
+        self._load()
+
+    def _load(self) -> None:
+        rows = self.database.execute("SELECT agent, max(received_at) FROM releases GROUP BY agent")
+        self._last_received = dict(rows)
 
     def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
         """Take releases in, all in one transaction; one that is refused does not touch the others.
@@ -121,7 +133,7 @@ class ReleaseBook(Book):
         read = [self._check(agent, payload) for agent, payload in batch]
         if all(isinstance(one, Receipt) for one in read):
             return [one for one in read if isinstance(one, Receipt)]
-        newest = self._newest_number()
+        newest = self._newest_version()
         with self._transaction():
             return [
                 one if isinstance(one, Receipt) else self._put(agent, one, payload, newest, now)
@@ -140,9 +152,9 @@ class ReleaseBook(Book):
     def publish_due(self, *, now: float) -> list[NamedSum]:
         """Make the sums that are due, in rising order; each is on disk before this returns."""
         made = []
-        for number, here, first in self._open_numbers():
+        for season, number, here, first in self._open_numbers():
             if self.quorum.due(here, first, now):
-                made.append(self._publish(number, now))
+                made.append(self._publish(season, number, now))
         return made
 
     def next_due(self) -> float | None:
@@ -150,7 +162,11 @@ class ReleaseBook(Book):
         if self.quorum.deadline is None:
             return None
         return min(
-            (first + self.quorum.deadline for _, here, first in self._open_numbers() if self._enough(here)),
+            (
+                first + self.quorum.deadline
+                for _, _, here, first in self._open_numbers()
+                if here >= self.quorum.enough
+            ),
             default=None,
         )
 
@@ -188,25 +204,14 @@ class ReleaseBook(Book):
         ).fetchone()
         return None if row is None else float(row[0])
 
-    def _rolled_back(self) -> None:
-        self._last_received = self._read_last_received()
-
-    def _read_last_received(self) -> dict[str, float]:
-        rows = self.database.execute("SELECT agent, max(received_at) FROM releases GROUP BY agent")
-        return dict(rows)
-
-    def _enough(self, here: int) -> bool:
-        return here >= self.quorum.enough
-
-    def _open_season(self, season: int) -> int:
-        with self._transaction() as db:
-            row = db.execute("SELECT season FROM open_season").fetchone()
-            if row is not None and row[0] > season:
-                raise ConfigurationError("season", season, f"at least {row[0]}, the open one of {self.path}")
-            db.execute("REPLACE INTO open_season VALUES (1, ?)", (season,))
-            if row is not None and row[0] < season:  # nothing more is made of the season before
-                db.execute("DELETE FROM waiting")
-        return season
+    def _open_season(self) -> None:
+        db, season = self.database, self.season
+        row = db.execute("SELECT season FROM open_season").fetchone()
+        if row is not None and row[0] > season:
+            raise ConfigurationError("season", season, f"at least {row[0]}, the open one of {self.path}")
+        db.execute("REPLACE INTO open_season VALUES (1, ?)", (season,))
+        if row is not None and row[0] < season:  # nothing more is made of the season before
+            db.execute("DELETE FROM waiting")
 
     def _keep_terms(self, terms: Mapping[str, Terms]) -> None:
         """Refuse other terms than those under which releases of this season were taken in.
@@ -239,58 +244,72 @@ class ReleaseBook(Book):
 
     def _check(self, agent: str, payload: bytes) -> Receipt | messages.GridSum:
         try:
-            told = self.admission.check(payload, agent=agent, any_season=True)
-            if told.group != 0:
-                raise RefusedError("group", f"group {told.group}, expected 0 with a controller")
-            if told.season > self.season:
-                raise RefusedError("season", f"season {told.season}, expected {self.season}")
+            return self._read(agent, payload)
         except RefusedError as error:
             return Receipt("refused", error.reason, error.text)
-        return told
 
-    def _newest_number(self) -> int:
+    def _read(self, agent: str, payload: bytes) -> messages.GridSum:
+        """Read a release, or raise `RefusedError`."""
+        release = self.admission.check(payload, agent=agent, any_season=True)
+        if release.group != 0:
+            raise RefusedError("group", f"group {release.group}, expected 0 with a controller")
+        if release.season > self.season:
+            raise RefusedError("season", f"season {release.season}, expected {self.season}")
+        return release
+
+    def _require_room(self, agent: str, season: int) -> None:
+        """Raise `RefusedError` for a new release that is one too many."""
+
+    def _newest_version(self) -> tuple[int, int]:
+        """Season and number of the newest sum; nothing up to it is published any more."""
         row = self.database.execute(
-            "SELECT coalesce(max(number), 0) FROM sums WHERE season = ?", (self.season,)
+            "SELECT season, number FROM sums ORDER BY season DESC, number DESC LIMIT 1"
         ).fetchone()
-        return int(row[0])
+        return max(row or (0, 0), (self.season, 0))
 
-    def _open_numbers(self) -> list[tuple[int, int, float]]:
-        """Number, how many releases, when the first came; of numbers above the newest sum's."""
+    def _open_numbers(self) -> list[tuple[int, int, int, float]]:
+        """Season, number, how many releases, when the first came; above the newest sum."""
         return self.database.execute(
-            "SELECT number, count(*), min(received_at) FROM releases WHERE season = ? AND number > ?"
-            " GROUP BY number ORDER BY number",
-            (self.season, self._newest_number()),
+            "SELECT season, number, count(*), min(received_at) FROM releases"
+            " WHERE (season, number) > (?, ?) GROUP BY season, number ORDER BY season, number",
+            self._newest_version(),
         ).fetchall()
 
-    def _put(self, agent: str, told: messages.GridSum, payload: bytes, newest: int, now: float) -> Receipt:
+    def _put(
+        self, agent: str, release: messages.GridSum, payload: bytes, newest: tuple[int, int], now: float
+    ) -> Receipt:
         db, digest = self.database, hashlib.sha256(payload).digest()
+        version = (release.season, release.number)
         known = db.execute(
-            "SELECT sha256 FROM releases WHERE season = ? AND number = ? AND agent = ?",
-            (told.season, told.number, agent),
+            "SELECT sha256 FROM releases WHERE season = ? AND number = ? AND agent = ?", (*version, agent)
         ).fetchone()
         if known is not None and known[0] != digest:
-            return Receipt("refused", "replay", f"release {told.number} is known with other content")
+            return Receipt("refused", "replay", f"release {release.number} is known with other content")
         if known is not None:
             return Receipt("known")
-        if told.season < self.season:
+        if release.season < self.season:
             return Receipt("past")
-        db.execute(
-            "INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (told.season, told.number, agent, now, digest)
-        )
+        try:
+            self._require_room(agent, release.season)
+        except RefusedError as error:
+            return Receipt("refused", error.reason, error.text)
+        db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (*version, agent, now, digest))
         self._last_received[agent] = now
-        if told.number > newest:  # otherwise it is too late for its sum, and the next one has it
+        if version > newest:  # otherwise it is too late for its sum, and the next one has it
             db.execute(
-                "INSERT INTO waiting (number, agent, payload) VALUES (?, ?, ?)", (told.number, agent, payload)
+                "INSERT INTO waiting (season, number, agent, payload) VALUES (?, ?, ?, ?)",
+                (*version, agent, payload),
             )
         return Receipt("stored")
 
-    def _publish(self, number: int, now: float) -> NamedSum:
+    def _publish(self, season: int, number: int, now: float) -> NamedSum:
         rows = self.database.execute(
-            "SELECT agent, payload FROM waiting WHERE number = ?", (number,)
+            "SELECT agent, payload FROM waiting WHERE season = ? AND number = ?", (season, number)
         ).fetchall()
         total = messages.combine([messages.decode(payload) for _, payload in rows])
         named = sums.name_sum((agent for agent, _ in rows), messages.encode(total))
         with self._transaction() as db:
-            db.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (self.season, number, now, sums.encode(named)))
-            db.execute("DELETE FROM waiting WHERE number <= ?", (number,))  # hashes are enough from now on
+            db.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (season, number, now, sums.encode(named)))
+            # Hashes are enough from now on.
+            db.execute("DELETE FROM waiting WHERE (season, number) <= (?, ?)", (season, number))
         return named

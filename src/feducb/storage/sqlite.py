@@ -1,4 +1,4 @@
-"""The SQLite file itself: its schema, its lock, and how it is opened."""
+"""A SQLite file: its lock, how it is opened, and how its schema is brought up to date."""
 
 from __future__ import annotations
 
@@ -6,128 +6,29 @@ import fcntl
 import os
 import sqlite3
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from feducb.errors import (
-    StoreError,
-    StoreInUseError,
-)
+from feducb.errors import StoreError, StoreInUseError
 
 __all__ = [
     "BACKUP",
+    "STORE_TABLE",
     "connect",
     "is_locked",
+    "kind_of",
     "mark_open",
     "migrate",
     "read_only",
     "require_whole",
     "take_lock",
+    "utc_now",
 ]
 
-# Migration k takes a file from user_version k − 1 to k. Append; never change one that was published.
-_MIGRATIONS = (
-    """
-    CREATE TABLE store (
-        id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL, open_at TEXT);
-    CREATE TABLE seasons (
-        season INTEGER PRIMARY KEY, opened_at TEXT NOT NULL, terms TEXT NOT NULL,
-        excluded INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0);
-    CREATE TABLE stream (
-        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons,
-        person_key BLOB NOT NULL, state BLOB NOT NULL);
-    CREATE TABLE pending (id INTEGER PRIMARY KEY, actions BLOB NOT NULL, rewards BLOB NOT NULL);
-    CREATE TABLE people (hash BLOB PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID;
-    CREATE TABLE outgoing (
-        kind TEXT NOT NULL, season INTEGER NOT NULL REFERENCES seasons, number INTEGER NOT NULL,
-        made_at TEXT NOT NULL, size INTEGER NOT NULL, sha256 TEXT NOT NULL, payload BLOB, sent_at TEXT,
-        PRIMARY KEY (kind, season, number));
-    CREATE INDEX unsent ON outgoing (kind, season, number) WHERE sent_at IS NULL;
-    CREATE TABLE received (
-        season INTEGER NOT NULL REFERENCES seasons, agent TEXT NOT NULL, number INTEGER NOT NULL,
-        received_at TEXT NOT NULL, sha256 TEXT NOT NULL, payload BLOB,
-        PRIMARY KEY (season, agent, number));
-    CREATE TRIGGER a_release_stays BEFORE DELETE ON outgoing
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never deleted'); END;
-    CREATE TRIGGER its_name_is_final BEFORE UPDATE OF kind, season, number, made_at, size, sha256 ON outgoing
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
-    CREATE TRIGGER its_content_is_final BEFORE UPDATE OF payload ON outgoing
-        WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
-    """,
-    # Groups: a state each, and what waits or left says its own. What was there before is of group 0.
-    """
-    CREATE TABLE open_season (
-        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons,
-        person_key BLOB NOT NULL);
-    CREATE TABLE streams ("group" INTEGER PRIMARY KEY, state BLOB NOT NULL);
-    INSERT INTO open_season SELECT id, season, person_key FROM stream;
-    INSERT INTO streams SELECT 0, state FROM stream;
-    DROP TABLE stream;
-    ALTER TABLE pending ADD COLUMN "group" INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE outgoing RENAME TO outgoing_1;
-    CREATE TABLE outgoing (
-        kind TEXT NOT NULL, season INTEGER NOT NULL REFERENCES seasons, "group" INTEGER NOT NULL,
-        number INTEGER NOT NULL, made_at TEXT NOT NULL, size INTEGER NOT NULL, sha256 TEXT NOT NULL,
-        payload BLOB, sent_at TEXT, PRIMARY KEY (kind, season, "group", number));
-    INSERT INTO outgoing
-        SELECT kind, season, 0, number, made_at, size, sha256, payload, sent_at FROM outgoing_1;
-    DROP TABLE outgoing_1;
-    CREATE INDEX unsent ON outgoing (kind, season, number, "group") WHERE sent_at IS NULL;
-    CREATE TRIGGER a_release_stays BEFORE DELETE ON outgoing
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never deleted'); END;
-    CREATE TRIGGER its_name_is_final
-        BEFORE UPDATE OF kind, season, "group", number, made_at, size, sha256 ON outgoing
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
-    CREATE TRIGGER its_content_is_final BEFORE UPDATE OF payload ON outgoing
-        WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
-    """,
-    # A deployed agent: its settings, decisions until they are in the statistics, sums it acts on, counters.
-    # A batch may now also wait as sums, without the records it came from.
-    """
-    ALTER TABLE seasons ADD COLUMN continued_elsewhere INTEGER NOT NULL DEFAULT 0;
-    CREATE TABLE batches ("group" INTEGER PRIMARY KEY, sums BLOB NOT NULL);
-    CREATE TABLE settings (
-        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons, body TEXT NOT NULL,
-        started_at REAL NOT NULL, id_key BLOB NOT NULL);
-    CREATE TABLE decisions (
-        number INTEGER PRIMARY KEY, tag BLOB NOT NULL, id BLOB, state INTEGER NOT NULL,
-        closes_at INTEGER NOT NULL, "group" INTEGER NOT NULL, decided_at INTEGER, person BLOB, action BLOB,
-        candidates INTEGER, features BLOB, chosen INTEGER, preferred INTEGER, propensity REAL, model INTEGER,
-        reward REAL, batch INTEGER);
-    CREATE INDEX by_closing ON decisions (state, closes_at);
-    CREATE UNIQUE INDEX by_id ON decisions (id) WHERE id IS NOT NULL;
-    CREATE TABLE inbox (
-        "group" INTEGER PRIMARY KEY, season INTEGER NOT NULL, number INTEGER NOT NULL,
-        received_at TEXT NOT NULL, payload BLOB NOT NULL);
-    CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-    CREATE TABLE activity (
-        hour INTEGER PRIMARY KEY, decisions INTEGER NOT NULL DEFAULT 0, rewards INTEGER NOT NULL DEFAULT 0,
-        reward_sum REAL NOT NULL DEFAULT 0);
-    CREATE TABLE loaded (sha256 TEXT PRIMARY KEY, loaded_at TEXT NOT NULL, records INTEGER NOT NULL);
-    """,
-    # What decisions were worth over time, as sums a step of so many seconds (agent/curve.py).
-    """
-    CREATE TABLE curve (
-        width INTEGER NOT NULL, start INTEGER NOT NULL, decisions INTEGER NOT NULL, rewards INTEGER NOT NULL,
-        settled INTEGER NOT NULL, value REAL NOT NULL, value_square REAL NOT NULL,
-        uniform_chance REAL NOT NULL, weight REAL NOT NULL, weighted REAL NOT NULL,
-        weight_square REAL NOT NULL, weighted_square REAL NOT NULL, weighted_square_square REAL NOT NULL,
-        PRIMARY KEY (width, start)) WITHOUT ROWID;
-    """,
-    # Rewards that were refused for being out of range, as a noisy tally a batch (privacy/tally.py); what an
-    # agent warns of (agent/warning.py).
-    """
-    ALTER TABLE decisions ADD COLUMN refused INTEGER NOT NULL DEFAULT 0;
-    CREATE TABLE tallies (
-        "group" INTEGER NOT NULL, number INTEGER NOT NULL, exact INTEGER, noisy INTEGER,
-        PRIMARY KEY ("group", number)) WITHOUT ROWID;
-    CREATE TABLE warnings (kind TEXT PRIMARY KEY, since TEXT NOT NULL) WITHOUT ROWID;
-    """,
-)
-_KINDS = ("agent", "controller")
 _BUSY_SECONDS = 5.0
 _TRIES, _TRY_SECONDS = 10, 0.02  # of a lock
+STORE_TABLE = "CREATE TABLE store (id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL, open_at TEXT);"
 BACKUP = "a backup"  # in place of the path under which a file was left open
 
 
@@ -200,8 +101,13 @@ def mark_open(connection: sqlite3.Connection, path: Path | None) -> None:
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Open the file so that a commit is on disk when it returns."""
+def connect(path: Path, *, secret: bool = True) -> sqlite3.Connection:
+    """Open the file so that a commit is on disk when it returns.
+
+    Args:
+        path: of the file.
+        secret: overwrite what is deleted.
+    """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite would let others read
     # The store itself sees to it that one thread at a time uses it.
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -211,7 +117,7 @@ def connect(path: Path) -> sqlite3.Connection:
             raise StoreError(f"{path} is on a disk with journal mode {mode}, expected wal: use a local disk")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute(f"PRAGMA secure_delete = {'ON' if secret else 'OFF'}")
         # After a failed fsync the log may be in the page cache but not on disk: written anew, it is.
         if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             raise StoreInUseError(f"{path} is being read by another program, expected none")
@@ -221,35 +127,60 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def read_only(path: Path) -> sqlite3.Connection:
-    """Look into a file that another process may have open; keep reads short, writers wait for none."""
+def read_only(path: Path, *, version: int) -> sqlite3.Connection:
+    """Look into a file that another process may have open; keep reads short, writers wait for none.
+
+    Args:
+        path: of the file.
+        version: of the schema that the caller can read.
+    """
     if not path.is_file():
         raise StoreError(f"{path} does not exist, expected an agent's file")
     connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
     try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (kept,) = connection.execute("PRAGMA user_version").fetchone()
     except sqlite3.DatabaseError as error:
         connection.close()
         raise StoreError(f"{path} cannot be read: {error}") from None
-    if version != len(_MIGRATIONS):
+    if kept != version:
         connection.close()
         raise StoreError(
-            f"{path} has schema {version}, expected {len(_MIGRATIONS)}: "
-            + ("update feducb" if version > len(_MIGRATIONS) else "start the agent once, which updates it")
+            f"{path} has schema {kept}, expected {version}: "
+            + ("update feducb" if kept > version else "start the agent once, which updates it")
         )
     return connection
 
 
-def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema up to date; refuse a file from a newer version."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > len(_MIGRATIONS):
-        raise StoreError(
-            f"{path} has schema {version}, this feducb knows up to {len(_MIGRATIONS)}: update it"
-        )
-    if version:  # other kinds of file have schemas of their own
-        row = connection.execute("SELECT kind FROM store").fetchone()
-        if row is not None and row[0] not in _KINDS:
-            raise StoreError(f"{path} is a store of kind {row[0]}, expected {' or '.join(_KINDS)}")
-    for number, script in enumerate(_MIGRATIONS[version:], start=version + 1):
-        connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
+def migrate(db: sqlite3.Connection, path: Path, migrations: Sequence[str], kind: str) -> None:
+    """Bring the schema up to date; refuse a file of another kind or from a newer version.
+
+    Args:
+        db: the open file.
+        path: of it.
+        migrations: number k takes a file from user_version k - 1 to k.
+        kind: of the file.
+    """
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    kept = kind_of(db, path) if version else None
+    if kept not in (None, kind):
+        raise StoreError(f"{path} is a store of kind {kept}, expected {kind}")
+    if version > len(migrations):
+        raise StoreError(f"{path} has schema {version}, this feducb knows up to {len(migrations)}: update it")
+    for number, script in enumerate(migrations[version:], start=version + 1):
+        db.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
+    if kept is None:
+        db.execute("INSERT INTO store (id, kind) VALUES (1, ?)", (kind,))
+
+
+def kind_of(db: sqlite3.Connection, path: Path) -> str | None:
+    """None where it was made, and never used."""
+    try:
+        row = db.execute("SELECT kind FROM store").fetchone()
+    except sqlite3.OperationalError:
+        raise StoreError(f"{path} is not a store") from None
+    return None if row is None else str(row[0])
+
+
+def utc_now() -> str:
+    """As times are written into files."""
+    return datetime.now(UTC).isoformat()

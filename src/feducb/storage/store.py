@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 import sqlite3
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from abc import abstractmethod
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -22,14 +18,16 @@ from numpy.typing import NDArray
 from feducb.config import require_integer
 from feducb.errors import (
     ConfigurationError,
-    RecordOutOfBoundsError,
     ReleasesExhaustedError,
     StoreError,
 )
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.privacy.ledger import Account, Ledger, LedgerEntry
 from feducb.protocol import messages
-from feducb.storage import sqlite as file
+from feducb.storage import sqlite
+from feducb.storage.schema import MIGRATIONS
+from feducb.storage.sqlite import utc_now
+from feducb.storage.sqlite_file import SqliteFile
 
 __all__ = ["Kind", "Store", "Unsent"]
 
@@ -61,8 +59,8 @@ class Unsent(NamedTuple):
         return self.payload
 
 
-class Store(ABC):
-    """What agents' and controllers' files share; made by `open`, used by one thread at a time.
+class Store(SqliteFile):
+    """What agents' and trusted controllers' files share; made by `open`.
 
     A store has one stream of releases a group (`Terms.groups`), numbered 1 to n each. Where there is one
     group, it is group 0, and no call needs to name it.
@@ -78,34 +76,24 @@ class Store(ABC):
         terms: what that season promises.
     """
 
-    kind: ClassVar[str]
+    migrations: ClassVar[tuple[str, ...]] = MIGRATIONS
     season: int
     terms: Terms
     _privatizers: tuple[DeployedPrivatizer, ...]  # one a group
     _person_key: bytes
 
     def __init__(self, path: Path, terms: Terms | None, first_season: int) -> None:
-        self.path = path
-        self._owner = (os.getpid(), threading.get_ident())
-        file.require_whole(path)
-        self._lock: int | None = file.take_lock(path)
-        self._connection: sqlite3.Connection | None = None
-        self._moves = 0  # changes of privatizers since it was opened
-        self._spoilt = False  # whether a call of this transaction failed half-way
-        try:
-            self._connection = file.connect(path)
-            file.migrate(self._connection, path)
-            if terms is not None and self._connection.execute("SELECT 1 FROM open_season").fetchone() is None:
-                with self._transaction() as db:
-                    db.execute("INSERT INTO store (id, kind) VALUES (1, ?)", (self.kind,))
-                    self._begin(db, first_season, terms)
-            self._load()
-            if terms is not None:
-                _require_same(terms, self.terms)
-            file.mark_open(self._connection, path)
-        except BaseException:
-            self.close()
-            raise
+        self._wanted = (terms, first_season)
+        super().__init__(path)
+
+    def _set_up(self) -> None:
+        terms, first_season = self._wanted
+        if terms is not None and self.database.execute("SELECT 1 FROM open_season").fetchone() is None:
+            with self._transaction() as db:
+                self._begin(db, first_season, terms)
+        self._load()
+        if terms is not None:
+            _require_same(terms, self.terms)
 
     @classmethod
     def open(cls, path: str | Path, terms: Terms | None = None, *, first_season: int = 1) -> Self:
@@ -160,15 +148,11 @@ class Store(ABC):
 
     def replay(self, season: int, number: int, *, group: int = 0) -> bytes:
         """The bytes of a release, for ever the same."""
-        row = (
-            self._database()
-            .execute(
-                "SELECT payload FROM outgoing"
-                " WHERE kind = 'release' AND season = ? AND \"group\" = ? AND number = ?",
-                (season, group, number),
-            )
-            .fetchone()
-        )
+        row = self.database.execute(
+            "SELECT payload FROM outgoing"
+            " WHERE kind = 'release' AND season = ? AND \"group\" = ? AND number = ?",
+            (season, group, number),
+        ).fetchone()
         if row is None:
             raise _never_made(Kind.RELEASE, season, group, number)
         return bytes(row[0])
@@ -187,7 +171,7 @@ class Store(ABC):
             drop_pending: agree that records which wait are lost. Without it they are a reason to refuse.
             number: of the new season, if not the next.
         """
-        self._database()
+        self._require_usable()
         number = require_integer("season", number or self.season + 1, at_least=self.season + 1)
         if self._waiting() and not drop_pending:
             raise StoreError(
@@ -195,7 +179,7 @@ class Store(ABC):
                 "lose them"
             )
         with self._transaction() as db:
-            db.execute("UPDATE seasons SET dropped = ? WHERE season = ?", (self._pending(), self.season))
+            db.execute("UPDATE seasons SET dropped = ? WHERE season = ?", (self.pending, self.season))
             for group in range(self.terms.groups):
                 self._end_batch(db, group)
             db.execute("UPDATE outgoing SET payload = NULL WHERE kind = 'upload' AND payload IS NOT NULL")
@@ -205,7 +189,7 @@ class Store(ABC):
 
     def ledger(self) -> Ledger:
         """What left, when, at what cost, and what is left."""
-        db, accounts = self._database(), []
+        db, accounts = self.database, []
         rows = db.execute(
             "SELECT season, opened_at, terms, excluded, dropped, continued_elsewhere FROM seasons"
         )
@@ -222,49 +206,13 @@ class Store(ABC):
                     opened_at=opened_at,
                     terms=Terms.from_json(terms),
                     entries=tuple(LedgerEntry(**dict(zip(names, row, strict=True))) for row in entries),
-                    pending=self._pending() if season == self.season else 0,
+                    pending=self.pending if season == self.season else 0,
                     excluded=excluded,
                     dropped=dropped,
                     continued_elsewhere=bool(elsewhere),
                 )
             )
         return Ledger(tuple(accounts))
-
-    def close(self) -> None:
-        """Give the file back; a second time does nothing."""
-        if self._lock is None or os.getpid() != self._owner[0]:
-            return  # after a fork the file and its lock are the parent's
-        if self._connection is not None:
-            with suppress(sqlite3.Error):  # left marked as open, it is only more careful next time
-                file.mark_open(self._connection, None)
-            self._connection.close()
-        os.close(self._lock)
-        self._lock = None
-
-    def take_over(self) -> None:
-        """Use the store from this thread from now on; the one before must have stopped using it."""
-        if os.getpid() != self._owner[0]:
-            raise StoreError(f"the store {self.path} was opened by another process; use it there")
-        self._owner = (self._owner[0], threading.get_ident())
-
-    @property
-    def closed(self) -> bool:
-        """Whether the file was given back."""
-        return self._lock is None
-
-    def cut_log(self) -> None:
-        """Write the log back into the file and cut it off: with it goes what was overwritten since."""
-        self._database().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def reading(self) -> sqlite3.Connection:
-        """To look, outside a transaction. Whoever writes uses a transaction."""
-        return self._database()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @abstractmethod
     def _feed(self, db: sqlite3.Connection) -> None:
@@ -278,89 +226,47 @@ class Store(ABC):
     def _waiting(self) -> bool:
         """Whether anything would be lost if the season ended now."""
 
-    def _database(self) -> sqlite3.Connection:
-        if self._lock is None or self._connection is None:
-            raise StoreError(f"the store {self.path} is closed")
-        if self._owner != (os.getpid(), threading.get_ident()):
-            raise StoreError(f"the store {self.path} was opened by another process or thread; use it there")
-        return self._connection
-
     def _require_group(self, group: int) -> int:
         last = self.terms.groups - 1
         if require_integer("group", group, at_least=0) > last:
             raise ConfigurationError("group", group, f"0 to {last}" if last else "0, the only one")
         return int(group)
 
-    def _pending(self) -> int:
+    @property
+    def pending(self) -> int:
+        """How many records wait for the next release, in all groups together."""
         return sum(stream.pending for stream in self._privatizers)
 
     def _require_releases_left(self, group: int) -> None:
-        self._database()
+        self._require_usable()
         if self.releases_left_in(group) <= 0:
             raise ReleasesExhaustedError(
                 f"all {self.terms.releases} releases of season {self.season}, group {group} have been made; "
                 "new_season() (`feducb agent new-season`) goes on, over new records only"
             )
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, in the file and in memory; on disk when it ends."""
-        db, moves = self._database(), self._moves
-        try:
-            db.execute("BEGIN IMMEDIATE")
-            yield db
-            if self._spoilt:
-                raise StoreError("a call of this commit failed half-way, so nothing of the commit happened")
-            db.execute("COMMIT")
-        except RecordOutOfBoundsError:
-            if self._moves == moves and not self._spoilt:  # memory is as it was: no need to load it anew
-                db.execute("ROLLBACK")
-            else:
-                self._recover()
-            raise
-        except BaseException:
-            self._recover()
-            raise
-
-    @contextmanager
-    def part(self, db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-        """A call within a transaction, whose error may be caught there.
-
-        If it was refused before it changed anything, the others of the transaction go on; if it failed
-        half-way, none of them happens: whoever ends the transaction hears so.
-        """
-        if self._spoilt or db is not self._connection or not db.in_transaction:
-            raise StoreError("the commit that this belongs to has failed")
-        before = (db.total_changes, self._moves)
-        try:
-            yield db
-        except BaseException:
-            # On a full disk SQLite itself may have rolled everything back: what followed would stand alone.
-            whole = db is self._connection and db.in_transaction
-            self._spoilt |= not whole or (db.total_changes, self._moves) != before
-            raise
-
     def _recover(self) -> None:
-        """Forget what is in memory and go on from the file; if that fails too, close."""
+        """Forget what is in memory and go on from the file, opened anew; if that fails too, close.
+
+        A commit whose fsync failed may be in the page cache alone: what `connect` reads is on disk.
+        """
         self._spoilt = False
         try:
             with suppress(sqlite3.Error):
-                self._database().close()
-            self._connection = file.connect(self.path)
+                self.database.close()
+            self._connection = sqlite.connect(self.path)
             self._load()
         except BaseException:
             self.close()
 
     def _load(self) -> None:
-        db = self._database()
+        db = self.database
         row = db.execute(
-            "SELECT kind, season, terms, person_key FROM open_season JOIN seasons USING (season), store"
+            "SELECT season, terms, person_key FROM open_season JOIN seasons USING (season)"
         ).fetchone()
         if row is None:
             raise ConfigurationError("terms", None, f"terms: {self.path} holds no season yet")
-        kind, self.season, terms, self._person_key = row
-        if kind != self.kind:
-            raise StoreError(f"{self.path} is a store of kind {kind}, expected {self.kind}")
+        self.season, terms, self._person_key = row
         self.terms = Terms.from_json(terms)
         states = dict(db.execute('SELECT "group", state FROM streams'))
         if sorted(states) != list(range(self.terms.groups)):
@@ -387,7 +293,7 @@ class Store(ABC):
         state = DeployedPrivatizer(terms).dump()
         db.execute(
             "INSERT INTO seasons (season, opened_at, terms) VALUES (?, ?, ?)",
-            (season, now(), terms.to_json()),
+            (season, utc_now(), terms.to_json()),
         )
         db.execute("DELETE FROM people")
         db.execute("REPLACE INTO open_season VALUES (1, ?, ?)", (season, secrets.token_bytes(32)))
@@ -401,11 +307,11 @@ class Store(ABC):
         db.execute(
             'INSERT INTO outgoing (kind, season, "group", number, made_at, size, sha256, payload)'
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*name, now(), len(payload), digest, payload),
+            (*name, utc_now(), len(payload), digest, payload),
         )
 
     def _unsent(self, kind: Kind) -> list[Unsent]:
-        rows = self._database().execute(
+        rows = self.database.execute(
             'SELECT season, "group", number, payload FROM outgoing'
             " WHERE kind = ? AND sent_at IS NULL AND payload IS NOT NULL"
             ' ORDER BY season, number, "group"',
@@ -415,13 +321,13 @@ class Store(ABC):
 
     def _sent(self, kind: Kind, season: int, number: int, *, group: int = 0) -> None:
         with self._transaction() as db:
-            found = db.execute(
+            changed = db.execute(
                 "UPDATE outgoing SET sent_at = coalesce(sent_at, ?),"
                 " payload = iif(kind = 'upload', NULL, payload)"  # raw sums are not kept longer than needed
                 ' WHERE kind = ? AND season = ? AND "group" = ? AND number = ?',
-                (now(), kind, season, group, number),
+                (utc_now(), kind, season, group, number),
             )
-            if found.rowcount != 1:
+            if changed.rowcount != 1:
                 raise _never_made(kind, season, group, number)
 
 
@@ -441,7 +347,3 @@ def _require_same(given: Terms, stored: Terms) -> None:
 def _flat(terms: Terms) -> dict[str, Any]:
     plain: dict[str, Any] = json.loads(terms.to_json())
     return plain | {f"problem.{name}": value for name, value in plain.pop("problem").items()}
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat()

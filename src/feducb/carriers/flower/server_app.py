@@ -21,7 +21,7 @@ from feducb.carriers.flower.exchange import RECORD, Answer, Ask, quoted
 from feducb.errors import ConfigurationError, MissingExtraError
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
-from feducb.storage.flower_book import SumBook
+from feducb.storage.flower_book import FlowerBook
 
 try:
     from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -57,14 +57,14 @@ def main(grid: Grid, context: Context) -> None:
             time.sleep(_TICK)
 
 
-def open_book(run_config: Mapping[str, Any]) -> SumBook:
+def open_book(run_config: Mapping[str, Any]) -> FlowerBook:
     """The book that the run's settings name."""
     paths = {name: Path(str(run_config.get(name, ""))) for name in ("book", "terms")}
     for name, path in paths.items():
         if not path.is_absolute():
             raise ConfigurationError(name, run_config.get(name), "an absolute path at the SuperLink")
     terms = Terms.from_json(paths["terms"].read_text(encoding="utf-8"))
-    return SumBook.open(
+    return FlowerBook(
         paths["book"],
         terms,
         agents=run_config.get("agents", 0),
@@ -99,7 +99,7 @@ class Collector:
         patience: seconds a site has to answer; a question that is older is forgotten.
     """
 
-    def __init__(self, grid: Grid, book: SumBook, *, poll: float, patience: float) -> None:
+    def __init__(self, grid: Grid, book: FlowerBook, *, poll: float, patience: float) -> None:
         self._grid, self._book = grid, book
         self._poll, self._patience = poll, patience
         self._sites: dict[int, _Site] = {}  # by Flower's node id
@@ -110,7 +110,9 @@ class Collector:
         for site in self._sites.values():
             if site.message is not None:
                 self._hear(site, site.message)
-        newest = self._book.newest() or b""
+        self._book.publish_due(now=time.time())
+        named = self._book.newest()
+        newest = named.payload if named is not None else b""
         if newest != self._published:
             total = messages.decode(newest)
             _LOG.info("sum %d of season %d: %d agents", total.number, total.season, total.agents)
@@ -175,11 +177,11 @@ class Collector:
         problems = list(answer.problems)
         if site.told and answer.absorbed:
             site.has = site.told
-        for payload in answer.releases:
-            try:
-                self._book.put(site.agent, payload)
-            except ValueError as error:
-                problems.append(f"refused a release: {error}")
+        batch = [(site.agent, payload) for payload in answer.releases]
+        receipts = self._book.receive(batch, now=time.time())
+        for receipt, payload in zip(receipts, answer.releases, strict=True):
+            if receipt.status == "refused":
+                problems.append(f"refused a release: {receipt.reason}: {receipt.text}")
                 continue
             release = messages.decode(payload)
             site.sent.append((release.season, release.number))

@@ -1,0 +1,212 @@
+"""An agent's tables beside its decisions (`events`) and releases (`store`): settings, sums, counts, curve.
+
+Functions that write work within a transaction of the store.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from feducb.errors import StoreError
+from feducb.storage import sqlite
+from feducb.storage.agent_store import AgentStore
+from feducb.storage.sqlite import utc_now
+
+__all__ = ["CURVE_COLUMNS", "KeptSettings", "ReceivedSum", "look_into"]
+
+CURVE_COLUMNS = (
+    "decisions",
+    "rewards",
+    "settled",
+    "value",  # Σ r of what settled
+    "value_square",  # Σ r²
+    "uniform_chance",  # Σ of the chance to be drawn uniformly, where every candidate could be shown
+    "weight",  # Σ w
+    "weighted",  # Σ w r
+    "weight_square",  # Σ w²
+    "weighted_square",  # Σ w² r
+    "weighted_square_square",  # Σ w² r²
+)
+_NAMES = ", ".join(CURVE_COLUMNS)
+_ADD_TO_CURVE = (
+    f"INSERT INTO curve (width, start, {_NAMES}) VALUES (?, ?{', ?' * len(CURVE_COLUMNS)})"
+    " ON CONFLICT (width, start) DO UPDATE SET "
+    + ", ".join(f"{name} = {name} + excluded.{name}" for name in CURVE_COLUMNS)
+)
+_OUTGOING = ("kind", "group", "number", "made_at", "sent_at", "size")
+
+
+class KeptSettings(NamedTuple):
+    """Settings as they are written, and the season that is open: a later one, if it has none yet."""
+
+    season: int
+    body: str
+    started_at: float
+    id_key: bytes
+    open_season: int
+
+
+class ReceivedSum(NamedTuple):
+    """The newest sum of a group."""
+
+    group: int
+    season: int
+    number: int
+    received_at: str
+    payload: bytes
+
+
+def look_into(path: str | Path) -> sqlite3.Connection:
+    """Read an agent's file, which another process may have open."""
+    return sqlite.read_only(Path(path).resolve(), version=len(AgentStore.migrations))
+
+
+def read_settings(db: sqlite3.Connection) -> KeptSettings | None:
+    """The newest; None if there are none yet."""
+    row = db.execute(
+        "SELECT settings.season, body, started_at, id_key, open_season.season FROM settings, open_season"
+    ).fetchone()
+    return None if row is None else KeptSettings(*row)
+
+
+def write_settings(
+    db: sqlite3.Connection, *, season: int, body: str, started_at: float, id_key: bytes
+) -> None:
+    """Those of a season from its start on."""
+    db.execute("REPLACE INTO settings VALUES (1, ?, ?, ?, ?)", (season, body, started_at, id_key))
+
+
+def update_settings(db: sqlite3.Connection, body: str) -> None:
+    """Change what may change within a season."""
+    db.execute("UPDATE settings SET body = ?", (body,))
+
+
+def put_sum(db: sqlite3.Connection, *, group: int, season: int, number: int, payload: bytes) -> None:
+    """Keep the newest sum of a group, in place of the one before."""
+    db.execute("REPLACE INTO inbox VALUES (?, ?, ?, ?, ?)", (group, season, number, utc_now(), payload))
+
+
+def received_sums(db: sqlite3.Connection) -> list[ReceivedSum]:
+    """By group."""
+    rows = db.execute('SELECT "group", season, number, received_at, payload FROM inbox ORDER BY "group"')
+    return [ReceivedSum(*row) for row in rows]
+
+
+def read_counts(db: sqlite3.Connection) -> dict[str, int]:
+    """Totals by name, sorted."""
+    return dict(db.execute("SELECT name, value FROM counters ORDER BY name"))
+
+
+def add_activity(db: sqlite3.Connection, hours: Mapping[int, Sequence[float]]) -> None:
+    """By hour since 1970: decisions, rewards, and the sum of those."""
+    db.executemany(
+        "INSERT INTO activity VALUES (?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
+        " decisions = decisions + excluded.decisions, rewards = rewards + excluded.rewards,"
+        " reward_sum = reward_sum + excluded.reward_sum",
+        [(hour, *row) for hour, row in hours.items()],
+    )
+
+
+def add_to_curve(db: sqlite3.Connection, width: int, steps: Mapping[int, Iterable[float]]) -> None:
+    """By start of a step of so many seconds, what to add to its `CURVE_COLUMNS`."""
+    db.executemany(_ADD_TO_CURVE, [(width, start, *sums) for start, sums in steps.items()])
+
+
+def read_curve(db: sqlite3.Connection, width: int, *, most: int) -> list[tuple[Any, ...]]:
+    """Start and `CURVE_COLUMNS` of the newest steps, oldest first."""
+    rows = db.execute(
+        f"SELECT start, {_NAMES} FROM curve WHERE width = ? ORDER BY start DESC LIMIT ?", (width, most)
+    ).fetchall()
+    rows.reverse()
+    return rows
+
+
+def forget_before(db: sqlite3.Connection, hour: int) -> None:
+    """Delete activity and curve of earlier hours."""
+    db.execute("DELETE FROM activity WHERE hour < ?", (hour,))
+    db.execute("DELETE FROM curve WHERE start < ?", (3600 * hour,))
+
+
+def add_warning(db: sqlite3.Connection, kind: str) -> None:
+    """From now on; a second time changes nothing."""
+    db.execute("INSERT OR IGNORE INTO warnings VALUES (?, ?)", (kind, utc_now()))
+
+
+def read_warnings(db: sqlite3.Connection) -> list[str]:
+    """Kinds of warnings, sorted."""
+    return [kind for (kind,) in db.execute("SELECT kind FROM warnings ORDER BY kind")]
+
+
+def was_loaded(db: sqlite3.Connection, digest: str) -> bool:
+    """Whether a log with this SHA-256 was taken in before."""
+    return db.execute("SELECT 1 FROM loaded WHERE sha256 = ?", (digest,)).fetchone() is not None
+
+
+def mark_loaded(db: sqlite3.Connection, digest: str, records: int) -> None:
+    """A log was taken in."""
+    db.execute("INSERT INTO loaded VALUES (?, ?, ?)", (digest, utc_now(), records))
+
+
+def records_of(db: sqlite3.Connection, person: bytes) -> int:
+    """How many records of this (hashed) person are in the season's sums."""
+    row = db.execute("SELECT records FROM people WHERE hash = ?", (person,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def count_made(db: sqlite3.Connection, season: int) -> dict[str, int]:
+    """By kind, how many releases or uploads a season has made."""
+    return dict(db.execute("SELECT kind, count(*) FROM outgoing WHERE season = ? GROUP BY kind", (season,)))
+
+
+def count_unsent(db: sqlite3.Connection) -> int:
+    """How many wait to be sent."""
+    query = "SELECT count(*) FROM outgoing WHERE sent_at IS NULL AND payload IS NOT NULL"
+    return int(db.execute(query).fetchone()[0])
+
+
+def newest_outgoing(db: sqlite3.Connection, season: int, *, most: int) -> list[dict[str, Any]]:
+    """What a season made, newest first."""
+    rows = db.execute(
+        'SELECT kind, "group", number, made_at, sent_at, size FROM outgoing WHERE season = ?'
+        ' ORDER BY made_at DESC, number DESC, "group" DESC LIMIT ?',
+        (season, most),
+    )
+    return [dict(zip(_OUTGOING, row, strict=True)) for row in rows]
+
+
+def continued_elsewhere(db: sqlite3.Connection, season: int) -> bool:
+    """Whether a season may have gone on after this file's backup."""
+    query = "SELECT continued_elsewhere FROM seasons WHERE season = ?"
+    return bool(db.execute(query, (season,)).fetchone()[0])
+
+
+def copy_to(path: str | Path, target: Path) -> None:
+    """Copy an agent's file, which may be in use, and mark the copy as a backup: no store opens it."""
+    with closing(look_into(path)) as source:
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            copy.execute("PRAGMA synchronous = FULL")
+            copy.execute("UPDATE store SET open_at = ?", (sqlite.BACKUP,))
+
+
+def revive(copy_of_backup: Path, *, name: Path) -> None:
+    """Make a store of a backup's copy, in which the open season counts as spent; ``name`` is for errors."""
+    with closing(sqlite3.connect(copy_of_backup, isolation_level=None)) as db:
+        try:
+            marked = db.execute("SELECT open_at FROM store").fetchone() == (sqlite.BACKUP,)
+        except sqlite3.DatabaseError:
+            marked = False
+        if not marked:
+            raise StoreError(f"{name} is no backup")
+        sqlite.migrate(db, name, AgentStore.migrations, AgentStore.kind)
+        db.execute("UPDATE store SET open_at = NULL")
+        db.execute(
+            "UPDATE seasons SET continued_elsewhere = 1 WHERE season = (SELECT season FROM open_season)"
+        )

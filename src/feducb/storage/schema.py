@@ -1,0 +1,107 @@
+"""The tables of agents' and trusted controllers' files, as a list of steps from the first version on."""
+
+from __future__ import annotations
+
+__all__ = ["MIGRATIONS"]
+
+# Migration k takes a file from user_version k − 1 to k. Append; never change one that was published.
+MIGRATIONS = (
+    """
+    CREATE TABLE store (
+        id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL, open_at TEXT);
+    CREATE TABLE seasons (
+        season INTEGER PRIMARY KEY, opened_at TEXT NOT NULL, terms TEXT NOT NULL,
+        excluded INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0);
+    CREATE TABLE stream (
+        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons,
+        person_key BLOB NOT NULL, state BLOB NOT NULL);
+    CREATE TABLE pending (id INTEGER PRIMARY KEY, actions BLOB NOT NULL, rewards BLOB NOT NULL);
+    CREATE TABLE people (hash BLOB PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE outgoing (
+        kind TEXT NOT NULL, season INTEGER NOT NULL REFERENCES seasons, number INTEGER NOT NULL,
+        made_at TEXT NOT NULL, size INTEGER NOT NULL, sha256 TEXT NOT NULL, payload BLOB, sent_at TEXT,
+        PRIMARY KEY (kind, season, number));
+    CREATE INDEX unsent ON outgoing (kind, season, number) WHERE sent_at IS NULL;
+    CREATE TABLE received (
+        season INTEGER NOT NULL REFERENCES seasons, agent TEXT NOT NULL, number INTEGER NOT NULL,
+        received_at TEXT NOT NULL, sha256 TEXT NOT NULL, payload BLOB,
+        PRIMARY KEY (season, agent, number));
+    CREATE TRIGGER a_release_stays BEFORE DELETE ON outgoing
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never deleted'); END;
+    CREATE TRIGGER its_name_is_final BEFORE UPDATE OF kind, season, number, made_at, size, sha256 ON outgoing
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
+    CREATE TRIGGER its_content_is_final BEFORE UPDATE OF payload ON outgoing
+        WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
+    """,
+    # Groups: a state each, and what waits or left says its own. What was there before is of group 0.
+    """
+    CREATE TABLE open_season (
+        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons,
+        person_key BLOB NOT NULL);
+    CREATE TABLE streams ("group" INTEGER PRIMARY KEY, state BLOB NOT NULL);
+    INSERT INTO open_season SELECT id, season, person_key FROM stream;
+    INSERT INTO streams SELECT 0, state FROM stream;
+    DROP TABLE stream;
+    ALTER TABLE pending ADD COLUMN "group" INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE outgoing RENAME TO outgoing_1;
+    CREATE TABLE outgoing (
+        kind TEXT NOT NULL, season INTEGER NOT NULL REFERENCES seasons, "group" INTEGER NOT NULL,
+        number INTEGER NOT NULL, made_at TEXT NOT NULL, size INTEGER NOT NULL, sha256 TEXT NOT NULL,
+        payload BLOB, sent_at TEXT, PRIMARY KEY (kind, season, "group", number));
+    INSERT INTO outgoing
+        SELECT kind, season, 0, number, made_at, size, sha256, payload, sent_at FROM outgoing_1;
+    DROP TABLE outgoing_1;
+    CREATE INDEX unsent ON outgoing (kind, season, number, "group") WHERE sent_at IS NULL;
+    CREATE TRIGGER a_release_stays BEFORE DELETE ON outgoing
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never deleted'); END;
+    CREATE TRIGGER its_name_is_final
+        BEFORE UPDATE OF kind, season, "group", number, made_at, size, sha256 ON outgoing
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
+    CREATE TRIGGER its_content_is_final BEFORE UPDATE OF payload ON outgoing
+        WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
+    """,
+    # A deployed agent: its settings, decisions until they are in the statistics, sums it acts on, counters.
+    # A batch may now also wait as sums, without the records it came from.
+    """
+    ALTER TABLE seasons ADD COLUMN continued_elsewhere INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE batches ("group" INTEGER PRIMARY KEY, sums BLOB NOT NULL);
+    CREATE TABLE settings (
+        id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL REFERENCES seasons, body TEXT NOT NULL,
+        started_at REAL NOT NULL, id_key BLOB NOT NULL);
+    CREATE TABLE decisions (
+        number INTEGER PRIMARY KEY, tag BLOB NOT NULL, id BLOB, state INTEGER NOT NULL,
+        closes_at INTEGER NOT NULL, "group" INTEGER NOT NULL, decided_at INTEGER, person BLOB, action BLOB,
+        candidates INTEGER, features BLOB, chosen INTEGER, preferred INTEGER, propensity REAL, model INTEGER,
+        reward REAL, batch INTEGER);
+    CREATE INDEX by_closing ON decisions (state, closes_at);
+    CREATE UNIQUE INDEX by_id ON decisions (id) WHERE id IS NOT NULL;
+    CREATE TABLE inbox (
+        "group" INTEGER PRIMARY KEY, season INTEGER NOT NULL, number INTEGER NOT NULL,
+        received_at TEXT NOT NULL, payload BLOB NOT NULL);
+    CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE activity (
+        hour INTEGER PRIMARY KEY, decisions INTEGER NOT NULL DEFAULT 0, rewards INTEGER NOT NULL DEFAULT 0,
+        reward_sum REAL NOT NULL DEFAULT 0);
+    CREATE TABLE loaded (sha256 TEXT PRIMARY KEY, loaded_at TEXT NOT NULL, records INTEGER NOT NULL);
+    """,
+    # What decisions were worth over time, as sums a step of so many seconds (agent/curve.py).
+    """
+    CREATE TABLE curve (
+        width INTEGER NOT NULL, start INTEGER NOT NULL, decisions INTEGER NOT NULL, rewards INTEGER NOT NULL,
+        settled INTEGER NOT NULL, value REAL NOT NULL, value_square REAL NOT NULL,
+        uniform_chance REAL NOT NULL, weight REAL NOT NULL, weighted REAL NOT NULL,
+        weight_square REAL NOT NULL, weighted_square REAL NOT NULL, weighted_square_square REAL NOT NULL,
+        PRIMARY KEY (width, start)) WITHOUT ROWID;
+    """,
+    # Rewards that were refused for being out of range, as a noisy tally a batch (privacy/tally.py); what an
+    # agent warns of (agent/warning.py).
+    """
+    ALTER TABLE decisions ADD COLUMN refused INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE tallies (
+        "group" INTEGER NOT NULL, number INTEGER NOT NULL, exact INTEGER, noisy INTEGER,
+        PRIMARY KEY ("group", number)) WITHOUT ROWID;
+    CREATE TABLE warnings (kind TEXT PRIMARY KEY, since TEXT NOT NULL) WITHOUT ROWID;
+    """,
+)
