@@ -374,7 +374,7 @@ def test_without_flower_one_line_says_so_and_ci_fails(
             text=True,
             check=False,
         )
-        assert "MissingExtraError: this engine runs on Flower: pip install 'feducb[flower]'" in done.stderr
+        assert "MissingExtraError: Flower needs flwr: pip install 'feducb[flower]'" in done.stderr
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from feducb.errors import ConfigurationError, MissingExtraError, RefusedError
+from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol.graphs import Topology, build_topology
+from feducb.system import optional
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -136,11 +137,9 @@ class Signer:
     """Signs in one name; made from the seed file that `feducb keys` wrote."""
 
     def __init__(self, seed: Path) -> None:
-        try:
-            import nkeys  # type: ignore[import-untyped]
+        with optional("signing", "nats"):
+            import nkeys
             from nacl.signing import SigningKey
-        except ImportError:
-            raise MissingExtraError("keys need the nats extra: pip install 'feducb[nats]'") from None
         try:
             text = bytearray(seed.read_bytes().strip())
             pair = nkeys.from_seed(text)

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from feducb.agent import Decision, Outcome
-from feducb.errors import FeducbError, MissingExtraError
+from feducb.errors import FeducbError
+from feducb.system import optional
 
-try:
+with optional("the client", "client"):
     import httpx
-except ImportError as error:
-    raise MissingExtraError("the client needs httpx: pip install 'feducb[client]'") from error
 
 __all__ = ["Client", "ServiceError"]
 

@@ -7,13 +7,12 @@ import os
 from feducb.carriers.flower.agent_door import AgentDoor
 from feducb.carriers.flower.exchange import RECORD, Answer, Ask, quoted
 from feducb.carriers.flower.site import visit
-from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.errors import ConfigurationError
+from feducb.system import optional
 
-try:
+with optional("Flower", "flower"):
     from flwr.app import ConfigRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
-except ImportError:
-    raise MissingExtraError("this engine runs on Flower: pip install 'feducb[flower]'") from None
 
 __all__ = ["app"]
 
