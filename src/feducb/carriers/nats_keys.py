@@ -27,7 +27,8 @@ from feducb.carriers import nats_subjects as subjects
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
 from feducb.protocol.graphs import Topology
-from feducb.protocol.roster import Roster, Signer, require_name
+from feducb.protocol.names import require_name
+from feducb.protocol.roster import Roster, Signer
 from feducb.system import optional, write_atomically
 
 if TYPE_CHECKING:
