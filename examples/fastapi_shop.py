@@ -123,7 +123,7 @@ def keep_up(agent: feducb.Agent) -> None:
     """What is due; a shop by itself acts on its own releases, a federated one hands them to an engine."""
     agent.tick()
     for item in agent.outbox():
-        agent.absorb(item.payload)
+        agent.absorb(item.body)
         agent.mark_sent(item)
 
 

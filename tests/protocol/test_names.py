@@ -23,5 +23,5 @@ def test_a_name_that_one_place_takes_all_take(name: str) -> None:
 @pytest.mark.parametrize("name", ["", ".", "a.b", "a/b", "a b", "ä", "a\n", "x" * 65])
 def test_others_are_refused_with_the_same_words(name: str) -> None:
     for take in (lambda: require_name("name", name), lambda: _settings(name)):
-        with pytest.raises(ConfigurationError, match="name is .*, expected 1 to 64 letters, digits, - or _"):
+        with pytest.raises(ConfigurationError, match=r"name is .*, expected 1 to 64 letters, digits, - or _"):
             take()

@@ -36,7 +36,8 @@ from feducb.errors import ConfigurationError
 from feducb.policies.decider import Decider
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
-from feducb.storage import AgentStore, Kind, Unsent, events
+from feducb.protocol.parcels import Parcel, ParcelKind
+from feducb.storage import AgentStore, events
 from feducb.storage import sqlite as file
 
 __all__ = ["Agent", "Decision", "Outcome"]
@@ -339,7 +340,7 @@ class Agent:
     def _absorb_own(self) -> None:
         for item in self.outbox():
             if item.season == self.store.season:
-                self.absorb(item.payload)
+                self.absorb(item.body)
             self.mark_sent(item)
 
     def settle_some(self) -> bool:
@@ -377,13 +378,13 @@ class Agent:
 
     # For engines
 
-    def outbox(self) -> list[Unsent]:
+    def outbox(self) -> list[Parcel]:
         """What waits to be sent."""
         return self.store.uploads() if self.settings.trust == "controller" else self.store.outbox()
 
-    def mark_sent(self, item: Unsent) -> None:
+    def mark_sent(self, item: Parcel) -> None:
         """It has arrived: on the other side's disk."""
-        if item.kind is Kind.UPLOAD:
+        if item.kind is ParcelKind.UPLOAD:
             self.store.acknowledge(item.season, item.number)
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from feducb.storage import Unsent
+from feducb.protocol.parcels import Parcel
 
 __all__ = ["Engine", "EngineFacts", "Mailbox"]
 
@@ -26,11 +26,11 @@ class EngineFacts(Protocol):
 class Mailbox(Protocol):
     """An agent's outbox and inbox, for one engine. All calls are safe to repeat."""
 
-    async def outbox(self) -> list[Unsent]:
+    async def outbox(self) -> list[Parcel]:
         """What is on disk and not yet reported sent: releases, or raw uploads for a trusted controller."""
         ...
 
-    async def mark_sent(self, item: Unsent) -> None:
+    async def mark_sent(self, item: Parcel) -> None:
         """The other side has it on disk."""
         ...
 

@@ -16,8 +16,9 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, peers
 from feducb.protocol.admission import Admission, RefusalCount
 from feducb.protocol.graphs import Topology
+from feducb.protocol.parcels import Parcel
 from feducb.protocol.peers import Announcement, PeerState
-from feducb.storage import PeerBook, Unsent
+from feducb.storage import PeerBook
 
 __all__ = ["OnRefusal", "Packet", "PeerDriver", "Seal", "Unsigned"]
 
@@ -108,7 +109,7 @@ class PeerDriver:
         """The clique."""
         return tuple(self.names[member] for member in self._state.members)
 
-    def announce(self, item: Unsent) -> list[Packet]:
+    def announce(self, item: Parcel) -> list[Packet]:
         """Publish an own release; the same packets, if it was published before. Raw uploads are refused."""
         payload = item.released()
         key, version = (self._number, item.group), (item.season, item.number)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from feducb.protocol.parcels import Parcel
 from feducb.service.commits import GroupCommit
-from feducb.storage import Unsent
 
 __all__ = ["ServiceMailbox"]
 
@@ -18,12 +18,12 @@ class ServiceMailbox:
         self._mail = asyncio.Event()
         self._mail.set()  # what an earlier life left
 
-    async def outbox(self) -> list[Unsent]:
+    async def outbox(self) -> list[Parcel]:
         """What waits to be sent."""
         self._mail.clear()
         return await self._commit(lambda agent: agent.outbox())
 
-    async def mark_sent(self, item: Unsent) -> None:
+    async def mark_sent(self, item: Parcel) -> None:
         """It has arrived."""
         await self._commit.apart(lambda agent: agent.mark_sent(item))
 

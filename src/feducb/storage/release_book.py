@@ -12,9 +12,9 @@ from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import Admission, Receipt
+from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum
 from feducb.storage.book import Book
-from feducb.storage.store import Kind
 
 __all__ = ["Quorum", "ReleaseBook"]
 
@@ -60,7 +60,7 @@ class ReleaseBook(Book):
     """
 
     kind = "releases"
-    takes: ClassVar[Kind] = Kind.RELEASE
+    takes: ClassVar[ParcelKind] = ParcelKind.RELEASE
     migrations: ClassVar[tuple[str, ...]] = (
         """
         CREATE TABLE releases (

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from feducb.errors import ConfigurationError
-from feducb.storage import Kind, Unsent
+from feducb.protocol.parcels import Parcel, ParcelKind
 
 __all__ = ["AgentDoor", "DoorError"]
 
@@ -82,18 +82,18 @@ class AgentDoor:
         ca_file = found["agent-ca-file"]
         return cls(str(found["agent-url"]), key=key, ca_file=Path(str(ca_file)) if ca_file else None)
 
-    def outbox(self) -> list[Unsent]:
+    def outbox(self) -> list[Parcel]:
         """What the agent has on disk and not yet reported sent, oldest first."""
         listed = self._call("GET", "/v1/outbox")
         try:
             items = listed["items"] if isinstance(listed, dict) else listed
             return [
-                Unsent(
+                Parcel(
+                    kind=ParcelKind(item["kind"]),
                     season=int(item["season"]),
                     group=int(item["group"]),
                     number=int(item["number"]),
-                    payload=base64.b64decode(item["payload"], validate=True),
-                    kind=Kind(item["kind"]),
+                    body=base64.b64decode(item["payload"], validate=True),
                 )
                 for item in items
             ]

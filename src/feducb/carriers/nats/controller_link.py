@@ -16,8 +16,8 @@ from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames, messages, sums
 from feducb.protocol.admission import Receipt, RefusalCount
 from feducb.protocol.engine_table import NatsSettings
+from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.roster import open_sealed
-from feducb.storage import Kind
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -155,11 +155,11 @@ class NatsController:
 
     def _open(self, kind: str, agent: str, data: bytes) -> bytes:
         body = frames.unframe(self._roster.agents[agent], data, kind, self._roster.federation, agent)
-        if kind == Kind.RELEASE:
-            if self._collector.takes is not Kind.RELEASE:
+        if kind == ParcelKind.RELEASE:
+            if self._collector.takes is not ParcelKind.RELEASE:
                 raise RefusedError("malformed", "a release, expected a sealed upload")
             return body
-        if self._collector.takes is not Kind.UPLOAD or self._private is None:
+        if self._collector.takes is not ParcelKind.UPLOAD or self._private is None:
             raise RefusedError("malformed", "a raw upload, which this controller does not take")
         return open_sealed(self._private, body, self._roster.federation, agent)
 
