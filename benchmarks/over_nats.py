@@ -194,10 +194,10 @@ class TimedMailbox(MemoryMailbox):
         await super().mark_sent(item)
         self.news.set()
 
-    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: messages.GridSum, *, agents: int | None = None) -> bool:
         """Note when."""
-        self.heard[messages.decode(payload).number] = time.perf_counter()
-        new = await super().absorb(payload, agents=agents)
+        self.heard[total.number] = time.perf_counter()
+        new = await super().absorb(total, agents=agents)
         self.news.set()
         return new
 

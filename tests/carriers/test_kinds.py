@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from nats_world import Broker, make_terms, record_streams, run_agents, running, until
 
+from feducb.agent.agent_http import ServiceError
 from feducb.carriers import nats_subjects as subjects
-from feducb.carriers.flower.agent_door import AgentDoor, DoorError
+from feducb.carriers.flower.agent_door import AgentDoor
 from feducb.carriers.flower.exchange import Ask
 from feducb.carriers.flower.site import visit
 from feducb.carriers.local import LocalController, LocalPeers, MemoryMailbox, StoreMailbox
@@ -150,7 +151,7 @@ class _Door(AgentDoor):
         super().__init__("http://127.0.0.1:1", key="key")
         self._items = items
 
-    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def _send(self, method: str, path: str, asked: dict[str, Any] | None = None) -> Any:
         return {"items": list(self._items)}
 
 
@@ -167,5 +168,5 @@ def test_over_flower_no_raw_upload_goes_out_even_if_its_bytes_are_a_release() ->
 @pytest.mark.parametrize("said", [{}, {"kind": "RAW1"}, {"kind": None}])
 def test_an_outbox_that_does_not_say_what_it_holds_is_not_carried(said: dict[str, Any]) -> None:
     listed = {"season": 1, "group": 0, "number": 1, "payload": ""}
-    with pytest.raises(DoorError, match=r"kind|is not a valid ParcelKind"):
+    with pytest.raises(ServiceError, match=r"kind|is not a valid ParcelKind"):
         _Door(listed | said).outbox()

@@ -83,18 +83,15 @@ class Inbox:
     def __init__(self) -> None:
         self._sums: dict[int, GridSum] = {}
 
-    def admit(
-        self, payload: bytes, settings: AgentSettings, season: int, agents: int | None = None
-    ) -> GridSum | None:
-        """Read a sum; None if it is not newer than the one before. Raises ValueError if it cannot be one.
+    def admit(self, told: GridSum, settings: AgentSettings, season: int, agents: int | None = None) -> bool:
+        """Whether a sum is newer than the one before. Raises ValueError if it does not fit the settings.
 
         Args:
-            payload: as it arrived.
+            told: the sum.
             settings: the agent's.
             season: the open one.
             agents: how many handed records over to a trusted controller, whose release counts as one.
         """
-        told = messages.decode(payload)
         terms = settings.terms
         certificate, mechanism = _noise_of(terms)
         expected = (season, terms.problem.dim, certificate.exponent, terms.weight)
@@ -116,13 +113,13 @@ class Inbox:
                     "differ from those here in epsilon, delta, mechanism, quiet, records_per_person or "
                     "agents_per_person"
                 )
-        return told if told.number > self.number(told.group) else None
+        return told.number > self.number(told.group)
 
-    def put(self, db: sqlite3.Connection, told: GridSum, payload: bytes) -> None:
+    def put(self, db: sqlite3.Connection, told: GridSum) -> None:
         """Write it, in a transaction; acted on once that is on disk."""
         db.execute(
             "REPLACE INTO inbox VALUES (?, ?, ?, ?, ?)",
-            (told.group, told.season, told.number, written_now(), payload),
+            (told.group, told.season, told.number, written_now(), messages.encode(told)),
         )
         self._sums[told.group] = told
 

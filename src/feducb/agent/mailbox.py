@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel
 
 __all__ = ["Engine", "EngineFacts", "Mailbox"]
@@ -34,15 +35,15 @@ class Mailbox(Protocol):
         """The other side has it on disk."""
         ...
 
-    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
-        """Take a sum in (`protocol.messages`), on disk before this returns; False if it is not newer.
+    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
+        """Take a sum in, on disk before this returns; False if it is not newer.
 
         Args:
-            payload: the sum.
+            total: the sum, decoded where it arrived (`protocol.messages`).
             agents: how many are in it, for a trusted controller's release, which counts as one.
 
         Raises:
-            ValueError: it is no sum, not one of this agent's federation, or below its quorum. Report it and
+            ValueError: it is not one of this agent's federation, or below its quorum. Report it and
                 go on.
         """
         ...

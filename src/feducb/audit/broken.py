@@ -248,11 +248,8 @@ class BrokenFollowing(Agent):
 class _GreedyInbox(Inbox):
     """Takes every sum for one over as many agents as are needed."""
 
-    def admit(
-        self, payload: bytes, settings: AgentSettings, season: int, agents: int | None = None
-    ) -> GridSum | None:
-        told = messages.decode(payload)
-        return told if told.number > self.number(told.group) else None
+    def admit(self, told: GridSum, settings: AgentSettings, season: int, agents: int | None = None) -> bool:
+        return told.number > self.number(told.group)
 
 
 class BrokenQuorum(Agent):

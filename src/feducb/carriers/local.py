@@ -19,6 +19,7 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
 from feducb.protocol.admission import RefusalCount
 from feducb.protocol.graphs import Topology
+from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import AgentStore
 
@@ -41,6 +42,7 @@ class MemoryMailbox:
         self._news = asyncio.Event()
         self._news.set()
         self._keep_all = keep_all
+        self._versions: dict[int, _Version] = {}
         self.newest: dict[int, bytes] = {}
         self.absorbed = 0
         self.history: dict[tuple[int, int, int], bytes] = {}
@@ -60,16 +62,16 @@ class MemoryMailbox:
         if item in self._items:
             self._items.remove(item)
 
-    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
         """Keep a sum if it is newer than the one before."""
-        told = messages.decode(payload)
-        known = self.newest.get(told.group)
-        if known is not None and _version(messages.decode(known)) >= _version(told):
+        version = total.season, total.number
+        if self._versions.get(total.group, (0, 0)) >= version:
             return False
-        self.newest[told.group] = payload
+        self._versions[total.group] = version
+        payload = self.newest[total.group] = messages.encode(total)
         self.absorbed += 1
         if self._keep_all:
-            self.history[told.season, told.group, told.number] = payload
+            self.history[total.season, total.group, total.number] = payload
         return True
 
     async def wait(self) -> None:
@@ -105,16 +107,12 @@ class StoreMailbox(MemoryMailbox):
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
 
-    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
         """Refuse sums of another dimension."""
         dim = self.store.terms.problem.dim
-        if messages.decode(payload).dim != dim:
+        if total.dim != dim:
             raise ValueError(f"a sum of another dimension, expected {dim}")
-        return await super().absorb(payload, agents=agents)
-
-
-def _version(told: messages.GridSum) -> _Version:
-    return told.season, told.number
+        return await super().absorb(total, agents=agents)
 
 
 class LocalController:
@@ -144,7 +142,7 @@ class LocalController:
         newest = self._collector.newest()
         for mailbox in self._mailboxes.values():
             for named in made or ([newest] if newest is not None else []):
-                await mailbox.absorb(named.payload, agents=len(named.names))
+                await mailbox.absorb(named.total, agents=len(named.names))
         return len(made)
 
     def _meant_for_us(self, name: str, item: Parcel) -> bool:

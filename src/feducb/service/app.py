@@ -24,6 +24,7 @@ from feducb.agent.carrier_file import keep_engine_file
 from feducb.agent.mailbox import Engine, EngineFacts, Mailbox
 from feducb.agent.upkeep import erase
 from feducb.errors import ConfigurationError, FeducbError
+from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel
 from feducb.service import models
 from feducb.service.agent_page import add_agent_page
@@ -314,7 +315,8 @@ def _add_engine_door(app: FastAPI) -> None:
             payload = base64.b64decode(asked.payload, validate=True)
         except (binascii.Error, ValueError):
             raise RefusedError(422, "the payload is not base64") from None
-        return _json({"new": await service.mailbox.absorb(payload, agents=asked.agents)})
+        total = messages.decode(payload)  # a ValueError is answered with 422
+        return _json({"new": await service.mailbox.absorb(total, agents=asked.agents)})
 
 
 def _add_documentation(app: FastAPI) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel
 from feducb.service.commits import GroupCommit
 
@@ -11,7 +12,7 @@ __all__ = ["ServiceMailbox"]
 
 
 class ServiceMailbox:
-    """`engines.base.Mailbox` over the service's agent."""
+    """`feducb.agent.mailbox.Mailbox` over the service's agent."""
 
     def __init__(self, commit: GroupCommit) -> None:
         self._commit = commit
@@ -27,9 +28,9 @@ class ServiceMailbox:
         """It has arrived."""
         await self._commit.apart(lambda agent: agent.mark_sent(item))
 
-    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
         """Take a sum in."""
-        return await self._commit(lambda agent: agent.absorb(payload, agents=agents))
+        return await self._commit(lambda agent: agent.absorb(total, agents=agents))
 
     async def wait(self) -> None:
         """Until something new may be in the outbox."""

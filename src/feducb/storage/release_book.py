@@ -289,7 +289,8 @@ class ReleaseBook(Book):
             "SELECT agent, payload FROM waiting WHERE number = ?", (number,)
         ).fetchall()
         total = messages.combine([messages.decode(payload) for _, payload in rows])
-        named = sums.name_sum((agent for agent, _ in rows), messages.encode(total))
+        names = tuple(sorted(agent for agent, _ in rows))
+        named = NamedSum(names, messages.encode(total), total)
         with self._transaction() as db:
             db.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (self.season, number, now, sums.encode(named)))
             db.execute("DELETE FROM waiting WHERE number <= ?", (number,))  # hashes are enough from now on

@@ -24,7 +24,8 @@ def exchange(message: Message, context: Context) -> Message:
     """One visit at the agent; a site that is set up wrongly says so instead of falling silent."""
     ask = Ask.from_plain(message.content[RECORD])
     try:
-        answer = visit(AgentDoor.configured(context.node_config, os.environ), ask)
+        with AgentDoor.configured(context.node_config, os.environ) as door:
+            answer = visit(door, ask)
     except ConfigurationError as error:
         answer = Answer(problems=(str(error),))
     for problem in answer.problems:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from feducb.carriers.flower.agent_door import AgentDoor, DoorError
+from feducb.agent.agent_http import ServiceError
+from feducb.carriers.flower.agent_door import AgentDoor
 from feducb.carriers.flower.exchange import MOST_RELEASES, Answer, Ask
 from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel
@@ -23,19 +24,19 @@ def visit(door: AgentDoor, ask: Ask) -> Answer:
     try:
         for season, number in ask.sent:
             door.mark_sent(season, number)
-    except DoorError as error:
+    except ServiceError as error:
         problems.append(str(error))
     absorbed = False
     if ask.total:
         try:
             door.absorb(ask.total)
             absorbed = True
-        except DoorError as error:
+        except ServiceError as error:
             problems.append(str(error))
     waiting: list[Parcel] = []
     try:
         waiting = door.outbox()
-    except DoorError as error:
+    except ServiceError as error:
         problems.append(str(error))
     fit, refused = _releases(waiting)
     return Answer(

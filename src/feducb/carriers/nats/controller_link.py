@@ -13,7 +13,7 @@ from feducb.carriers.nats.link import Link, apart, own_signer
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
 from feducb.controller.collector import Collector
 from feducb.errors import ConfigurationError, RefusedError
-from feducb.protocol import frames, messages, sums
+from feducb.protocol import frames, sums
 from feducb.protocol.admission import Receipt, RefusalCount
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.parcels import ParcelKind
@@ -175,18 +175,18 @@ class NatsController:
         signed = frames.frame(self._signer, body, "receipt", self._roster.federation, agent)
         await apart(client.publish(message.reply, signed))
 
-    def _note_sum(self, named: sums.NamedSum) -> messages.GridSum:
-        told = named.read()
-        self.status.newest, self.status.members = (told.season, told.number), named.names
-        return told
+    def _note_sum(self, named: sums.NamedSum) -> None:
+        self.status.newest = (named.total.season, named.total.number)
+        self.status.members = named.names
 
     async def _publish(self, client: Client, named: sums.NamedSum) -> None:
         body = sums.encode(named)
         self._newest = frames.frame(self._signer, body, "sum", self._roster.federation, subjects.CONTROLLER)
         await apart(client.publish(subjects.topic(self._roster.federation, "sum"), self._newest))
-        told = self._note_sum(named)
+        self._note_sum(named)
         self.status.absorbed += 1
-        self._log("sum", season=told.season, number=told.number, agents=len(named.names), bytes=len(body))
+        season, number = named.total.season, named.total.number
+        self._log("sum", season=season, number=number, agents=len(named.names), bytes=len(body))
 
 
 def _read_sealing(settings: NatsSettings) -> bytes | None:

@@ -65,7 +65,7 @@ class WithController:
         except ValueError as error:
             self._desk.fail("sum_refused", error)
             return
-        await self._desk.absorb(named.names, named.payload)
+        await self._desk.absorb(named.names, named.total)
 
     async def _ask(self, client: Client) -> None:
         """For the newest sum: at the start, and now and then in case a publication was missed."""
