@@ -213,7 +213,7 @@ async def hear_sums(folder: Path, seen: Seen) -> None:
 
     async def on_sum(message: Any) -> None:
         named = sums.decode(message.data[:-SIGNATURE_SIZE])
-        told = named.read()
+        told = named.total
         seen.sums[told.season, told.number].add(hashlib.sha256(sums.encode(named)).hexdigest())
 
     async def session(client: Any) -> None:

@@ -37,7 +37,7 @@ from feducb.config import Budget, Problem
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
 from feducb.protocol.engine_table import NatsSettings
-from feducb.storage import Kind, Unsent
+from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import sqlite as file
 
 T = TypeVar("T")
@@ -106,9 +106,9 @@ class World:
                 process.wait(timeout=30)
 
 
-def make_release(privatizer: DeployedPrivatizer) -> Unsent:
+def make_release(privatizer: DeployedPrivatizer) -> Parcel:
     made = privatizer.release()
-    return Unsent(1, 0, made.number, messages.encode(made, season=1), Kind.RELEASE)
+    return Parcel(ParcelKind.RELEASE, 1, 0, made.number, messages.encode(made, season=1))
 
 
 async def answer(folder: Path, port: int) -> None:
@@ -188,16 +188,16 @@ class TimedMailbox(MemoryMailbox):
         self.heard: dict[int, float] = {}
         self.sent: dict[int, float] = {}
 
-    async def mark_sent(self, item: Unsent) -> None:
+    async def mark_sent(self, item: Parcel) -> None:
         """Note when."""
         self.sent[item.number] = time.perf_counter()
         await super().mark_sent(item)
         self.news.set()
 
-    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: messages.GridSum, *, agents: int | None = None) -> bool:
         """Note when."""
-        self.heard[messages.decode(payload).number] = time.perf_counter()
-        new = await super().absorb(payload, agents=agents)
+        self.heard[total.number] = time.perf_counter()
+        new = await super().absorb(total, agents=agents)
         self.news.set()
         return new
 

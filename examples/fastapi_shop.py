@@ -24,6 +24,7 @@ from fastapi import Depends, FastAPI, Request
 from pydantic import BaseModel
 
 import feducb
+from feducb.protocol.messages import decode
 
 OFFERS = ("book", "game", "film")
 SEASON = 30 * 86400.0
@@ -123,7 +124,7 @@ def keep_up(agent: feducb.Agent) -> None:
     """What is due; a shop by itself acts on its own releases, a federated one hands them to an engine."""
     agent.tick()
     for item in agent.outbox():
-        agent.absorb(item.payload)
+        agent.absorb(decode(item.body))
         agent.mark_sent(item)
 
 

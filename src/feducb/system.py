@@ -1,12 +1,62 @@
-"""What is asked of the machine and of other libraries: threads of BLAS, warnings that say nothing."""
+"""What is asked of the machine and of other libraries: whole files, extras, threads, warnings."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-__all__ = ["quieten_asyncio", "single_threaded_blas"]
+from feducb.errors import MissingExtraError
+
+__all__ = ["optional", "quieten_asyncio", "single_threaded_blas", "write_atomically"]
+
+
+@contextlib.contextmanager
+def optional(user: str, extra: str) -> Iterator[None]:
+    """Around imports of libraries that an extra brings: if one is missing, say how to get it.
+
+    >>> with optional("the tour", "service"):
+    ...     import no_such_library
+    Traceback (most recent call last):
+    feducb.errors.MissingExtraError: the tour needs no_such_library: pip install 'feducb[service]'
+
+    Args:
+        user: what needs them, as the sentence begins.
+        extra: which extra, or several with commas between them.
+    """
+    try:
+        yield
+    except ImportError as error:
+        library = (error.name or extra).partition(".")[0]
+        if library.startswith("feducb"):  # a mistake of ours, not a library that is missing
+            raise
+        raise MissingExtraError(f"{user} needs {library}: pip install 'feducb[{extra}]'") from None
+
+
+def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:
+    """Write a file so that a reader, and a crash, sees the old one or the new one, never half of one.
+
+    Args:
+        path: its folder must exist. One process at a time writes it, one thread at a time.
+        content: text is written as UTF-8.
+        private: nobody but its owner may read it, not even for a moment.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    fresh.unlink(missing_ok=True)
+    flags, mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644
+    try:
+        with open(os.open(fresh, flags, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
 
 
 def single_threaded_blas() -> Any:

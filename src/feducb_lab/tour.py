@@ -23,7 +23,8 @@ import uvicorn
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
-from feducb.carriers.flower.agent_door import AgentDoor, DoorError
+from feducb.agent.agent_http import ServiceError
+from feducb.carriers.flower.agent_door import AgentDoor
 from feducb.controller.collector import Collector, open_collector
 from feducb.service.api_keys import add_key
 from feducb.service.controller_page import Watcher, create_controller_page
@@ -216,26 +217,25 @@ class Tour:
             await asyncio.sleep(_CARRY_SECONDS)
             for agent in self.agents.values():
                 if agent.url:
-                    with suppress(DoorError):
+                    with suppress(ServiceError):
                         await self._take(agent, loop)
             self._collector.publish_due(now=time.time())
             newest = self._collector.newest()
             if newest is None:
                 continue
-            told = newest.read()
-            self._newest, self._members = (told.season, told.number), newest.names
+            total = newest.total
+            self._newest, self._members = (total.season, total.number), newest.names
             for agent in self.agents.values():
                 if agent.url:
-                    door = AgentDoor(agent.url, key=agent.key, timeout=5.0)
-                    with suppress(DoorError):
+                    with suppress(ServiceError), AgentDoor(agent.url, key=agent.key, timeout=5.0) as door:
                         await loop.run_in_executor(None, door.absorb, newest.payload)
 
     async def _take(self, agent: _Running, loop: asyncio.AbstractEventLoop) -> None:
-        door = AgentDoor(agent.url, key=agent.key, timeout=5.0)
-        for item in await loop.run_in_executor(None, door.outbox):
-            (receipt,) = self._collector.receive([(agent.name, item.released())], now=time.time())
-            if receipt.status != "refused":
-                await loop.run_in_executor(None, door.mark_sent, item.season, item.number)
+        with AgentDoor(agent.url, key=agent.key, timeout=5.0) as door:
+            for item in await loop.run_in_executor(None, door.outbox):
+                (receipt,) = self._collector.receive([(agent.name, item.released())], now=time.time())
+                if receipt.status != "refused":
+                    await loop.run_in_executor(None, door.mark_sent, item.season, item.number)
 
     def _status(self) -> dict[str, Any]:
         return {

@@ -163,8 +163,8 @@ def test_it_learns_from_released_sums_alone_and_says_on_which(
     clock.now += 40.0
     assert agent.tick(alone=False) == 1
     (item,) = agent.outbox()
-    assert agent.absorb(item.payload)
-    assert not agent.absorb(item.payload)  # nothing newer
+    assert agent.absorb(messages.decode(item.body))
+    assert not agent.absorb(messages.decode(item.body))  # nothing newer
     agent.mark_sent(item)
     assert agent.outbox() == []
     right = 0
@@ -193,9 +193,9 @@ def test_no_record_changes_a_decision_before_its_release(tmp_path: Path, clock: 
                     agent.reward(decision.id, 0.5)
                 clock.now += 100.0
                 agent.tick(alone=False)
-                payloads += [item.payload for item in agent.outbox()]
+                payloads += [item.body for item in agent.outbox()]
                 rng = np.random.default_rng(4)
-            agent.absorb(payloads[0])
+            agent.absorb(messages.decode(payloads[0]))
             rng, mine = np.random.default_rng(5), []
             for _ in range(100):
                 decision = agent.decide(_candidates(rng))
@@ -564,13 +564,13 @@ def test_a_sum_that_does_not_fit_is_refused(
     other = replace(SETTINGS, problem=Problem(dim=2), start=clock.now)
     with Agent.open(tmp_path / "other.db", other, clock=clock) as stranger:
         stranger.release()
-        payload = stranger.outbox()[0].payload
+        payload = stranger.outbox()[0].body
     own = messages.decode(agent.release())
     three = messages.encode(messages.combine([own, own, own]))
     for wrong in (payload, b"", b"x" * 1000, payload[:-1], three):
         with pytest.raises(ValueError, match=r"sum|message"):
-            agent.absorb(wrong)
-    assert agent.absorb(messages.encode(messages.combine([own, own])))
+            agent.absorb(messages.decode(wrong))
+    assert agent.absorb(messages.combine([own, own]))
 
 
 def test_a_second_opener_a_newer_file_and_a_damaged_one_are_refused(

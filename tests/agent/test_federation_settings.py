@@ -190,14 +190,14 @@ def test_a_sum_below_the_quorum_is_refused_and_counted(
     agent, refused = Agent.open(tmp_path / "0.db", settings), 0
     for size, parts in enumerate(releases, start=1):
         before = agent.snapshot()["model"]
-        payload = messages.encode(messages.combine(parts[:size]))
+        total = messages.combine(parts[:size])
         if size in fits:
-            assert agent.absorb(payload)
+            assert agent.absorb(total)
             assert agent.snapshot()["agents_in_sum"] == [size]
             continue
         refused += 1
         with pytest.raises(ValueError, match=f"sum {size} is over {size} agents?, expected"):
-            agent.absorb(payload)
+            agent.absorb(total)
         assert agent.snapshot()["model"] == before
         assert agent.snapshot()["counts"]["refused_sums"] == refused
     agent.close()
@@ -209,12 +209,12 @@ def test_a_sum_below_the_quorum_is_refused_and_counted(
 def test_a_trusted_controllers_sum_needs_the_quorum_too(tmp_path: Path) -> None:
     """It counts as one release; how many handed records over is said beside it."""
     told = replace(GENEROUS, trust=CONTROLLER, agents=3, quorum=2)
-    payload = messages.encode(messages.decode(_release(tmp_path, replace(told, trust=NOBODY))))
+    total = messages.decode(_release(tmp_path, replace(told, trust=NOBODY)))
     with Agent.open(tmp_path / "agent.db", told) as agent:
         for inside in (None, 1, 4):
             with pytest.raises(ValueError, match="sum 1 "):
-                agent.absorb(payload, agents=inside)
-        assert agent.absorb(payload, agents=2)
+                agent.absorb(total, agents=inside)
+        assert agent.absorb(total, agents=2)
         assert agent.snapshot()["counts"]["refused_sums"] == 3
 
 
@@ -228,7 +228,7 @@ def test_a_quorum_that_is_raised_holds_for_the_sum_that_is_there(
 ) -> None:
     settings = replace(GENEROUS, agents=2, quorum=1)
     with opened(settings) as agent:
-        assert agent.absorb(agent.release())
+        assert agent.absorb(messages.decode(agent.release()))
         assert agent.decide([[0.1] * 4] * 2, scores=True).scores is not None
     with opened(replace(settings, quorum=2)) as agent:
         assert agent.decide([[0.1] * 4] * 2, scores=True).scores is None

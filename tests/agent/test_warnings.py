@@ -70,7 +70,7 @@ def test_a_parameter_beyond_its_bound_is_seen_and_said_until_a_new_season(
     """Twice the bound, ε = 1, 20,000 decisions: missed with a chance far below 1e-6."""
     agent = opened(SHORT)
     for payload in _sums(SHORT, 0.8, seed=1):
-        agent.absorb(payload)
+        agent.absorb(messages.decode(payload))
     (said,) = agent.warnings.values()
     assert "parameter_bound = 0.4" in said
     assert "new season" in said
@@ -82,7 +82,7 @@ def test_a_parameter_beyond_its_bound_is_seen_and_said_until_a_new_season(
     season = agent.new_season(wider, drop_open=True)
     assert agent.warnings == {}
     for payload in _sums(wider, 0.8, seed=1, season=season):
-        agent.absorb(payload)
+        agent.absorb(messages.decode(payload))
     assert agent.warnings == {}  # but for a chance of 1 %, by proof; far less, in fact
 
 

@@ -20,12 +20,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
-from feducb.storage import AgentStore, Kind, Unsent
+from feducb.protocol.parcels import Parcel, ParcelKind
+from feducb.storage import AgentStore
 
 SOURCE = Path(__file__).parents[2] / "src"
 APP = Path(__file__).parents[2] / "examples" / "flower"
@@ -98,9 +100,12 @@ class Site:
         length = int(request.headers.get("Content-Length", 0))
         body: Any = json.loads(request.rfile.read(length)) if length else {}
         if (request.command, request.path) == ("GET", "/v1/outbox"):
-            waiting = [Unsent(1, 0, 1, payload, Kind.RELEASE) for payload in self.extra] + store.outbox()
+            waiting = [
+                Parcel(ParcelKind.RELEASE, 1, 0, 1, payload) for payload in self.extra
+            ] + store.outbox()
             plain = [
-                item._asdict() | {"payload": base64.b64encode(item.payload).decode()} for item in waiting
+                asdict(item) | {"body": None, "payload": base64.b64encode(item.body).decode()}
+                for item in waiting
             ]
             return _reply(request, 200, {"items": plain} if self.named else plain)
         if (request.command, request.path) == ("POST", "/v1/outbox/sent"):

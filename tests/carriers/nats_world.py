@@ -25,7 +25,7 @@ from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.graphs import Topology
-from feducb.storage import Kind, Unsent
+from feducb.protocol.parcels import Parcel, ParcelKind
 
 PATIENCE = 120.0  # seconds for anything to happen; reached only where something is broken
 
@@ -148,19 +148,19 @@ def make_terms(*, dim: int = 3, releases: int = 200, trust: str = "nobody", grou
 
 def record_streams(
     names: Iterable[str], terms: Terms, count: int, *, season: int = 1, seed: int = 7
-) -> dict[str, list[Unsent]]:
+) -> dict[str, list[Parcel]]:
     """Releases of all agents, made once: noise has no seed, so whoever is to be compared gets these bytes."""
     draws = np.random.default_rng(seed)
-    streams: dict[str, list[Unsent]] = {}
+    streams: dict[str, list[Parcel]] = {}
     for name in names:
-        stream: list[Unsent] = []
+        stream: list[Parcel] = []
         privatizers = [DeployedPrivatizer(terms) for _ in range(terms.groups)]
         for number in range(1, count + 1):
             for group, privatizer in enumerate(privatizers):
                 actions = draws.uniform(-0.5, 0.5, (3, terms.problem.dim))
                 privatizer.record(actions, draws.uniform(0, 1, 3))
                 payload = messages.encode(privatizer.release(), season=season, group=group)
-                stream.append(Unsent(season, group, number, payload, Kind.RELEASE))
+                stream.append(Parcel(ParcelKind.RELEASE, season, group, number, payload))
         streams[name] = stream
     return streams
 

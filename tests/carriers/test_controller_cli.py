@@ -34,8 +34,8 @@ from feducb.controller.controller_file import ControllerSettings
 from feducb.errors import ConfigurationError
 from feducb.protocol import messages
 from feducb.protocol.engine_table import NatsSettings
+from feducb.protocol.parcels import Parcel
 from feducb.service.logs import set_up_logs
-from feducb.storage import Unsent
 
 NAMES = ("a", "b", "c")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -157,7 +157,7 @@ def test_a_new_key_of_an_agent_counts_once_the_controller_is_started_anew(broker
     terms = make_terms(releases=8)
     first, second = record_streams(["a"], terms, 2)["a"]
 
-    async def send(item: Unsent) -> tuple[int, int]:
+    async def send(item: Parcel) -> tuple[int, int]:
         """As a fresh agent with what lies in its folder; returns how often it was taken and refused."""
         engines, agents = run_agents(broker, {"a": MemoryMailbox([item])}, terms)
         status = engines["a"].status
@@ -181,7 +181,7 @@ def test_a_new_key_of_an_agent_counts_once_the_controller_is_started_anew(broker
 
 def test_other_terms_in_the_middle_of_a_season_are_refused_in_a_sentence(broker: Broker) -> None:
     path = broker.folder / "controller" / "controller.toml"
-    payload = record_streams(["a"], make_terms(releases=8), 1)["a"][0].payload
+    payload = record_streams(["a"], make_terms(releases=8), 1)["a"][0].body
     collector = ControllerSettings.read(path).open()
     assert collector.receive([("a", payload)], now=time.time())[0].status == "stored"
     collector.close()
@@ -200,7 +200,7 @@ def test_a_controller_that_waits_for_the_broker_says_so_and_is_killed_visibly(br
     path = broker.folder / "controller" / "controller.toml"
     streams = record_streams(NAMES, make_terms(releases=8), 1)
     collector = ControllerSettings.read(path).open()
-    collector.exchange([(name, streams[name][0].payload) for name in NAMES], now=1000.0)
+    collector.exchange([(name, streams[name][0].body) for name in NAMES], now=1000.0)
     collector.close()
     broker.stop()
     controller = _feducb(broker, "serve")

@@ -24,7 +24,8 @@ from flower_net import APP, Keys, Network, Site, kill, wait_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feducb.carriers.flower.agent_door import AgentDoor, DoorError
+from feducb.agent.agent_http import ServiceError
+from feducb.carriers.flower.agent_door import AgentDoor
 from feducb.carriers.flower.exchange import Answer, Ask
 from feducb.carriers.flower.site import visit
 from feducb.config import Budget, Problem
@@ -365,7 +366,7 @@ def test_an_agent_that_does_not_do_as_asked_is_told_of_and_the_rest_is_done(site
     assert answer.releases == ()
     assert "401" in answer.problems[0]
     assert site.refused == 1
-    with pytest.raises(DoorError, match="cannot be reached"):
+    with pytest.raises(ServiceError, match="no answer"):
         _door(site, url="http://127.0.0.1:1").outbox()
 
 
@@ -374,7 +375,7 @@ def test_the_key_goes_to_the_right_agent_alone(tmp_path: Path, keys: Keys) -> No
     site = Site(tmp_path / "site", TERMS, tls=(keys.certificate, keys.key))
     try:
         assert _door(site, ca_file=keys.ca).outbox() == []
-        with pytest.raises(DoorError, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(ServiceError, match="CERTIFICATE_VERIFY_FAILED"):
             _door(site, ca_file=others.ca).outbox()
         assert site.refused == 0
     finally:
@@ -424,7 +425,7 @@ def test_without_flower_one_line_says_so_and_ci_fails(
             text=True,
             check=False,
         )
-        assert "MissingExtraError: this engine runs on Flower: pip install 'feducb[flower]'" in done.stderr
+        assert "MissingExtraError: Flower needs flwr: pip install 'feducb[flower]'" in done.stderr
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames, roster
 from feducb.protocol.admission import Receipt
 from feducb.protocol.graphs import parse_topology
+from feducb.protocol.names import require_name
 from feducb.protocol.roster import Roster, Signer
 
 
@@ -183,7 +184,7 @@ def test_names_that_could_reach_beyond_their_subject_or_folder_are_refused(tmp_p
         keys.init(tmp_path / "fed", [name])
     assert subjects.CONTROLLER not in ("", name)
     with pytest.raises(ConfigurationError, match="expected 1 to 64 letters"):
-        roster.require_name("agent", subjects.CONTROLLER)  # nobody can be called like the controller
+        require_name("agent", subjects.CONTROLLER)  # nobody can be called like the controller
 
 
 @pytest.fixture(scope="module")

@@ -140,7 +140,7 @@ def test_three_agents_with_budgets_of_their_own_and_a_controller(broker: Broker,
             expected = math.fsum(_variance(terms, number) for terms in own.values())
             assert total.agents == 3
             assert total.variance == pytest.approx(expected, rel=1e-12)
-            assert agent.absorb(payload)
+            assert agent.absorb(total)
         assert agent.snapshot()["learning"] == [0]  # read, not merely kept
         agent.close()
 
@@ -172,7 +172,7 @@ def test_three_agents_with_budgets_of_their_own_on_a_graph(tmp_path: Path) -> No
         expected = math.fsum(_variance(one.agent.terms, RELEASES) for one in told.values())
         for name, agent in agents.items():
             assert messages.decode(boxes[name].newest[0]).variance == pytest.approx(expected, rel=1e-12)
-            assert agent.absorb(boxes[name].newest[0])
+            assert agent.absorb(messages.decode(boxes[name].newest[0]))
             agent.close()
     finally:
         broker.stop()

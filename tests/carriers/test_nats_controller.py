@@ -130,7 +130,7 @@ def test_who_is_away_is_left_out_after_the_deadline_and_back_in_the_next_sum(
                 await until(lambda number=number: all(_number(box) == number for box in present.values()))  # type: ignore[misc]
             assert engines["a"].status.members == ("a", "b", "c")
             told = messages.decode(boxes["a"].newest[0])
-            parts = [messages.decode(streams[name][1].payload) for name in present]
+            parts = [messages.decode(streams[name][1].body) for name in present]
             assert told.agents == 3
             assert told.variance == pytest.approx(sum(part.variance for part in parts), rel=1e-12)
             book.quorum = Quorum(everybody=4, enough=4, deadline=None)

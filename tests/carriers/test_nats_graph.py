@@ -14,9 +14,9 @@ from feducb.carriers.local import LocalPeers, MemoryMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsEngine, make_streams
 from feducb.protocol import frames, messages, peers
 from feducb.protocol.graphs import parse_topology
+from feducb.protocol.parcels import Parcel
 from feducb.protocol.peers import Announcement
 from feducb.protocol.roster import Signer
-from feducb.storage import Unsent
 
 NAMES = tuple("abcdefgh")
 RELEASES = 40
@@ -98,7 +98,7 @@ def test_an_agent_that_lost_its_memory_and_its_link_catches_up(ring: Broker) -> 
             async with running(engine.run(boxes["b"])):
                 await until(lambda: all(_number(box) == 12 for box in boxes.values()))
         sums = {boxes[name].newest[0] for name in clique}
-        parts = [messages.decode(streams[name][11].payload) for name in clique]
+        parts = [messages.decode(streams[name][11].body) for name in clique]
         assert sums == {messages.encode(messages.combine(parts))}
 
     asyncio.run(run())
@@ -140,8 +140,8 @@ def test_what_a_neighbour_makes_up_is_refused_and_the_others_go_on(ring: Broker)
     boxes = {name: MemoryMailbox() for name in NAMES}
     signer = Signer(ring.settings("b").seed)
 
-    def packet(item: Unsent, *, origin: int = 1, signed_for: str = "b") -> bytes:
-        payload = frames.frame(signer, item.payload, "release", "tests", signed_for)
+    def packet(item: Parcel, *, origin: int = 1, signed_for: str = "b") -> bytes:
+        payload = frames.frame(signer, item.body, "release", "tests", signed_for)
         return peers.encode(Announcement(origin, 0, item.number, item.number - 1, 2, payload))
 
     async def run() -> None:

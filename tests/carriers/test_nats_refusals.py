@@ -22,8 +22,9 @@ from feducb.errors import ConfigurationError
 from feducb.protocol import frames, messages
 from feducb.protocol.admission import Receipt
 from feducb.protocol.engine_table import NatsSettings
+from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.protocol.roster import Signer
-from feducb.storage import Kind, ReleaseBook, Unsent
+from feducb.storage import ReleaseBook
 
 NAMES = ("a", "b", "c")
 TERMS = make_terms(releases=200)
@@ -75,14 +76,14 @@ def test_a_misbehaving_agent_is_refused_and_reported_and_the_others_go_on(
         engines, agents = run_agents(broker, dict(boxes), TERMS)
         async with running(controller.run(), *agents):
             await until(lambda: engines["a"].status.sent > 0)  # the controller is there
-            assert (await _say(broker, "c", said(streams["c"][0].payload))).status == "stored"
-            assert (await _say(broker, "c", said(streams["c"][0].payload))).status == "known"
+            assert (await _say(broker, "c", said(streams["c"][0].body))).status == "stored"
+            assert (await _say(broker, "c", said(streams["c"][0].body))).status == "known"
             cases = {
-                "replay": said(other[0].payload),
-                "signature": said(streams["c"][1].payload, wrong),
-                "size": said(streams["c"][1].payload + b"x"),
-                "malformed": said(b"\xff" * len(other[0].payload)),
-                "season": said(record_streams(["c"], TERMS, 1, season=2)["c"][0].payload),
+                "replay": said(other[0].body),
+                "signature": said(streams["c"][1].body, wrong),
+                "size": said(streams["c"][1].body + b"x"),
+                "malformed": said(b"\xff" * len(other[0].body)),
+                "season": said(record_streams(["c"], TERMS, 1, season=2)["c"][0].body),
             }
             for reason, data in cases.items():
                 receipt = await _say(broker, "c", data)
@@ -144,7 +145,7 @@ def test_an_agent_with_an_oversized_release_in_its_outbox_keeps_trying_and_hears
 ) -> None:
     streams = record_streams(["a", "b"], TERMS, 2)
     boxes = {name: MemoryMailbox(streams[name]) for name in ("a", "b")}
-    boxes["c"] = MemoryMailbox([Unsent(1, 0, 1, bytes(8000), Kind.RELEASE)])
+    boxes["c"] = MemoryMailbox([Parcel(ParcelKind.RELEASE, 1, 0, 1, bytes(8000))])
 
     async def run() -> None:
         controller = NatsController(broker.controller_settings(), book)
@@ -166,7 +167,7 @@ def test_a_fuzzed_controller_takes_in_nothing_wrong_does_not_grow_and_serves_the
     signer = Signer(broker.settings("c").seed)
 
     def fuzz(kind: str) -> bytes:
-        payload = bytearray(streams["c"][draws.randrange(3)].payload)
+        payload = bytearray(streams["c"][draws.randrange(3)].body)
         for _ in range(draws.randint(1, 4)):
             payload[draws.randrange(len(payload))] = draws.getrandbits(8)
         cut = bytes(payload[: draws.choice((len(payload), draws.randrange(len(payload))))])
@@ -239,7 +240,7 @@ def test_a_flood_is_dropped_not_kept_and_the_others_go_on(broker: Broker, book: 
     """More than the controller can look at: what waits is bounded by agent, so the others' messages pass."""
     streams = record_streams(NAMES, TERMS, 3)
     boxes = {name: MemoryMailbox(streams[name][:1]) for name in ("a", "b")}
-    known = frames.frame(Signer(broker.settings("c").seed), streams["c"][0].payload, "release", "tests", "c")
+    known = frames.frame(Signer(broker.settings("c").seed), streams["c"][0].body, "release", "tests", "c")
     sent = 20_000
 
     async def flood(data: bytes) -> None:
@@ -342,7 +343,7 @@ def test_a_sum_that_the_controller_did_not_sign_is_not_absorbed(broker: Broker, 
         link = Link(broker.controller_settings(), subjects.CONTROLLER, EngineStatus())
         async with running(engine.run(box)), link.connected() as client:
             forged = frames.frame(Signer(broker.settings("b").seed), b"x", "sum")
-            for data in (b"", b"x" * 200, forged, streams["a"][0].payload):
+            for data in (b"", b"x" * 200, forged, streams["a"][0].body):
                 before = engine.status.errors["RefusedError"]
                 while engine.status.errors["RefusedError"] == before:  # it may not listen yet
                     await client.publish(subjects.topic("tests", "sum"), data)

@@ -380,7 +380,7 @@ def test_a_controller_that_waits_for_the_broker_knows_its_newest_sum_and_when_ag
     terms = make_terms(releases=8)
     everybody = dict.fromkeys(NAMES, terms)
     with ReleaseBook(tmp_path / "c.db", everybody) as book:
-        batch = [(name, one.payload) for name, (one,) in record_streams(NAMES, terms, 1).items()]
+        batch = [(name, one.body) for name, (one,) in record_streams(NAMES, terms, 1).items()]
         book.exchange(batch[:1], now=1000.0)
         book.exchange(batch[1:], now=2000.0)
     with ReleaseBook(tmp_path / "c.db", everybody) as book:

@@ -74,7 +74,7 @@ class Agent:
             return []
         newest = unsent[-1]  # it replaces those before it
         self.state, outgoing = peers.publish(
-            self.state, group=group, number=newest.number, payload=newest.payload, now=now
+            self.state, group=group, number=newest.number, payload=newest.body, now=now
         )
         for one in unsent:
             self.store.mark_sent(one.season, one.number, group=group)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from harness import Running, write_config
 
-from feducb.carriers.flower.agent_door import AgentDoor, DoorError
+from feducb.agent.agent_http import ServiceError
+from feducb.carriers.flower.agent_door import AgentDoor
 from feducb.carriers.flower.exchange import Ask
 from feducb.carriers.flower.site import visit
 from feducb.protocol import messages
@@ -35,7 +36,7 @@ def test_a_carrier_takes_releases_and_brings_sums_and_may_do_nothing_else(tmp_pa
         assert not told.problems
         assert releases[0] not in told.releases
         assert not door.absorb(total)  # nothing newer
-        with pytest.raises(DoorError, match="422"):
+        with pytest.raises(ServiceError, match="422"):
             door.absorb(b"nonsense")
         with service.http(key) as http:
             assert http.get("/v1/status").status_code == 403

@@ -109,7 +109,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> No
                         break
             assert len(refused) == 20
             assert {(error.status, str(error)) for error in refused} == {
-                (503, "could not be put on disk; send it again")
+                (503, "POST /v1/decisions: answered 503: could not be put on disk; send it again")
             }
             assert acknowledged > 100
             with service.http() as http:

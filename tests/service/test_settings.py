@@ -97,7 +97,7 @@ def test_on_a_graph_the_clique_is_read_off_the_roster(tmp_path: Path) -> None:
     topology = parse_topology("line:5", ttl=2)
     roster = make_keys(tmp_path / "keys", list("abcde"), federation="tests", topology=topology)
     text = LEAST + (
-        '[agent]\nname = "e"\n[federation]\nagents = 5\n'
+        '[agent]\nname = "e"\n[federation]\nagents = 5\n[releases]\nstart = 2027-01-01T00:00:00Z\n'
         '[engine]\nkind = "nats"\nfederation = "tests"\nroster = "keys/federation.json"\n'
     )
     (tmp_path / "agent.toml").write_text(text)

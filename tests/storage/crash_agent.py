@@ -76,7 +76,7 @@ def live(store: AgentStore, send: Send, enter: Enter, releases: int | None = Non
     """Send what the last life may not have sent, then go on; for ever, unless told how many releases."""
     enter("resend")
     for one in store.outbox():
-        send(*one[:4])
+        send(*one.name, one.body)
         store.mark_sent(one.season, one.number, group=one.group)
     made, underway = 0, deque[messages.GridSum]()
     while releases is None or made < releases:

@@ -28,7 +28,8 @@ from feducb.errors import (
 )
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
-from feducb.storage import AgentStore, ControllerStore, Kind, StoreError, StoreInUseError
+from feducb.protocol.parcels import Parcel, ParcelKind
+from feducb.storage import AgentStore, ControllerStore, StoreError, StoreInUseError
 from feducb.storage import sqlite as file
 from feducb.trust import CONTROLLER
 
@@ -103,23 +104,34 @@ def test_a_store_opened_anew_before_every_step_goes_on_with_the_same_stream(
     with AgentStore.open(path) as store:
         assert [store.replay(1, number) for number in range(1, 9)] == sent
         numbered = enumerate(sent, start=1)
-        assert store.outbox() == [(1, 0, number, payload, Kind.RELEASE) for number, payload in numbered]
+        assert store.outbox() == [
+            Parcel(ParcelKind.RELEASE, 1, 0, number, payload) for number, payload in numbered
+        ]
 
 
 def test_the_outbox_keeps_what_was_not_reported_sent(store: AgentStore, path: Path) -> None:
     first, second, third = (store.release() for _ in range(3))
     store.mark_sent(1, 2)
     store.mark_sent(1, 2)
-    assert store.outbox() == [(1, 0, 1, first, Kind.RELEASE), (1, 0, 3, third, Kind.RELEASE)]
+    assert store.outbox() == [
+        Parcel(ParcelKind.RELEASE, 1, 0, 1, first),
+        Parcel(ParcelKind.RELEASE, 1, 0, 3, third),
+    ]
     store.close()
     with AgentStore.open(path) as again:
-        assert again.outbox() == [(1, 0, 1, first, Kind.RELEASE), (1, 0, 3, third, Kind.RELEASE)]
+        assert again.outbox() == [
+            Parcel(ParcelKind.RELEASE, 1, 0, 1, first),
+            Parcel(ParcelKind.RELEASE, 1, 0, 3, third),
+        ]
         assert again.replay(1, 2) == second
         with pytest.raises(StoreError, match="release 4 of season 1, group 0 was never made"):
             again.mark_sent(1, 4)
         with pytest.raises(StoreError, match="release 1 of season 2, group 0 was never made"):
             again.replay(2, 1)
-        assert again.outbox() == [(1, 0, 1, first, Kind.RELEASE), (1, 0, 3, third, Kind.RELEASE)]
+        assert again.outbox() == [
+            Parcel(ParcelKind.RELEASE, 1, 0, 1, first),
+            Parcel(ParcelKind.RELEASE, 1, 0, 3, third),
+        ]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +260,7 @@ def test_after_the_last_release_a_new_season_goes_on_over_new_records(path: Path
         assert messages.decode(new).season == 2
         _assert_near(new, x.T @ x, -x[0])  # nothing of the fifty
         assert [store.replay(1, 1), store.replay(1, 2), store.replay(2, 1)] == [*old, new]
-        assert [one[:3] for one in store.outbox()] == [(1, 0, 1), (1, 0, 2), (2, 0, 1)]
+        assert [one.name for one in store.outbox()] == [(1, 0, 1), (1, 0, 2), (2, 0, 1)]
 
 
 def test_pending_records_never_cross_into_the_next_season(path: Path) -> None:
@@ -388,7 +400,8 @@ def test_a_commit_that_was_done_before_it_failed_is_not_done_again(store: AgentS
     _break(store, "COMMIT", done=True)
     with pytest.raises(sqlite3.OperationalError):
         store.release()
-    ((_, _, number, payload, _),) = store.outbox()
+    (parcel,) = store.outbox()
+    number, payload = parcel.number, parcel.body
     assert number == 1
     assert store.ledger().current.pending == 0
     assert messages.decode(store.release()).number == 2
@@ -470,7 +483,7 @@ def test_uploads_are_resent_unchanged_until_acknowledged_and_enter_once(
                 payload = agent.upload()
             gram, moment = gram + actions.T @ actions, moment + actions.T @ rewards
             with AgentStore.open(tmp_path / f"{name}.db") as agent:
-                assert agent.uploads() == [(1, 0, 1, payload, Kind.UPLOAD)]
+                assert agent.uploads() == [Parcel(ParcelKind.UPLOAD, 1, 0, 1, payload)]
                 with pytest.raises(StoreError, match="did not leave yet"):
                     agent.new_season()
                 assert controller.receive(payload, from_agent=name)
@@ -580,10 +593,10 @@ def test_groups_of_one_file_are_streams_of_their_own(path: Path, rng: np.random.
             _assert_near(payload, *sums[group])
             sent[1, group, number] = payload
     with AgentStore.open(path) as store:
-        assert {one[:3]: one.payload for one in store.outbox()} == sent
+        assert {one.name: one.body for one in store.outbox()} == sent
         assert all(store.replay(1, number, group=g) == payload for (_, g, number), payload in sent.items())
         store.mark_sent(1, 3, group=2)
-        assert {one[:3] for one in store.outbox()} == sent.keys() - {(1, 2, 3)}
+        assert {one.name for one in store.outbox()} == sent.keys() - {(1, 2, 3)}
 
 
 def test_a_group_that_has_made_its_releases_leaves_the_others_theirs(path: Path) -> None:
@@ -686,7 +699,7 @@ def test_a_file_from_before_groups_goes_on_with_the_same_bytes(old: Path) -> Non
         for season, number, _, _, _, payload in before:
             assert store.replay(season, number) == payload
             assert messages.decode(payload).group == 0
-        assert store.outbox() == [(2, 0, 2, before[2][-1], Kind.RELEASE)]
+        assert store.outbox() == [Parcel(ParcelKind.RELEASE, 2, 0, 2, before[2][-1])]
         told = [entry for account in store.ledger().accounts for entry in account.entries]
         assert [(e.season, e.number, e.made_at, e.sent_at, e.sha256) for e in told] == [
             row[:-1] for row in before

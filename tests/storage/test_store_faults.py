@@ -22,6 +22,7 @@ from feducb.agent.upkeep import warm_start
 from feducb.config import Budget, Problem
 from feducb.errors import FeducbError, RecordOutOfBoundsError, StoreError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.protocol import messages
 from feducb.storage import AgentStore, ReleaseBook
 from feducb.storage import sqlite as file
 from feducb.storage.store import Store
@@ -244,11 +245,11 @@ def test_a_sum_that_cannot_be_learnt_from_is_not_in_use(
     with monkeypatch.context() as patch:
         patch.setattr(type(agent.settings.rule), "absorb", lambda *_: float("no number"))
         with pytest.raises(ValueError, match="no number"):
-            agent.absorb(payload)
+            agent.absorb(messages.decode(payload))
         with pytest.raises(StoreError, match="half-way"), agent.writing(), suppress(ValueError):
-            agent.absorb(payload)
+            agent.absorb(messages.decode(payload))
     assert _standing(agent) == before
-    assert agent.absorb(payload)
+    assert agent.absorb(messages.decode(payload))
 
 
 def test_a_log_that_is_refused_in_its_second_group_enters_no_group(tmp_path: Path) -> None:

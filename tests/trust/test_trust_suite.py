@@ -18,7 +18,8 @@ from feducb.interfaces import Feature, TrustWords
 from feducb.privacy.accounting import Neighbours
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.privacy.statement import statement, to_markdown
-from feducb.storage import AgentStore, Kind
+from feducb.protocol.parcels import ParcelKind
+from feducb.storage import AgentStore
 from feducb.trust import NOBODY, TRUSTS, Trust, require_trust
 from page_code import run_page
 
@@ -195,7 +196,7 @@ def test_raw_sums_leave_an_agent_only_if_it_lets_them(trust: Trust, tmp_path: Pa
                 store.upload()
             store.release()
     collector = open_collector(tmp_path / "controller.db", {"a": terms})
-    assert collector.takes is (Kind.UPLOAD if trust.raw else Kind.RELEASE)
+    assert collector.takes is (ParcelKind.UPLOAD if trust.raw else ParcelKind.RELEASE)
     collector.close()
 
 

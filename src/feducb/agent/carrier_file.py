@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from feducb.agent.mailbox import EngineFacts
 from feducb.storage.sqlite import is_locked
+from feducb.system import write_atomically
 
 __all__ = ["keep_engine_file", "read_engine_file"]
 
@@ -37,12 +37,8 @@ async def keep_engine_file(store: Path, engine: EngineFacts | None) -> None:
 
 
 def _write(path: Path, facts: dict[str, Any]) -> None:
-    fresh = path.with_name(f"{path.name}.new")
     with suppress(OSError):  # a full disk must not stop what can still be done
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as out:
-            json.dump(facts, out)
-        fresh.replace(path)
+        write_atomically(path, json.dumps(facts), private=True)
 
 
 def read_engine_file(store: Path) -> tuple[bool, dict[str, Any] | None]:

@@ -32,7 +32,10 @@ from feducb.policies.decider import Decider
 from feducb.policies.policy import certain
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
-from feducb.storage import AgentStore, Kind, Unsent, agent_tables, events
+from feducb.protocol import messages
+from feducb.protocol.messages import GridSum
+from feducb.protocol.parcels import Parcel, ParcelKind
+from feducb.storage import AgentStore, agent_tables, events
 
 __all__ = ["Agent", "Decision", "Outcome"]
 
@@ -334,7 +337,7 @@ class Agent:
     def _absorb_own(self) -> None:
         for item in self.outbox():
             if item.season == self.store.season:
-                self.absorb(item.payload)
+                self.absorb(messages.decode(item.released()))
             self.mark_sent(item)
 
     def settle_some(self) -> bool:
@@ -372,42 +375,42 @@ class Agent:
 
     # For engines
 
-    def outbox(self) -> list[Unsent]:
+    def outbox(self) -> list[Parcel]:
         """What waits to be sent."""
         return self.store.uploads() if self.settings.trust.raw else self.store.outbox()
 
-    def mark_sent(self, item: Unsent) -> None:
+    def mark_sent(self, item: Parcel) -> None:
         """It has arrived: on the other side's disk."""
-        if item.kind is Kind.UPLOAD:
+        if item.kind is ParcelKind.UPLOAD:
             self.store.acknowledge(item.season, item.number)
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
 
-    def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+    def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
         """Act on a sum from now on, if it is newer than the one before.
 
         Args:
-            payload: the sum.
+            total: the sum, as `protocol.messages` decodes it.
             agents: where the controller is trusted, how many agents handed records over to it.
 
         Raises:
-            ValueError: it is no sum, or one over fewer agents than the quorum; it is counted, and not kept.
+            ValueError: it is of another federation, or below the quorum; it is counted, and not kept.
         """
         try:
-            told = self._inbox.admit(payload, self.settings, self.store.season, agents)
+            new = self._inbox.admit(total, self.settings, self.store.season, agents)
         except ValueError:
             with self.writing():
                 self._counters.add("refused_sums")
             raise
-        if told is None:
+        if not new:
             return False
-        contradicted = contradicts(told.read(), self.settings)
+        contradicted = contradicts(total.read(), self.settings)
         with self.writing() as db:
             if contradicted:
                 agent_tables.add_warning(db, PARAMETER_BOUND)
-            self._inbox.put(db, told, payload)
+            self._inbox.put(db, total)
             self._counters.add("sums")
-            self._learn(told.group)
+            self._learn(total.group)
         return True
 
     # Looking, and the rarer wishes

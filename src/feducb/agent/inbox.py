@@ -74,18 +74,15 @@ class Inbox:
     def __init__(self) -> None:
         self._sums: dict[int, GridSum] = {}
 
-    def admit(
-        self, payload: bytes, settings: AgentSettings, season: int, agents: int | None = None
-    ) -> GridSum | None:
-        """Read a sum; None if it is not newer than the one before. Raises ValueError if it cannot be one.
+    def admit(self, total: GridSum, settings: AgentSettings, season: int, agents: int | None = None) -> bool:
+        """Whether a sum is newer than the one before. Raises ValueError if it does not fit the settings.
 
         Args:
-            payload: as it arrived.
+            total: the sum.
             settings: the agent's.
             season: the open one.
             agents: how many handed records over to a trusted controller, whose release counts as one.
         """
-        total = messages.decode(payload)
         terms = settings.terms
         certificate, mechanism = _noise_of(terms)
         expected = (season, terms.problem.dim, certificate.exponent, terms.weight)
@@ -104,10 +101,11 @@ class Inbox:
                     "differ from those here in epsilon, delta, mechanism, quiet, records_per_person or "
                     "agents_per_person"
                 )
-        return total if total.number > self.number(total.group) else None
+        return total.number > self.number(total.group)
 
-    def put(self, db: sqlite3.Connection, total: GridSum, payload: bytes) -> None:
+    def put(self, db: sqlite3.Connection, total: GridSum) -> None:
         """Write it, in a transaction; acted on once that is on disk."""
+        payload = messages.encode(total)
         agent_tables.put_sum(db, group=total.group, season=total.season, number=total.number, payload=payload)
         self._sums[total.group] = total
 

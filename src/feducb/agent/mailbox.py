@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from feducb.storage import Unsent
+from feducb.protocol.messages import GridSum
+from feducb.protocol.parcels import Parcel
 
 __all__ = ["Engine", "EngineFacts", "Mailbox"]
 
@@ -26,23 +27,23 @@ class EngineFacts(Protocol):
 class Mailbox(Protocol):
     """An agent's outbox and inbox, for one engine. All calls are safe to repeat."""
 
-    async def outbox(self) -> list[Unsent]:
+    async def outbox(self) -> list[Parcel]:
         """What is on disk and not yet reported sent: releases, or raw uploads for a trusted controller."""
         ...
 
-    async def mark_sent(self, item: Unsent) -> None:
+    async def mark_sent(self, item: Parcel) -> None:
         """The other side has it on disk."""
         ...
 
-    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
-        """Take a sum in (`protocol.messages`), on disk before this returns; False if it is not newer.
+    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
+        """Take a sum in, on disk before this returns; False if it is not newer.
 
         Args:
-            payload: the sum.
+            total: the sum, decoded where it arrived (`protocol.messages`).
             agents: how many are in it, for a trusted controller's release, which counts as one.
 
         Raises:
-            ValueError: it is no sum, not one of this agent's federation, or below its quorum. Report it and
+            ValueError: it is not one of this agent's federation, or below its quorum. Report it and
                 go on.
         """
         ...

@@ -21,6 +21,7 @@ from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius
 from feducb.privacy.tally import tally_scale
 from feducb.protocol.estimators import EVERYTHING, Estimator, Tuning, calibrated_estimator
+from feducb.protocol.names import require_name
 from feducb.protocol.schedules import Geometric, Periodic
 from feducb.trust import NOBODY, Trust, require_trust
 
@@ -29,7 +30,6 @@ __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
 FollowPolicy = Literal["learning", "fixed"]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _LONGEST = 3650 * 86400.0
 _PROMISED = (
     "name",
@@ -134,8 +134,7 @@ class AgentSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", require_trust(self.trust))
-        if not _NAME.fullmatch(self.name):
-            raise ConfigurationError("name", self.name, "up to 63 letters, digits, - and _")
+        require_name("name", self.name)
         require_integer("agents", self.agents, at_least=1)
         require_integer("decisions", self.decisions, at_least=1)
         if self.agents_per_person is not None:

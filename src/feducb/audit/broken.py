@@ -25,7 +25,8 @@ from feducb.privacy.privatizer import within_bounds
 from feducb.privacy.tally import ONE_IN
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum
-from feducb.storage import AgentStore, Kind, Unsent
+from feducb.protocol.parcels import Parcel, ParcelKind
+from feducb.storage import AgentStore
 from feducb.storage.events import Due
 
 __all__ = [
@@ -187,10 +188,10 @@ class ForgetfulStore:
         self._made = messages.encode(self._door.release())
         return self._made
 
-    def outbox(self) -> list[Unsent]:
+    def outbox(self) -> list[Parcel]:
         """What is to be sent, made again if a restart lost it."""
         data = self._made or self.release()
-        return [Unsent(0, 0, messages.decode(data).number, data, Kind.RELEASE)]
+        return [Parcel(ParcelKind.RELEASE, 0, 0, messages.decode(data).number, data)]
 
     def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
         """Now it is written."""
@@ -247,11 +248,8 @@ class BrokenFollowing(Agent):
 class _GreedyInbox(Inbox):
     """Takes every sum for one over as many agents as are needed."""
 
-    def admit(
-        self, payload: bytes, settings: AgentSettings, season: int, agents: int | None = None
-    ) -> GridSum | None:
-        told = messages.decode(payload)
-        return told if told.number > self.number(told.group) else None
+    def admit(self, told: GridSum, settings: AgentSettings, season: int, agents: int | None = None) -> bool:
+        return told.number > self.number(told.group)
 
 
 class BrokenQuorum(Agent):

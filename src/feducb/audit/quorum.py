@@ -55,9 +55,7 @@ def check_quorum(opened: OpenAgent) -> Check:
             settings = replace(_SETTINGS, **changes)
             for size in range(1, _AGENTS + 1):
                 path = Path(folder) / f"{case}-{size}.db"
-                seen = _acts_on(
-                    opened, path, settings, messages.encode(messages.combine(releases[size - 1][:size]))
-                )
+                seen = _acts_on(opened, path, settings, messages.combine(releases[size - 1][:size]))
                 acted += all(seen)
                 wrong += [(changes, size)] if seen != (size in allowed, size in allowed) else []
     return Check(
@@ -77,11 +75,13 @@ def _releases(folder: Path) -> list[list[messages.GridSum]]:
     return made
 
 
-def _acts_on(opened: OpenAgent, path: Path, settings: AgentSettings, payload: bytes) -> tuple[bool, bool]:
+def _acts_on(
+    opened: OpenAgent, path: Path, settings: AgentSettings, total: messages.GridSum
+) -> tuple[bool, bool]:
     """Whether decisions rest on the sum, at once and after a restart."""
     with opened(path, settings) as agent:
         with suppress(ValueError):  # refused
-            agent.absorb(payload)
+            agent.absorb(total)
         at_once = agent.decide(np.eye(2), scores=True).scores is not None
     with opened(path, settings) as agent:
         return at_once, agent.decide(np.eye(2), scores=True).scores is not None

@@ -15,7 +15,8 @@ from feducb.audit.canary import background
 from feducb.audit.results import Check
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
-from feducb.storage import AgentStore, Unsent
+from feducb.protocol.parcels import Parcel
+from feducb.storage import AgentStore
 
 __all__ = ["OpenStore", "StoreLike", "check_replay", "open_agent_store"]
 
@@ -33,7 +34,7 @@ class StoreLike(Protocol):
         """Make the next release of a group."""
         ...
 
-    def outbox(self) -> list[Unsent]:
+    def outbox(self) -> list[Parcel]:
         """What is to be sent."""
         ...
 
@@ -77,9 +78,9 @@ def check_replay(open_store: OpenStore, terms: Terms) -> Check:
                 store.close()
                 store = open_store(path, terms)
                 for one in store.outbox():
-                    left[one.group, one.number].add(one.payload)
+                    left[one.group, one.number].add(one.body)
             for one in store.outbox():
-                left[one.group, one.number].add(one.payload)
+                left[one.group, one.number].add(one.body)
                 store.mark_sent(one.season, one.number, group=one.group)
             store.close()
     twice = sorted(name for name, strings in left.items() if len(strings) > 1)

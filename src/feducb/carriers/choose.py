@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from feducb.agent.agent_file import AgentFile
 from feducb.agent.mailbox import Engine, EngineFacts, Mailbox
-from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.errors import ConfigurationError
 from feducb.protocol.engine_table import NatsSettings
+from feducb.system import optional
 
 __all__ = ["engine_of"]
 
@@ -29,10 +30,8 @@ def engine_of(told: AgentFile) -> tuple[Engine | None, EngineFacts | None]:
         return _leave_it_to_the_door, None
     if kind != "nats":
         raise ConfigurationError("engine.kind", kind, "none, nats or door")
-    try:
+    with optional("NATS", "nats"):
         from feducb.carriers.nats import NatsEngine
-    except ImportError as error:
-        raise MissingExtraError(f"NATS needs {error.name}: pip install 'feducb[nats]'") from error
     settings = NatsSettings.from_table(told.engine, base=told.path.parent)
     settings = replace(settings, agent=settings.agent or told.agent.name)
     engine = NatsEngine(settings, told.agent.terms_of_all or told.agent.terms, log=_tell)

@@ -17,8 +17,7 @@ from typing import IO, Any
 
 from feducb.controller.collector import Collector
 from feducb.controller.controller_file import ControllerSettings, status_path, write_status
-from feducb.errors import MissingExtraError
-from feducb.system import quieten_asyncio
+from feducb.system import optional, quieten_asyncio
 
 __all__ = ["JsonLog", "serve"]
 
@@ -54,10 +53,8 @@ class _LibraryLog(logging.Handler):
 
 def serve(settings: ControllerSettings, *, log: JsonLog | None = None) -> None:
     """Run until SIGTERM or SIGINT. Killed at any point, it goes on from its file."""
-    try:
+    with optional("a controller", "nats"):
         import uvloop
-    except ImportError:
-        raise MissingExtraError("a controller needs the nats extra: pip install 'feducb[nats]'") from None
     log = log or JsonLog()
     collector = settings.open()
     quieten_asyncio()

@@ -19,7 +19,9 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
 from feducb.protocol.admission import RefusalCount
 from feducb.protocol.graphs import Topology
-from feducb.storage import AgentStore, Kind, Unsent
+from feducb.protocol.messages import GridSum
+from feducb.protocol.parcels import Parcel, ParcelKind
+from feducb.storage import AgentStore
 
 __all__ = ["LocalController", "LocalPeers", "MemoryMailbox", "StoreMailbox"]
 
@@ -35,40 +37,41 @@ class MemoryMailbox:
         history: by (season, group, number), all of them, where ``keep_all`` was asked for.
     """
 
-    def __init__(self, items: Iterable[Unsent] = (), *, keep_all: bool = False) -> None:
+    def __init__(self, items: Iterable[Parcel] = (), *, keep_all: bool = False) -> None:
         self._items = list(items)
         self._news = asyncio.Event()
         self._news.set()
         self._keep_all = keep_all
+        self._versions: dict[int, _Version] = {}
         self.newest: dict[int, bytes] = {}
         self.absorbed = 0
         self.history: dict[tuple[int, int, int], bytes] = {}
 
-    def put(self, item: Unsent) -> None:
+    def put(self, item: Parcel) -> None:
         """Have one more to send."""
         self._items.append(item)
         self._news.set()
 
-    async def outbox(self) -> list[Unsent]:
+    async def outbox(self) -> list[Parcel]:
         """What is not yet reported sent."""
         self._news.clear()
         return list(self._items)
 
-    async def mark_sent(self, item: Unsent) -> None:
+    async def mark_sent(self, item: Parcel) -> None:
         """Take it off."""
         if item in self._items:
             self._items.remove(item)
 
-    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
         """Keep a sum if it is newer than the one before."""
-        told = messages.decode(payload)
-        known = self.newest.get(told.group)
-        if known is not None and _version(messages.decode(known)) >= _version(told):
+        version = total.season, total.number
+        if self._versions.get(total.group, (0, 0)) >= version:
             return False
-        self.newest[told.group] = payload
+        self._versions[total.group] = version
+        payload = self.newest[total.group] = messages.encode(total)
         self.absorbed += 1
         if self._keep_all:
-            self.history[told.season, told.group, told.number] = payload
+            self.history[total.season, total.group, total.number] = payload
         return True
 
     async def wait(self) -> None:
@@ -92,28 +95,24 @@ class StoreMailbox(MemoryMailbox):
         self.store = store
         self._trusting = store.terms.trust.raw
 
-    async def outbox(self) -> list[Unsent]:
+    async def outbox(self) -> list[Parcel]:
         """Releases, or uploads where the controller is trusted."""
         self._news.clear()
         return self.store.uploads() if self._trusting else self.store.outbox()
 
-    async def mark_sent(self, item: Unsent) -> None:
+    async def mark_sent(self, item: Parcel) -> None:
         """On disk before this returns."""
-        if item.kind is Kind.UPLOAD:
+        if item.kind is ParcelKind.UPLOAD:
             self.store.acknowledge(item.season, item.number)
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
 
-    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
         """Refuse sums of another dimension."""
         dim = self.store.terms.problem.dim
-        if messages.decode(payload).dim != dim:
+        if total.dim != dim:
             raise ValueError(f"a sum of another dimension, expected {dim}")
-        return await super().absorb(payload, agents=agents)
-
-
-def _version(told: messages.GridSum) -> _Version:
-    return told.season, told.number
+        return await super().absorb(total, agents=agents)
 
 
 class LocalController:
@@ -133,7 +132,7 @@ class LocalController:
         at = time.time() if now is None else now
         for name, mailbox in self._mailboxes.items():
             items = [item for item in await mailbox.outbox() if self._meant_for_us(name, item)]
-            receipts = self._collector.receive([(name, item.payload) for item in items], now=at)
+            receipts = self._collector.receive([(name, item.body) for item in items], now=at)
             for item, receipt in zip(items, receipts, strict=True):
                 if receipt.status == "refused":
                     self.refusals.add(name, receipt.reason)
@@ -143,10 +142,10 @@ class LocalController:
         newest = self._collector.newest()
         for mailbox in self._mailboxes.values():
             for named in made or ([newest] if newest is not None else []):
-                await mailbox.absorb(named.payload, agents=len(named.names))
+                await mailbox.absorb(named.total, agents=len(named.names))
         return len(made)
 
-    def _meant_for_us(self, name: str, item: Unsent) -> bool:
+    def _meant_for_us(self, name: str, item: Parcel) -> bool:
         if item.kind is not self._collector.takes:
             self.refusals.add(name, "malformed")
         return item.kind is self._collector.takes

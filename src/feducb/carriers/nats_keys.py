@@ -15,7 +15,6 @@ hears its own replies and the sums. On a graph it publishes to its neighbours an
 from __future__ import annotations
 
 import ipaddress
-import os
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
@@ -26,9 +25,11 @@ from typing import TYPE_CHECKING
 
 from feducb.carriers import nats_subjects as subjects
 from feducb.config import require_integer
-from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.errors import ConfigurationError
 from feducb.protocol.graphs import Topology
-from feducb.protocol.roster import Roster, Signer, require_name
+from feducb.protocol.names import require_name
+from feducb.protocol.roster import Roster, Signer
+from feducb.system import optional, write_atomically
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -235,10 +236,8 @@ def _user(nkey: str, publish: Sequence[str], subscribe: Sequence[str], *, commen
 
 
 def _new_seed(path: Path) -> str:
-    try:
-        import nkeys  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtraError("keys need the nats extra: pip install 'feducb[nats]'") from None
+    with optional("making keys", "nats"):
+        import nkeys
     seed = nkeys.encode_seed(secrets.token_bytes(32), _PREFIX_USER)
     _write(path, bytes(seed).decode() + "\n", private=True)
     return Signer(path).nkey
@@ -253,10 +252,8 @@ def _new_sealing_key(path: Path) -> str:
 
 
 def _make_authority(folder: Path, federation: str) -> None:
-    try:
+    with optional("making keys", "nats"):
         from cryptography import x509
-    except ImportError:
-        raise MissingExtraError("keys need the nats extra: pip install 'feducb[nats]'") from None
     key = _new_private_key()
     start = datetime.now(UTC) - timedelta(minutes=5)
     name = f"feducb {federation}"
@@ -356,14 +353,6 @@ def _write_certificate(
 
 
 def _write(path: Path, text: str, *, private: bool = False) -> None:
-    """All at once; a private file is never readable by others, not even for a moment."""
+    """Write a file, and make its folder if need be; what is private is so from the first moment."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o755)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(
-        os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644), "w"
-    ) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    write_atomically(path, text, private=private)

@@ -16,8 +16,9 @@ from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, peers
 from feducb.protocol.admission import Admission, RefusalCount
 from feducb.protocol.graphs import Topology
+from feducb.protocol.parcels import Parcel
 from feducb.protocol.peers import Announcement, PeerState
-from feducb.storage import PeerBook, Unsent
+from feducb.storage import PeerBook
 
 __all__ = ["OnRefusal", "Packet", "PeerDriver", "Seal", "Unsigned"]
 
@@ -108,7 +109,7 @@ class PeerDriver:
         """The clique."""
         return tuple(self.names[member] for member in self._state.members)
 
-    def announce(self, item: Unsent) -> list[Packet]:
+    def announce(self, item: Parcel) -> list[Packet]:
         """Publish an own release; the same packets, if it was published before. Raw uploads are refused."""
         payload = item.released()
         key, version = (self._number, item.group), (item.season, item.number)
@@ -164,17 +165,17 @@ class PeerDriver:
             self._book.keep({key: self._state.kept.get(key, ()) for key in self._changed})
         self._changed.clear()
 
-    def new_sums(self) -> list[tuple[tuple[str, ...], bytes]]:
+    def new_sums(self) -> list[tuple[tuple[str, ...], messages.GridSum]]:
         """Sums that became complete since the last call: who is in it, and the sum."""
-        found = []
+        complete = []
         for group in range(self._groups):
             view = peers.complete_view(self._state, group=group, now=_LATER_THAN_ALL)
             if not view or self._told.get(group) == view[0].version:
                 continue
             parts = [messages.decode(self._release(one)) for one in view]
-            found.append((self.members, messages.encode(messages.combine(parts))))
+            complete.append((self.members, messages.combine(parts)))
             self._told[group] = view[0].version
-        return found
+        return complete
 
     def _read(self, data: bytes) -> Announcement[bytes]:
         try:

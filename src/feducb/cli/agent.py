@@ -24,7 +24,8 @@ from feducb.agent import Agent, AgentSettings
 from feducb.cli.frames import agent_facts
 from feducb.cli.output import counted, require_writable, show_keys
 from feducb.config import Budget
-from feducb.errors import ConfigurationError, MissingExtraError, StoreError, StoreInUseError
+from feducb.errors import ConfigurationError, StoreError, StoreInUseError
+from feducb.system import optional
 
 __all__ = ["app"]
 
@@ -203,12 +204,8 @@ def create(
 @app.command()
 def serve(config: Config = DEFAULT) -> None:
     """Serve decisions until SIGTERM; logs go to standard error, one JSON object a line."""
-    try:
+    with optional("the service", "service"):
         from feducb.service.server import serve as run
-    except ImportError as error:
-        raise MissingExtraError(
-            f"the service needs {error.name}: pip install 'feducb[service]' (here: scripts/setup service)"
-        ) from error
     from feducb.agent.agent_file import read_agent_file
     from feducb.carriers.choose import engine_of
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.errors import ConfigurationError
+from feducb.system import optional
 
 __all__ = ["app"]
 
@@ -30,12 +31,8 @@ def serve(config: _Config = _DEFAULT) -> None:
 
     settings = ControllerSettings.read(config)
     if settings.page is not None:
-        try:
+        with optional("the [page] of a controller", "nats,service"):
             from feducb.service.controller_page import serve_beside
-        except ImportError as error:
-            raise MissingExtraError(
-                f"the page needs {error.name}: pip install 'feducb[nats,service]', or leave the page out"
-            ) from error
 
         serve_beside(settings, base=config.resolve().parent)
     run(settings)

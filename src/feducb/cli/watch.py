@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.live import Live
 
 from feducb.cli.frames import frame
-from feducb.errors import ConfigurationError, FeducbError, MissingExtraError
+from feducb.errors import ConfigurationError, FeducbError
+from feducb.system import optional
 
 __all__ = ["watch"]
 
@@ -103,10 +104,8 @@ def _again_and_again(look: Callable[[], dict[str, Any]], every: float) -> Snapsh
 
 def _from_service(url: str, key: str, ca: Path | None, *, once: bool) -> Snapshots:
     """Follow the service's events; when it goes away, say so and try again."""
-    try:
+    with optional("--url", "client"):
         import httpx
-    except ImportError as error:
-        raise MissingExtraError("--url needs httpx: pip install 'feducb[client]'") from error
     import ssl
 
     verify = ssl.create_default_context(cafile=str(ca)) if ca is not None else True

@@ -17,8 +17,9 @@ from feducb.errors import (
 )
 from feducb.privacy.deployed import Terms, decode_upload
 from feducb.protocol.admission import Receipt
+from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum, name_sum
-from feducb.storage import ControllerStore, Kind, Quorum, ReleaseBook
+from feducb.storage import ControllerStore, Quorum, ReleaseBook
 from feducb.trust import Trust
 
 __all__ = ["Collector", "TrustedCollector", "open_collector"]
@@ -27,7 +28,7 @@ __all__ = ["Collector", "TrustedCollector", "open_collector"]
 class Collector(Protocol):
     """What a controller does with what agents send, whoever is trusted; used by one thread."""
 
-    takes: ClassVar[Kind]
+    takes: ClassVar[ParcelKind]
     season: int
 
     def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
@@ -134,7 +135,7 @@ class TrustedCollector:
     An upload that comes after its release is in the next: nothing is lost, and nothing enters twice.
     """
 
-    takes: ClassVar[Kind] = Kind.UPLOAD
+    takes: ClassVar[ParcelKind] = ParcelKind.UPLOAD
 
     def __init__(
         self,

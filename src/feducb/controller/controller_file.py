@@ -39,6 +39,7 @@ from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.deployed import Terms
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
 from feducb.storage.sqlite import is_locked
+from feducb.system import write_atomically
 from feducb.trust import NOBODY, require_trust
 
 __all__ = ["ControllerSettings", "read_status", "status_path", "terms_from_table", "write_status"]
@@ -148,10 +149,8 @@ def status_path(settings: ControllerSettings) -> Path:
 
 def write_status(path: Path, facts: dict[str, Any]) -> None:
     """Say it; a reader sees the old file or the new one, never half of one."""
-    fresh = path.with_name(f"{path.name}.new")
     with suppress(OSError):  # a full disk must not stop what can still be done
-        fresh.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-        fresh.replace(path)
+        write_atomically(path, json.dumps(facts, indent=1) + "\n")
 
 
 def read_status(settings: ControllerSettings) -> dict[str, Any]:

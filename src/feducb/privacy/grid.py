@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from feducb.config import Budget
-from feducb.errors import ConfigurationError, MissingExtraError, PrivacyError
+from feducb.errors import ConfigurationError, PrivacyError
+from feducb.system import optional
 
 __all__ = [
     "FINE_BITS",
@@ -172,10 +173,8 @@ def draw_whole(sigma: int) -> int:
 
 def _discrete_gaussian(sigma: int) -> Any:
     """OpenDP's measurement that adds N_ℤ(0, σ²) to each of some whole numbers."""
-    try:
+    with optional("drawing deployed noise", "deploy"):
         import opendp.prelude as dp  # a large library: only what is deployed loads it
-    except ImportError:
-        raise MissingExtraError("deployed noise is drawn by OpenDP: pip install 'feducb[deploy]'") from None
     dp.enable_features("contrib")
     return dp.m.make_gaussian(
         dp.vector_domain(dp.atom_domain(T="i64")),  # T=int would be 32 bits, and OpenDP saturates silently

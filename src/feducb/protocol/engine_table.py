@@ -20,7 +20,8 @@ from typing import Any
 
 from feducb.config import require_finite
 from feducb.errors import ConfigurationError
-from feducb.protocol.roster import Roster, require_name
+from feducb.protocol.names import require_name
+from feducb.protocol.roster import Roster
 
 __all__ = ["NatsSettings", "require_keys", "require_text"]
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from feducb.errors import ConfigurationError, MissingExtraError, RefusedError
+from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol.graphs import Topology, build_topology
+from feducb.protocol.names import require_name
+from feducb.system import optional
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -28,21 +29,12 @@ __all__ = [
     "Signer",
     "open_sealed",
     "public_bytes",
-    "require_name",
     "seal_for",
     "verify",
 ]
 
 SIGNATURE_SIZE = 64
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SEALED = b"feducb upload"
-
-
-def require_name(setting: str, name: object) -> str:
-    """A name that can be part of a subject and of a path."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(setting, name, "1 to 64 letters, digits, - or _")
-    return name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,11 +128,9 @@ class Signer:
     """Signs in one name; made from the seed file that `feducb keys` wrote."""
 
     def __init__(self, seed: Path) -> None:
-        try:
-            import nkeys  # type: ignore[import-untyped]
+        with optional("signing", "nats"):
+            import nkeys
             from nacl.signing import SigningKey
-        except ImportError:
-            raise MissingExtraError("keys need the nats extra: pip install 'feducb[nats]'") from None
         try:
             text = bytearray(seed.read_bytes().strip())
             pair = nkeys.from_seed(text)

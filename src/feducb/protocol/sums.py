@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from feducb.protocol import messages
@@ -23,34 +23,38 @@ _LONGEST_NAMES = 2**23
 
 @dataclass(frozen=True, slots=True)
 class NamedSum:
-    """A sum, and whose records are in it.
+    """A sum, and whose records are in it. One that nobody would accept cannot be made.
 
     Attributes:
         names: sorted. If nobody is trusted, as many as `messages.GridSum.agents`; a trusted controller's
             release counts as one, and has the names of all who handed records over.
-        payload: the sum, as `messages` writes it.
+        payload: the sum, as `messages` wrote it.
+        total: the same, decoded: once, where it came in.
     """
 
     names: tuple[str, ...]
     payload: bytes
+    total: messages.GridSum = field(compare=False, repr=False)
 
-    def read(self) -> messages.GridSum:
-        """The sum; raises ``ValueError`` if it is none."""
-        return messages.decode(self.payload)
+    def __post_init__(self) -> None:
+        if "" in self.names or list(self.names) != sorted(set(self.names)):
+            raise ValueError("message has names that are empty, repeated or not sorted")
+        if self.total.agents not in (1, len(self.names)):
+            raise ValueError(f"message has {len(self.names)} names for a sum of {self.total.agents} agents")
 
 
 def name_sum(names: Iterable[str], payload: bytes) -> NamedSum:
-    """Put names to a sum."""
-    return NamedSum(tuple(sorted(set(names))), payload)
+    """Put names to a sum that `messages` wrote."""
+    return NamedSum(tuple(sorted(set(names))), payload, messages.decode(payload))
 
 
 @lru_cache(maxsize=1)  # it is written to disk, then sent
 def encode(named: NamedSum) -> bytes:
-    """As bytes."""
+    """The bytes of a sum with its names."""
     names = "\n".join(named.names).encode()
-    data = _HEAD.pack(_MARK, len(names)) + names + named.payload
-    decode(data)  # what nobody would accept is not sent
-    return data
+    if len(names) > _LONGEST_NAMES:
+        raise ValueError(f"names of {len(names)} bytes, expected at most {_LONGEST_NAMES}")
+    return _HEAD.pack(_MARK, len(names)) + names + named.payload
 
 
 def decode(data: bytes) -> NamedSum:
@@ -66,10 +70,5 @@ def decode(data: bytes) -> NamedSum:
         names = tuple(data[_HEAD.size : _HEAD.size + size].decode().split("\n"))
     except UnicodeDecodeError:
         raise ValueError("message has names that are no text") from None
-    if "" in names or list(names) != sorted(set(names)):
-        raise ValueError("message has names that are empty, repeated or not sorted")
-    named = NamedSum(names, data[_HEAD.size + size :])
-    told = named.read()
-    if told.agents not in (1, len(names)):
-        raise ValueError(f"message has {len(names)} names for a sum of {told.agents} agents")
-    return named
+    payload = data[_HEAD.size + size :]
+    return NamedSum(names, payload, messages.decode(payload))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from feducb.errors import ConfigurationError
+from feducb.system import write_atomically
 
 __all__ = ["LOOKERS", "ApiKeys", "Key", "Role", "add_key", "read_keys", "revoke_key"]
 
@@ -78,13 +78,8 @@ def revoke_key(path: Path, name: str) -> None:
 
 
 def _write(path: Path, keys: list[Key]) -> None:
-    """Whole or not at all, and for the owner alone."""
-    fresh = path.with_name(f"{path.name}.new")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as opened:
-        json.dump({"version": 1, "keys": [asdict(one) for one in keys]}, opened, indent=1)
-        opened.flush()
-        os.fsync(opened.fileno())
-    fresh.replace(path)
+    plain = {"version": 1, "keys": [asdict(one) for one in keys]}
+    write_atomically(path, json.dumps(plain, indent=1), private=True)
 
 
 def _hash(secret: bytes) -> str:

@@ -24,6 +24,8 @@ from feducb.agent.carrier_file import keep_engine_file
 from feducb.agent.mailbox import Engine, EngineFacts, Mailbox
 from feducb.agent.upkeep import erase
 from feducb.errors import ConfigurationError, FeducbError
+from feducb.protocol import messages
+from feducb.protocol.parcels import Parcel
 from feducb.service import models
 from feducb.service.agent_page import add_agent_page
 from feducb.service.api_keys import ApiKeys
@@ -32,7 +34,6 @@ from feducb.service.commits import GroupCommit, NotDurableError
 from feducb.service.dashboard import reason_of
 from feducb.service.gate import RefusedError, Service
 from feducb.service.openapi import body, document, page_of, refusals
-from feducb.storage import Unsent
 from feducb.version import __version__
 
 __all__ = ["create_app"]
@@ -277,7 +278,7 @@ def _add_engine_door(app: FastAPI) -> None:
                 "group": one.group,
                 "number": one.number,
                 "kind": one.kind,
-                "payload": base64.b64encode(one.payload).decode(),
+                "payload": base64.b64encode(one.body).decode(),
             }
             for one in await service.mailbox.outbox()
         ]
@@ -295,7 +296,7 @@ def _add_engine_door(app: FastAPI) -> None:
         service = _service(request)
         service.admit(request, "carrier")
         asked = await service.read(request, models.OutboxName)
-        await service.mailbox.mark_sent(Unsent(asked.season, asked.group, asked.number, b"", asked.kind))
+        await service.mailbox.mark_sent(Parcel(asked.kind, asked.season, asked.group, asked.number, b""))
         return Response(status_code=204)
 
     @app.post(
@@ -314,7 +315,8 @@ def _add_engine_door(app: FastAPI) -> None:
             payload = base64.b64decode(asked.payload, validate=True)
         except (binascii.Error, ValueError):
             raise RefusedError(422, "the payload is not base64") from None
-        return _json({"new": await service.mailbox.absorb(payload, agents=asked.agents)})
+        total = messages.decode(payload)  # a ValueError is answered with 422
+        return _json({"new": await service.mailbox.absorb(total, agents=asked.agents)})
 
 
 def _add_documentation(app: FastAPI) -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from feducb.agent import Outcome
 from feducb.agent.requests import LONGEST_ID, MOST_CANDIDATES
-from feducb.storage import Kind
+from feducb.protocol.parcels import ParcelKind
 
 __all__ = [
     "Candidates",
@@ -121,7 +121,9 @@ class OutboxName(_Strict):
     season: Annotated[int, Field(ge=1, le=2**31 - 1)]
     group: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     number: Annotated[int, Field(ge=1, le=2**31 - 1)]
-    kind: Kind = Field(default=Kind.RELEASE, description="A noisy release, or a raw upload to be sealed.")
+    kind: ParcelKind = Field(
+        default=ParcelKind.RELEASE, description="A noisy release, or a raw upload to be sealed."
+    )
 
 
 class OutboxItem(OutboxName):

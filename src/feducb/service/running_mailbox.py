@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import asyncio
 
+from feducb.protocol.messages import GridSum
+from feducb.protocol.parcels import Parcel
 from feducb.service.commits import GroupCommit
-from feducb.storage import Unsent
 
 __all__ = ["ServiceMailbox"]
 
 
 class ServiceMailbox:
-    """`engines.base.Mailbox` over the service's agent."""
+    """`feducb.agent.mailbox.Mailbox` over the service's agent."""
 
     def __init__(self, commit: GroupCommit) -> None:
         self._commit = commit
         self._mail = asyncio.Event()
         self._mail.set()  # what an earlier life left
 
-    async def outbox(self) -> list[Unsent]:
+    async def outbox(self) -> list[Parcel]:
         """What waits to be sent."""
         self._mail.clear()
         return await self._commit(lambda agent: agent.outbox())
 
-    async def mark_sent(self, item: Unsent) -> None:
+    async def mark_sent(self, item: Parcel) -> None:
         """It has arrived."""
         await self._commit.apart(lambda agent: agent.mark_sent(item))
 
-    async def absorb(self, payload: bytes, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
         """Take a sum in."""
-        return await self._commit(lambda agent: agent.absorb(payload, agents=agents))
+        return await self._commit(lambda agent: agent.absorb(total, agents=agents))
 
     async def wait(self) -> None:
         """Until something new may be in the outbox."""

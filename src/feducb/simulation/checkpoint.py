@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import pickle
 import threading
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from feducb.errors import ConfigurationError
+from feducb.system import write_atomically
 
 __all__ = ["EVERY", "Checkpoint", "look"]
 
@@ -45,7 +45,7 @@ class Checkpoint:
         if not known.exists():
             if any(path.name != _LOCK for path in self.folder.iterdir()):
                 raise ConfigurationError("checkpoint", str(folder), "an empty folder, or one of a simulation")
-            _replace(known, text.encode())
+            write_atomically(known, text.encode())
         elif known.read_text(encoding="utf-8") != text:
             raise ConfigurationError(
                 "checkpoint", str(folder), "a folder with the same settings, backend and version of feducb"
@@ -84,11 +84,11 @@ class Checkpoint:
 
     def save(self, piece: str, state: Any) -> None:
         """Keep the state of a piece in place of the one before."""
-        _replace(self.folder / f"{piece}.pickle", pickle.dumps(state, protocol=5))
+        write_atomically(self.folder / f"{piece}.pickle", pickle.dumps(state, protocol=5))
         now = time.monotonic()
         self._saved[piece] = now
         with self._lock:
-            _replace(self.folder / _SECONDS, json.dumps(self.seconds_before + now - self._opened).encode())
+            write_atomically(self.folder / _SECONDS, json.dumps(self.seconds_before + now - self._opened))
 
     def tell(self, done: int, total: int) -> None:
         """Say how many agent-steps are done, now and then, for `look`; a crash may lose a word."""
@@ -98,9 +98,7 @@ class Checkpoint:
         self._told_at = now
         seconds = self.seconds_before + now - self._opened
         told = {"done": done, "total": total, "seconds": seconds, "at": time.time()}
-        fresh = self.folder / f"{_PROGRESS}.{os.getpid()}.tmp"
-        fresh.write_text(json.dumps(told), encoding="utf-8")
-        fresh.replace(self.folder / _PROGRESS)
+        write_atomically(self.folder / _PROGRESS, json.dumps(told))
 
 
 def look(folder: str | Path) -> dict[str, Any]:
@@ -122,12 +120,3 @@ def look(folder: str | Path) -> dict[str, Any]:
         "saved_at": max(pieces, default=None),
         **progress,
     }
-
-
-def _replace(path: Path, data: bytes) -> None:
-    fresh = path.with_suffix(f".{os.getpid()}.tmp")  # one process a folder
-    with fresh.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)

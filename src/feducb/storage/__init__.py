@@ -13,16 +13,13 @@ from feducb.storage.agent_store import AgentStore
 from feducb.storage.controller_store import ControllerStore
 from feducb.storage.peer_book import PeerBook
 from feducb.storage.release_book import Quorum, ReleaseBook
-from feducb.storage.store import Kind, Unsent
 
 __all__ = [
     "AgentStore",
     "ControllerStore",
-    "Kind",
     "PeerBook",
     "Quorum",
     "ReleaseBook",
     "StoreError",
     "StoreInUseError",
-    "Unsent",
 ]

@@ -19,8 +19,9 @@ from feducb.errors import (
 from feducb.privacy.deployed import Terms, encode_upload
 from feducb.privacy.ledger import admit
 from feducb.privacy.tally import exact_tally, noisy_tally
+from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import events
-from feducb.storage.store import Kind, Store, Unsent
+from feducb.storage.store import Store
 
 __all__ = ["AgentStore"]
 
@@ -175,7 +176,7 @@ class AgentStore(Store):
         with self._transaction() as db:
             number = self.uploads_made + 1
             payload = encode_upload(self._privatizers[0].upload(), season=self.season, number=number)
-            self._put_out(db, Kind.UPLOAD, number, payload)
+            self._put_out(db, ParcelKind.UPLOAD, number, payload)
             self._end_batch(db, 0)
         return payload
 
@@ -188,13 +189,13 @@ class AgentStore(Store):
         ).fetchone()
         return int(last)
 
-    def uploads(self) -> list[Unsent]:
+    def uploads(self) -> list[Parcel]:
         """Uploads not yet acknowledged, oldest first. For the controller alone."""
-        return self._unsent(Kind.UPLOAD)
+        return self._unsent(ParcelKind.UPLOAD)
 
     def acknowledge(self, season: int, number: int) -> None:
         """The controller has an upload on disk: forget its content."""
-        self._sent(Kind.UPLOAD, season, number)
+        self._sent(ParcelKind.UPLOAD, season, number)
 
     def hash_person(self, person: str | None) -> bytes | None:
         """How an id is kept: HMAC-SHA256 under this season's key."""

@@ -12,10 +12,10 @@ from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import Admission, Receipt
+from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum
 from feducb.storage.sqlite import STORE_TABLE
 from feducb.storage.sqlite_file import SqliteFile
-from feducb.storage.store import Kind
 
 __all__ = ["Quorum", "ReleaseBook"]
 
@@ -62,7 +62,7 @@ class ReleaseBook(SqliteFile):
 
     kind = "releases"
     secret = False  # releases have left
-    takes: ClassVar[Kind] = Kind.RELEASE
+    takes: ClassVar[ParcelKind] = ParcelKind.RELEASE
     migrations: ClassVar[tuple[str, ...]] = (
         STORE_TABLE
         + """
@@ -307,7 +307,8 @@ class ReleaseBook(SqliteFile):
             "SELECT agent, payload FROM waiting WHERE season = ? AND number = ?", (season, number)
         ).fetchall()
         total = messages.combine([messages.decode(payload) for _, payload in rows])
-        named = sums.name_sum((agent for agent, _ in rows), messages.encode(total))
+        names = tuple(sorted(agent for agent, _ in rows))
+        named = NamedSum(names, messages.encode(total), total)
         with self._transaction() as db:
             db.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (season, number, now, sums.encode(named)))
             # Hashes are enough from now on.

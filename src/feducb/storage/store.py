@@ -8,9 +8,8 @@ import secrets
 import sqlite3
 from abc import abstractmethod
 from contextlib import suppress
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,39 +23,15 @@ from feducb.errors import (
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.privacy.ledger import Account, Ledger, LedgerEntry
 from feducb.protocol import messages
+from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import sqlite
 from feducb.storage.schema import MIGRATIONS
 from feducb.storage.sqlite import utc_now
 from feducb.storage.sqlite_file import SqliteFile
 
-__all__ = ["Kind", "Store", "Unsent"]
+__all__ = ["Store"]
 
 Array = NDArray[np.float64]
-
-
-class Kind(StrEnum):
-    """What may leave an agent, and by which way: the bytes do not decide that."""
-
-    RELEASE = "release"  # noisy: anybody may see it
-    UPLOAD = "upload"  # raw: sealed, for a trusted controller alone
-
-
-class Unsent(NamedTuple):
-    """What waits to be sent: its name, which `Store.mark_sent` takes, its bytes, and what they are."""
-
-    season: int
-    group: int
-    number: int
-    payload: bytes
-    kind: Kind
-
-    def released(self) -> bytes:
-        """The bytes of a release; anything raw is refused, whatever its bytes look like."""
-        if self.kind is not Kind.RELEASE:
-            raise ConfigurationError(
-                "kind", str(self.kind), "a release: raw uploads go to a trusted controller alone, sealed"
-            )
-        return self.payload
 
 
 class Store(SqliteFile):
@@ -133,18 +108,18 @@ class Store(SqliteFile):
         with self._transaction() as db:
             made = stream.release()
             payload = messages.encode(made, season=self.season, group=group)
-            self._put_out(db, Kind.RELEASE, made.number, payload, group=group)
+            self._put_out(db, ParcelKind.RELEASE, made.number, payload, group=group)
             db.execute('UPDATE streams SET state = ? WHERE "group" = ?', (stream.dump(), group))
             self._end_batch(db, group)
         return payload
 
-    def outbox(self) -> list[Unsent]:
+    def outbox(self) -> list[Parcel]:
         """Releases of all groups not yet reported sent, by season and number: in each group oldest first."""
-        return self._unsent(Kind.RELEASE)
+        return self._unsent(ParcelKind.RELEASE)
 
     def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
         """Take a release off the outbox; it stays in the ledger. Doing so twice is no error."""
-        self._sent(Kind.RELEASE, season, number, group=group)
+        self._sent(ParcelKind.RELEASE, season, number, group=group)
 
     def replay(self, season: int, number: int, *, group: int = 0) -> bytes:
         """The bytes of a release, for ever the same."""
@@ -154,7 +129,7 @@ class Store(SqliteFile):
             (season, group, number),
         ).fetchone()
         if row is None:
-            raise _never_made(Kind.RELEASE, season, group, number)
+            raise _never_made(ParcelKind.RELEASE, season, group, number)
         return bytes(row[0])
 
     def new_season(
@@ -301,7 +276,7 @@ class Store(SqliteFile):
         db.executemany("INSERT INTO streams VALUES (?, ?)", [(group, state) for group in range(terms.groups)])
 
     def _put_out(
-        self, db: sqlite3.Connection, kind: Kind, number: int, payload: bytes, *, group: int = 0
+        self, db: sqlite3.Connection, kind: ParcelKind, number: int, payload: bytes, *, group: int = 0
     ) -> None:
         name, digest = (kind, self.season, group, number), hashlib.sha256(payload).hexdigest()
         db.execute(
@@ -310,16 +285,16 @@ class Store(SqliteFile):
             (*name, utc_now(), len(payload), digest, payload),
         )
 
-    def _unsent(self, kind: Kind) -> list[Unsent]:
+    def _unsent(self, kind: ParcelKind) -> list[Parcel]:
         rows = self.database.execute(
             'SELECT season, "group", number, payload FROM outgoing'
             " WHERE kind = ? AND sent_at IS NULL AND payload IS NOT NULL"
             ' ORDER BY season, number, "group"',
             (kind,),
         )
-        return [Unsent(season, group, number, payload, kind) for season, group, number, payload in rows]
+        return [Parcel(kind, season, group, number, payload) for season, group, number, payload in rows]
 
-    def _sent(self, kind: Kind, season: int, number: int, *, group: int = 0) -> None:
+    def _sent(self, kind: ParcelKind, season: int, number: int, *, group: int = 0) -> None:
         with self._transaction() as db:
             changed = db.execute(
                 "UPDATE outgoing SET sent_at = coalesce(sent_at, ?),"
@@ -331,7 +306,7 @@ class Store(SqliteFile):
                 raise _never_made(kind, season, group, number)
 
 
-def _never_made(kind: Kind, season: int, group: int, number: int) -> StoreError:
+def _never_made(kind: ParcelKind, season: int, group: int, number: int) -> StoreError:
     return StoreError(f"{kind} {number} of season {season}, group {group} was never made")
 
 

@@ -7,7 +7,7 @@ probability (propensity), and what came of it (reward).
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError, RowError
-from feducb.worlds.extras import need
+from feducb.system import optional
 from feducb.worlds.features import Coded, as_text
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class CsvLog:
 
     def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
         """Rows of the file, counted without the header; `line_of` says where one stands."""
-        pandas = need("pandas", "reading a CSV file")
+        with optional("reading a CSV file", "data"):
+            import pandas
         # A missing value is an empty field: NA may well be the code of a region.
         settings: dict[str, Any] = {"keep_default_na": False, "na_values": [""], "encoding": "utf-8-sig"}
         header = None
@@ -133,7 +134,9 @@ class CsvLog:
             first_line = pandas.read_csv(self.path, header=None, skiprows=1, nrows=1, dtype=str, **settings)
             if len(first_line.columns) > len(header.columns):  # pandas would shift all columns
                 raise ConfigurationError("log", self.name, "as many fields in line 2 as in the header")
-            texts = dict.fromkeys((columns.agent, columns.action, *columns.texts), "category")
+            texts: dict[Hashable, Any] = dict.fromkeys(
+                (columns.agent, columns.action, *columns.texts), "category"
+            )
             first = 1
             # All columns are parsed: with usecols pandas would not notice a line with a field too many.
             with pandas.read_csv(
@@ -155,9 +158,9 @@ class CsvLog:
 
     def line_of(self, row: int) -> int:
         """The line, as an editor counts them, on which a row starts; row 1 is the first after the header."""
-        handles = need("pandas.io.common", "reading a CSV file").get_handle(
-            self.path, "r", encoding="utf-8-sig", compression="infer"
-        )
+        with optional("reading a CSV file", "data"):
+            from pandas.io.common import get_handle
+        handles = get_handle(self.path, "r", encoding="utf-8-sig", compression="infer")
         with handles as opened:
             lines = (line for line, _ in csv_records(opened.handle))
             return next(islice(lines, row, None))
@@ -198,9 +201,10 @@ class ParquetLog:
 
     def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
         """Rows of the file."""
-        parquet = need("pyarrow.parquet", "reading a Parquet file")
-        arrow = need("pyarrow", "reading a Parquet file")
-        need("pandas", "reading a Parquet file")
+        with optional("reading a Parquet file", "data"):
+            import pandas  # noqa: F401
+            import pyarrow as arrow
+            from pyarrow import parquet
         try:
             opened = parquet.ParquetFile(self.path)
         except arrow.ArrowInvalid as error:
@@ -245,7 +249,8 @@ def _chunk(frame: pd.DataFrame, columns: LogColumns, first_row: int) -> Chunk:
         always_text = name in (columns.agent, columns.action, *columns.texts)
         found[name] = _texts(series) if always_text or series.dtype.kind not in "biuf" else series.to_numpy()
     if columns.person is not None:
-        pandas = need("pandas", "a person column")
+        with optional("a person column", "data"):
+            import pandas
         found[columns.person] = pandas.util.hash_pandas_object(frame[columns.person], index=False).to_numpy()
     return Chunk(first_row, found, len(frame))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feducb.errors import MissingExtraError
+from feducb.system import optional
 
 if TYPE_CHECKING:
     from feducb_lab.tour import Tour
@@ -33,12 +33,8 @@ def tour(
     ] = 1e4,
 ) -> None:
     """Three agents, a controller and simulated visitors here: look at them, kill one, watch it come back."""
-    try:
+    with optional("the tour", "service"):
         from feducb_lab.tour import Tour
-    except ImportError as error:
-        raise MissingExtraError(
-            f"the tour needs {error.name}: pip install 'feducb[service]' (here: scripts/setup service)"
-        ) from error
     with tempfile.TemporaryDirectory(prefix="feducb-tour-") as folder:
         typer.echo("starting three agents and a controller …")
         made = Tour(Path(folder), epsilon=epsilon, say=typer.echo)

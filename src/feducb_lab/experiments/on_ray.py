@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from feducb.errors import ConfigurationError, FeducbError, MissingExtraError
+from feducb.errors import ConfigurationError, FeducbError
+from feducb.system import optional
 from feducb.version import __version__
 from feducb_lab.experiments.base import Outcome, Point
 from feducb_lab.experiments.sweep import Told, keep_point, play_point, read_point
@@ -117,12 +118,9 @@ def _running(address: str | None, workers: int | None) -> Iterator[Any]:
     """Ray, running; what is started here is shut down here."""
     for name, value in (_QUIET | (_LOOPBACK if address is None else {})).items():
         os.environ.setdefault(name, value)
-    try:
+    with optional("a sweep on Ray", "ray"):
         import ray
         import ray.exceptions
-    except ImportError:
-        message = "sweeps on Ray need it; it comes with the ray extra: pip install 'feducb[ray]'"
-        raise MissingExtraError(message) from None
     if ray.is_initialized():
         yield ray
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from feducb.simulation.backends.gpu_kernels import missing_gpu
+from feducb.system import write_atomically
 from feducb_lab.experiments.base import Outcome, Point
 
 __all__ = ["Told", "play_point", "read_point", "sweep"]
@@ -94,7 +94,4 @@ def read_point(folder: Path, point: Point) -> dict[str, Any] | None:
 
 def keep_point(folder: Path, point: Point, found: dict[str, Any]) -> None:
     """Keep it, whole or not at all."""
-    path = folder / f"{point.key}.json"
-    fresh = path.with_suffix(f".{os.getpid()}.tmp")
-    fresh.write_text(json.dumps(found, allow_nan=False), encoding="utf-8")
-    fresh.replace(path)
+    write_atomically(folder / f"{point.key}.json", json.dumps(found, allow_nan=False))

@@ -7,13 +7,12 @@ import os
 from feducb.carriers.flower.agent_door import AgentDoor
 from feducb.carriers.flower.exchange import RECORD, Answer, Ask, quoted
 from feducb.carriers.flower.site import visit
-from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.errors import ConfigurationError
+from feducb.system import optional
 
-try:
+with optional("Flower", "flower"):
     from flwr.app import ConfigRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
-except ImportError:
-    raise MissingExtraError("this engine runs on Flower: pip install 'feducb[flower]'") from None
 
 __all__ = ["app"]
 
@@ -25,7 +24,8 @@ def exchange(message: Message, context: Context) -> Message:
     """One visit at the agent; a site that is set up wrongly says so instead of falling silent."""
     ask = Ask.from_plain(message.content[RECORD])
     try:
-        answer = visit(AgentDoor.configured(context.node_config, os.environ), ask)
+        with AgentDoor.configured(context.node_config, os.environ) as door:
+            answer = visit(door, ask)
     except ConfigurationError as error:
         answer = Answer(problems=(str(error),))
     for problem in answer.problems:

@@ -18,16 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from feducb.carriers.flower.exchange import RECORD, Answer, Ask, quoted
-from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
 from feducb.storage.flower_book import FlowerBook
+from feducb.system import optional
 
-try:
+with optional("Flower", "flower"):
     from flwr.app import ConfigRecord, Context, Message, RecordDict
     from flwr.serverapp import Grid, ServerApp
-except ImportError:
-    raise MissingExtraError("this engine runs on Flower: pip install 'feducb[flower]'") from None
 
 __all__ = ["Collector", "app", "open_book"]
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from feducb.carriers.flower.agent_door import AgentDoor, DoorError
+from feducb.agent.agent_http import ServiceError
+from feducb.carriers.flower.agent_door import AgentDoor
 from feducb.carriers.flower.exchange import MOST_RELEASES, Answer, Ask
 from feducb.protocol import messages
-from feducb.storage import Unsent
+from feducb.protocol.parcels import Parcel
 
 __all__ = ["visit"]
 
@@ -23,32 +24,32 @@ def visit(door: AgentDoor, ask: Ask) -> Answer:
     try:
         for season, number in ask.sent:
             door.mark_sent(season, number)
-    except DoorError as error:
+    except ServiceError as error:
         problems.append(str(error))
     absorbed = False
     if ask.total:
         try:
             door.absorb(ask.total)
             absorbed = True
-        except DoorError as error:
+        except ServiceError as error:
             problems.append(str(error))
-    waiting: list[Unsent] = []
+    waiting: list[Parcel] = []
     try:
         waiting = door.outbox()
-    except DoorError as error:
+    except ServiceError as error:
         problems.append(str(error))
     fit, refused = _releases(waiting)
     return Answer(
-        releases=tuple(item.payload for item in fit),
+        releases=tuple(item.body for item in fit),
         absorbed=absorbed,
         more=len(fit) + len(refused) < len(waiting),
         problems=tuple(problems + refused),
     )
 
 
-def _releases(waiting: list[Unsent]) -> tuple[list[Unsent], list[str]]:
+def _releases(waiting: list[Parcel]) -> tuple[list[Parcel], list[str]]:
     """Those that are releases and fit into one answer; why others must not go."""
-    fit: list[Unsent] = []
+    fit: list[Parcel] = []
     refused: list[str] = []
     size = 0
     for item in waiting:
@@ -56,12 +57,12 @@ def _releases(waiting: list[Unsent]) -> tuple[list[Unsent], list[str]]:
             release = messages.decode(item.released())
             if release.agents != 1:
                 raise ValueError(f"it is a sum over {release.agents} agents, expected a release")
-            if (release.season, release.group, release.number) != item[:3]:
+            if (release.season, release.group, release.number) != item.name:
                 raise ValueError("it is listed under another name than its own")
         except ValueError as error:
             refused.append(f"kept back {item.number} of season {item.season}, group {item.group}: {error}")
             continue
-        size += len(item.payload)
+        size += len(item.body)
         if fit and (size > _MOST_BYTES or len(fit) == MOST_RELEASES):
             break
         fit.append(item)

@@ -13,11 +13,11 @@ from feducb.carriers.nats.link import Link, apart, own_signer
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
 from feducb.controller.collector import Collector
 from feducb.errors import ConfigurationError, RefusedError
-from feducb.protocol import frames, messages, sums
+from feducb.protocol import frames, sums
 from feducb.protocol.admission import Receipt, RefusalCount
 from feducb.protocol.engine_table import NatsSettings
+from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.roster import open_sealed
-from feducb.storage import Kind
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -155,11 +155,11 @@ class NatsController:
 
     def _open(self, kind: str, agent: str, data: bytes) -> bytes:
         body = frames.unframe(self._roster.agents[agent], data, kind, self._roster.federation, agent)
-        if kind == Kind.RELEASE:
-            if self._collector.takes is not Kind.RELEASE:
+        if kind == ParcelKind.RELEASE:
+            if self._collector.takes is not ParcelKind.RELEASE:
                 raise RefusedError("malformed", "a release, expected a sealed upload")
             return body
-        if self._collector.takes is not Kind.UPLOAD or self._private is None:
+        if self._collector.takes is not ParcelKind.UPLOAD or self._private is None:
             raise RefusedError("malformed", "a raw upload, which this controller does not take")
         return open_sealed(self._private, body, self._roster.federation, agent)
 
@@ -175,18 +175,18 @@ class NatsController:
         signed = frames.frame(self._signer, body, "receipt", self._roster.federation, agent)
         await apart(client.publish(message.reply, signed))
 
-    def _note_sum(self, named: sums.NamedSum) -> messages.GridSum:
-        told = named.read()
-        self.status.newest, self.status.members = (told.season, told.number), named.names
-        return told
+    def _note_sum(self, named: sums.NamedSum) -> None:
+        self.status.newest = (named.total.season, named.total.number)
+        self.status.members = named.names
 
     async def _publish(self, client: Client, named: sums.NamedSum) -> None:
         body = sums.encode(named)
         self._newest = frames.frame(self._signer, body, "sum", self._roster.federation, subjects.CONTROLLER)
         await apart(client.publish(subjects.topic(self._roster.federation, "sum"), self._newest))
-        told = self._note_sum(named)
+        self._note_sum(named)
         self.status.absorbed += 1
-        self._log("sum", season=told.season, number=told.number, agents=len(named.names), bytes=len(body))
+        season, number = named.total.season, named.total.number
+        self._log("sum", season=season, number=number, agents=len(named.names), bytes=len(body))
 
 
 def _read_sealing(settings: NatsSettings) -> bytes | None:

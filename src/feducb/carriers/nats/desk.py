@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from feducb.agent.mailbox import Mailbox
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
-from feducb.protocol import sums
 from feducb.protocol.engine_table import NatsSettings
+from feducb.protocol.messages import GridSum
 from feducb.protocol.roster import Roster, Signer
 
 __all__ = ["Desk"]
@@ -41,16 +41,15 @@ class Desk:
         if worth_saying(count):
             self.log(event, error=self.status.last_error, count=count)
 
-    async def absorb(self, names: tuple[str, ...], payload: bytes) -> None:
+    async def absorb(self, names: tuple[str, ...], total: GridSum) -> None:
         """Hand a sum over; one that the agent does not want is counted."""
         try:
-            new = await self.mailbox.absorb(payload, agents=len(names))
+            new = await self.mailbox.absorb(total, agents=len(names))
         except ValueError as error:
             self.status.sum_refused = str(error)[:500]
             self.fail("sum_refused", error)
             return
         if new:
             self.status.sum_refused = ""
-            told = sums.NamedSum(names, payload).read()
             self.status.absorbed += 1
-            self.status.newest, self.status.members = (told.season, told.number), names
+            self.status.newest, self.status.members = (total.season, total.number), names

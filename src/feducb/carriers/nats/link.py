@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
-from feducb.errors import ConfigurationError, MissingExtraError
+from feducb.errors import ConfigurationError
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.roster import Signer
+from feducb.system import optional
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -76,10 +77,8 @@ class Link:
     def __init__(
         self, settings: NatsSettings, name: str, status: EngineStatus, log: Log | None = None
     ) -> None:
-        try:
+        with optional("NATS", "nats"):
             import nats  # noqa: F401
-        except ImportError:
-            raise MissingExtraError("this engine needs nats-py: pip install 'feducb[nats]'") from None
         self._settings = settings
         self._name = name
         self._status = status

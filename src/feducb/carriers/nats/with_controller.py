@@ -14,8 +14,8 @@ from feducb.carriers.nats.link_status import worth_saying
 from feducb.errors import ConfigurationError
 from feducb.protocol import frames, sums
 from feducb.protocol.admission import Receipt
+from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.protocol.roster import seal_for
-from feducb.storage import Kind, Unsent
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -65,7 +65,7 @@ class WithController:
         except ValueError as error:
             self._desk.fail("sum_refused", error)
             return
-        await self._desk.absorb(named.names, named.payload)
+        await self._desk.absorb(named.names, named.total)
 
     async def _ask(self, client: Client) -> None:
         """For the newest sum: at the start, and now and then in case a publication was missed."""
@@ -83,7 +83,7 @@ class WithController:
         while True:
             trouble = False
             for item in await self._mailbox.outbox():
-                if self._refused.get(item[:3], 0.0) > time.monotonic():
+                if self._refused.get(item.name, 0.0) > time.monotonic():
                     trouble = True
                     continue
                 receipt = None
@@ -95,7 +95,7 @@ class WithController:
                 await self._note(item, receipt)
             await (asyncio.sleep(self._settings.retry) if trouble else self._mailbox.wait())
 
-    async def _note(self, item: Unsent, receipt: Receipt) -> None:
+    async def _note(self, item: Parcel, receipt: Receipt) -> None:
         if receipt.status == "refused":
             count = self._desk.status.refuse(receipt)
             if worth_saying(count):
@@ -107,10 +107,10 @@ class WithController:
                     text=receipt.text,
                     count=count,
                 )
-            self._refused[item[:3]] = time.monotonic() + _REFUSED_AGAIN
+            self._refused[item.name] = time.monotonic() + _REFUSED_AGAIN
             return
         await self._mailbox.mark_sent(item)
-        self._refused.pop(item[:3], None)
+        self._refused.pop(item.name, None)
         self._desk.status.arrived()
 
     def _sealed(self, payload: bytes) -> bytes:
@@ -119,10 +119,10 @@ class WithController:
             raise ConfigurationError("engine.roster", str(self._settings.roster), "one with a sealing key")
         return seal_for(self._roster.sealing, payload, self._roster.federation, self._agent)
 
-    async def _deliver(self, client: Client, item: Unsent) -> Receipt:
+    async def _deliver(self, client: Client, item: Parcel) -> Receipt:
         """One item to the controller; returns when it is on its disk, or refused."""
         assert self._roster.controller is not None
-        body = self._sealed(item.payload) if item.kind is Kind.UPLOAD else item.released()
+        body = self._sealed(item.body) if item.kind is ParcelKind.UPLOAD else item.released()
         data = frames.frame(self._signer, body, item.kind, self._roster.federation, self._agent)
         subject = subjects.topic(self._roster.federation, item.kind, self._agent)
         reply = await apart(client.request(subject, data, timeout=self._settings.timeout))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib.resources import as_file, files
 
+from feducb.system import optional
 from feducb.worlds.data.data_set import DataSet, Trial, deal
-from feducb.worlds.extras import need
 from feducb.worlds.features import Category, Number, Recipe
 from feducb.worlds.logs import LogColumns
 
@@ -28,8 +28,9 @@ RECIPE = Recipe(
 
 
 def _load(agents: int | None) -> Trial:
-    pandas = need("pandas", "the data set actg175")
-    need("lifelines", "the data set actg175")
+    with optional("the data set actg175", "data"):
+        import lifelines  # noqa: F401
+        import pandas
     with as_file(files("lifelines").joinpath("datasets", "ACTG175.csv")) as path:
         raw = pandas.read_csv(path)
     hospitals = _HOSPITALS if agents is None else agents

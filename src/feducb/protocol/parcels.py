@@ -1,0 +1,53 @@
+"""What waits in an outbox, and what carriers move: it says what it is, so nobody looks at its bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from feducb.errors import ConfigurationError
+
+__all__ = ["Parcel", "ParcelKind"]
+
+
+class ParcelKind(StrEnum):
+    """What may leave an agent, and by which way: the bytes do not decide that."""
+
+    RELEASE = "release"  # noisy: anybody may see it
+    UPLOAD = "upload"  # raw: sealed, for a trusted controller alone
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A message on its way.
+
+    Attributes:
+        kind: what its bytes are.
+        season: which season it belongs to.
+        group: g, the estimator it is of; 0 where there is one.
+        number: k.
+        body: the bytes, as they are stored and sent.
+    """
+
+    kind: ParcelKind
+    season: int
+    group: int
+    number: int
+    body: bytes
+
+    @property
+    def name(self) -> tuple[int, int, int]:
+        """(season, group, number), by which an agent's file knows it among those of its kind."""
+        return self.season, self.group, self.number
+
+    def released(self) -> bytes:
+        """The bytes of a release.
+
+        Guarantees:
+            Anything raw is refused, whatever its bytes look like.
+        """
+        if self.kind is not ParcelKind.RELEASE:
+            raise ConfigurationError(
+                "kind", str(self.kind), "a release: raw uploads go to a trusted controller alone, sealed"
+            )
+        return self.body
