@@ -178,7 +178,7 @@ class ForgetfulStore:
             self._door.load(path.read_bytes())
 
     def record(self, actions: Array, rewards: Array, *, group: int = 0) -> None:
-        """Take records in."""
+        """Take records in, and write the state."""
         self._door.record(actions, rewards)
         self._path.write_bytes(self._door.dump())
 
@@ -250,8 +250,8 @@ class _GreedyInbox(Inbox):
     def admit(
         self, payload: bytes, settings: AgentSettings, season: int, agents: int | None = None
     ) -> GridSum | None:
-        told = messages.decode(payload)
-        return told if told.number > self.number(told.group) else None
+        total = messages.decode(payload)
+        return total if total.number > self.number(total.group) else None
 
 
 class BrokenQuorum(Agent):

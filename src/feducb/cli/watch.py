@@ -50,8 +50,8 @@ def watch(
         return
     try:
         with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
-            for told in snapshots:
-                live.update(frame(told), refresh=True)
+            for snapshot in snapshots:
+                live.update(frame(snapshot), refresh=True)
     except KeyboardInterrupt:
         return
 

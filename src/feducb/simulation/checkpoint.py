@@ -97,9 +97,9 @@ class Checkpoint:
             return
         self._told_at = now
         seconds = self.seconds_before + now - self._opened
-        told = {"done": done, "total": total, "seconds": seconds, "at": time.time()}
+        state = {"done": done, "total": total, "seconds": seconds, "at": time.time()}
         fresh = self.folder / f"{_PROGRESS}.{os.getpid()}.tmp"
-        fresh.write_text(json.dumps(told), encoding="utf-8")
+        fresh.write_text(json.dumps(state), encoding="utf-8")
         fresh.replace(self.folder / _PROGRESS)
 
 

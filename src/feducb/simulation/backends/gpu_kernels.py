@@ -497,7 +497,7 @@ class OwnDataRuns:
         agents: M.
         checkpoints: the rounds that end the intervals of the regret curve, rising.
         prior: what the sum is before the first synchronisation, times the identity.
-        group: GPU lanes an agent, for tests; results do not depend on it.
+        group: GPU lanes per agent, for tests; results do not depend on it.
 
     Attributes:
         next_round: (runs,), each run's next round, counted from 1.
@@ -665,7 +665,7 @@ class OwnDataRuns:
 
 
 def _lanes(dim: int, arms: int, population: int) -> int:
-    """GPU lanes an agent: few, so that none idles, but more where agents are few or the matrices large."""
+    """GPU lanes per agent: few, so that none idles, but more where agents are few or the matrices large."""
     if dim > 32:
         return 128 if dim <= 64 else 256
     lanes = 4 if arms <= 4 else 8 if dim <= 24 else 16

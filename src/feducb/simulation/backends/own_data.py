@@ -47,7 +47,7 @@ _FRESH_SHARE = 8  # ceilings are computed again when an eighth more rounds were 
 _FEWEST_AHEAD = 8  # rounds that are played without knowing who will ask
 _ROUNDING_AGAIN = 1.01  # more than 1 + η: rounding of what has changed since a ceiling was computed
 
-# What a state keeps of an agent, a matrix, a vector or a number each: see `OwnDataState`.
+# Where a state keeps which matrix, vector and number of an agent: see `OwnDataState`.
 _INVERSE, _GRAM, _GUARD = range(3)
 _THETA, _MOMENT, _CEILING_THETA = range(3)
 _LOG_DET, _GUARD_LOG_DET, _ANCHOR, _CEILING, _CEILING_WEIGHT, _CEILING_REACH = range(6)
@@ -81,7 +81,7 @@ def _copy_rows(source: Any, target: Any) -> None:
 
 @compiled
 def _copy(source: Any, target: Any) -> None:
-    """Copy matrices."""
+    """Copy all matrices of a task, by loops: a slice would be an array to allocate."""
     for number in range(len(source)):
         for row in range(source.shape[1]):
             for column in range(source.shape[2]):
@@ -339,7 +339,7 @@ class OwnDataState:
 
     @property
     def theta(self) -> Array:
-        """(n, d), θ̂."""
+        """(n, d), θ̂ = V⁻¹(moment of S + ū)."""
         return self.vectors[:, _THETA]
 
     @property

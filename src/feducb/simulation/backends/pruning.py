@@ -78,7 +78,7 @@ def align(theta: Array, inverse: Array, widths: Array) -> Aligned:
 
 
 def rounding(dim: int) -> float:
-    """η."""
+    """η, the relative error of a sum of fewer than 4d + 64 terms in single precision."""
     return (4.0 * dim + 64.0) * 2.0**-24
 
 

@@ -146,7 +146,7 @@ class Scratch(NamedTuple):
     """Working space of one thread; what threads write to at every step is in here, each its own.
 
     Attributes:
-        chosen, record, visits: tile, sheet and counters of what was chosen, a column a round.
+        chosen, record, visits: tile, sheet and counters of what was chosen, one column per round.
         tile, sheet, counters: of candidates that are looked at.
         waiting, tries: columns that are not dealt with yet, and what is tried for them.
         wide: a tile in double precision.
