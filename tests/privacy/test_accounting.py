@@ -11,7 +11,14 @@ from dp_accounting import pld
 from feducb.config import Budget
 from feducb.errors import ConfigurationError
 from feducb.privacy import calibration
-from feducb.privacy.accounting import Contribution, Guarantee, Neighbours, spend
+from feducb.privacy.accounting import (
+    Contribution,
+    Guarantee,
+    Neighbours,
+    records_covered,
+    require_agents_per_person,
+    spend,
+)
 from feducb.privacy.mechanisms import Dense
 
 
@@ -73,3 +80,41 @@ def test_bad_contributions_are_refused() -> None:
         spend([1.0], Contribution(), "everyone")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="mus"):
         spend([1.0, 2.0], Contribution())
+
+
+def test_a_person_costs_no_less_than_any_part_of_her() -> None:
+    rng = np.random.default_rng(6)
+    for _ in range(300):
+        count = int(rng.integers(1, 5))
+        mus, records = rng.uniform(0.01, 2.0, count), tuple(int(one) for one in rng.integers(1, 6, count))
+        order = rng.permutation(count)
+        for trust in ("nobody", "controller"):
+            whole = spend(mus.tolist(), Contribution(records), trust)
+            shuffled = Contribution(tuple(records[i] for i in order))
+            assert whole == pytest.approx(spend(mus[order].tolist(), shuffled, trust))
+            more = Contribution((records[0] + 1, *records[1:]))
+            assert spend(mus.tolist(), more, trust) > whole
+            assert spend((2.0 * mus).tolist(), Contribution(records), trust) == pytest.approx(2.0 * whole)
+        nobody = spend(mus.tolist(), Contribution(records))
+        worst = max(mu * p for mu, p in zip(mus, records, strict=True))
+        assert worst * (1 - 1e-12) <= nobody <= float(np.dot(mus, records)) * (1 + 1e-12)
+        # One mechanism sees all her records: never cheaper than independent ones at the same, least, budget.
+        least = [float(mus.min())] * count
+        assert (
+            spend(least, Contribution(records), "controller") >= spend(least, Contribution(records)) - 1e-12
+        )
+
+
+def test_noise_covers_what_one_mechanism_sees_of_a_person() -> None:
+    assert records_covered(3, 5, "nobody") == 3
+    assert records_covered(3, 5, "controller") == 15
+    for trust in ("nobody", "controller"):
+        assert records_covered(1, 1, trust) == 1
+    # The two ways to count agree: what is covered, times μ of a record, is what she spends at k agents.
+    assert spend([0.2] * 5, Contribution((3,) * 5), "controller") == pytest.approx(
+        0.2 * records_covered(3, 5, "controller")
+    )
+    assert require_agents_per_person("agents_per_person", 4, 4) == 4
+    for wrong in (0, 5):
+        with pytest.raises(ConfigurationError, match="agents_per_person"):
+            require_agents_per_person("agents_per_person", wrong, 4)
