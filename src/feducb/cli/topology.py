@@ -30,9 +30,9 @@ def topology(
             "smallworld:64:4:0.1, or an edge-list file."
         ),
     ],
-    ttl: Annotated[int, typer.Option(help="γ, hops that a message lives; at most the diameter.")] = 1,
-    plot: Annotated[Path | None, typer.Option(help="Draw the graph and its cliques into this file.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of a random graph.")] = 0,
+    ttl: Annotated[int, typer.Option(help="γ, how many hops a message travels; at most the diameter.")] = 1,
+    plot: Annotated[Path | None, typer.Option(help="Draw the graph and its cliques to this file.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed for random graphs.")] = 0,
 ) -> None:
     """Show a graph of agents and the cliques that work together on it."""
     from feducb.protocol.graphs import parse_topology
