@@ -180,16 +180,16 @@ class Federation:
 
     def check(self) -> dict[str, str]:
         """Compare; raises AssertionError at the first difference."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for name, agent in self.agents.items():
-            found.update(check(self.folder / name, agent.seen))
+            counts.update(check(self.folder / name, agent.seen))
         total = messages.decode(self._last_sum())
         assert total.agents == len(NAMES)
-        told = {name: str(count) for name, count in found.items() if not name.startswith("kills")}
+        shown = {name: str(count) for name, count in counts.items() if not name.startswith("kills")}
         kills = ", ".join(f"{role} {count}" for role, count in sorted(self.kills.items()))
         return {
             "kills": f"{self.kills.total()} ({kills})",
-            **told,
+            **shown,
             "last sum": f"{total.number}, the same at all agents {self.agreed_after:.1f} s after the load",
         }
 

@@ -89,8 +89,8 @@ async def live_as_agent(folder: Path, name: str) -> None:
                 written = mailbox.newest[0]
                 _note(folder / f"{name}.newest", written)
             if engine.refusals.total or engine.status.refused:
-                told = {"mine": dict(engine.status.refused), "others": engine.refusals.as_dict()}
-                _note(folder / f"{name}.refused", json.dumps(told).encode())
+                refused = {"mine": dict(engine.status.refused), "others": engine.refusals.as_dict()}
+                _note(folder / f"{name}.refused", json.dumps(refused).encode())
             await asyncio.sleep(0 if made + 1 < due else 0.01)
         work.result()
 
@@ -197,9 +197,9 @@ class Seen:
 
         async def on_release(message: Any) -> None:
             payload = message.data[:-SIGNATURE_SIZE]
-            told = messages.decode(payload)
+            release = messages.decode(payload)
             name = message.subject.split(".")[-1]
-            self.releases[name, told.season, told.number].add(hashlib.sha256(payload).hexdigest())
+            self.releases[name, release.season, release.number].add(hashlib.sha256(payload).hexdigest())
 
         async def session(client: Any) -> None:
             await client.subscribe(subjects.topic("chaos", "release", "*"), cb=on_release)
@@ -277,10 +277,10 @@ async def _agree(folder: Path, last: int) -> float | None:
     """Seconds until all agents had the same sum of the last number; None if they never had."""
     began = time.monotonic()
     while time.monotonic() - began < PATIENCE:
-        found = {
+        newest = {
             (folder / f"{name}.newest").read_bytes() for name in NAMES if (folder / f"{name}.newest").exists()
         }
-        if len(found) == 1 and messages.decode(next(iter(found))).number == last:
+        if len(newest) == 1 and messages.decode(next(iter(newest))).number == last:
             return round(time.monotonic() - began, 2)
         await asyncio.sleep(0.05)
     return None
@@ -299,8 +299,8 @@ def _look(folder: Path, seen: Seen, mode: str) -> dict[str, Any]:
             made += len(entries)
             stored[name] = {(e.season, e.number): store.replay(e.season, e.number) for e in entries}
             for entry in entries:
-                told = seen.releases.get((name, entry.season, entry.number), {entry.sha256})
-                differing += told != {entry.sha256}
+                hashes = seen.releases.get((name, entry.season, entry.number), {entry.sha256})
+                differing += hashes != {entry.sha256}
     if mode == "graph":
         for name in NAMES:
             with PeerBook(folder / f"{name}.peers.db") as book:
@@ -308,19 +308,19 @@ def _look(folder: Path, seen: Seen, mode: str) -> dict[str, Any]:
                     for one in kept:
                         differing += one.payload[:-SIGNATURE_SIZE] != stored[NAMES[origin]][one.version]
     refused = [json.loads(path.read_text()) for path in folder.glob("*.refused")]
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "releases_made": made,
         "releases_that_differ_from_the_file": differing,
         "refusals": refused,  # "replay" among them would be a number with two contents
     }
     if mode == "controller":  # on a graph nobody may listen to others' links
-        found |= {
+        report |= {
             "releases_seen": len(seen.releases),
             "sums_seen": len(seen.sums),
             "release_numbers_with_two_contents": len(two),
             "sum_numbers_with_two_contents": sum(len(contents) > 1 for contents in seen.sums.values()),
         }
-    return found
+    return report
 
 
 def main() -> None:

@@ -87,8 +87,8 @@ class Chaos:
     def __init__(self, folder: Path, seed: int, config: str = CONFIG) -> None:
         self.folder, self.seen, self._rng = folder, Seen(), random.Random(seed)
         (folder / "agent.toml").write_text(config)
-        told = read_agent_file(folder / "agent.toml")
-        Agent.open(told.store, told.agent).close()
+        file = read_agent_file(folder / "agent.toml")
+        Agent.open(file.store, file.agent).close()
         self._key = add_key(folder / "agent.keys", "chaos", "operator")
         self._port, self._waiting, self._over = 0, 0, False
 
@@ -161,16 +161,18 @@ class Chaos:
                 }
                 if rng.random() < 0.5:
                     asked["id"] = f"own {rng.getrandbits(64):x}"
-                told = await self._send(http, "/v1/decisions", asked)
-                if told is not None:
-                    known = self.seen.decisions.setdefault(told["id"], told["index"])
-                    assert known == told["index"], "a repeated decision changed"
-                    mine.append(told["id"])
+                decision = await self._send(http, "/v1/decisions", asked)
+                if decision is not None:
+                    known = self.seen.decisions.setdefault(decision["id"], decision["index"])
+                    assert known == decision["index"], "a repeated decision changed"
+                    mine.append(decision["id"])
                 if len(mine) > 5:
                     some = [(mine.pop(rng.randrange(len(mine))), round(rng.random(), 6)) for _ in range(3)]
                     rewards = {"rewards": [{"id": name, "value": value} for name, value in some]}
-                    told = await self._send(http, "/v1/rewards", rewards)
-                    for (name, value), outcome in zip(some, told["outcomes"] if told else [], strict=False):
+                    answer = await self._send(http, "/v1/rewards", rewards)
+                    for (name, value), outcome in zip(
+                        some, answer["outcomes"] if answer else [], strict=False
+                    ):
                         if outcome == "recorded":
                             self.seen.rewards[name] = value
 
@@ -190,8 +192,8 @@ class Chaos:
 
     async def _look(self, http: httpx.AsyncClient) -> None:
         with suppress(httpx.TransportError):
-            told = (await http.get(f"http://127.0.0.1:{self._port}/v1/privacy")).json()
-            for season in told["seasons"]:
+            ledger = (await http.get(f"http://127.0.0.1:{self._port}/v1/privacy")).json()
+            for season in ledger["seasons"]:
                 for entry in season["entries"]:
                     name = (entry["season"], entry["group"], entry["number"])
                     self.seen.releases.setdefault(name, set()).add(entry["sha256"])

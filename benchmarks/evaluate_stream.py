@@ -50,12 +50,12 @@ def evaluate(path: Path) -> None:
     started = time.perf_counter()
     log = open_log(path)
     columns = LogColumns(agent="shop", action="offer", reward="bought", propensity="p")
-    found = survey(log, columns, context=parse_context(["age:0:120", "region:north|south"]))
-    compared = compare_on_log(log, found, study=Study(repeats=1))
+    surveyed = survey(log, columns, context=parse_context(["age:0:120", "region:north|south"]))
+    compared = compare_on_log(log, surveyed, study=Study(repeats=1))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     row = compared.row("private federation, ε = 1, nobody trusted", "greedy")
-    told = {"rows": found.rows, "seconds": time.perf_counter() - started, "peak_mib": peak}
-    print(json.dumps(told | {"value": row.value.value}))
+    measured = {"rows": surveyed.rows, "seconds": time.perf_counter() - started, "peak_mib": peak}
+    print(json.dumps(measured | {"value": row.value.value}))
 
 
 def main() -> None:
@@ -79,11 +79,11 @@ def main() -> None:
                 text=True,
                 check=True,
             )
-        found = json.loads(done.stdout)
-        peaks.append(found["peak_mib"])
+        measured = json.loads(done.stdout)
+        peaks.append(measured["peak_mib"])
         print(
-            f"{rows:>12,} rows ({size:,.0f} MiB of CSV): peak {found['peak_mib']:,.0f} MiB, "
-            f"{found['seconds']:,.0f} s; at ε = 1, nobody trusted: {found['value']:.4f}",
+            f"{rows:>12,} rows ({size:,.0f} MiB of CSV): peak {measured['peak_mib']:,.0f} MiB, "
+            f"{measured['seconds']:,.0f} s; at ε = 1, nobody trusted: {measured['value']:.4f}",
             flush=True,
         )
     ratio = peaks[-1] / peaks[0]

@@ -1,4 +1,4 @@
-"""How fast the CUDA kernels play, in agent-steps a second; needs a CUDA device and CuPy.
+"""How fast the CUDA kernels play, in agent-steps per second; needs a CUDA device and CuPy.
 
     python benchmarks/gpu_kernels.py [--rounds 10000000 --paper-rounds 200000]
 
@@ -114,7 +114,7 @@ def whole(horizon: int, **setting: Any) -> None:
     print(
         f"{name}, M = 100, 100 runs, T = {horizon:g}, {setting}: {result.seconds:.1f} s, "
         f"{result.agent_steps_per_second / 1e6:.0f} M steps/s, regret {result.mean:,.1f} ± "
-        f"{result.stderr or 0.0:.1f}, {result.releases:g} releases a run",
+        f"{result.stderr or 0.0:.1f}, {result.releases:g} releases per run",
         flush=True,
     )
 

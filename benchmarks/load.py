@@ -36,7 +36,7 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Answers per second."""
         return len(self.seconds) / self.wall
 
     def percentile(self, share: float) -> float:

@@ -278,32 +278,34 @@ def main() -> None:
         run(answer(Path(given.answer[0]), int(given.answer[1])))
         return
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    found: dict[str, Any] = {}
+    seconds: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         world = World(Path(scratch) / "four", ["a", "b", "c", "d"])
         try:
-            found["one_request_p50"] = run(bare_request(world, given.rounds, world.names[:1]))
-            found["four_requests_p50"] = run(bare_request(world, given.rounds, world.names))
-            found["two_commits_p50"] = commits(Path(scratch), given.rounds, pause=0.003)
-            found["two_commits_at_once_p50"] = commits(Path(scratch), given.rounds, pause=0.0)
+            seconds["one_request_p50"] = run(bare_request(world, given.rounds, world.names[:1]))
+            seconds["four_requests_p50"] = run(bare_request(world, given.rounds, world.names))
+            seconds["two_commits_p50"] = commits(Path(scratch), given.rounds, pause=0.003)
+            seconds["two_commits_at_once_p50"] = commits(Path(scratch), given.rounds, pause=0.0)
             world.start_controller()
-            found |= run(asyncio.wait_for(round_trips(world, given.rounds), 300))
-            request, commit = found["one_request_p50"], found["two_commits_p50"] / 2
-            found["to_sum_over_bare"] = found["to_sum"] / (request + 2 * commit)
-            found["to_sum_over_one_commit"] = found["to_sum"] / (request + commit)
-            found["to_sum_over_bare_at_once"] = found["to_sum"] / (found["four_requests_p50"] + 2 * commit)
+            seconds |= run(asyncio.wait_for(round_trips(world, given.rounds), 300))
+            request, commit = seconds["one_request_p50"], seconds["two_commits_p50"] / 2
+            seconds["to_sum_over_bare"] = seconds["to_sum"] / (request + 2 * commit)
+            seconds["to_sum_over_one_commit"] = seconds["to_sum"] / (request + commit)
+            seconds["to_sum_over_bare_at_once"] = seconds["to_sum"] / (
+                seconds["four_requests_p50"] + 2 * commit
+            )
         finally:
             world.close()
         world = World(Path(scratch) / "many", [f"agent-{index}" for index in range(given.agents)])
         try:
             world.start_controller()
-            found["agents"] = given.agents
-            found |= {
+            seconds["agents"] = given.agents
+            seconds |= {
                 f"many_{name}": value for name, value in run(asyncio.wait_for(many(world), 300)).items()
             }
         finally:
             world.close()
-    text = json.dumps({key: float(f"{value:.4g}") for key, value in found.items()}, indent=1)
+    text = json.dumps({key: float(f"{value:.4g}") for key, value in seconds.items()}, indent=1)
     print(text)
     if given.json:
         given.json.write_text(text + "\n")

@@ -52,16 +52,16 @@ def ratios(dim: int, arms: int, *, agents: int, runs: int, rounds: int) -> None:
     at_once = max(1, 2**21 // (8 * agents * runs * arms * dim))
     rounds -= rounds % at_once
     print(f"\nd = {dim}, K = {arms}, {agents} agents, {runs} runs, T = {rounds}, one thread; median of 5")
-    found: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    measured: dict[str, list[float]] = {name: [] for name in VARIANTS}
     for _ in range(5):
         drawing = draw_alone(agents * runs, dim, arms, rounds, at_once)
         for name, variant in VARIANTS.items():
             result = feducb.simulate(
                 agents=agents, dim=dim, arms=arms, horizon=rounds, runs=runs, threads=1, **variant
             )
-            found[name].append(result.seconds / drawing)
-    print(f"  drawing alone: {1e6 * drawing / (agents * runs * rounds):.1f} µs an agent-step")
-    for name, values in found.items():
+            measured[name].append(result.seconds / drawing)
+    print(f"  drawing alone: {1e6 * drawing / (agents * runs * rounds):.1f} µs per agent-step")
+    for name, values in measured.items():
         print(f"  {name:>12}: {median(values):.2f} × drawing  (from {min(values):.2f} to {max(values):.2f})")
 
 

@@ -71,8 +71,8 @@ def agent_service(
 ) -> Iterator[tuple[str, int]]:
     """The service as a process; its key and process id."""
     (folder / "agent.toml").write_text(CONFIG.format(port=port, season=season, window=window))
-    told = read_agent_file(folder / "agent.toml")
-    Agent.open(told.store, told.agent).close()
+    file = read_agent_file(folder / "agent.toml")
+    Agent.open(file.store, file.agent).close()
     key = add_key(folder / "agent.keys", "load", "operator")
     with (folder / "log").open("ab") as log:
         command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(folder / "agent.toml")]
@@ -125,9 +125,9 @@ def compare(rounds: int, seconds: float) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         empty_service(8761),
-        agent_service(Path(folder), 8762) as told,
+        agent_service(Path(folder), 8762) as service,
     ):
-        key, _ = told
+        key, _ = service
         requests = {
             "empty": (8761, [prepared("POST", "/empty", key, body) for body in bodies()]),
             "durable decision": (8762, [prepared("POST", "/v1/decisions", key, body) for body in bodies()]),
@@ -155,8 +155,8 @@ def compare(rounds: int, seconds: float) -> None:
 
 def endure(minutes: float) -> None:
     """Decisions and rewards, with a release every ten seconds; then every event is accounted for."""
-    with tempfile.TemporaryDirectory() as folder, agent_service(Path(folder), 8762, window="5s") as told:
-        key, process = told
+    with tempfile.TemporaryDirectory() as folder, agent_service(Path(folder), 8762, window="5s") as service:
+        key, process = service
         decisions = [prepared("POST", "/v1/decisions", key, body) for body in bodies()]
         waiting: list[str] = []
         counts = {"decisions": 0, "recorded": 0, "other": 0}
@@ -200,7 +200,9 @@ def endure(minutes: float) -> None:
         size = sum(one.stat().st_size for one in Path(folder).glob("agent.db*")) / 2**20
     early = [size for at, size in samples if 30 <= at <= 90] or [samples[0][1]]
     counted, latest = told_by_agent["counts"], max(size for _, size in samples)
-    print(f"{minutes:g} minutes: {load.rate:.0f} answers a second, p99 {1e3 * load.percentile(0.99):.1f} ms")
+    print(
+        f"{minutes:g} minutes: {load.rate:.0f} answers per second, p99 {1e3 * load.percentile(0.99):.1f} ms"
+    )
     print(f"decisions acknowledged {counts['decisions']}, counted by the agent {counted['decisions']}")
     print(
         f"rewards acknowledged {counts['recorded']}, counted {counted['rewards']}, others {counts['other']}"
@@ -214,9 +216,9 @@ def endure(minutes: float) -> None:
 
 def resident(process: int) -> float:
     status = Path(f"/proc/{process}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+)", status)
-    assert found
-    return int(found[1]) / 1024
+    memory = re.search(r"VmRSS:\s+(\d+)", status)
+    assert memory
+    return int(memory[1]) / 1024
 
 
 if __name__ == "__main__":

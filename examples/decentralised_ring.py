@@ -1,7 +1,7 @@
 """Agents on a ring, without a controller: who works with whom, what it costs in messages, what it brings.
 
 Each agent talks to its two neighbours, and a message lives for γ hops; agents that reach each other within γ
-hops form a clique and share what they release. The paper keeps γ estimators an agent; one is enough where
+hops form a clique and share what they release. The paper keeps γ estimators per agent; one is enough where
 release rounds are public (docs/decentralised.md).
 
     python examples/decentralised_ring.py

@@ -71,8 +71,8 @@ class _Running:
         folder.mkdir()
         self.name, self.folder = folder.name, folder
         (folder / "agent.toml").write_text(_CONFIG.format(name=folder.name, epsilon=epsilon, start=start))
-        self.told = read_agent_file(folder / "agent.toml")
-        Agent.open(self.told.store, self.told.agent).close()
+        self.file = read_agent_file(folder / "agent.toml")
+        Agent.open(self.file.store, self.file.agent).close()
         self.key = add_key(folder / "agent.keys", "tour", "operator")
         self.url = ""
         self.process: subprocess.Popen[bytes] | None = None
@@ -82,7 +82,7 @@ class _Running:
         log = self.folder / "log"
         with log.open("ab") as opened:
             begun = opened.tell()
-            command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(self.told.path)]
+            command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(self.file.path)]
             self.process = subprocess.Popen(command, stderr=opened, start_new_session=True)
         while self.process.poll() is None:
             for line in log.read_bytes()[begun:].splitlines():
@@ -100,7 +100,7 @@ class _Running:
         self.url = ""
 
     def stop(self) -> None:
-        """In order."""
+        """Ask the process to end, and wait until it has."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -136,7 +136,7 @@ class Tour:
         start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.agents = {name: _Running(folder / name, epsilon, start) for name in AGENTS}
         self._collector: Collector = open_collector(
-            folder / "controller.db", {name: one.told.agent.terms for name, one in self.agents.items()}
+            folder / "controller.db", {name: one.file.agent.terms for name, one in self.agents.items()}
         )
         self._key = add_key(folder / "controller.keys", "tour", "operator")
         self._watcher = Watcher(self._status, name="tour", agents=AGENTS, releases=240, trust="nobody")
@@ -203,12 +203,12 @@ class Tour:
                 means = 0.5 + 0.5 * actions @ theta
                 with suppress(httpx.HTTPError, KeyError):  # it may be dead just now
                     asked = {"actions": actions.round(6).tolist()}
-                    told = (await http.post(f"{agent.url}/v1/decisions", json=asked)).json()
-                    reward = {"id": told["id"], "value": float(rng.random() < means[told["index"]])}
+                    decision = (await http.post(f"{agent.url}/v1/decisions", json=asked)).json()
+                    reward = {"id": decision["id"], "value": float(rng.random() < means[decision["index"]])}
                     await http.post(f"{agent.url}/v1/rewards", json={"rewards": [reward]})
                     self._steps += 1
                     weight = max(1.0 / self._steps, 0.003)  # the last few hundred
-                    self._lately += weight * (means[told["index"]] / means.max() - self._lately)
+                    self._lately += weight * (means[decision["index"]] / means.max() - self._lately)
 
     async def _carry(self) -> None:
         """Be the controller: outboxes in, sums back."""

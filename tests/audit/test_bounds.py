@@ -83,3 +83,45 @@ def test_epsilon_of_a_distance() -> None:
     assert gaussian_epsilon(0.0, 1e-6) == 0.0
     assert gaussian_epsilon(math.inf, 1e-6) == math.inf
     assert gaussian_epsilon(40.0, 1e-6) > 800.0
+
+
+@pytest.mark.parametrize("trials", [1, 7, 50])
+@pytest.mark.parametrize("level", [0.2, 1e-3])
+def test_shares_are_wrong_exactly_as_seldom_as_they_say(trials: int, level: float) -> None:
+    """Over all outcomes, for probabilities all over: no simulation, the binomial itself."""
+    for chance in np.linspace(0.01, 0.99, 25):
+        seen = np.arange(trials + 1)
+        weights = binom.pmf(seen, trials, chance)
+        above = [least_share(int(hits), trials, level) > chance for hits in seen]
+        below = [most_share(int(hits), trials, level) < chance for hits in seen]
+        assert float(weights[above].sum()) <= level * (1 + 1e-9)
+        assert float(weights[below].sum()) <= level * (1 + 1e-9)
+    shares = [least_share(int(hits), trials, level) for hits in range(trials + 1)]
+    assert shares == sorted(shares)
+    mirrored = [1.0 - most_share(trials - hits, trials, level) for hits in range(trials + 1)]
+    assert shares == pytest.approx(mirrored)
+
+
+def test_counts_of_randomised_response_give_a_bound_below_its_epsilon() -> None:
+    """P₁(yes) = e^ε/(1 + e^ε) = e^ε P₀(yes): over all pairs of counts, it errs within its level."""
+    epsilon, trials, level = 1.0, 30, 0.1
+    yes = math.exp(epsilon) / (1.0 + math.exp(epsilon))
+    wrong = 0.0
+    for hits in range(trials + 1):
+        for false_hits in range(trials + 1):
+            if epsilon_from_counts(hits, trials, false_hits, trials, delta=0.0, level=level) > epsilon:
+                wrong += binom.pmf(hits, trials, yes) * binom.pmf(false_hits, trials, 1.0 - yes)
+    assert 0.0 < wrong <= level
+
+
+def test_a_bound_from_counts_moves_the_right_way() -> None:
+    def bound(**changes: float) -> float:
+        plain = {"hits": 900, "trials": 1000, "false_hits": 100, "false_trials": 1000}
+        return epsilon_from_counts(**(plain | changes), delta=1e-6, level=1e-3)  # type: ignore[arg-type]
+
+    assert bound(hits=950) > bound() > bound(hits=850)
+    assert bound(false_hits=50) > bound() > bound(false_hits=150)
+    assert bound() < math.log(9.0)  # never above what was seen
+    assert bound(hits=0) == 0.0
+    assert bound(hits=100, false_hits=900) == 0.0
+    assert epsilon_from_counts(900, 1000, 100, 1000, delta=0.95, level=1e-3) == 0.0  # δ alone explains it

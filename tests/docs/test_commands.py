@@ -43,7 +43,6 @@ INSTEAD = (
         "feducb tour --no-browser --seconds 3 < /dev/null    #",
         "until it is ended; tests/cli/test_tour.py looks at it",
     ),
-    ("scripts/docs     #", ":     #", "scripts/check has built it"),
     ("scripts/demo", ".venv/bin/feducb demo --agents 20 --horizon 100", "it sets up, then does this, larger"),
     ("scripts/test", ":", "that is what runs this"),
     ("--agents 200 --dim 8 --arms 16 --horizon 1500", SMALL, "6 s each"),
@@ -55,10 +54,8 @@ INSTEAD = (
         "feducb privacy audit --trials 300 --epsilon 8 --no-self-test",
         "two minutes; tests/audit runs all of it",
     ),
-    ("--releases 64 --dim 10 --agents 100", "--dim 4 --agents 100 --horizon 100", "10 s"),
     ("plan --epsilon 1 --agents 100", "plan --epsilon 1 --agents 100 --dim 4 --horizon 100", "10 s"),
     ("agents=200, dim=8, arms=16, horizon=1500", "agents=50, dim=8, arms=16, horizon=300", "6 s each"),
-    ("agents=500, horizon=1000, runs=2", "agents=100, horizon=200, runs=1", "10 s"),
     ("--arms 20 --horizon 1000 --runs 2", "--arms 20 --horizon 200 --runs 1", "2 s each, seven of them"),
     ("agent serve                       #", f"agent serve & {READY} #", "it serves until it is ended"),
     ("--dim 3 --epsilon 8    #", "--dim 3 --epsilon 8 --port 8750    #", "to have a port that is free here"),
@@ -76,7 +73,7 @@ class Block(NamedTuple):
 
 def _blocks(page: str) -> list[Block]:
     """Fenced ```sh and ```python blocks, and indented lines that start with a command of this checkout."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     fence: list[str] | None = None
     kind, start = "", 0
     for number, line in enumerate((ROOT / page).read_text(encoding="utf-8").splitlines(), start=1):
@@ -84,16 +81,16 @@ def _blocks(page: str) -> list[Block]:
             fence, kind, start = [], line.removeprefix("```").strip(), number
         elif fence is not None and line.startswith("```"):
             if kind in ("sh", "python"):
-                found.append(Block(page, start, kind, "\n".join(fence) + "\n"))
+                blocks.append(Block(page, start, kind, "\n".join(fence) + "\n"))
             fence = None
         elif fence is not None:
             fence.append(line)
         elif re.match(r" {4}(scripts/|\.venv/bin/)", line):
-            if found and found[-1].kind == "sh" and found[-1].line + found[-1].text.count("\n") == number:
-                found[-1] = found[-1]._replace(text=f"{found[-1].text}{line.strip()}\n")
+            if blocks and blocks[-1].kind == "sh" and blocks[-1].line + blocks[-1].text.count("\n") == number:
+                blocks[-1] = blocks[-1]._replace(text=f"{blocks[-1].text}{line.strip()}\n")
             else:
-                found.append(Block(page, number, "sh", f"{line.strip()}\n"))
-    return found
+                blocks.append(Block(page, number, "sh", f"{line.strip()}\n"))
+    return blocks
 
 
 BLOCKS = [block for page in PAGES for block in _blocks(page)]
@@ -144,3 +141,14 @@ def test_no_tutorial_is_left_out() -> None:
     assert all(_blocks(page) for page in PAGES)
     for page, test in ELSEWHERE.items():
         assert Path(page).name in (ROOT / test).read_text(encoding="utf-8")
+
+
+def test_every_skeleton_is_run_by_a_suite() -> None:
+    suites = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    pages = {path.name for path in (ROOT / "docs" / "extending").glob("*.md")} - {"index.md"}
+    assert {"mechanism.md", "carrier.md"} <= pages
+    assert [name for name in sorted(pages) if f'"extending/{name}"' not in suites] == []
+
+
+def test_the_readme_fits_two_screens() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 80

@@ -45,7 +45,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 30
-    assert [found for page in pages for found in FETCHED.findall(page.read_text(encoding="utf-8"))] == []
+    assert [address for page in pages for address in FETCHED.findall(page.read_text(encoding="utf-8"))] == []
     styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     assert re.findall(r"url\(['\"]?(?:https?:)?//[^)]*\)|@import", styles) == []
 
@@ -75,16 +75,15 @@ def test_a_broken_link_ends_the_build(broken: str, tmp_path: Path) -> None:
 
 def test_a_name_that_is_not_in_the_code_is_not_found() -> None:
     hooks = _hooks()
-    agent = ROOT / "src" / "feducb" / "agent.py"
-    assert (
-        agent.read_text(encoding="utf-8").splitlines()[hooks.line_of(agent, "Knowledge") - 1]
-        == "class Knowledge:"
-    )
-    assert hooks.line_of(agent, "ReleasedPlay.absorb") > hooks.line_of(agent, "ReleasedPlay")
-    assert hooks.line_of(agent, "gone") is None
-    assert hooks.line_of(agent, "ReleasedPlay.gone") is None
+    module = ROOT / "src" / "feducb" / "protocol" / "schedules.py"
+    lines = module.read_text(encoding="utf-8").splitlines()
+    assert lines[hooks.line_of(module, "Geometric") - 1] == "class Geometric:"
+    assert "def rounds" in lines[hooks.line_of(module, "Geometric.rounds") - 1]
+    assert hooks.line_of(module, "Geometric.rounds") > hooks.line_of(module, "Geometric")
+    assert hooks.line_of(module, "gone") is None
+    assert hooks.line_of(module, "Geometric.gone") is None
     with pytest.raises(Exception, match="which is not there"):
-        hooks._target(agent.parent, "gone.py", "a page")
+        hooks._target(module.parent, "gone.py", "a page")
 
 
 def _hooks() -> Any:
@@ -99,13 +98,13 @@ def _hooks() -> Any:
 
 def _commands() -> list[tuple[str, str]]:
     """`feducb …` wherever a page says it, in a line of its own or in the text."""
-    found = set()
+    commands = set()
     for path in WRITTEN:
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
         said = re.findall(r"`(?:\.venv/bin/)?(feducb [a-z][^`\n]*)`", text)
         said += re.findall(r"^(?: {4,})?(?:\.venv/bin/)?(feducb [a-z][^\n]*)$", text, flags=re.MULTILINE)
-        found |= {(path.relative_to(ROOT).as_posix(), one) for one in said}
-    return sorted(found)
+        commands |= {(path.relative_to(ROOT).as_posix(), one) for one in said}
+    return sorted(commands)
 
 
 _TREE = """
@@ -122,8 +121,8 @@ print(json.dumps(tree(typer.main.get_command(app))))
 
 
 def test_every_command_that_a_page_names_is_there_with_its_options() -> None:
-    told = subprocess.run([sys.executable, "-c", _TREE], capture_output=True, text=True, check=True).stdout
-    everything, wrong = json.loads(told), []
+    listing = subprocess.run([sys.executable, "-c", _TREE], capture_output=True, text=True, check=True).stdout
+    everything, wrong = json.loads(listing), []
     commands = _commands()
     assert len(commands) > 50
     for page, command in commands:

@@ -45,7 +45,7 @@ def main() -> None:
             Path(folder),
             backend="cpu",
             workers=2,
-            told=lambda done, total, point: print(f"told {done} {total}", file=sys.stderr, flush=True),
+            progress=lambda done, total, point: print(f"told {done} {total}", file=sys.stderr, flush=True),
         )
     except ConfigurationError as error:
         sys.exit(f"refused: {error}")

@@ -70,3 +70,45 @@ def test_no_pair_of_records_moves_further_than_the_radius_and_one_reaches_it(
 def test_the_noise_scale_is_radius_over_mu() -> None:
     assert calibration.noise_scale(Problem(dim=3), 0.5) == 4.0  # R² = 2
     assert calibration.noise_scale(Problem(dim=3, reward_bound=3.0), 0.5) == 12.0  # R² = 2·1·3
+
+
+@pytest.mark.parametrize(
+    ("length", "reward", "bound"), [(1.0, 1.0, 1.0), (2.0, 0.5, 1.0), (1.0, 4.0, 0.3), (0.2, 1.0, 5.0)]
+)
+def test_the_reward_weight_leaves_the_least_noise_in_the_residual(
+    length: float, reward: float, bound: float
+) -> None:
+    problem = Problem(dim=3, action_bound=length, reward_bound=reward, parameter_bound=bound)
+
+    def noise(weight: float) -> float:
+        """Deviation of an entry of h − Hθ*, in units of 1/μ."""
+        return calibration.record_radius(problem, weight) * math.sqrt(1.0 / weight**2 + bound**2)
+
+    best = calibration.reward_weight(problem)
+    assert best * reward <= length * (1 + 1e-12)  # where R² = L² + s²B² holds
+    for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0):
+        assert noise(best) < noise(best * factor)
+
+
+def test_radius_and_noise_follow_the_units() -> None:
+    for length, reward in ((1.0, 0.5), (1.0, 1.0), (1.0, 3.0)):
+        one = Problem(dim=3, action_bound=length, reward_bound=reward)
+        ten = Problem(dim=3, action_bound=10 * length, reward_bound=10 * reward)
+        assert calibration.record_radius(ten) == pytest.approx(100 * calibration.record_radius(one))
+        assert calibration.record_radius(one, 2.0) == calibration.record_radius(
+            Problem(dim=3, action_bound=length, reward_bound=2.0 * reward)
+        )
+    # The two formulas meet where B = L.
+    below, above = (
+        calibration.record_radius(Problem(dim=3, reward_bound=bound)) for bound in (1 - 1e-9, 1 + 1e-9)
+    )
+    assert below == pytest.approx(above, rel=1e-8)
+
+
+def test_more_epsilon_or_delta_buys_more_mu() -> None:
+    mus = [calibration.to_mu(Budget(epsilon=epsilon, delta=1e-6)) for epsilon in (0.01, 0.1, 1.0, 8.0, 50.0)]
+    assert mus == sorted(mus)
+    mus = [calibration.to_mu(Budget(epsilon=1.0, delta=delta)) for delta in (1e-12, 1e-9, 1e-6, 1e-3, 0.1)]
+    assert mus == sorted(mus)
+    for mu in (0.1, 1.0, 5.0):
+        assert calibration.to_epsilon(mu, 1e-6) > calibration.to_epsilon(mu, 1e-3)

@@ -1,4 +1,4 @@
-"""One conformance suite that every factorisation passes."""
+"""One conformance suite that every factorisation passes, and the skeleton in docs/extending/mechanism.md."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import pytest
 
 from feducb.errors import ConfigurationError
 from feducb.privacy import mechanisms
+from feducb.privacy.encoders import make_encoder
+from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.mechanisms.matrix import optimal_factors
+from page_code import run_page
 
 SIZES = [1, 2, 3, 8, 19, 64, 100]
-ALL = pytest.mark.parametrize("make", list(mechanisms.MECHANISMS.values()), ids=list(mechanisms.MECHANISMS))
+SKELETON = run_page("extending/mechanism.md")["FreshEachTime"]
+EVERY = {**mechanisms.MECHANISMS, "the page's skeleton": SKELETON}
+ALL = pytest.mark.parametrize("make", list(EVERY.values()), ids=list(EVERY))
 Make = Callable[[int], mechanisms.Mechanism]
 
 
@@ -30,6 +35,27 @@ def test_it_factors_the_prefix_sums_and_is_safe_for_adaptive_streams(make: Make,
     assert np.linalg.norm(encoder, axis=0).max() <= 1.0
     assert np.linalg.norm(encoder, axis=0).max() == pytest.approx(1.0)
     assert (encoder.T @ encoder).min() >= 0.0
+
+
+@ALL
+def test_it_is_a_value_and_counts_its_releases(make: Make) -> None:
+    assert make(5) == make(5) != make(6)
+    assert hash(make(5)) == hash(make(5))
+    assert make(5).releases == 5
+    for wrong in (0, -1, 2.5):
+        with pytest.raises(ConfigurationError, match="releases"):
+            make(wrong)  # type: ignore[arg-type]
+
+
+def test_the_page_s_skeleton_can_be_deployed_as_it_is(rng: np.random.Generator) -> None:
+    encoder = make_encoder(SKELETON(6), 3)
+    batches = rng.integers(-1000, 1000, (6, 3)) << FINE_BITS
+    for release, batch in enumerate(batches, start=1):
+        read = encoder.decode(encoder.encode(batch))
+        # The encoder is shrunk by 2^-32 and rows are rounded to whole steps: k of them are added up.
+        np.testing.assert_allclose(
+            read, batches[:release].sum(axis=0) / 2.0**FINE_BITS, atol=0.5 * release + 0.01
+        )
 
 
 @ALL

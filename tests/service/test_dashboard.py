@@ -161,7 +161,7 @@ def test_it_survives_a_kill_and_shows_that_the_agent_is_away(browser: Browser, s
         _log_in(page, service.operator)
         before = _number(page, "decisions")
         service.kill()
-        expect(page.get_by_role("status")).to_have_text("Away, trying again")
+        expect(page.get_by_role("status")).to_have_text("Connection lost, trying again")
         expect(page.locator("#decisions")).to_have_text(f"{before:,}")  # what was known stays
         assert _serious(page) == []
         service.start()

@@ -82,7 +82,7 @@ def test_a_world_that_cannot_be_is_refused() -> None:
     world = _world()
     with pytest.raises(feducb.ConfigurationError, match="rewards is 'up to 3'"):
         KnownRewards(problem=world.problem, vectors=world.vectors, rewards=3 * REWARDS, records=world.records)
-    with pytest.raises(feducb.ConfigurationError, match="one or more an agent"):
+    with pytest.raises(feducb.ConfigurationError, match="at least one per agent"):
         KnownRewards(problem=world.problem, vectors=world.vectors, rewards=REWARDS, records=(np.arange(0),))
     with pytest.raises(feducb.ConfigurationError, match="agents is 31, expected at most 30"):
         feducb.simulate(environment=world, agents=31, horizon=10, runs=1)

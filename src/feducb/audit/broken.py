@@ -179,7 +179,7 @@ class ForgetfulStore:
             self._door.load(path.read_bytes())
 
     def record(self, actions: Array, rewards: Array, *, group: int = 0) -> None:
-        """Take records in."""
+        """Take records in, and write the state."""
         self._door.record(actions, rewards)
         self._path.write_bytes(self._door.dump())
 

@@ -97,7 +97,7 @@ def judge(terms: Terms, evidence: Evidence, level: float) -> ClaimResult:
 def _free_of_assumptions(zeros: Array, ones: Array, *, delta: float, level: float) -> float:
     """The best threshold, in either direction; centred scores, so world 0 leans down and world 1 up."""
     share = level / (2 * len(OFFSETS))
-    found: Sequence[float] = [
+    bounds: Sequence[float] = [
         epsilon_from_counts(
             int(np.sum(one > offset)),
             len(one),
@@ -109,4 +109,4 @@ def _free_of_assumptions(zeros: Array, ones: Array, *, delta: float, level: floa
         for offset in OFFSETS
         for zero, one in ((zeros, ones), (-ones, -zeros))
     ]
-    return max(found)
+    return max(bounds)

@@ -46,7 +46,7 @@ def measure_encoder(door: DeployedPrivatizer) -> tuple[Ints, Array]:
     count, encoder, fresh = door.terms.releases, door._encoder, door._encoder.dump()
     lanes = len(door._batch)
     rows = np.zeros((count, count), dtype=np.int64)
-    told = np.zeros((count, count))
+    decoded = np.zeros((count, count))
     for first in range(0, count, lanes):
         encoder.load(fresh)
         last = min(first + lanes, count)
@@ -56,21 +56,21 @@ def measure_encoder(door: DeployedPrivatizer) -> tuple[Ints, Array]:
                 batch[release - first] = 1 << (_UNIT_BITS + FINE_BITS)
             row = encoder.encode(batch)
             rows[release, first:last] = row[: last - first]
-            told[release, first:last] = encoder.decode(row)[: last - first]
+            decoded[release, first:last] = encoder.decode(row)[: last - first]
     encoder.load(fresh)
-    return rows, told / 2.0**_UNIT_BITS
+    return rows, decoded / 2.0**_UNIT_BITS
 
 
 def check_encoder(make: Make, terms: Terms) -> Check:
     """Touched rows, columns at most 1 long, EᵀE ≥ 0, F·E = P: as docs/theory.md, 2, asks."""
-    rows, told = measure_encoder(make(terms))
+    rows, decoded = measure_encoder(make(terms))
     exact = rows.astype(object)
     # Each row is rounded once, by half a step at most; that is counted in the certificate's sensitivity.
     allowed = ((1 << _UNIT_BITS) + math.isqrt(terms.releases) + 1) ** 2
     longest = max(sum(entry * entry for entry in column) for column in exact.T)
     touches_past = bool(np.triu(rows, 1).any())
     least_angle = 0.0 if rows.min() >= 0 else float((rows.T @ rows.astype(np.float64)).min())
-    off = float(np.abs(told - np.tri(terms.releases)).max())
+    off = float(np.abs(decoded - np.tri(terms.releases)).max())
     norm = math.sqrt(longest) / 2.0**_UNIT_BITS
     angle = "at least 0" if least_angle >= 0.0 else f"{least_angle:.3g}"
     return Check(

@@ -44,21 +44,21 @@ class Watched:
         self._rows, self._noise = seen.rows.setdefault(group, []), seen.noise.setdefault(group, [])
 
     def encode(self, batch: Ints | Wide) -> Ints:
-        """Note the row."""
+        """Note the row before noise is added to it."""
         self._rows.append(self._inner.encode(batch))
         return self._rows[-1]
 
     def decode(self, row: Ints) -> Array:
-        """Note the noise."""
+        """Note the noise: what is published less the row."""
         self._noise.append(row - self._rows[-1])
         return self._inner.decode(row)
 
     def dump(self) -> bytes:
-        """As it is."""
+        """The inner encoder's state; what was noted is not part of it."""
         return self._inner.dump()
 
     def load(self, data: bytes) -> None:
-        """As it is."""
+        """Set the inner encoder's state; what was noted stays."""
         self._inner.load(data)
 
 

@@ -39,7 +39,7 @@ CALIBRATED: dict[str, Any] = {"mode": "calibrated", "epsilon": 20.0, "releases":
 
 ON_A_GRAPH: dict[str, Any] = {"topology": "line:5", "ttl": 2}
 GRAPH: dict[str, Any] = CALIBRATED | ON_A_GRAPH
-"""The same without a controller: two cliques, two estimators an agent."""
+"""The same without a controller: two cliques, two estimators per agent."""
 
 _PLACES = [(agent, at) for agent in range(_AGENTS) for at in (1, 3, 4, 5, 20, 41, 60)]
 
@@ -64,16 +64,16 @@ class ReplacedRecord:
 
     @property
     def problem(self) -> Problem:
-        """The same bounds."""
+        """The bounds of the inner world: both records keep them."""
         return self.inner.problem
 
     @property
     def arms(self) -> int:
-        """As many."""
+        """As many candidates as the inner world has."""
         return self.inner.arms
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
-        """Start these runs."""
+        """Start these runs, with the record replaced where its agent is among them."""
         inner = self.inner.open(streams, runs, agents)
         return _ReplacedVisits(self, inner, agents.index(self.agent)) if self.agent in agents else inner
 

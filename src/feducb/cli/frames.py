@@ -22,15 +22,17 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _POINTS = 48
 
 
-def frame(told: dict[str, Any]) -> RenderableType:
-    """How it stands."""
-    kind = {"agent": _agent, "controller": _controller, "simulation": _simulation}.get(str(told.get("kind")))
+def frame(snapshot: dict[str, Any]) -> RenderableType:
+    """Draw one snapshot, whatever kind it is of, with what is wrong on top."""
+    kind = {"agent": _agent, "controller": _controller, "simulation": _simulation}.get(
+        str(snapshot.get("kind"))
+    )
     if kind is None:
-        return Text(f"nothing is known about a snapshot of kind {told.get('kind')!r}", style="red")
-    trouble = [("something is wrong", "red", told["failing"])] if told.get("failing") else []
-    trouble += [("a setting does not fit", "yellow", said) for said in told.get("warnings", {}).values()]
+        return Text(f"nothing is known about a snapshot of kind {snapshot.get('kind')!r}", style="red")
+    trouble = [("something is wrong", "red", snapshot["failing"])] if snapshot.get("failing") else []
+    trouble += [("a setting does not fit", "yellow", said) for said in snapshot.get("warnings", {}).values()]
     panels = [Panel(Text(str(said)), title=title, border_style=style) for title, style, said in trouble]
-    return Group(*panels, kind(told)) if panels else kind(told)
+    return Group(*panels, kind(snapshot)) if panels else kind(snapshot)
 
 
 def sparkline(values: Sequence[float | None], low: float, high: float) -> str:
@@ -43,11 +45,13 @@ def sparkline(values: Sequence[float | None], low: float, high: float) -> str:
     return "".join(" " if value is None else block(value) for value in values)
 
 
-def _agent(told: dict[str, Any]) -> RenderableType:
-    counts, curve = told["counts"], told["curve"]
-    left = _facts(*_standing(told))
-    right = _facts(*_promise(told))
-    title = f"agent {told['name']}, season {told['season']}" + (", shadow mode" if told["shadow"] else "")
+def _agent(snapshot: dict[str, Any]) -> RenderableType:
+    counts, curve = snapshot["counts"], snapshot["curve"]
+    left = _facts(*_standing(snapshot))
+    right = _facts(*_promise(snapshot))
+    title = f"agent {snapshot['name']}, season {snapshot['season']}" + (
+        ", shadow mode" if snapshot["shadow"] else ""
+    )
     return Group(
         Text(title, style="bold"),
         Columns([Panel(left, title="now"), Panel(right, title="privacy")], padding=(0, 1)),
@@ -56,59 +60,59 @@ def _agent(told: dict[str, Any]) -> RenderableType:
     )
 
 
-def agent_facts(told: dict[str, Any]) -> list[tuple[str, str]]:
+def agent_facts(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
     """How an agent stands, as names and words for `feducb agent status`."""
     first = [
-        ("runs", "yes" if told["running"] else "no"),
-        ("wrong now", told["failing"] or "nothing known"),
-        *(("does not fit", said) for said in told["warnings"].values()),
-        ("season", str(told["season"])),
-        ("started", _moment(told["started_at"])),
+        ("runs", "yes" if snapshot["running"] else "no"),
+        ("wrong now", snapshot["failing"] or "nothing known"),
+        *(("does not fit", said) for said in snapshot["warnings"].values()),
+        ("season", str(snapshot["season"])),
+        ("started", _moment(snapshot["started_at"])),
     ]
-    return [*first, *_promise(told), *_standing(told)[2:]]
+    return [*first, *_promise(snapshot), *_standing(snapshot)[2:]]
 
 
-def _standing(told: dict[str, Any]) -> list[tuple[str, str]]:
-    counts = told["counts"]
+def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
+    counts = snapshot["counts"]
     return [
         ("decisions", f"{counts.get('decisions', 0):,}"),
         ("rewards", f"{counts.get('rewards', 0):,}"),
-        ("windows open", f"{told['open_decisions']:,}"),
-        ("model", ", ".join(told["model"])),
-        ("newest sum", _sums(told["sums"])),
-        ("waits to be sent", f"{told['outbox']:,}"),
-        *_engine(told.get("engine")),
+        ("windows open", f"{snapshot['open_decisions']:,}"),
+        ("model", ", ".join(snapshot["model"])),
+        ("newest sum", _sums(snapshot["sums"])),
+        ("waits to be sent", f"{snapshot['outbox']:,}"),
+        *_engine(snapshot.get("engine")),
     ]
 
 
-def _promise(told: dict[str, Any]) -> list[tuple[str, str]]:
+def _promise(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
     return [
-        ("promise", f"ε = {told['epsilon']:g}, δ = {told['delta']:g}"),
-        ("spent", "yes, in full: further releases cost nothing" if told["spent"] else "nothing left yet"),
-        ("releases", f"{told['releases_made']:,} made, {told['releases_left']:,} left"),
-        ("next release", _moment(told["next_release_at"])),
-        ("runs out", _moment(told["runs_out_at"]) if told["runs_out_at"] else "it has"),
-        ("season ends", _moment(told["season_ends_at"])),
+        ("promise", f"ε = {snapshot['epsilon']:g}, δ = {snapshot['delta']:g}"),
+        ("spent", "yes, in full: further releases cost nothing" if snapshot["spent"] else "nothing left yet"),
+        ("releases", f"{snapshot['releases_made']:,} made, {snapshot['releases_left']:,} left"),
+        ("next release", _moment(snapshot["next_release_at"])),
+        ("runs out", _moment(snapshot["runs_out_at"]) if snapshot["runs_out_at"] else "it has"),
+        ("season ends", _moment(snapshot["season_ends_at"])),
     ]
 
 
-def _engine(told: dict[str, Any] | None) -> list[tuple[str, str]]:
-    if told is None:
+def _engine(engine: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if engine is None:
         return []
-    refused = ", ".join(f"{reason} {count:,}" for reason, count in told["refused"].items())
+    refused = ", ".join(f"{reason} {count:,}" for reason, count in engine["refused"].items())
     return [
-        ("broker", "reached" if told["connected"] else "not reached"),
-        ("last receipt", _moment(told["last_receipt_at"])),
+        ("broker", "reached" if engine["connected"] else "not reached"),
+        ("last receipt", _moment(engine["last_receipt_at"])),
         ("refused", refused or "nothing"),
-        *_neighbours(told.get("refused_neighbours") or {}),
+        *_neighbours(engine.get("refused_neighbours") or {}),
     ]
 
 
-def _neighbours(told: dict[str, dict[str, int]]) -> list[tuple[str, str]]:
+def _neighbours(refused: dict[str, dict[str, int]]) -> list[tuple[str, str]]:
     """Whose releases were refused here, on a graph."""
     words = [
         f"{name} ({', '.join(f'{reason} {count:,}' for reason, count in reasons.items())})"
-        for name, reasons in told.items()
+        for name, reasons in refused.items()
     ]
     return [("refused neighbours", ", ".join(words))] if words else []
 
@@ -132,11 +136,11 @@ def _learning(curve: dict[str, Any]) -> RenderableType:
     return table
 
 
-def _controller(told: dict[str, Any]) -> RenderableType:
+def _controller(snapshot: dict[str, Any]) -> RenderableType:
     agents = Table(box=None, pad_edge=False)
     for name in ("agent", "last seen", "newest message", "in the newest sum", "refused"):
         agents.add_column(name, justify="left" if name == "agent" else "right")
-    for one in told["agents"]:
+    for one in snapshot["agents"]:
         refused = one.get("refused") or {}
         agents.add_row(
             one["name"],
@@ -145,22 +149,22 @@ def _controller(told: dict[str, Any]) -> RenderableType:
             "yes" if one.get("in_sum") else "no",
             ", ".join(f"{reason} {count:,}" for reason, count in refused.items()) or "0",
         )
-    newest = told.get("newest_sum")
+    newest = snapshot.get("newest_sum")
     facts = _facts(
         (
             "newest sum",
             "none yet" if not newest else f"{newest['number']}, {counted(newest['agents'], 'agent')} in it",
         ),
-        ("a sum needs", counted(told["quorum"], "agent") if told.get("quorum") else "–"),
-        ("refused from strangers", f"{sum((told.get('strangers') or {}).values()):,}"),
+        ("a sum needs", counted(snapshot["quorum"], "agent") if snapshot.get("quorum") else "–"),
+        ("refused from strangers", f"{sum((snapshot.get('strangers') or {}).values()):,}"),
     )
-    graph = told.get("graph")
+    graph = snapshot.get("graph")
     cliques = (
         [] if not graph else [Panel("\n".join(", ".join(one) for one in graph["cliques"]), title="cliques")]
     )
-    words = [f"{one['name']}: {one['last_refusal']}" for one in told["agents"] if one.get("last_refusal")]
+    words = [f"{one['name']}: {one['last_refusal']}" for one in snapshot["agents"] if one.get("last_refusal")]
     refusals = [Panel(Text("\n".join(words)), title="last refused")] if words else []
-    title = f"controller of {told['name']}, season {told.get('season') or '–'}"
+    title = f"controller of {snapshot['name']}, season {snapshot.get('season') or '–'}"
     return Group(
         Text(title, style="bold"),
         Panel(facts, title="now"),
@@ -170,17 +174,17 @@ def _controller(told: dict[str, Any]) -> RenderableType:
     )
 
 
-def _simulation(told: dict[str, Any]) -> RenderableType:
-    settings, done, total = told["settings"], told["done"], told["total"]
-    rate = done / told["seconds"] if told["seconds"] else 0.0
+def _simulation(snapshot: dict[str, Any]) -> RenderableType:
+    settings, done, total = snapshot["settings"], snapshot["done"], snapshot["total"]
+    rate = done / snapshot["seconds"] if snapshot["seconds"] else 0.0
     finished = total is not None and done >= total
     rows = [
         ("agent-steps", f"{done:,} of {'?' if total is None else f'{total:,}'}"),
-        ("seconds", f"{told['seconds']:,.1f}"),
+        ("seconds", f"{snapshot['seconds']:,.1f}"),
         ("a second", f"{rate:,.0f}"),
         ("still to go", "nothing: it is done" if finished else _left(done, total, rate)),
-        ("last word", _ago(told["at"])),
-        ("last saved", _ago(told["saved_at"])),
+        ("last word", _ago(snapshot["at"])),
+        ("last saved", _ago(snapshot["saved_at"])),
     ]
     shown = ("agents", "dim", "arms", "horizon", "runs", "mode", "baseline", "epsilon", "backend")
     rows += [(name, str(settings[name])) for name in shown if settings.get(name) is not None]

@@ -47,7 +47,7 @@ def counted(count: float, noun: str) -> str:
 
 
 def show_keys(path: Path) -> None:
-    """API keys of a file, one a line: names, roles and ages."""
+    """API keys of a file, one per line: names, roles and ages."""
     from feducb.service.api_keys import read_keys
 
     for key in read_keys(path):
@@ -98,12 +98,12 @@ def result_table(result: SimulationResult) -> Table:
     )
     if result.topology is not None:
         _add_topology(table, result)
-    hops = "" if result.topology is None else ", one a hop"
+    hops = "" if result.topology is None else ", one per hop"
     table.add_row(
         "communication",
-        f"{result.releases:g} release{'' if result.releases == 1 else 's'} an agent, "
+        f"{result.releases:g} release{'' if result.releases == 1 else 's'} per agent, "
         f"{counted(round(result.messages), 'message')}{hops}, "
-        f"{result.bytes:,.0f} bytes a run",
+        f"{result.bytes:,.0f} bytes per run",
     )
     if privacy["epsilon"] is None:
         table.add_row("privacy", "none")
@@ -127,7 +127,7 @@ def result_table(result: SimulationResult) -> Table:
         )
     table.add_row(
         "time",
-        f"{result.seconds:.1f} s, {result.agent_steps_per_second:,.0f} agent-steps a second "
+        f"{result.seconds:.1f} s, {result.agent_steps_per_second:,.0f} agent-steps per second "
         f"({config['backend']})",
     )
     return table
@@ -160,22 +160,22 @@ def _add_topology(table: Table, result: SimulationResult) -> None:
 
 def warnings_for(result: SimulationResult) -> list[str]:
     """What a careful reader must know before believing the result."""
-    found = []
+    notes = []
     config, privacy = result.config, result.privacy
     if config["mode"] == "paper" and config["baseline"] is None:
-        found.append("paper mode is NOT private against an interactive adversary; it is here to compare with")
+        notes.append("paper mode is NOT private against an interactive adversary; it is here to compare with")
     if "policy" in config:
-        found.append(f"the policy {config['policy']} is NOT covered by the proven bound on regret")
+        notes.append(f"the policy {config['policy']} is NOT covered by the proven bound on regret")
     elif config["exploration"] != 1.0:
         proven = "wider than" if config["exploration"] > 1.0 else "NOT covered by"
-        found.append(f"exploration {config['exploration']:g}: the bonus is {proven} the proven bound")
+        notes.append(f"exploration {config['exploration']:g}: the bonus is {proven} the proven bound")
     graph = result.topology
     if graph is not None and result.clique_regret is not None:
         single = sum(len(clique) == 1 for clique in graph.cliques)
         if single and graph.agents > 1:
             alone = f"{single} of {graph.agents} agents {'is' if single == 1 else 'are'} alone in a clique"
-            found.append(f"{alone}, to release and learn from nobody")
+            notes.append(f"{alone}, to release and learn from nobody")
     delta = privacy["delta"]
     if delta is not None and delta >= 0.001:
-        found.append(f"delta {delta:g} allows one record in {1 / delta:.0f} to be published in clear")
-    return found
+        notes.append(f"delta {delta:g} allows one record in {1 / delta:.0f} to be published in clear")
+    return notes

@@ -30,50 +30,50 @@ def topology(
             "smallworld:64:4:0.1, or an edge-list file."
         ),
     ],
-    ttl: Annotated[int, typer.Option(help="γ, hops that a message lives; at most the diameter.")] = 1,
-    plot: Annotated[Path | None, typer.Option(help="Draw the graph and its cliques into this file.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of a random graph.")] = 0,
+    ttl: Annotated[int, typer.Option(help="γ, how many hops a message travels; at most the diameter.")] = 1,
+    plot: Annotated[Path | None, typer.Option(help="Draw the graph and its cliques to this file.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed for random graphs.")] = 0,
 ) -> None:
     """Show a graph of agents and the cliques that work together on it."""
     from feducb.protocol.graphs import parse_topology
 
     require_writable("--plot", plot, picture=True)
-    found = parse_topology(name, ttl=ttl, seed=seed)
-    Console(markup=False).print(topology_table(found))
+    topology = parse_topology(name, ttl=ttl, seed=seed)
+    Console(markup=False).print(topology_table(topology))
     if plot is not None:
-        draw_topology(found, plot)
+        draw_topology(topology, plot)
         errors_to.print(f"wrote {plot}", highlight=False)
 
 
-def topology_table(found: Topology) -> Table:
+def topology_table(topology: Topology) -> Table:
     """Agents, diameter, cliques, and γ/|C|: below 1 an agent learns from more than it gives up."""
-    sizes = Counter(len(clique) for clique in found.cliques)
-    floods = found.flood_sizes()
-    table = Table(title=f"{found.name}, ttl {found.ttl}", title_justify="left", show_header=False)
+    sizes = Counter(len(clique) for clique in topology.cliques)
+    floods = topology.flood_sizes()
+    table = Table(title=f"{topology.name}, ttl {topology.ttl}", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("agents", f"{found.agents:,}")
-    table.add_row("diameter", f"{found.diameter}")
-    table.add_row("time-to-live γ", f"{found.ttl}")
-    table.add_row("cliques", f"{len(found.cliques):,}")
-    mean = found.agents / len(found.cliques)
+    table.add_row("agents", f"{topology.agents:,}")
+    table.add_row("diameter", f"{topology.diameter}")
+    table.add_row("time-to-live γ", f"{topology.ttl}")
+    table.add_row("cliques", f"{len(topology.cliques):,}")
+    mean = topology.agents / len(topology.cliques)
     order = sorted(sizes, reverse=True)
     if len(order) <= _LISTED:
         table.add_row("  of agents |C|", ", ".join(f"{sizes[size]} × {size}" for size in order))
-        table.add_row("γ/|C|", ", ".join(f"{found.ttl / size:.3g}" for size in order))
+        table.add_row("γ/|C|", ", ".join(f"{topology.ttl / size:.3g}" for size in order))
     else:
         table.add_row("  of agents |C|", f"{order[-1]} to {order[0]}, {mean:.3g} on average")
-        table.add_row("γ/|C|", f"{found.ttl / order[0]:.3g} to {found.ttl / order[-1]:.3g}")
-    table.add_row("  over all, γ·cliques/agents", f"{found.ttl / mean:.3g}")
-    table.add_row("messages a release", f"{sum(floods) / found.agents:,.1f} on average, one a hop")
+        table.add_row("γ/|C|", f"{topology.ttl / order[0]:.3g} to {topology.ttl / order[-1]:.3g}")
+    table.add_row("  over all, γ·cliques/agents", f"{topology.ttl / mean:.3g}")
+    table.add_row("messages per release", f"{sum(floods) / topology.agents:,.1f} on average, one per hop")
     return table
 
 
-def draw_topology(found: Topology, path: Path) -> None:
+def draw_topology(topology: Topology, path: Path) -> None:
     """Draw the graph, one colour a clique; links inside a clique carry it too.
 
     Args:
-        found: what to draw.
+        topology: what to draw.
         path: where to; the ending says the format.
     """
     import networkx as nx  # type: ignore[import-untyped]
@@ -82,13 +82,13 @@ def draw_topology(found: Topology, path: Path) -> None:
     from matplotlib.colors import hsv_to_rgb
     from matplotlib.figure import Figure
 
-    graph = nx.Graph([(one, other) for one, near in enumerate(found.neighbours) for other in near])
-    graph.add_nodes_from(range(found.agents))
-    small = found.agents <= _NUMBERED
+    graph = nx.Graph([(one, other) for one, near in enumerate(topology.neighbours) for other in near])
+    graph.add_nodes_from(range(topology.agents))
+    small = topology.agents <= _NUMBERED
     place = nx.kamada_kawai_layout(graph) if small else nx.spring_layout(graph, seed=0)
-    shades = [tuple(hsv_to_rgb((_GOLDEN * i % 1.0, 0.55, 0.85))) for i in range(len(found.cliques))]
-    colours = [shades[index] for index in found.clique_of]
-    inside = {edge: found.clique_of[edge[0]] == found.clique_of[edge[1]] for edge in graph.edges}
+    shades = [tuple(hsv_to_rgb((_GOLDEN * i % 1.0, 0.55, 0.85))) for i in range(len(topology.cliques))]
+    colours = [shades[index] for index in topology.clique_of]
+    inside = {edge: topology.clique_of[edge[0]] == topology.clique_of[edge[1]] for edge in graph.edges}
 
     figure = Figure(figsize=(8.0, 8.0), layout="constrained")
     FigureCanvasAgg(figure)
@@ -102,11 +102,13 @@ def draw_topology(found: Topology, path: Path) -> None:
         zorder=1,
     )
     axes.add_collection(lines)
-    across, up = zip(*(place[agent] for agent in range(found.agents)), strict=True)
+    across, up = zip(*(place[agent] for agent in range(topology.agents)), strict=True)
     axes.scatter(across, up, s=260 if small else 18, c=colours, edgecolors="white", linewidths=1.0, zorder=2)
     if small:
-        for agent, label in enumerate(found.labels):
+        for agent, label in enumerate(topology.labels):
             axes.annotate(label, place[agent], ha="center", va="center", fontsize=8)
-    count = len(found.cliques)
-    axes.set_title(f"{found.name}, γ = {found.ttl}: {count} clique{'s' if count > 1 else ''}", loc="left")
+    count = len(topology.cliques)
+    axes.set_title(
+        f"{topology.name}, γ = {topology.ttl}: {count} clique{'s' if count > 1 else ''}", loc="left"
+    )
     figure.savefig(path, dpi=120)

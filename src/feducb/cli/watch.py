@@ -25,7 +25,8 @@ _QUIET_SECONDS = 15.0  # a service says something every few seconds
 
 def watch(
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="An agent on this machine, by its configuration.")
+        Path | None,
+        typer.Option("--config", "-c", help="An agent on this machine, by its configuration file."),
     ] = None,
     url: Annotated[
         str | None, typer.Option(help="A running service, such as http://127.0.0.1:8750; needs --key.")
@@ -36,12 +37,14 @@ def watch(
             help="An operator's or a viewer's key for --url.", envvar="FEDUCB_KEY", show_envvar=True
         ),
     ] = None,
-    ca: Annotated[Path | None, typer.Option(help="The CA of the service's certificate (PEM).")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="The CA that signed the service's certificate (PEM).")
+    ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="A simulation, by its `feducb simulate --checkpoint` folder.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print how it stands now, and end.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the current state once and exit.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between updates.", min=0.1)] = 1.0,
 ) -> None:
     """Watch a running agent, controller or simulation; ends with Ctrl-C."""
     snapshots = _source(config=config, url=url, key=key, ca=ca, checkpoint=checkpoint, every=every, once=once)
@@ -51,8 +54,8 @@ def watch(
         return
     try:
         with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
-            for told in snapshots:
-                live.update(frame(told), refresh=True)
+            for snapshot in snapshots:
+                live.update(frame(snapshot), refresh=True)
     except KeyboardInterrupt:
         return
 

@@ -73,30 +73,30 @@ class Rule(Protocol):
         ...
 
     def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
-        """After a synchronisation."""
+        """After a synchronisation: the sum over agents replaces the last one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class UniformPlay:
-    """Never learns."""
+    """Chooses uniformly, whatever it sees: a baseline that never learns."""
 
     acts_on_own_data = False
 
     def start(self, shape: tuple[int, ...]) -> Knowledge:
-        """Nothing."""
+        """Know nothing: no belief, so choices are uniform."""
         return Knowledge()
 
     def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
-        """Nothing."""
+        """Ignore the record: nothing is learnt here."""
         return knowledge
 
     def wants_sync(self, knowledge: Knowledge) -> Flags:
-        """Never."""
+        """Nobody asks: there is nothing to learn from a sum."""
         return _NOBODY
 
     def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
-        """Nothing."""
+        """Ignore the sum: nothing is learnt here."""
         return knowledge
 
 

@@ -66,10 +66,10 @@ def _best_base(bound_at: Callable[[float], float]) -> float:
     """Minimise a bound over the free base ν > 1 of its logarithms ("optimizing over ν")."""
     from scipy.optimize import minimize_scalar
 
-    found = minimize_scalar(
+    least = minimize_scalar(
         lambda log_excess: bound_at(1.0 + math.exp(log_excess)), bounds=(-12.0, 6.0), method="bounded"
     )
-    return float(found.fun)
+    return float(least.fun)
 
 
 def regret_bound_centralised(

@@ -118,7 +118,7 @@ class CsvLog:
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """The file's name, without its folder."""
         return self.path.name
 
     def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
@@ -196,7 +196,7 @@ class ParquetLog:
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """The file's name, without its folder."""
         return self.path.name
 
     def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
@@ -243,16 +243,16 @@ def _require_columns(columns: LogColumns, there: list[str], name: str) -> None:
 
 
 def _chunk(frame: pd.DataFrame, columns: LogColumns, first_row: int) -> Chunk:
-    found: dict[str, NDArray[Any] | Coded] = {}
+    values: dict[str, NDArray[Any] | Coded] = {}
     for name in columns.all:
         series = frame[name]
         always_text = name in (columns.agent, columns.action, *columns.texts)
-        found[name] = _texts(series) if always_text or series.dtype.kind not in "biuf" else series.to_numpy()
+        values[name] = _texts(series) if always_text or series.dtype.kind not in "biuf" else series.to_numpy()
     if columns.person is not None:
         with optional("a person column", "data"):
             import pandas
-        found[columns.person] = pandas.util.hash_pandas_object(frame[columns.person], index=False).to_numpy()
-    return Chunk(first_row, found, len(frame))
+        values[columns.person] = pandas.util.hash_pandas_object(frame[columns.person], index=False).to_numpy()
+    return Chunk(first_row, values, len(frame))
 
 
 def _texts(series: pd.Series[Any]) -> Coded:

@@ -52,11 +52,11 @@ class KnownRewards:
                 "rewards", f"up to {size:g}", f"at most B = {self.problem.reward_bound:g}"
             )
         if not self.records or min(len(own) for own in self.records) < 1:
-            raise ConfigurationError("records", [len(own) for own in self.records], "one or more an agent")
+            raise ConfigurationError("records", [len(own) for own in self.records], "at least one per agent")
 
     @property
     def arms(self) -> int:
-        """K."""
+        """K, whose rewards are all known for every record."""
         return int(self.rewards.shape[1])
 
     @property
@@ -76,7 +76,7 @@ class KnownRewards:
         )
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
-        """Start these runs."""
+        """Start these runs, each with the records in an order of its own."""
         if max(agents) >= len(self.records):
             raise ConfigurationError(
                 "agents", max(agents) + 1, f"at most {len(self.records)}, as in the data"

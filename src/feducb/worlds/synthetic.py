@@ -186,7 +186,7 @@ class FixedArms:
         object.__setattr__(self, "arms", len(actions))
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
-        """Start these runs."""
+        """Start these runs, all with the same arms and θ*."""
         return _SameArms(self, streams, runs, agents)
 
 

@@ -88,7 +88,7 @@ class Visits(Protocol):
         ...
 
     def reward(self, chosen: Chosen) -> Array:
-        """(runs, agents, R): the rewards of what was chosen. Called once a visitor, in order."""
+        """(runs, agents, R): the rewards of what was chosen. Called once per visitor, in order."""
         ...
 
 
@@ -102,7 +102,7 @@ class Environment(Protocol):
 
     @property
     def arms(self) -> int:
-        """K, candidates a visitor."""
+        """K, candidates per visitor."""
         ...
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
@@ -124,7 +124,7 @@ class OwnEnvironment:
     Attributes:
         problem: the public bounds.
         arms: K.
-        theta: (d,), the true parameter, so that regret can be told.
+        theta: (d,), the true parameter, so that regret can be computed.
         draw: (generator, agent, rounds) → actions (rounds, K, d). It must use the generator one visitor after
             another, or results depend on how many rounds are drawn at once.
         pay: (generator, actions (R, d), means (R,)) → rewards (R,), within the problem's bound.
@@ -148,7 +148,7 @@ class OwnEnvironment:
             )
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
-        """Start these runs."""
+        """Start these runs; each (run, agent) has generators of its own."""
         return _OwnVisits(self, streams, runs, agents)
 
 

@@ -11,7 +11,7 @@ from feducb.simulation.runner import simulate
 __all__ = ["BACKENDS", "Backend", "long_run"]
 
 Backend = Callable[[int, int, int], float]
-"""(d, K, agent-steps at least) → agent-steps a second, drawing visitors and rewards included."""
+"""(d, K, agent-steps at least) → agent-steps per second, drawing visitors and rewards included."""
 
 _AGENTS, _SHORTEST = 100, 16
 _LONG: dict[str, Any] = {"agents": 100, "dim": 10, "arms": 100, "runs": 1, "epsilon": 1.0, "delta": 1e-6}

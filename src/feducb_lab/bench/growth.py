@@ -55,7 +55,7 @@ def _seconds(threads: int = 1, **changes: Any) -> float:
 def growth(rounds: int = 5) -> dict[str, dict[str, Any]]:
     """Seconds against T, M, d and K, medians, and the exponent of a power law fitted to them."""
     _seconds()
-    found = {}
+    measured = {}
     for name, sizes in _SIZES.items():
         times: list[list[float]] = [[] for _ in sizes]
         for _ in range(rounds):  # in turn, so that a busy minute hits all alike
@@ -63,8 +63,8 @@ def growth(rounds: int = 5) -> dict[str, dict[str, Any]]:
                 own.append(_seconds(**{name: size}))
         seconds = [median(own) for own in times]
         slope = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
-        found[name] = {"sizes": list(sizes), "seconds": seconds, "exponent": float(slope)}
-    return found
+        measured[name] = {"sizes": list(sizes), "seconds": seconds, "exponent": float(slope)}
+    return measured
 
 
 def thread_gain(rounds: int = 7) -> float:

@@ -36,10 +36,10 @@ def ceilings(*, size: int = 1024, draws: int = 2**20, rounds: int = 5) -> dict[s
         rounds: repetitions.
 
     Returns:
-        Billions of operations a second (a multiplication and an addition are two) for a product of matrices
-        on one thread and on all, and millions of normal numbers a second on one.
+        Billions of operations per second (a multiplication and an addition are two) for a product of matrices
+        on one thread and on all, and millions of normal numbers per second on one.
     """
-    found: dict[str, float] = {}
+    speeds: dict[str, float] = {}
     rng = np.random.default_rng(0)
     kinds: tuple[Any, ...] = (np.float32, np.float64)
     for kind in kinds:
@@ -48,11 +48,11 @@ def ceilings(*, size: int = 1024, draws: int = 2**20, rounds: int = 5) -> dict[s
         for threads, label in ((1, "one thread"), (None, "all threads")):
             with threadpool_limits(threads):
                 seconds = _median_seconds(lambda: np.matmul(one, other, out=out), rounds)  # noqa: B023
-            found[f"{kind.__name__} product, {label}, GFLOP/s"] = 2e-9 * size**3 / seconds
+            speeds[f"{kind.__name__} product, {label}, GFLOP/s"] = 2e-9 * size**3 / seconds
         numbers = np.empty(draws, dtype=kind)
         seconds = _median_seconds(lambda: rng.standard_normal(out=numbers, dtype=kind), rounds)  # noqa: B023
-        found[f"{kind.__name__} normal, one thread, millions/s"] = 1e-6 * draws / seconds
-    return found
+        speeds[f"{kind.__name__} normal, one thread, millions/s"] = 1e-6 * draws / seconds
+    return speeds
 
 
 def _median_seconds(function: Callable[[], object], rounds: int) -> float:

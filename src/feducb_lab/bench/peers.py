@@ -49,7 +49,7 @@ class Peer(ABC):
 
     @abstractmethod
     def start(self, dim: int, arms: int) -> None:
-        """Begin knowing nothing."""
+        """Forget everything: the next decision is the first."""
 
     def prepare(self, actions: Array) -> Any:
         """Turn (K, d) features into what the library takes."""
@@ -73,7 +73,7 @@ class Peer(ABC):
 
 
 class Feducb(Peer):
-    """Ours, one agent."""
+    """feducb: one agent that learns from each record at once."""
 
     name = "feducb, one agent"
     package = "feducb"
@@ -82,7 +82,7 @@ class Feducb(Peer):
     what = "LinUCB, one parameter; learns from each record at once, as an agent alone does"
 
     def start(self, dim: int, arms: int) -> None:
-        """V = I."""
+        """Begin with V = I: a ridge regression on no records."""
         self._play = OwnDataPlay(bound=OwnDataBound(problem=Problem(dim=dim), alpha=0.1), prior=1.0)
         self._set(self._play.start(()))
 
@@ -91,7 +91,7 @@ class Feducb(Peer):
         self._knowledge, self._decider = knowledge, Decider(knowledge.belief)
 
     def decide(self, prepared: Any) -> int:
-        """`Decider.decide`."""
+        """The compiled decision, by `Decider.decide`."""
         return self._decider.decide(prepared)
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
@@ -99,7 +99,7 @@ class Feducb(Peer):
         self._set(self._play.observe(self._knowledge, prepared[index], np.asarray(reward)))
 
     def decide_many(self, actions: Array) -> Any:
-        """`Decider.decide_many`."""
+        """All visitors in one compiled call."""
         return self._decider.decide_many(actions)
 
 
@@ -113,16 +113,16 @@ class Numpy(Peer):
     what = "LinUCB, one parameter: ((X @ A) * X).sum(1)"
 
     def start(self, dim: int, arms: int) -> None:
-        """A = I."""
+        """Begin with A = I, whose inverse is kept."""
         self._inverse, self._moment, self._theta = np.eye(dim), np.zeros(dim), np.zeros(dim)
 
     def decide(self, prepared: Any) -> int:
-        """θᵀx + ‖x‖_A."""
+        """Row sums of (xA⁻¹) * x under the root."""
         forms = ((prepared @ self._inverse) * prepared).sum(1)
         return int(np.argmax(prepared @ self._theta + np.sqrt(forms)))
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
-        """Sherman–Morrison, in place."""
+        """Update A⁻¹ in place, by Sherman–Morrison."""
         action = prepared[index]
         direction = self._inverse @ action
         self._inverse -= np.outer(direction, direction / (1.0 + direction @ action))
@@ -143,7 +143,7 @@ class NumpyTuned(Numpy):
     what = "LinUCB, one parameter: einsum('kd,kd->k', X @ A, X), methods instead of functions"
 
     def decide(self, prepared: Any) -> int:
-        """θᵀx + ‖x‖_A."""
+        """One product of matrices, and no temporary that can be avoided."""
         forms = np.einsum("kd,kd->k", prepared @ self._inverse, prepared)
         return int((prepared @ self._theta + np.sqrt(forms)).argmax())
 
@@ -156,7 +156,7 @@ class NumpyEinsum(Numpy):
     batches = False
 
     def decide(self, prepared: Any) -> int:
-        """θᵀx + ‖x‖_A."""
+        """θᵀx + ‖x‖_{A⁻¹}, as one einsum."""
         forms = np.einsum("kd,de,ke->k", prepared, self._inverse, prepared)
         return int(np.argmax(prepared @ self._theta + np.sqrt(forms)))
 
@@ -168,11 +168,11 @@ class Mabwiser(Peer):
     package = "mabwiser"
     module = "mabwiser.mab"
     batches = True
-    what = "LinUCB has a model an arm and one context a decision: one arm scores K contexts, so one parameter"
+    what = "LinUCB has a model per arm and one context per decision: one arm scores K contexts: one parameter"
     _arms: list[int]
 
     def start(self, dim: int, arms: int) -> None:
-        """Nothing fitted."""
+        """Make a model that has not been fitted yet."""
         library = import_module("mabwiser.mab")
         self._arms = list(range(self._models(arms)))
         self._bandit = library.MAB(self._arms, library.LearningPolicy.LinUCB(alpha=1.0))
@@ -202,19 +202,19 @@ class Mabwiser(Peer):
 class MabwiserArms(Mabwiser):
     """MABWiser as it is documented."""
 
-    name = "MABWiser, a model an arm"
-    what = "LinUCB as documented: K models and one context of d features a decision"
+    name = "MABWiser, a model per arm"
+    what = "LinUCB as documented: K models and one context of d features per decision"
     sees_candidates = False
 
     def _models(self, arms: int) -> int:
         return arms
 
     def prepare(self, actions: Array) -> Any:
-        """One context."""
+        """Hand over one context of d features: models are per arm here."""
         return actions[:1]
 
     def decide(self, prepared: Any) -> int:
-        """`predict`."""
+        """Take the library's own choice, by `predict`."""
         return 0 if self._fit == self._bandit.fit else int(self._bandit.predict(prepared))
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
@@ -223,7 +223,7 @@ class MabwiserArms(Mabwiser):
         self._fit = self._bandit.partial_fit
 
     def decide_many(self, actions: Array) -> Any:
-        """One context a visitor."""
+        """One context per visitor."""
         return self._bandit.predict(actions[:, 0])
 
 
@@ -234,11 +234,11 @@ class Contextualbandits(Peer):
     package = "contextualbandits"
     module = "contextualbandits.online"
     batches = True
-    what = "LinUCB has a model an arm and one context a decision: one of two arms scores K contexts"
+    what = "LinUCB has a model per arm and one context per decision: one of two arms scores K contexts"
     _models = 2
 
     def start(self, dim: int, arms: int) -> None:
-        """Nothing fitted."""
+        """Make a model that has not been fitted yet."""
         library = import_module("contextualbandits.online")
         models = min(self._models, arms)
         self._bandit = library.LinUCB(models, fit_intercept=False, use_float=False, random_state=1)
@@ -249,7 +249,7 @@ class Contextualbandits(Peer):
         return int(self._bandit.decision_function(prepared)[:, 0].argmax()) if self._fitted else 0
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
-        """`partial_fit`."""
+        """Add one record, by `partial_fit`."""
         self._bandit.partial_fit(prepared[index : index + 1], np.array([0]), np.array([reward]))
         self._fitted = True
 
@@ -262,26 +262,26 @@ class Contextualbandits(Peer):
 class ContextualbanditsArms(Contextualbandits):
     """contextualbandits as it is documented."""
 
-    name = "contextualbandits, a model an arm"
-    what = "LinUCB as documented: K models and one context of d features a decision"
+    name = "contextualbandits, a model per arm"
+    what = "LinUCB as documented: K models and one context of d features per decision"
     sees_candidates = False
     _models = 2**31
 
     def prepare(self, actions: Array) -> Any:
-        """One context."""
+        """Hand over one context of d features: models are per arm here."""
         return actions[:1]
 
     def decide(self, prepared: Any) -> int:
-        """`predict`."""
+        """Take the library's own choice, by `predict`."""
         return int(self._bandit.predict(prepared)[0]) if self._fitted else 0
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
-        """`partial_fit`."""
+        """Add one record, by `partial_fit`."""
         self._bandit.partial_fit(prepared, np.array([index]), np.array([reward]))
         self._fitted = True
 
     def decide_many(self, actions: Array) -> Any:
-        """One context a visitor."""
+        """One context per visitor."""
         return self._bandit.predict(actions[:, 0])
 
 
@@ -302,7 +302,7 @@ class Vowpal(Peer):
         self._probability, self._coins = 1.0, random.Random(0)
 
     def prepare(self, actions: Array) -> Any:
-        """Lines of text, one a candidate."""
+        """Lines of text, one per candidate."""
         return ["| " + " ".join(f"{i}:{x:.8g}" for i, x in enumerate(row)) for row in actions.tolist()]
 
     def decide(self, prepared: Any) -> int:
@@ -348,7 +348,7 @@ class VowpalParsed(VowpalSquare):
         self._workspace.finish_example(prepared[1])
 
     def decide(self, prepared: Any) -> int:
-        """A draw."""
+        """Draw from the probabilities that the library gives."""
         return super().decide(prepared[1])
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
@@ -359,14 +359,14 @@ class VowpalParsed(VowpalSquare):
 class River(Peer):
     """river as it is documented."""
 
-    name = "river, a model an arm"
+    name = "river, a model per arm"
     package = "river"
     module = "river.bandit"
-    what = "LinUCBDisjoint, its only linear policy: K models and one context of d features a decision"
+    what = "LinUCBDisjoint, its only linear policy: K models and one context of d features per decision"
     sees_candidates = False
 
     def start(self, dim: int, arms: int) -> None:
-        """K empty models."""
+        """Make K models that know nothing."""
         self._policy = import_module("river.bandit").LinUCBDisjoint(seed=1)
         self._arms = list(range(arms))
 
@@ -375,11 +375,11 @@ class River(Peer):
         return dict(enumerate(actions[0].tolist()))
 
     def decide(self, prepared: Any) -> int:
-        """`pull`."""
+        """Take the library's own choice, by `pull`."""
         return int(self._policy.pull(self._arms, prepared))
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
-        """`update`."""
+        """Add one record, by `update`."""
         self._policy.update(index, prepared, reward)
 
 
@@ -392,11 +392,11 @@ class Coba(Peer):
     what = "LinUCBLearner(features=['a']): the same algorithm, one parameter, features of candidates"
 
     def start(self, dim: int, arms: int) -> None:
-        """V = I."""
+        """Begin with V = I: a ridge regression on no records."""
         self._learner = import_module("coba.learners").LinUCBLearner(features=["a"])
 
     def prepare(self, actions: Array) -> Any:
-        """A tuple a candidate."""
+        """A tuple per candidate."""
         return [tuple(row) for row in actions.tolist()]
 
     def decide(self, prepared: Any) -> int:
@@ -404,7 +404,7 @@ class Coba(Peer):
         return int(prepared.index(self._learner.predict(None, prepared)[0]))
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
-        """`learn`."""
+        """Add one record, by the learner's own `learn`."""
         self._learner.learn(None, prepared[index], reward, 1.0)
 
 
@@ -439,7 +439,7 @@ def check_learns(peer: type[Peer], *, steps: int = 600, dim: int = 4, arms: int 
     """Let it play in a world that it can understand.
 
     Returns:
-        Mean regret a step in the last half of the steps, and what choosing uniformly loses there.
+        Mean regret per step in the last half of the steps, and what choosing uniformly loses there.
     """
     rng = np.random.default_rng(0)
     shape = (arms, dim) if peer.sees_candidates else (1, dim)

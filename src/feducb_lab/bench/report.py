@@ -99,11 +99,11 @@ class Report:
     @property
     def verdicts(self) -> list[Verdict]:
         """What is promised at d = 10, K = 100, as far as it was measured."""
-        found = []
+        verdicts = []
         for table in self.tables:
             if (table.dim, table.arms) == (10, 100):
-                found += _decision_verdicts(table.rows) + _step_verdicts(table)
-        return found + _own_verdicts(self.ours)
+                verdicts += _decision_verdicts(table.rows) + _step_verdicts(table)
+        return verdicts + _own_verdicts(self.ours)
 
     def to_json(self, path: str | Path | None = None) -> str:
         """As JSON, written to ``path`` if given."""
@@ -114,10 +114,10 @@ class Report:
         return text
 
     def to_text(self) -> str:
-        """For people."""
+        """The report as `feducb bench` prints it."""
         lines = [", ".join(f"{name} {value}" for name, value in self.machine.items())]
         lines += [f"  {name}: {value:,.1f}" for name, value in self.ceilings.items()]
-        lines += ["", "Does it learn? Regret a step after practice, and that of uniform play:"]
+        lines += ["", "Does it learn? Regret per step after practice, and that of uniform play:"]
         lines += [
             f"  {check.name:<38} {check.regret:.4f}  {check.uniform:.4f}  {'yes' if check.learns else 'NO'}"
             for check in self.checks
@@ -169,7 +169,7 @@ def run_bench(
     """
     backends = BACKENDS if backends is None else backends
     missing: dict[str, str] = {}
-    found: list[type[Peer]] = []
+    present: list[type[Peer]] = []
     checks: list[Check] = []
     tell("ceilings")
     most = ceilings(size=ceiling_size)
@@ -183,12 +183,12 @@ def run_bench(
             regret, uniform = check_learns(peer)
             learns = regret <= _LEARNT * uniform
             checks.append(Check(name=peer.name, regret=regret, uniform=uniform, learns=learns))
-            found.append(peer)
+            present.append(peer)
         tables = []
         for dim in dims:
             tell(f"timing at d = {dim}, K = {arms}")
             rows, whole = measure(
-                found, backends, dim=dim, arms=arms, rounds=rounds, seconds=seconds, steps=steps
+                present, backends, dim=dim, arms=arms, rounds=rounds, seconds=seconds, steps=steps
             )
             tables.append(Table(dim=dim, arms=arms, rows=rows, simulated=whole))
     own: dict[str, Any] = {}
@@ -208,7 +208,7 @@ def run_bench(
 def _decision_verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Our decision against the fastest of plain numpy and against the fastest library."""
     rivals = [row for row in rows[1:] if row.sees_candidates and row.reads_features]
-    found = []
+    verdicts = []
     for wanted, group in (
         (2.5, [row for row in rivals if row.package == "numpy"]),
         (15.0, [row for row in rivals if row.package != "numpy"]),
@@ -216,8 +216,8 @@ def _decision_verdicts(rows: Sequence[Row]) -> list[Verdict]:
         if group:
             nearest = min(group, key=lambda row: row.decide_ratio)
             what = f"× as fast a decision as {nearest.name}"
-            found.append(_at_least(what, nearest.decide_ratio, wanted))
-    return found
+            verdicts.append(_at_least(what, nearest.decide_ratio, wanted))
+    return verdicts
 
 
 def _step_verdicts(table: Table) -> list[Verdict]:
@@ -226,14 +226,14 @@ def _step_verdicts(table: Table) -> list[Verdict]:
     ours = by_name.get("feducb cpu, all arms drawn")
     if ours is None:
         return []
-    found = [_at_least("× as many steps as the reference, all arms drawn", 1.0 / ours.ratio, 6.0)]
+    verdicts = [_at_least("× as many steps as the reference, all arms drawn", 1.0 / ours.ratio, 6.0)]
     libraries = {row.name for row in table.rows if row.package not in ("feducb", "numpy")}
     steps = [entry for name, entry in by_name.items() if name in libraries]
     if steps:
         fastest = min(steps, key=lambda entry: entry.step)
         what = f"× as many steps as {fastest.name}, all arms drawn"
-        found.append(_at_least(what, fastest.ratio / ours.ratio, 60.0))
-    return found
+        verdicts.append(_at_least(what, fastest.ratio / ours.ratio, 60.0))
+    return verdicts
 
 
 def _own_verdicts(ours: dict[str, Any]) -> list[Verdict]:
@@ -282,7 +282,7 @@ def _own_lines(ours: dict[str, Any]) -> list[str]:
 
 
 def draw_report(report: Report, path: str | Path) -> None:
-    """Bars of time a decision and time an agent-step, one row of panels for each size.
+    """Bars of time per decision and per agent-step, one row of panels for each size.
 
     Args:
         report: what was measured.
@@ -298,11 +298,11 @@ def draw_report(report: Report, path: str | Path) -> None:
     for (left, right), table in zip(panels, report.tables, strict=True):
         size = f"d = {table.dim}, K = {table.arms}"
         decisions = [(row.name, row.decide) for row in table.rows]
-        _bars(left, decisions, f"µs a decision, one a call, {size}")
+        _bars(left, decisions, f"µs per decision, one per call, {size}")
         steps = [(entry.name, entry.step) for entry in table.simulated]
-        _bars(right, steps or [(row.name, row.step) for row in table.rows], f"µs an agent-step, {size}")
+        _bars(right, steps or [(row.name, row.step) for row in table.rows], f"µs per agent-step, {size}")
     figure.supxlabel(
-        f"{report.machine['processor']}, one thread; log scale; “a model an arm” reads one context of d "
+        f"{report.machine['processor']}, one thread; log scale; “a model per arm” reads one context of d "
         "features instead of K",
         x=0.01,
         ha="left",
@@ -343,7 +343,7 @@ def _table_lines(table: Table) -> list[str]:
             f"{row.call_ratio:10,.1f} {row.step:10,.1f} {row.step_ratio:8,.1f} {batched:>9}"
         )
     lines += [
-        "  ¹ reads one context of d features a decision instead of K × d: less work, another problem",
+        "  ¹ reads one context of d features per decision instead of K × d: less work, another problem",
         "  ² the features were read in “prepare”: no decision on fresh features can be that fast",
     ]
     if table.simulated:

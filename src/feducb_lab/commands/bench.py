@@ -13,18 +13,18 @@ __all__ = ["bench"]
 
 
 def bench(
-    dim: Annotated[
-        list[int] | None, typer.Option(help="d; may be given again.", show_default="10 50")
-    ] = None,
-    arms: Annotated[int, typer.Option(help="K.")] = 100,
-    rounds: Annotated[int, typer.Option(help="How often everything is timed.")] = 9,
+    dim: Annotated[list[int] | None, typer.Option(help="d; may be repeated.", show_default="10 50")] = None,
+    arms: Annotated[int, typer.Option(help="K, candidates per decision.")] = 100,
+    rounds: Annotated[int, typer.Option(help="How many times everything is timed.")] = 9,
     peers_only: Annotated[
         bool, typer.Option("--peers-only", help="Leave out growth, threads, memory and starts.")
     ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the report as JSON; - for standard output.")
     ] = None,
-    plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw it as bars (PNG, SVG, PDF).")] = None,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", help="Draw a bar chart (PNG, SVG, PDF).")
+    ] = None,
 ) -> None:
     """Measure how fast decisions and steps are, beside other libraries and beside what this machine can do.
 

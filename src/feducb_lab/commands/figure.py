@@ -19,9 +19,7 @@ __all__ = ["figure"]
 
 
 def figure(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help=f"Which: {', '.join(NAMES)}, or all of them (all).")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"The figure: {', '.join(NAMES)}, or all.")],
     scale: Annotated[
         str, typer.Option(help="quick (about a minute each) or full (the paper's size, for a GPU).")
     ] = "quick",
@@ -29,9 +27,11 @@ def figure(
         str, typer.Option(help="auto (the fastest that can), gpu, cpu, or reference (the readable one).")
     ] = "auto",
     out: Annotated[Path, typer.Option(help="Folder for JSON, pictures and texts.")] = Path("figures"),
-    at_once: Annotated[int, typer.Option(help="Points played at the same time (on a GPU, several).")] = 1,
+    at_once: Annotated[
+        int, typer.Option(help="How many points to play at the same time (several, on a GPU).")
+    ] = 1,
     threads: Annotated[
-        int | None, typer.Option(help="Worker threads of one simulation.", show_default="all processors")
+        int | None, typer.Option(help="Worker threads per simulation.", show_default="all processors")
     ] = None,
     ray: Annotated[
         str | None,

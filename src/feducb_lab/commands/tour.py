@@ -25,7 +25,8 @@ _SAY_SECONDS = 5.0
 
 def tour(
     seconds: Annotated[
-        float | None, typer.Option(help="End after so long; until you say so, if not given.", min=1)
+        float | None,
+        typer.Option(help="Stop after this many seconds; runs until interrupted if not given.", min=1),
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open the dashboards.")] = True,
     epsilon: Annotated[

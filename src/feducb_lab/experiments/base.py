@@ -95,11 +95,11 @@ class Results:
 
     def one(self, **label: Any) -> Outcome:
         """The only outcome with this label."""
-        (found,) = self.where(**label)
-        return found
+        (only,) = self.where(**label)
+        return only
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """What is written to the figure's JSON file."""
         return {
             "figure": self.figure,
             "scale": self.scale,

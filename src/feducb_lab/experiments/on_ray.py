@@ -18,7 +18,7 @@ from feducb.errors import ConfigurationError, FeducbError
 from feducb.system import optional
 from feducb.version import __version__
 from feducb_lab.experiments.base import Outcome, Point
-from feducb_lab.experiments.sweep import Told, keep_point, play_point, read_point
+from feducb_lab.experiments.sweep import Progress, keep_point, play_point, read_point
 
 __all__ = ["ray_sweep"]
 
@@ -37,7 +37,7 @@ def ray_sweep(
     backend: str = "auto",
     address: str | None = None,
     workers: int | None = None,
-    told: Told = lambda done, total, point: None,
+    progress: Progress = lambda done, total, point: None,
 ) -> list[Outcome]:
     """All points, in order, with the results of `feducb_lab.experiments.sweep.sweep`.
 
@@ -51,7 +51,7 @@ def ray_sweep(
         address: of a cluster that runs (``auto`` or ``HOST:PORT``); a Ray on this machine, for as long as the
             sweep lasts, if there is none.
         workers: points at the same time on this machine; one a processor if not given.
-        told: is told of each point that is done.
+        progress: is told of each point that is done.
 
     Raises:
         MissingExtraError: Ray is not installed.
@@ -61,27 +61,27 @@ def ray_sweep(
     if address is not None and workers is not None:
         raise ConfigurationError("workers", workers, "none beside an address: a cluster has its own")
     folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     waiting: dict[str, Point] = {}
     done = 0
     for point in points:
-        kept = found.get(point.key) or read_point(folder, point)
+        kept = results.get(point.key) or read_point(folder, point)
         if kept is None:
             waiting.setdefault(point.key, point)
         else:
-            found[point.key] = kept
+            results[point.key] = kept
             done += 1
-            told(done, len(points), point)
+            progress(done, len(points), point)
     if waiting:
         with _running(address, workers) as ray:
             for key, result in _play(ray, waiting, backend):
                 keep_point(folder, waiting[key], result)
-                found[key] = result
+                results[key] = result
                 for point in points:
                     if point.key == key:
                         done += 1
-                        told(done, len(points), point)
-    return [Outcome(point.label, point.setting, found[point.key]) for point in points]
+                        progress(done, len(points), point)
+    return [Outcome(point.label, point.setting, results[point.key]) for point in points]
 
 
 def _play(ray: Any, waiting: dict[str, Point], backend: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -158,12 +158,12 @@ def printed_play(
         threads=threads,
     )
     held = play == "released"
-    told = "interactive" if held else "a fixed stream only, NOT private against an interactive adversary"
-    played = replace(played, privacy=played.privacy | {"holds": held, "adversary": told})
-    found = played.as_dict() | {"finals": played.regret[:, -1].tolist(), "check": _audited(play)}
+    adversary = "interactive" if held else "a fixed stream only, NOT private against an interactive adversary"
+    played = replace(played, privacy=played.privacy | {"holds": held, "adversary": adversary})
+    plain = played.as_dict() | {"finals": played.regret[:, -1].tolist(), "check": _audited(play)}
     if play != "trigger":
-        found["moved"] = _move(lambda world: plan(world, 2, 1), problem, arms, horizon)
-    return found
+        plain["moved"] = _move(lambda world: plan(world, 2, 1), problem, arms, horizon)
+    return plain
 
 
 def _audited(play: Play) -> str:

@@ -71,12 +71,12 @@ def make_report(folder: str | Path, out: str | Path | None = None) -> Path:
         ConfigurationError: there is no figure, or one that cannot be read.
     """
     folder = Path(folder)
-    found = sorted((path for path in folder.glob("*.json") if path.stem.endswith(_SCALES_END)), key=_order)
-    if not found:
+    paths = sorted((path for path in folder.glob("*.json") if path.stem.endswith(_SCALES_END)), key=_order)
+    if not paths:
         raise ConfigurationError(
             "folder", str(folder), "a folder with figures, as `feducb figure` writes them"
         )
-    sections = [_read(path) for path in found]
+    sections = [_read(path) for path in paths]
     path = folder / "report.html" if out is None else Path(out)
     path.write_text(_page(sections), encoding="utf-8")
     return path

@@ -9,7 +9,7 @@ from typing import Any
 from feducb_lab.experiments.base import Figure, Results, Scale
 from feducb_lab.experiments.figures import figure
 from feducb_lab.experiments.on_ray import ray_sweep
-from feducb_lab.experiments.sweep import Told, sweep
+from feducb_lab.experiments.sweep import Progress, sweep
 
 __all__ = ["make_figure", "to_markdown", "to_plain"]
 
@@ -24,7 +24,7 @@ def make_figure(
     backend: str = "auto",
     at_once: int = 1,
     threads: int | None = None,
-    told: Told = lambda done, total, point: None,
+    progress: Progress = lambda done, total, point: None,
     ray: str | None = None,
 ) -> Results:
     """Play a figure's points and write NAME-SCALE.json, .png, .svg and .md.
@@ -36,17 +36,17 @@ def make_figure(
         backend: as in `feducb.simulate`.
         at_once: how many points are played at the same time.
         threads: of one simulation.
-        told: is told of each point that is done.
+        progress: is told of each point that is done.
         ray: play the points on Ray: the address of a cluster, or ``local``.
     """
     made = figure(name)
     points = made.points(scale)
     folder = out / "points"
     if ray is None:
-        outcomes = sweep(points, folder, backend=backend, at_once=at_once, threads=threads, told=told)
+        outcomes = sweep(points, folder, backend=backend, at_once=at_once, threads=threads, progress=progress)
     else:
         address = None if ray == "local" else ray
-        outcomes = ray_sweep(points, folder, backend=backend, address=address, told=told)
+        outcomes = ray_sweep(points, folder, backend=backend, address=address, progress=progress)
     results = Results(name, scale, outcomes)
     stem = f"{name}-{scale}"
     plain = json.dumps(to_plain(results), allow_nan=False, ensure_ascii=False)

@@ -15,9 +15,9 @@ from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.system import write_atomically
 from feducb_lab.experiments.base import Outcome, Point
 
-__all__ = ["Told", "play_point", "read_point", "sweep"]
+__all__ = ["Progress", "play_point", "read_point", "sweep"]
 
-Told = Callable[[int, int, Point], None]
+Progress = Callable[[int, int, Point], None]
 """(points done, points in all, the one just done)"""
 
 _VOLATILE = ("seconds", "agent_steps_per_second")  # the only parts of a result that are not a function of it
@@ -28,10 +28,10 @@ def play_point(point: Point, backend: str, threads: int | None = None) -> dict[s
     module, _, name = point.player.partition(":")
     play = getattr(importlib.import_module(module), name)
     with _own_stream(backend):
-        found = play(**point.setting, backend=backend, threads=threads)
-    plain: dict[str, Any] = found if isinstance(found, dict) else found.as_dict()
-    if not isinstance(found, dict):
-        plain["finals"] = found.regret[:, -1].tolist()
+        result = play(**point.setting, backend=backend, threads=threads)
+    plain: dict[str, Any] = result if isinstance(result, dict) else result.as_dict()
+    if not isinstance(result, dict):
+        plain["finals"] = result.regret[:, -1].tolist()
     return plain
 
 
@@ -51,7 +51,7 @@ def sweep(
     backend: str = "auto",
     at_once: int = 1,
     threads: int | None = None,
-    told: Told = lambda done, total, point: None,
+    progress: Progress = lambda done, total, point: None,
 ) -> list[Outcome]:
     """All points, in order; those that were played before are read from the folder.
 
@@ -61,21 +61,21 @@ def sweep(
         backend: as in `feducb.simulate`.
         at_once: how many points are played at the same time, each on a thread of its own.
         threads: of one simulation.
-        told: is told of each point that is done.
+        progress: is told of each point that is done.
     """
     folder.mkdir(parents=True, exist_ok=True)
     done, lock = 0, threading.Lock()
 
     def work(point: Point) -> Outcome:
         nonlocal done
-        found = read_point(folder, point)
-        if found is None:
-            found = play_point(point, backend, threads)
-            keep_point(folder, point, found)
+        result = read_point(folder, point)
+        if result is None:
+            result = play_point(point, backend, threads)
+            keep_point(folder, point, result)
         with lock:
             done += 1
-            told(done, len(points), point)
-        return Outcome(point.label, point.setting, found)
+            progress(done, len(points), point)
+        return Outcome(point.label, point.setting, result)
 
     if at_once == 1:
         return [work(point) for point in points]
@@ -88,10 +88,10 @@ def read_point(folder: Path, point: Point) -> dict[str, Any] | None:
     path = folder / f"{point.key}.json"
     if not path.exists():
         return None
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result
 
 
-def keep_point(folder: Path, point: Point, found: dict[str, Any]) -> None:
+def keep_point(folder: Path, point: Point, result: dict[str, Any]) -> None:
     """Keep it, whole or not at all."""
-    write_atomically(folder / f"{point.key}.json", json.dumps(found, allow_nan=False))
+    write_atomically(folder / f"{point.key}.json", json.dumps(result, allow_nan=False))

@@ -40,7 +40,7 @@ class Mechanism(Protocol):
 
     @property
     def releases(self) -> int:
-        """n."""
+        """n, fixed in advance: noise is calibrated to it."""
         ...
 
     def __hash__(self) -> int:
@@ -102,5 +102,5 @@ def square_root_coefficients(releases: int) -> Array:
 
 
 def norm(values: Array) -> float:
-    """Euclidean length."""
+    """Euclidean length, by a dot product: nothing is squared and copied first."""
     return math.sqrt(float(np.dot(values, values)))

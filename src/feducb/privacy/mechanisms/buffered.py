@@ -6,7 +6,7 @@ The square root of P is the Toeplitz matrix of (1 − x)^(−1/2). Here a ration
     > …
 
 Interlaced like this all weights are positive, so e's coefficients are positive and fall, and multiplying by E
-takes one decaying buffer a pole (Dvijotham et al. 2024). Each column is then stretched to length 1, which
+takes one decaying buffer per pole (Dvijotham et al. 2024). Each column is then stretched to length 1, which
 makes every release better: a row of the stretched F is a convex combination of that row and earlier ones of
 the Toeplitz F, and those are shorter (docs/theory.md). Decoding runs the same buffers backwards.
 """
@@ -52,7 +52,7 @@ class BufferedToeplitz:
         return table[min(size for size in table if size >= self.releases)]
 
     def rows(self, release: int) -> int:
-        """One row a release."""
+        """One row per release."""
         return 1
 
     def encoder(self) -> Array:
@@ -73,7 +73,7 @@ class BufferedToeplitz:
         return np.array(out)
 
     def error(self, release: int) -> float:
-        """‖row_k(F)‖."""
+        """‖row_k(F)‖, from row norms that are computed in chunks and kept."""
         if self.releases > _CHUNK:
             first = (release - 1) // _CHUNK
             return float(_row_norm_chunk(self, first)[release - 1 - first * _CHUNK])
@@ -200,14 +200,14 @@ def _tune(size: int, buffers: int) -> list[float]:
     start = np.full(2 * buffers, np.log(max(np.log(size), 1.0) / (2 * buffers)))
     start[-1] = -1.0
     options: Any = {"ftol": 1e-12, "gtol": 1e-7, "maxiter": 1000, "maxfun": 100_000}
-    found = minimize(  # type: ignore[call-overload]
+    fitted = minimize(  # type: ignore[call-overload]
         lambda x: _log_error(rates(x), size),
         start,
         method="L-BFGS-B",
         bounds=[(-5.0, 3.0)] * len(start),
         options=options,
     )
-    return [float(f"{rate:.6g}") for rate in rates(found.x)]
+    return [float(f"{rate:.6g}") for rate in rates(fitted.x)]
 
 
 def _log_error(rates: Array, size: int) -> float:
@@ -225,7 +225,7 @@ def _residues(at: Array, other: Array) -> Array:
 
 
 def _powers(rates: Array, steps: NDArray[np.int64]) -> Array:
-    """(1 − rate)^t, a column a rate."""
+    """(1 − rate)^t, a column per rate."""
     return np.asarray((1.0 - rates) ** steps[:, None])
 
 

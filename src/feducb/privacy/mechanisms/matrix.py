@@ -48,11 +48,11 @@ class _Matrix:
         raise AssertionError("given by the subclass")
 
     def rows(self, release: int) -> int:
-        """One row a release."""
+        """One row per release."""
         return 1
 
     def error(self, release: int) -> float:
-        """‖row_k(F)‖."""
+        """‖row_k(F)‖, read off the matrix."""
         return norm(self.decoder()[release - 1])
 
     def worst_error(self) -> float:
@@ -81,7 +81,7 @@ class SquareRootToeplitz(_Matrix):
         return _square_root(self.releases).encoder
 
     def decoder(self) -> Array:
-        """√P, scaled back."""
+        """√P, scaled up by what the encoder was scaled down."""
         return _square_root(self.releases).decoder
 
 
@@ -110,7 +110,7 @@ class Dense(_Matrix):
             raise ConfigurationError("quiet", self.quiet, f"below the {self.releases} releases")
 
     def encoder(self) -> Array:
-        """E, lower triangular."""
+        """E, (n, n), lower triangular: release k reads batches 1 … k."""
         return _quiet_factors(self.releases, self.quiet).encoder
 
     def decoder(self) -> Array:

@@ -38,7 +38,7 @@ class BinaryTree:
         return self.releases.bit_length()
 
     def rows(self, release: int) -> int:
-        """One node a release."""
+        """One node per release."""
         return 1
 
     def encoder(self) -> Array:
@@ -59,7 +59,7 @@ class BinaryTree:
         return matrix * math.sqrt(self.touched)
 
     def error(self, release: int) -> float:
-        """√(popcount(k) · bit_length(n))."""
+        """Release k adds up popcount(k) nodes, each with noise √bit_length(n)."""
         return math.sqrt(release.bit_count() * self.touched)
 
     def worst_error(self) -> float:

@@ -190,7 +190,7 @@ function drawLearning(box, { width, points }, bound) {
   const room = Math.max(0.05 * (high - low), 0.02 * bound);
   low = Math.max(-bound, low - room);
   high = Math.min(bound, high + room);
-  const at = plot(box, "Average reward of a decision over time, and of uniform choice where it can be estimated; the table below has the numbers.",
+  const at = plot(box, "Average reward per decision over time, and of uniform choice where it can be estimated; the table below has the numbers.",
     known[0].start, known[known.length - 1].start + width, low, high);
   const clip = "clip-" + box.id;
   curve(at, known, width, "uniform", "base-");
@@ -258,11 +258,11 @@ function standAgent() {
       tile("model", "Model in use"), tile("left", "Releases left"), tile("next", "Next release"))),
     card("w7", "h-learning", "Learning", h("p", { class: "said", id: "learning-said" }), h("div", { class: "chart", id: "learning" }),
       legend(["line", "this agent"], ["base-line", "uniform choice, estimated"], ["band", "95 % band"]),
-      behind(table("t-learning", "Average reward of a decision", ["From", "Decisions", "This agent", "Uniform"]))),
+      behind(table("t-learning", "Average reward per decision", ["From", "Decisions", "This agent", "Uniform"]))),
     card("w5", "h-privacy", "Privacy budget", h("p", { class: "said", id: "privacy-said" }),
       h("progress", { id: "meter", max: "1", value: "0", "aria-label": "Releases made" }),
       h("dl", { class: "facts" }, fact("budget", "Promise"), fact("made", "Releases made"), fact("out-at", "Runs out"),
-        fact("season", "Season"), fact("waits", "Waits for it"))),
+        fact("season", "Season"), fact("waits", "Waiting for it"))),
     card("w7", "h-activity", "Decisions and rewards", h("p", { class: "said", id: "activity-said" }), h("div", { class: "chart", id: "activity" }),
       legend(["bar", "decisions"], ["bar-inner", "rewards"]),
       behind(table("t-activity", "Decisions and rewards", ["From", "Decisions", "Rewards"]))),
@@ -470,7 +470,7 @@ async function follow() {
     } catch (error) {
       if (link.signal.reason === "left") return;
     }
-    state("away", "Away, trying again");
+    state("away", "Connection lost, trying again");
     await pause(wait * (0.75 + Math.random() / 2));
     wait = Math.min(2 * wait, 8000);
   }
@@ -487,7 +487,7 @@ $("login").addEventListener("submit", async (event) => {
       return;
     }
   } catch (error) {
-    $("refused").textContent = "The service does not answer.";
+    $("refused").textContent = "The service is not responding.";
     return;
   }
   key = secret;

@@ -28,7 +28,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """As in ``--backend``."""
+        """What ``--backend`` and results call it."""
         ...
 
     def refusal(self, plan: Plan) -> str | None:
@@ -123,7 +123,7 @@ class OwnPlay(Protocol):
 
     @property
     def next_round(self) -> Ints:
-        """(runs,)."""
+        """(runs,), the number of the round that each run plays next."""
         ...
 
     @property

@@ -35,7 +35,7 @@ class CpuBackend(KernelsBackend):
         return None if find_spec("numba") else "numba is not installed"
 
     def kernels(self, plan: Plan, *, threads: int) -> Kernels:
-        """Compiled loops."""
+        """The compiled loops, for this plan's world."""
         return CpuKernels(plan, threads=threads, defer=self.defer)
 
 
@@ -79,7 +79,7 @@ class CpuKernels:
                 belief.ellipsoid_width[:, None],
                 belief.euclidean_width[:, None],
             )
-        found = self.compiled.fixed_epoch(
+        played = self.compiled.fixed_epoch(
             self.world,
             parts,
             runs=stretch.runs,
@@ -89,7 +89,7 @@ class CpuKernels:
             points=stretch.points,
             **self.common,
         )
-        return Sums(found.gram.sum(axis=1), found.moment.sum(axis=1), found.regret.sum(axis=1))
+        return Sums(played.gram.sum(axis=1), played.moment.sum(axis=1), played.regret.sum(axis=1))
 
     def own(self, rule: OwnDataPlay, stretch: Stretch) -> OwnPlay:
         """Agents that take their own records in at once."""
@@ -97,7 +97,7 @@ class CpuKernels:
 
 
 class _OwnRuns:
-    """One state a run: each has its own sync rounds."""
+    """One state per run: each has its own sync rounds."""
 
     def __init__(self, kernels: CpuKernels, rule: OwnDataPlay, stretch: Stretch) -> None:
         self._kernels, self._runs, self._agents = kernels, stretch.runs, stretch.agents
@@ -117,7 +117,7 @@ class _OwnRuns:
             if rounds[place]:
                 work = int(rounds[place]) * self._agents * world.arms * world.dim
                 threads = self._kernels.common["threads"] if work >= _WORTH_THREADS else 1
-                found = self._kernels.compiled.own_data_steps(
+                played = self._kernels.compiled.own_data_steps(
                     self._kernels.world,
                     self._states[place],
                     self._radius,
@@ -130,9 +130,9 @@ class _OwnRuns:
                     threshold=math.inf if self._trigger is None else self._trigger.threshold,
                     **self._kernels.common | {"threads": threads},
                 )
-                self.next_round[place] += found.rounds
-                self.regret[place] += found.regret.sum(axis=(0, 1))
-                asked += [place] * found.asked
+                self.next_round[place] += played.rounds
+                self.regret[place] += played.regret.sum(axis=(0, 1))
+                asked += [place] * played.asked
         return np.array(asked, dtype=np.int64)
 
     def pending(self, places: Ints) -> tuple[Array, Array]:

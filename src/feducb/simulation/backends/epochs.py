@@ -98,6 +98,8 @@ def _look_at_others(
     """
     chosen, record, visits, tile, sheet, counters, waiting = space[:7]
     others = world.arms - 1
+    # A tile takes the next LANES candidates of the list "all others of all waiting rounds": it may begin in
+    # the middle of one round and end in the middle of another.
     for first in range(0, count * others, LANES):
         filled = min(LANES, count * others - first)
         start: Any = np.int64(0)  # a plain 0 would be a type of its own
@@ -111,6 +113,8 @@ def _look_at_others(
         draw(tile, sheet, counters, lanes, agent, seed, run, world)
         theta, cross, values = beliefs.theta[which], beliefs.cross[which], beliefs.values[which]
         score(tile, sheet, lanes, world.dim, theta, cross, values, beliefs.widths[which])
+        # The same pieces again: each is compared with the best that its round has so far, so ties go to the
+        # candidate with the lowest number, as in the reference's argmax.
         start = np.int64(0)
         while start < filled:
             at, number = waiting[(first + start) // others], (first + start) % others
@@ -166,18 +170,24 @@ def _kernel(sources: int) -> Any:
                 for j in range(lanes):
                     visits[j], visits[LANES + j] = _u32(0), _u32(first_round + start + j)
                     record[INDEX + j] = record[BEST + j] = _f32(0.0)
+                # Alg. 1, l. 5 to 8: S does not change between releases, and l. 4's U is left out (differs
+                # from the paper), so that LANES rounds of an agent can be decided side by side.
                 if known:
                     draw(chosen, record, visits, lanes, agent, word, run, world)
                     score(chosen, record, lanes, dim, theta, cross, values, beliefs.widths[which])
                     unsettled = np.int64(0)
                     for j in range(count):
                         record[BEST + j] = record[MEAN + j]
+                        # Not `<=`: the bound is one on all others' scores, and on a tie candidate 0 wins
+                        # either way.
                         if record[SCORE + j] < beliefs.bounds[which]:
                             waiting[unsettled] = j
                             unsettled += 1
                     _look_at_others(space, unsettled, agent, word, run, world, beliefs, which)
                     looked[task] += unsettled
                 else:
+                    # Nothing is known: the choice is uniform, but regret needs the visitor's best mean. Only
+                    # where bands overlap can it be another than candidate 0's.
                     for number in range(1 if separate else world.arms):
                         for j in range(lanes):
                             visits[j] = _u32(number)
@@ -186,9 +196,12 @@ def _kernel(sources: int) -> Any:
                             record[BEST + j] = max(record[BEST + j], record[MEAN + j])
                     draw_coins(record, visits, lanes, agent, word, run, world.arms)
                     draw(chosen, record, visits, lanes, agent, word, run, world)
+                # Alg. 1, l. 9 and 11: the reward, and the record that the next release is made of.
                 pay(record, visits, count, agent, word, run, waiting, counters, tries)
                 add_records(chosen, record, wide, count, dim, sums, sums_moment)
                 for j in range(count):
+                    # Means are float32, their differences are added in float64, and put down once per
+                    # interval of the curve.
                     while points[point] < first_round + start + j:
                         regret[task, point] += lost
                         point, lost = point + 1, 0.0
@@ -196,6 +209,7 @@ def _kernel(sources: int) -> Any:
                 if len(trace) > 0:
                     _keep_trace(trace[task], start, count, chosen, record, dim)
             regret[task, point] += lost
+            # `add_records` fills the diagonal and above; some columns beyond d hold what nobody reads.
             for row in range(dim):
                 moment[task, row] = sums_moment[row]
                 for column in range(row, dim):
@@ -264,6 +278,8 @@ def fixed_epoch(
     held = None if belief is None else _hold(belief, exploration, leading, dim)
     beliefs = _single_precision(world, held, defer)
     parts = 1
+    # Parts follow from the numbers alone, never from the threads at hand: sums in floating point depend on
+    # how they are cut, and the same command must give the same digits on every machine.
     if not traced and pairs < _PARALLEL_PARTS:
         parts = max(1, min(-(-_PARALLEL_PARTS // pairs), rounds // _SHORTEST_PART))
     cuts = np.array([rounds * part // parts for part in range(parts + 1)])
@@ -285,8 +301,11 @@ def fixed_epoch(
 
     with workers(threads if pairs * rounds >= _WORTH_THREADS else 1) as spread:
         spread(len(tasks), work)
+    # In a fixed order, whichever thread was first.
     gram = gram.reshape(*leading, parts, dim, dim).sum(axis=2)
     moment = moment.reshape(*leading, parts, dim).sum(axis=2)
+    # Kernels played in the frame that makes V⁻¹ an arrowhead; sums must be in one frame to be added over
+    # agents.
     if held is not None:
         frame = held.beliefs.frame[held.which]
         gram = frame @ gram @ np.swapaxes(frame, -1, -2)

@@ -42,7 +42,7 @@ Ints = NDArray[np.int64]
 Progress = Callable[[int], None]
 
 MOST_ROUNDS = 2**32 - 1  # what kernels count rounds with
-_MOST_ENTRIES = 2**24  # of Gram matrices, one a run and agent, that a kernel may hold
+_MOST_ENTRIES = 2**24  # of Gram matrices, one per run and agent, that a kernel may hold
 
 
 class _Tell(Protocol):
@@ -152,7 +152,7 @@ def runs_at_once(agents: int, dim: int) -> int:
 
 
 def _units(plan: Plan) -> list[list[_Unit]]:
-    """By team."""
+    """What is played apart: by team, one unit per estimator."""
     points = checkpoints(plan.horizon).tolist()
     groups = len(plan.teams[0].estimators)
     longest = -(-plan.horizon // groups)
@@ -197,7 +197,7 @@ class _Played:
 
     Attributes:
         regret: (runs, points), summed over agents.
-        release_rounds: real rounds, one tuple a run.
+        release_rounds: real rounds, one tuple per run.
         next_round: the next of its own rounds; one past the last when done.
         released: what agents know and have recorded (`ReleasedPlay` and uniform play).
         own: what kernels hold, and by run what was recorded and released (own-data play).

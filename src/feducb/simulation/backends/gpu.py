@@ -65,7 +65,7 @@ class DeviceKernels:
 
     def fixed(self, belief: Belief | None, stretch: Stretch, rounds: int) -> Sums:
         """Rounds in which nobody learns."""
-        found = self._compiled.fixed_epoch(
+        played = self._compiled.fixed_epoch(
             belief,
             runs=stretch.runs,
             agents=stretch.agents,
@@ -74,7 +74,7 @@ class DeviceKernels:
             checkpoints=list(stretch.points),
             defer=self._defer,
         )
-        return Sums(found.gram, found.moment, found.regret)
+        return Sums(played.gram, played.moment, played.regret)
 
     def own(self, rule: OwnDataPlay, stretch: Stretch) -> OwnPlay:
         """Agents that take their own records in at once."""

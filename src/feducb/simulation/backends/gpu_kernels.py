@@ -41,9 +41,12 @@ Ints = NDArray[np.int64]
 LARGEST_DIM = 128
 LARGEST_ARMS = 2**20
 _MOST_STEPS = 2**34  # of one run in one call: what 64-bit sums hold with room to spare
+# Sums are whole multiples of 1/unit: integers add up to the same in whatever order blocks finish. As in
+# kernels.cu.
 _SUM_UNIT, _REGRET_UNIT = 2.0**28, 2.0**26
 _NEVER = 2**32 - 1
 _FILL = 2**16  # threads that fill a GPU
+# Any multiplier above β²λ_max gives a valid bound; the grid only decides how tight it is.
 _MULTIPLIERS: Array = np.geomspace(1e-6, 1e3, 91)
 
 
@@ -78,6 +81,9 @@ def others_bound(belief: Belief, environment: PaperEnvironment, *, exploration: 
     beta, width = exploration * belief.ellipsoid_width, exploration * belief.euclidean_width
     inverse, theta = belief.inverse, belief.theta
     corner, edge = inverse[:, 0, 0], inverse[:, 0, 1:]
+    # The two parts of x, along θ* and across, are bounded one by one and then weighed against each other:
+    # looser than `pruning.highest_score` on processors, but all runs at once in numpy, where there is no time
+    # for a search per run.
     along = theta[:, 0] + beta * np.sqrt(corner) + width * np.hypot(corner, np.linalg.norm(edge, axis=-1))
     across = np.zeros_like(beta)
     if theta.shape[1] > 1:
@@ -93,8 +99,11 @@ def others_bound(belief: Belief, environment: PaperEnvironment, *, exploration: 
     radius = environment.problem.action_bound
     low, high = (band / environment.parameter_norm for band in environment.others)
     length = np.maximum(np.hypot(along, across), 1e-300)
+    # The maximum of A c + B√(L² − c²) without the band is at L·A/√(A² + B²); concave, so clipping finds the
+    # one inside.
     at = np.clip(radius * along / length, low, high)
     bound = along * at + across * np.sqrt(np.maximum(radius**2 - at**2, 0.0))
+    # Scores are single precision on the GPU, with fast roots and divisions.
     return np.asarray(bound + 1e-5 * (np.abs(along) * radius + across * radius) + 1e-6)
 
 
@@ -150,6 +159,8 @@ def _unpacked(sums: Array, dim: int) -> tuple[Array, Array]:
     """Gram matrices and moments from packed augmented sums, (..., (d+1)(d+2)/2)."""
     full = np.zeros((*sums.shape[:-1], dim + 1, dim + 1))
     rows, columns = np.tril_indices(dim + 1)
+    # The augmented record (x, y) has the moment as row d; its corner y² is never kept (differs from the
+    # paper: Alg. 1, l. 11 has it, and it would cost privacy for nothing).
     full[..., rows, columns] = sums
     full[..., columns, rows] = sums
     return full[..., :dim, :dim], full[..., dim, :dim]
@@ -196,6 +207,7 @@ class GpuKernels:
         self.dim, self.arms = dim, environment.arms
         self.philox_rounds = philox_rounds
         self._options = tuple(options)
+        # Neighbouring seeds must not give neighbouring keys.
         self._keys = tuple(np.random.SeedSequence(seed).generate_state(2, np.uint32))
         (low, high), (other_low, other_high) = environment.best, environment.others
         self._world = self.cupy.asarray(
@@ -224,6 +236,8 @@ class GpuKernels:
         if settings not in self._modules:
             options = (
                 "--std=c++17",
+                # Faster, and covered by the 10⁻⁵ that `others_bound` adds; choices are compared with the
+                # reference's in tests.
                 "--ftz=true",
                 "--prec-div=false",
                 "--prec-sqrt=false",
@@ -238,6 +252,7 @@ class GpuKernels:
 
     def _function(self, module: Any, name: str, shared: int) -> Any:
         kernel = module.get_function(name)
+        # Above 48 KiB a kernel must ask for its shared memory.
         kernel.max_dynamic_shared_size_bytes = shared
         return kernel
 
@@ -252,6 +267,7 @@ class GpuKernels:
 
     def _fixed_kernel(self, wide: bool) -> tuple[Any, list[int]]:
         if wide not in self._fixed:
+            # Each kernel is compiled by itself, when it is first used: at large d compiling takes its time.
             module = self._module("-DNO_OWN", f"-DWIDE={int(wide)}")
             sizes = self._layout(module)
             self._fixed[wide] = self._function(module, "fixed_epoch", sizes[2]), sizes
@@ -296,6 +312,7 @@ class GpuKernels:
                 heads, np.zeros((count, max(self.dim - 1, 1), 4), dtype=np.float32), np.zeros(0)
             )
         else:
+            # Infinite: no score beats it, so all arms are drawn at every step.
             bound = np.full(count, np.inf)
             if defer:
                 bound = others_bound(belief, self.environment, exploration=exploration)
@@ -305,6 +322,8 @@ class GpuKernels:
         sums = cupy.zeros((count, entries), dtype=np.int64)
         regret = cupy.zeros((count, len(points)), dtype=np.uint64)
         drawn = cupy.zeros(count, dtype=np.uint64)
+        # Blocks take units in turn; 32 per multiprocessor even out those that must draw more arms than
+        # others.
         units = count * math.ceil(steps / (threads * passes))
         grid = blocks or max(1, min(units, 32 * self.multiprocessors))
         sides = np.ascontiguousarray(arrow.sides if arrow.sides.size else np.zeros((1, 4), dtype=np.float32))
@@ -334,6 +353,7 @@ class GpuKernels:
         )
         gram, moment = _unpacked(cupy.asnumpy(sums) / _SUM_UNIT, self.dim)
         if belief is not None:
+            # Back from the arrowhead's frame: next epoch's belief will have another.
             turn = np.zeros((count, self.dim, self.dim))
             turn[:, 0, 0] = 1.0
             turn[:, 1:, 1:] = arrow.rotations
@@ -341,6 +361,7 @@ class GpuKernels:
             moment = (turn @ moment[..., None])[..., 0]
         radius = self.environment.problem.action_bound
         return EpochSums(
+            # The kernel sums x/L, so that entries stay below 1 and fit their unit.
             gram=gram * radius**2,
             moment=moment * radius,
             regret=cupy.asnumpy(regret) / _REGRET_UNIT,
@@ -418,6 +439,7 @@ class GpuKernels:
         blocks = (dim + 3) // 4
         triangle = np.zeros(8 * blocks * (blocks + 1), dtype=np.float32)
         for i in range(dim):
+            # `triangle_row` of kernels.cu: rows in blocks of four, the diagonal halved, so that V⁻¹ = T + Tᵀ.
             start = 8 * (i // 4) * (i // 4 + 1) + 4 * (i % 4) * (i // 4 + 1)
             triangle[start : start + i + 1] = belief.inverse[i, : i + 1]
             triangle[start + i] *= 0.5
@@ -497,7 +519,7 @@ class OwnDataRuns:
         agents: M.
         checkpoints: the rounds that end the intervals of the regret curve, rising.
         prior: what the sum is before the first synchronisation, times the identity.
-        group: GPU lanes an agent, for tests; results do not depend on it.
+        group: GPU lanes per agent, for tests; results do not depend on it.
 
     Attributes:
         next_round: (runs,), each run's next round, counted from 1.
@@ -568,6 +590,7 @@ class OwnDataRuns:
             gram: (n, d, d), positive definite.
             moment: (n, d).
         """
+        # Alg. 1, l. 20 and 24: S is replaced, U ← 0, and l. 12 compares with log det S from now on.
         factor = np.linalg.cholesky(gram)  # raises if one is not positive definite
         log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
         cupy, at = self._kernels.cupy, self._kernels.cupy.asarray(places)
@@ -609,18 +632,23 @@ class OwnDataRuns:
         active = np.flatnonzero(wanted)
         if not len(active):
             return np.zeros(0, dtype=np.int64)
+        # A stretch writes to buffers of its own (`_next`, `_gained`) until it is known how far it counts.
         self._gained[...] = 0
         trigger = self._launch(active, wanted)
         asked = active[trigger[active] != _NEVER]
+        # Alg. 1, l. 13 to 15: the round in which somebody asks is played to its end by all, then they
+        # synchronise.
         until = trigger[asked] - self.next_round[asked] + 1
         again = asked[until < wanted[asked]]
         wanted[asked] = until
         if len(again):
             self._gained[cupy.asarray(again)] = 0
             replayed = self._launch(again, wanted)
+            # The same numbers must lead to the same round: if not, something depends on the order of threads.
             if not np.array_equal(replayed[again], trigger[again]):
                 raise RuntimeError("a replay did not end where the first pass did")
         if len(active) == len(wanted):
+            # All runs moved: swapping is free. Otherwise those that stood still must keep their old sums.
             self._pending, self._next = self._next, self._pending
         else:
             at = cupy.asarray(active)
@@ -633,6 +661,7 @@ class OwnDataRuns:
     def _launch(self, places: Ints, rounds: Ints) -> Ints:
         kernels, cupy = self._kernels, self._kernels.cupy
         trigger = cupy.full(len(rounds), _NEVER, dtype=np.uint32)
+        # A warp holds whole agents of one run; what is over plays along and is not counted.
         padded = -(-self._agents // self._multiple) * self._multiple
         grid = -(-padded * len(places) // self._groups)
         self._kernel(
@@ -665,7 +694,8 @@ class OwnDataRuns:
 
 
 def _lanes(dim: int, arms: int, population: int) -> int:
-    """GPU lanes an agent: few, so that none idles, but more where agents are few or the matrices large."""
+    """GPU lanes per agent: few, so that none idles, but more where agents are few or the matrices large."""
+    # Above d = 32 one warp has too few registers for an agent's matrices.
     if dim > 32:
         return 128 if dim <= 64 else 256
     lanes = 4 if arms <= 4 else 8 if dim <= 24 else 16

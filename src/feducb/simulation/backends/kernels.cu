@@ -32,7 +32,7 @@
 // row d for the moment; the corner y² is not kept. fixed_epoch adds float32 over at most 128·PASSES steps, then
 // whole multiples of 2⁻²⁸ (regret: 2⁻²⁶): integer sums do not depend on the order of blocks.
 //
-// Compile-time settings: DIM = d (1 to 128), WIDE (1 if the score has a term b‖V⁻¹x‖), GROUP (lanes an agent: a power
+// Compile-time settings: DIM = d (1 to 128), WIDE (1 if the score has a term b‖V⁻¹x‖), GROUP (lanes per agent: a power
 // of two from 4 to 32 for d ≤ 32, else 64 to 512), GUARD (1 to watch the determinant trigger), PHILOX_ROUNDS (7 or 10);
 // NO_FIXED, NO_OWN and PARTS choose the kernels.
 
@@ -51,7 +51,7 @@
 #ifndef PHILOX_ROUNDS
 #define PHILOX_ROUNDS 7
 #endif
-#ifndef FIXED_BLOCKS  // blocks a multiprocessor that registers are kept free for
+#ifndef FIXED_BLOCKS  // blocks per multiprocessor that registers are kept free for
 #define FIXED_BLOCKS (DIM <= 32 ? 6 : 2)
 #endif
 #ifndef OWN_BLOCKS
@@ -352,9 +352,9 @@ __device__ __forceinline__ void add_regret(u64* curve, const u32* checkpoints, i
 
 // Play `steps` = agents · rounds steps of each run with fixed beliefs.
 //
-// world: 6 floats. heads: HEAD floats a run. sides: d − 1 float4 a run. checkpoints: `points` rounds. believes: 0 to
-// draw arms uniformly. overlap: 1 if another arm's mean can exceed the best arm's. sums: ENTRIES a run, of x/L and
-// y. regret: `points` a run. drawn: steps of each run at which all arms were drawn.
+// world: 6 floats. heads: HEAD floats per run. sides: d − 1 float4 per run. checkpoints: `points` rounds. believes: 0
+// to draw arms uniformly. overlap: 1 if another arm's mean can exceed the best arm's. sums: ENTRIES per run, of x/L
+// and y. regret: `points` per run. drawn: steps of each run at which all arms were drawn.
 extern "C" __global__ void __launch_bounds__(BLOCK, FIXED_BLOCKS) fixed_epoch(
     const float* __restrict__ world_values, const float* __restrict__ heads, const float4* __restrict__ sides,
     const u32* __restrict__ checkpoints, int points, u32 key0, u32 key1, u32 believes, u32 overlap, u32 arms,
@@ -384,6 +384,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, FIXED_BLOCKS) fixed_epoch(
         for (int pass = 0; pass < PASSES && begin + pass * BLOCK < steps; ++pass) {
             const u64 start = begin + pass * BLOCK;
             const bool live = start + tid < steps;
+            // Steps are numbered round by round, agents innermost: neighbours in a warp are agents of the same round.
+            // The division of a 64-bit number is done once per pass, not once per thread.
             const u32 offset = (u32)(start % agents) + tid;
             Place place = {first_round + (u32)(start / agents) + offset / agents, offset % agents, first_run + run};
             float z[ORTH > 0 ? ORTH : 1];
@@ -391,6 +393,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, FIXED_BLOCKS) fixed_epoch(
             Arm chosen;
             float top;
 
+            // Before the first release nothing is known: play is uniform (docs/differences.md), and the best mean is
+            // all that regret needs of the arms that were not drawn.
             if (!believes) {
                 const uint4 coin = philox(world, COIN_SLOT, place);
                 const u32 arm = __umulhi(coin.x, arms);
@@ -401,6 +405,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, FIXED_BLOCKS) fixed_epoch(
                     top = fmaxf(fmaxf(top, chosen.mean), largest_mean(world, coin.y, unseen));
                 }
             } else {
+                // Alg. 1, l. 5 to 8. Arm 0 is the best of its visitor, so it is drawn first and mostly wins once θ*
+                // is known.
                 ArrowSums first;
                 chosen = draw_arm(world, place, 0, [&](int i, float value) {
                     z[i] = value;
@@ -408,17 +414,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK, FIXED_BLOCKS) fixed_epoch(
                 });
                 Best best = {first.score(arrow, chosen.along, chosen.scale, chosen.scale2), chosen.mean,
                              chosen.mean, 0};
+                // A score that is no number does not beat the bound either: then all arms are drawn.
                 const bool unsure = live && arms > 1 && !(best.score > arrow.bound);
                 u32 todo = __ballot_sync(ALL, unsure);
+                // Arms that were not drawn still have a best mean, which regret counts from: its law is known, so one
+                // number does.
                 if (overlap && !unsure) {
                     const uint4 coin = philox(world, COIN_SLOT, place);
                     best.top = fmaxf(best.top, largest_mean(world, coin.y, arms - 1));
                 }
                 if (todo && lane == 0) atomicAdd(drawn + run, (u64)__popc(todo));
                 while (todo) {  // as many steps at once as there are, rounded down to a power of two
-                    const int shift = __clz(__popc(todo)) - 26;  // log2 of the lanes a step gets
+                    const int shift = __clz(__popc(todo)) - 26;  // log2 of the lanes that a step gets
                     const int rank = __popc(todo & ((1u << lane) - 1));
                     const bool mine = todo >> lane & 1;
+                    // Which lanes need help is known to all by `todo`; `waiting` turns the k-th of them into its lane
+                    // number.
                     if (mine) waiting[rank] = lane;
                     __syncwarp();
                     const int owner = waiting[lane >> shift];
@@ -434,6 +445,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, FIXED_BLOCKS) fixed_epoch(
                         take_better(found, other.score(arrow, one.along, one.scale, one.scale2), one.mean, arm);
                         found.top = fmaxf(found.top, one.mean);
                     }
+                    // Among equals the lowest arm wins, however arms are spread over lanes.
                     share_best(found, 1 << shift);
                     const bool served = mine && rank < 32 >> shift;
                     const int source = served ? rank << shift : lane;
@@ -447,6 +459,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, FIXED_BLOCKS) fixed_epoch(
                     }
                     todo &= ~__ballot_sync(ALL, served);
                 }
+                // Drawn once more: keeping coordinates of every arm that leads for a while would spill registers.
                 if (best.arm != 0) chosen = draw_arm(world, place, best.arm, keep);
                 top = best.top;
             }
@@ -461,10 +474,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK, FIXED_BLOCKS) fixed_epoch(
             row[D] = live ? draw_reward(world, place, chosen.mean) : 0.0f;
 #pragma unroll
             for (int i = D + 1; i < 4 * ROW_BLOCKS; ++i) row[i] = 0.0f;
+            // Alg. 1, l. 9: the reward is drawn for the chosen arm alone; regret is one of means, so it has less
+            // variance.
             add_regret(regret + (u64)run * points, checkpoints, points, place.round,
                        live ? top - chosen.mean : 0.0f);
 
             __syncthreads();
+            // Alg. 1, l. 11, for 128 steps at once. Few tiles: several threads share one and split the steps. Many: a
+            // thread has several tiles in turn, and sums leave registers at every pass.
             if (TILES <= BLOCK) {
                 if (slice < SLICES) {
                     for (int step = slice; step < BLOCK; step += SLICES) {
@@ -686,6 +703,8 @@ __device__ __forceinline__ float group_reward(const World& world, const Place& p
         __syncthreads();
         return reward;
     }
+    // Jöhnk's method fails now and then: all lanes try at once, and the first attempt that worked counts, as if they
+    // had been made one after the other.
     const int base = (threadIdx.x & 31) - lane;
     float found = -1.0f;
     for (u32 attempt = lane;; attempt += G) {
@@ -715,6 +734,7 @@ __device__ __noinline__ double sweep(double (&a)[OWNED], const Entry* entries, d
             else if (at.i == pivot) column[at.j] = a[e];
         }
         sync_group();
+        // Pivots of a positive definite matrix are positive, and their product is the determinant.
         const double value = column[pivot], inverse = 1.0 / value;
         log_det += log(value);
 #pragma unroll
@@ -732,7 +752,7 @@ __device__ __noinline__ double sweep(double (&a)[OWNED], const Entry* entries, d
 
 // Play rounds of the runs in `list`, each agent on its run's released sum plus its own records.
 //
-// base: ENTRIES doubles a run, the released sum. pending, next: ENTRIES doubles an agent, its own records since then,
+// base: ENTRIES doubles per run, the released sum. pending, next: ENTRIES doubles per agent, its own records since then,
 // before and after. first_round, rounds, waited: a run's next round, how many to play, rounds since its base. anchor:
 // log det of a run's base. settings: σ, A − d log ρ, constant width, b (widths times exploration), D, guard offset.
 // trigger: a run's first round at whose end an agent asked for a synchronisation; ~0 if none did. Runs are numbered
@@ -767,6 +787,7 @@ extern "C" __global__ void __launch_bounds__(OWN_BLOCK, OWN_BLOCKS) own_data_epo
         if (GUARD) desk.guard[i] = 0.0f;
     }
     for (int k = lane; k < OWNED * G; k += G) desk.fresh[k] = 0.0f;
+    // What changed since the last refresh is kept apart: it is small, so little is lost to float32.
     float information = 0.0f, log_change = 0.0f;  // A + log det V − d log ρ at the last refresh, and since
     double growth = 0.0;                          // log det guard − anchor, likewise
     float guard_change = 0.0f;
@@ -826,6 +847,7 @@ extern "C" __global__ void __launch_bounds__(OWN_BLOCK, OWN_BLOCKS) own_data_epo
         }
 
         // Decide.
+        // Alg. 1, l. 4 to 8: V = S + U is on the desk as its inverse; β follows log det V (Prop. 2).
         const float beta = fmaf(sigma, fast_sqrt(fmaxf(information + log_change, 0.0f)), constant_width);
         Best best = {-3.4e38f, 0.0f, 0.0f, 0xffffffffu};
         float kept[D4];
@@ -867,12 +889,14 @@ extern "C" __global__ void __launch_bounds__(OWN_BLOCK, OWN_BLOCKS) own_data_epo
             full_scores<1>(desk.sheet, desk.sheet + THETA, beta, width, x, score);
             consider(x[0], score[0], one, index);
         }
+        // Only the winner's lane has its coordinates in registers; it writes them down for the others.
         const u32 own_arm = best.arm;
         best_of_group(best, scratch);
         if (own_arm == best.arm) {  // one lane
             UNROLL
             for (int i = 0; i < D; ++i) desk.rows[i].x = kept[i];
         }
+        // Alg. 1, l. 9.
         const float reward = group_reward(world, place, best.mean, lane, scratch);
         lost += __float2uint_rn(fmaxf(best.top - best.mean, 0.0f) * REGRET_UNIT);
         sync_group();
@@ -911,6 +935,7 @@ extern "C" __global__ void __launch_bounds__(OWN_BLOCK, OWN_BLOCKS) own_data_epo
             guard_change += log_of_one_plus(z_guard);
             guard_gain = -fast_reciprocal(1.0f + z_guard);
         }
+        // Δt counts this round already: l. 12 is asked with D/(Δt + 1).
         ++waiting;
         sync_group();
 #pragma unroll 4
@@ -918,11 +943,14 @@ extern "C" __global__ void __launch_bounds__(OWN_BLOCK, OWN_BLOCKS) own_data_epo
             const Entry at = entry_at(entries, k);
             const Row left = desk.rows[at.i], right = desk.rows[at.j];
             const float factor = at.i == at.j ? 0.5f : 1.0f;
+            // Alg. 1, l. 10 and 11: the record enters the sum (row d is the moment) and both inverses.
             desk.fresh[k] = fmaf(left.x, right.x, desk.fresh[k]);
             desk.sheet[at.place] = fmaf(left.w * (factor * gain), right.w, desk.sheet[at.place]);
             if (GUARD)
                 desk.guard[at.place] = fmaf(left.v * (factor * guard_gain), right.v, desk.guard[at.place]);
         }
+        // V changes fastest early on, so the first refreshes come close together: 8, 16, … rounds after a
+        // synchronisation.
         const bool doubled = (waiting & (waiting - 1)) == 0 && waiting >= 8;
         if (doubled || waiting % REFRESH_EVERY == 0) refresh(next);
         else sync_group();
@@ -931,6 +959,8 @@ extern "C" __global__ void __launch_bounds__(OWN_BLOCK, OWN_BLOCKS) own_data_epo
             const bool asks = real && (growth + (double)guard_change) * waiting >= settings[4];
             if (asks && lane == 0) atomicMin(trigger + run, round);
             bool stop = asks;
+            // Looking at what others asked costs a trip to memory; to look now and then only means a few rounds
+            // played for nothing, since the caller plays the run again up to the first that asked.
             if (waiting % 32 == 0) stop |= *(volatile u32*)(trigger + run) <= round;
             if (G <= 32 ? __any_sync(ALL, stop) : __syncthreads_or(stop)) break;
         }
@@ -944,7 +974,7 @@ extern "C" __global__ void __launch_bounds__(OWN_BLOCK, OWN_BLOCKS) own_data_epo
 #endif
 
 // Sizes that the caller needs: entries of a packed sum; threads, shared bytes and passes of fixed_epoch; threads, shared
-// bytes and agents a block of own_data_epoch, and the multiple to which it pads a run's agents.
+// bytes and agents per block of own_data_epoch, and the multiple to which it pads a run's agents.
 extern "C" __global__ void layout(int* out) {
     out[0] = ENTRIES;
     out[1] = BLOCK;

@@ -47,7 +47,7 @@ _FRESH_SHARE = 8  # ceilings are computed again when an eighth more rounds were 
 _FEWEST_AHEAD = 8  # rounds that are played without knowing who will ask
 _ROUNDING_AGAIN = 1.01  # more than 1 + η: rounding of what has changed since a ceiling was computed
 
-# What a state keeps of an agent, a matrix, a vector or a number each: see `OwnDataState`.
+# Where a state keeps which matrix, vector and number of an agent: see `OwnDataState`.
 _INVERSE, _GRAM, _GUARD = range(3)
 _THETA, _MOMENT, _CEILING_THETA = range(3)
 _LOG_DET, _GUARD_LOG_DET, _ANCHOR, _CEILING, _CEILING_WEIGHT, _CEILING_REACH = range(6)
@@ -81,7 +81,7 @@ def _copy_rows(source: Any, target: Any) -> None:
 
 @compiled
 def _copy(source: Any, target: Any) -> None:
-    """Copy matrices."""
+    """Copy all matrices of a task, by loops: a slice would be an array to allocate."""
     for number in range(len(source)):
         for row in range(source.shape[1]):
             for column in range(source.shape[2]):
@@ -156,6 +156,8 @@ def _best_other(
     """
     tile, sheet, counters, single_theta, single_inverse = space[3:6] + space[10:12]
     dim, others = world.dim, world.arms - 1
+    # Scores of candidates that are looked at in bulk may be in single precision: `_look_up` widens its bound
+    # for that.
     for row in range(dim):
         single_theta[row] = theta[row]
         for column in range(dim):
@@ -171,6 +173,7 @@ def _best_other(
         best = -1
         for j in range(filled):
             best_mean = max(best_mean, sheet[MEAN + j])
+            # Strictly: the first of equals is kept, as argmax does.
             if sheet[SCORE + j] > highest:
                 best, highest = j, np.float64(sheet[SCORE + j])
         if best >= 0:
@@ -223,6 +226,7 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
             log_det, guard_log_det = numbers[task, _LOG_DET], numbers[task, _GUARD_LOG_DET]
             ceiling, ceiling_weight = numbers[task, _CEILING], numbers[task, _CEILING_WEIGHT]
             reach = numbers[task, _CEILING_REACH]
+            # Work on a copy of its own: threads that write to neighbouring tasks would share cache lines.
             _copy(matrices[task], space.matrices)
             _copy_rows(vectors[task], space.vectors)
             for number in range(rounds):
@@ -235,6 +239,7 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
                     pay(record, visits, lanes, agent, word, run, waiting, counters, tries)
                 for row in range(dim):
                     action[row] = chosen[row * LANES + at]
+                # Alg. 1, l. 4 to 8: V = S + U is kept as its inverse; det(V + xxᵀ) = (1 + xᵀV⁻¹x) det V.
                 growth = 1.0 + _turn(inverse, action, direction)
                 linear, length, moved = 0.0, 0.0, 0.0
                 for row in range(dim):
@@ -263,6 +268,8 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
                         sheet[MEAN], counters[LANES] = mean, _u32(first_round + number)
                         pay(sheet, counters, np.int64(1), agent, word, run, waiting, counters, tries)
                         reward = sheet[REWARD]
+                # Alg. 1, l. 10 and 11: own records enter at once. So play the printed algorithm and agents
+                # alone, of whom nothing leaves; `calibrated` must not.
                 _take_in(gram, moment, inverse, theta, action, direction, growth, np.float64(reward))
                 log_det += math.log(growth)
                 while points[point] < first_round + number:
@@ -276,6 +283,8 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
                         trace[task, number, 3 + row] = action[row]
                 played = number + 1
                 if watched:
+                    # The trigger's matrix has M(ρ_max − ρ_min) I more than V, so it needs an inverse of its
+                    # own.
                     growth = 1.0 + _turn(guard, action, direction)
                     _shrink(guard, direction, growth)
                     guard_log_det += math.log(growth)
@@ -339,7 +348,7 @@ class OwnDataState:
 
     @property
     def theta(self) -> Array:
-        """(n, d), θ̂."""
+        """(n, d), θ̂ = V⁻¹(moment of S + ū)."""
         return self.vectors[:, _THETA]
 
     @property
@@ -488,8 +497,12 @@ def own_data_steps(
 
     with workers(threads) as spread:
         while done < rounds and not asked:
+            # Agents are played one after the other, but the first who asks ends the round for all (Alg. 1, l.
+            # 13): play ahead, and if somebody asked, go back and play up to that round. Random numbers are
+            # functions of the round, so the second pass meets the same visitors.
             leg = min(rounds - done, _until_fresh(state.waited))
             if state.offset is not None:
+                # Half as many as were waited so far: little is thrown away, and few passes are needed.
                 leg = min(leg, max(_FEWEST_AHEAD, state.waited // 2))
             before = tuple(part.copy() for part in (state.matrices, state.vectors, state.numbers))
             lost, counts, trace = play(spread, leg)
@@ -503,6 +516,8 @@ def own_data_steps(
             regret += lost
             drawn += counts[:, 1]
             traces.append(trace)
+            # At fixed numbers of rounds since the synchronisation, not of calls: cutting a run differently
+            # must not change it.
             if _until_fresh(state.waited - 1) == 1:
                 _factorise(state)
                 if defer and state.waited >= state.looked_up + state.looked_up // _FRESH_SHARE:

@@ -62,10 +62,13 @@ class Aligned(NamedTuple):
 
 def align(theta: Array, inverse: Array, widths: Array) -> Aligned:
     """Choose coordinates for each of B beliefs: θ̂ (B, d), V⁻¹ (B, d, d), (β, b) (B, 2)."""
+    # Rounding makes an inverse slightly lopsided, and eigh reads one triangle only.
     inverse = (inverse + np.swapaxes(inverse, -1, -2)) / 2.0
     values = np.zeros_like(theta)
     frame = np.zeros_like(inverse)
     frame[:, 0, 0] = 1.0
+    # The first axis is θ*'s and stays: means are read off it. The law is the same under rotations of the
+    # rest.
     values[:, 1:], frame[:, 1:, 1:] = np.linalg.eigh(inverse[:, 1:, 1:])
     return Aligned(
         frame=frame,
@@ -78,7 +81,7 @@ def align(theta: Array, inverse: Array, widths: Array) -> Aligned:
 
 
 def rounding(dim: int) -> float:
-    """η."""
+    """η, the relative error of a sum of fewer than 4d + 64 terms in single precision."""
     return (4.0 * dim + 64.0) * 2.0**-24
 
 
@@ -102,6 +105,7 @@ def _value(
         base += 0.25 * theta[i] * theta[i] * weight
         p += s * cross[i] * theta[i] * weight
         q -= s * s * cross[i] * cross[i] * weight
+    # A parabola over [l, h]: an end, or the vertex if it opens downwards and lies inside.
     highest = max(p * low - q * low * low, p * high - q * high * high)
     if q > 0.0 and low < p / (2.0 * q) < high:
         highest = p * p / (4.0 * q)
@@ -138,6 +142,8 @@ def highest_score(
     excess = eta * max(quadratic, length / largest)  # what rounding may add to Q
     weight = max((widths[0] + widths[1] * math.sqrt(largest)) * (1.0 + eta), 1e-300)  # w
 
+    # s = w/(2√Q) with Q ≤ L²‖V⁻¹‖: the search starts at half of the least that s can be, and covers e^16
+    # above it.
     left, at_left, at_right = math.log(weight / (4.0 * longest * math.sqrt(largest))), 0.0, 0.0
     right = left + _BRACKET
     for _ in range(_THIRDS):
@@ -157,6 +163,8 @@ def highest_score(
                     upper -= step
                 else:
                     lower += step
+            # The two sides of the outer search share this body: after the second, `at_left` holds the first
+            # one's value.
             at_left = at_right
             at_right = min(at_lower, at_upper) + s * excess + weight * weight / (4.0 * s)
         if at_left < at_right:
@@ -183,4 +191,5 @@ def highest_scores(world: World, beliefs: Aligned, eta: float, spread: Spread = 
             )
 
     spread(len(bounds), work)
+    # Where a search fails (a belief with infinite widths, say) everything is drawn: slower, never wrong.
     return np.where(np.isfinite(bounds), bounds, math.inf)

@@ -33,7 +33,7 @@ class ReferenceBackend:
         self.observer = observer
 
     def refusal(self, plan: Plan) -> str | None:
-        """Never."""
+        """None: the reference plays every plan."""
         return None
 
     def play(

@@ -146,7 +146,7 @@ class Scratch(NamedTuple):
     """Working space of one thread; what threads write to at every step is in here, each its own.
 
     Attributes:
-        chosen, record, visits: tile, sheet and counters of what was chosen, a column a round.
+        chosen, record, visits: tile, sheet and counters of what was chosen, one column per round.
         tile, sheet, counters: of candidates that are looked at.
         waiting, tries: columns that are not dealt with yet, and what is tried for them.
         wide: a tile in double precision.
@@ -228,6 +228,8 @@ def draw(
     other_low, other_width = _f32(world.others[0]), _f32(world.others[1] - world.others[0])
     per_mean = _f32(1.0 / world.parameter_norm)
     needs_x, needs_y = _f32(dim > 1), _f32(dim > 2)
+    # Everything is computed for all lanes, needed or not, and multiplied by 0 or 1: a branch would cost the
+    # vector.
     for j in range(lanes):
         number = counters[j]
         mean_word, length_word, radius, angle = philox(number, _FIRST, counters[LANES + j], agent, seed, run)
@@ -253,6 +255,7 @@ def draw(
     longest = _f32(world.action_bound * world.action_bound)
     for j in range(lanes):
         left_over = max(longest - tile[j] * tile[j], _ZERO)
+        # √(L² − c²)/√(‖g‖² + 2E): the length of y and the direction's own, in one factor.
         sheet[_SCALE + j] = math.sqrt(left_over / sheet[_SCALE + j])
     for row in range(1, dim):
         line = tile[row * LANES : (row + 1) * LANES]
@@ -281,6 +284,8 @@ def score(
     zeros behind the last coordinate.
     """
     for j in range(lanes):
+        # Alg. 1, l. 8, with a second width b (docs/theory.md). Five running sums per candidate, four
+        # coordinates at a time: loads and stores of the sheet are what this loop costs.
         sheet[_LINEAR + j] = sheet[_CROSS + j] = sheet[_SQUARE + j] = _ZERO
         sheet[_TURN + j] = sheet[_LENGTH + j] = _ZERO
     skew = _ZERO  # ‖m‖²
@@ -306,6 +311,7 @@ def score(
         length = fma(c * c, skew, fma(_TWO * c, sheet[_TURN + j], sheet[_LENGTH + j]))
         length = fma(first_turned, first_turned, length)
         total = fma(along, c, sheet[_LINEAR + j])
+        # Rounding may leave a square just below zero.
         total = fma(ellipsoid, _f32(math.sqrt(max(squared, _ZERO))), total)
         sheet[SCORE + j] = fma(euclidean, _f32(math.sqrt(max(length, _ZERO))), total)
 
@@ -358,6 +364,8 @@ def pay(
         for j in range(count):
             tries[j] = sheet[MEAN + waiting[j]]
             again[j] = counters[LANES + waiting[j]]
+        # Jöhnk's method fails now and then. The attempt's number is part of the counter, so a reward does not
+        # depend on who else had to try again.
         for j in range(whole_vectors(count)):
             first, second, _, _ = philox(_u32(attempt), _PAY, again[j], agent, seed, run)
             tries[j] = beta_attempt(tries[j], first, second)
@@ -383,6 +391,8 @@ def add_records(tile: Tile, sheet: Sheet, wide: Any, count: int, dim: int, gram:
         for j in range(count):
             total += line[j] * sheet[REWARD + j]
         moment[row] += total
+        # Four sums at once, so that additions need not wait for each other; columns beyond d fall into spare
+        # ones.
         for column in range(row, dim, 4):
             first, second, third, fourth = wide[column], wide[column + 1], wide[column + 2], wide[column + 3]
             a, b, c, d = 0.0, 0.0, 0.0, 0.0

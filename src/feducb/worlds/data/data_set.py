@@ -29,7 +29,7 @@ class Trial:
     """Randomised decisions with known propensities: only the reward of what was done is known.
 
     Attributes:
-        frame: one row a decision.
+        frame: one row per decision.
         columns: which column is what.
         recipe: how vectors are made.
         reward_range: the public range of rewards.

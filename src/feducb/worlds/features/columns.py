@@ -58,12 +58,12 @@ def _complain(column: str, row: int, value: Any, expected: str) -> Configuration
 def _looked_up(name: str, values: Values, places: Sequence[int], first_row: int, expected: str) -> Any:
     """The place of each row's value; an error that names the row of the first that has none."""
     coded = _coded(values)
-    found = np.array([*places, -1])[coded.codes]  # a missing value, code −1, finds the last entry
-    if len(found) and found.min() < 0:
-        row = int(np.argmax(found < 0))
+    levels = np.array([*places, -1])[coded.codes]  # a missing value, code −1, finds the last entry
+    if len(levels) and levels.min() < 0:
+        row = int(np.argmax(levels < 0))
         code = int(coded.codes[row])
         raise _complain(name, first_row + row, None if code < 0 else coded.texts[code], expected)
-    return found
+    return levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,11 @@ class Number:
 
     @property
     def width(self) -> int:
-        """1."""
+        """One entry: the scaled number."""
         return 1
 
     def block(self, values: Values, first_row: int = 1) -> Array:
-        """(n, 1)."""
+        """(n, 1), each value in [−1, 1]."""
         if isinstance(values, Coded):
             values = [None if code < 0 else values.texts[code] for code in values.codes.tolist()]
         try:
@@ -138,7 +138,7 @@ class Category:
 
     @property
     def width(self) -> int:
-        """How many levels."""
+        """One entry per level."""
         return len(self.levels)
 
     def index(self, values: Values, first_row: int = 1) -> NDArray[np.int64]:
@@ -147,11 +147,11 @@ class Category:
         place = {level: index for index, level in enumerate(self.levels)}
         places = [place.get(text, -1) for text in coded.texts]
         shown = ", ".join(self.levels[:8]) + (", …" if len(self.levels) > 8 else "")
-        found: NDArray[np.int64] = _looked_up(self.name, coded, places, first_row, f"one of {shown}")
-        return found
+        levels: NDArray[np.int64] = _looked_up(self.name, coded, places, first_row, f"one of {shown}")
+        return levels
 
     def block(self, values: Values, first_row: int = 1) -> Array:
-        """(n, levels)."""
+        """(n, levels), a single 1 per row."""
         return np.asarray(np.eye(self.width)[self.index(values, first_row)])
 
 
@@ -175,11 +175,11 @@ class Hashed:
 
     @property
     def width(self) -> int:
-        """How many buckets."""
+        """One entry per bucket."""
         return self.buckets
 
     def block(self, values: Values, first_row: int = 1) -> Array:
-        """(n, buckets), one entry ±1 a row."""
+        """(n, buckets), one entry of ±1 per row."""
         coded = _coded(values)
         hashes = [
             int.from_bytes(hashlib.blake2b(f"{self.name}={text}".encode(), digest_size=8).digest(), "big")
@@ -213,11 +213,11 @@ class Tags:
 
     @property
     def width(self) -> int:
-        """How many levels."""
+        """One entry per level."""
         return len(self.levels)
 
     def block(self, values: Values, first_row: int = 1) -> Array:
-        """(n, levels)."""
+        """(n, levels), rows of length 1, or 0 where no tag counts."""
         coded = _coded(values)
         table = np.zeros((len(coded.texts), self.width))
         for row, text in enumerate(coded.texts):

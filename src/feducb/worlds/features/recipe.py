@@ -80,7 +80,7 @@ class Recipe:
 
     @property
     def dim(self) -> int:
-        """d."""
+        """d, the length of the vectors it makes."""
         return sum(math.prod(self._columns[name].width for name in term) for term in self.terms)
 
     @property
@@ -183,7 +183,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
-        """Back from text."""
+        """Read what `to_json` wrote."""
         try:
             plain = json.loads(text)
             if plain["format"] != _FORMAT or plain["version"] != _VERSION:
@@ -203,7 +203,7 @@ class Recipe:
             raise ConfigurationError("recipe", f"{text[:40]}…", f"what to_json wrote ({error!r})") from None
 
     def describe(self) -> Iterable[str]:
-        """What it does, a line a column."""
+        """What it does, in one line per column."""
         for column in self._columns.values():
             if isinstance(column, Number):
                 yield f"{column.name}: {column.low:g} to {column.high:g}, clipped, scaled to −1 to 1"

@@ -27,5 +27,5 @@ def figure(name: str) -> Figure:
     """A figure by its name."""
     if name not in NAMES:
         raise ConfigurationError("figure", name, f"one of {', '.join(NAMES)}")
-    found: Figure = import_module(f"feducb_lab.experiments.figures.{NAMES[name]}").FIGURE
-    return found
+    chosen: Figure = import_module(f"feducb_lab.experiments.figures.{NAMES[name]}").FIGURE
+    return chosen

@@ -138,12 +138,12 @@ def _draw(results: Results) -> Picture:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    found = leaks(results)
+    rows = leaks(results)
     picture = Canvas(figsize=(12.5, 5.4), layout="constrained")
     FigureCanvasAgg(picture)
     privacy, regret = picture.subplots(1, 2, sharey=True)
-    end = 1.25 * max(one.epsilon for one in found if math.isfinite(one.epsilon))
-    for place, one in enumerate(found):
+    end = 1.25 * max(one.epsilon for one in rows if math.isfinite(one.epsilon))
+    for place, one in enumerate(rows):
         if math.isfinite(one.epsilon):
             privacy.barh(place, one.epsilon, color="#b23a48", height=0.6)
             privacy.annotate(
@@ -173,7 +173,7 @@ def _draw(results: Results) -> Picture:
     privacy.axvline(_EPSILON, color="#3a7d44", lw=1.2, ls="--")
     privacy.set_xlim(0.0, 1.12 * end)
     privacy.set_xlabel(f"ε it really has at δ = {_DELTA:g} (promised: {_EPSILON:g}, dashed)")
-    privacy.set_yticks(range(len(found)), [one.name for one in found])
+    privacy.set_yticks(range(len(rows)), [one.name for one in rows])
     privacy.invert_yaxis()
     regret.set_xlabel("regret of the average agent (bars of two standard errors)")
     regret.legend(frameon=False, loc="lower right")
@@ -187,33 +187,33 @@ def _change(one: Leak) -> str:
     if one.leaking is None or one.closed is None:
         return _NOT_SIMULATED
     before, after = one.leaking, one.closed
-    told = f"{before.mean:.4g} → {after.mean:.4g}"
+    change = f"{before.mean:.4g} → {after.mean:.4g}"
     if abs(before.mean - after.mean) <= 2.0 * math.hypot(before.stderr, after.stderr):
-        return f"{told}, no difference that these runs can tell"
+        return f"{change}, no difference that these runs can tell"
     share = abs(after.mean / before.mean - 1.0)
-    return f"{told}, {share:.0%} {'more' if after.mean > before.mean else 'less'}"
+    return f"{change}, {share:.0%} {'more' if after.mean > before.mean else 'less'}"
 
 
 def _text(results: Results) -> str:
-    found = leaks(results)
+    rows = leaks(results)
     trigger, public = (results.one(play=name).result["releases"] for name in ("trigger", "own data"))
     first = results.one(play="own data").result["release_rounds"][0]
-    none_holds = [one.name for one in found if math.isinf(one.epsilon)]
-    finite = max((one for one in found if math.isfinite(one.epsilon)), key=lambda one: one.epsilon)
-    costly = [one for one in found if one.leaking and one.closed and _change(one).endswith("more")]
+    none_holds = [one.name for one in rows if math.isinf(one.epsilon)]
+    finite = max((one for one in rows if math.isfinite(one.epsilon)), key=lambda one: one.epsilon)
+    costly = [one for one in rows if one.leaking and one.closed and _change(one).endswith("more")]
     worst = max(costly, key=lambda one: one.closed.mean / one.leaking.mean, default=None)  # type: ignore[union-attr]
     parts = [
-        f"Where ε = {_EPSILON:g} is promised, no ε holds for {len(none_holds)} of {len(found)} rows "
+        f"Where ε = {_EPSILON:g} is promised, no ε holds for {len(none_holds)} of {len(rows)} rows "
         f"({'; '.join(none_holds)}); of the others the worst is {finite.name}, ε = {finite.epsilon:.3g}.",
         "Regret when the leak is closed: "
-        + "; ".join(f"{one.name}: {_change(one)} ({one.how})" for one in found)
+        + "; ".join(f"{one.name}: {_change(one)} ({one.how})" for one in rows)
         + ".",
         "(a) to (c) play the printed rule (Dubey & Pentland 2020) on a tree with exact noise, (d) to (g) what"
         " is shipped: regrets compare within a row. Under the trigger data decide when, so that its tree must"
-        f" be made for a release a round; it made {trigger:g}, public rounds {public:g}. To close (d) and (f)"
-        " by order costs no regret; the second number is what hiding them under noise would cost instead. (c)"
-        " is the record of one visitor whose followers are in league with an adversary, in the first batch,"
-        f" of {first} rounds; each further round moves it by as much again.",
+        f" be made for a release per round; it made {trigger:g}, public rounds {public:g}. To close (d) and"
+        " (f) by order costs no regret; the second number is what hiding them under noise would cost instead."
+        " (c) is the record of one visitor whose followers are in league with an adversary, in the first"
+        f" batch, of {first} rounds; each further round moves it by as much again.",
     ]
     if worst is None:
         parts.append("No closing cost regret that these runs can tell.")

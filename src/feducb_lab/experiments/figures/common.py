@@ -96,10 +96,10 @@ def slope(xs: Sequence[float], outcomes: Sequence[Outcome]) -> tuple[float, floa
     weight = 1 / error**2
     centre = np.average(x, weights=weight)
     spread = float(np.sum(weight * (x - centre) ** 2))
-    found = float(np.sum(weight * (x - centre) * y)) / spread
-    rest = y - np.average(y, weights=weight) - found * (x - centre)
+    steepness = float(np.sum(weight * (x - centre) * y)) / spread
+    rest = y - np.average(y, weights=weight) - steepness * (x - centre)
     scatter = float(np.sum(weight * rest**2)) / max(1, len(x) - 2)
-    return found, math.sqrt(max(1.0, scatter) / spread)
+    return steepness, math.sqrt(max(1.0, scatter) / spread)
 
 
 def percent(value: float) -> str:

@@ -33,24 +33,24 @@ def _points(scale: Scale) -> list[Point]:
         "horizon": 100_000 if full else 1_000,
         "runs": 40 if full else 4,
     }
-    found = []
+    points = []
     for graph, lives in _GRAPHS.items():
         for ttl in lives:
             for kept in ("paper", "one") if ttl > 1 else ("one",):
                 label = {"graph": graph, "ttl": ttl, "estimators": kept}
                 setting = world | {"topology": graph, "ttl": ttl, "estimators": kept}
-                found.append(common.baseline("no privacy", setting, **label))
+                points.append(common.baseline("no privacy", setting, **label))
                 if (graph, ttl) in _PRIVATE:
                     private = setting | {"epsilon": _EPSILON, "delta": 1e-6}
-                    found.append(Point({"who": "calibrated", **label}, private))
+                    points.append(Point({"who": "calibrated", **label}, private))
     for graph, ttl in _PRIVATE:  # the printed algorithm: requests, γ estimators
         label = {"graph": graph, "ttl": ttl, "estimators": "paper"}
         printed = {"mode": "paper", "epsilon": _EPSILON, "delta": 1e-6, "runs": 5 if full else 2}
-        found.append(Point({"who": "paper", **label}, world | {"topology": graph, "ttl": ttl} | printed))
+        points.append(Point({"who": "paper", **label}, world | {"topology": graph, "ttl": ttl} | printed))
     centre = {"graph": "controller"}
     star = world | {"agents": 16}
     return [
-        *found,
+        *points,
         common.baseline("no privacy", star, **centre),
         Point({"who": "calibrated", **centre}, star | {"epsilon": _EPSILON, "delta": 1e-6}),
         common.baseline("alone", star),
@@ -67,9 +67,9 @@ def _name(one: Outcome) -> str:
 
 def _line(results: Results, who: str, graph: str, kept: str) -> list[Outcome]:
     """Over γ; with γ = 1 both ways of keeping estimators are the same."""
-    found = results.where(who=who, graph=graph)
-    found = [one for one in found if one.label["ttl"] == 1 or one.label["estimators"] == kept]
-    return sorted(found, key=lambda one: one.label["ttl"])
+    outcomes = results.where(who=who, graph=graph)
+    outcomes = [one for one in outcomes if one.label["ttl"] == 1 or one.label["estimators"] == kept]
+    return sorted(outcomes, key=lambda one: one.label["ttl"])
 
 
 def _draw(results: Results) -> Picture:
@@ -101,7 +101,7 @@ def _draw(results: Results) -> Picture:
     left.set_xticks((1, 2, 4, 8), ["1", "2", "4", "8"])
     left.minorticks_off()
     private = f"squares, crosses: ε = {_EPSILON:g}, one estimator and γ; red: printed constants"
-    common.finish(right, "messages of a run, one a hop", title=private)
+    common.finish(right, "messages per run, one per hop", title=private)
     return drawn
 
 
@@ -156,7 +156,7 @@ FIGURE = Figure(
     name="decentralised",
     title="Agents on a graph",
     question="What do 16 agents on a graph lose against a controller, over topologies and times to live γ "
-    "(d = 10, K = 100), with the paper's γ estimators an agent and with one? The paper's bound "
+    "(d = 10, K = 100), with the paper's γ estimators per agent and with one? The paper's bound "
     "grows with γ/|C|, |C| the size of an agent's clique.",
     points=_points,
     draw=_draw,

@@ -23,7 +23,7 @@ def _points(scale: Scale) -> list[Point]:
     full = scale == "full"
     world = {"dim": 10, "arms": 100, "seed": 0, "horizon": 1_000_000 if full else 2_000}
     runs = {10: 100, 30: 100, 100: 100, 300: 60, 1000: 40} if full else {10: 12, 30: 8, 100: 6, 300: 4}
-    found = [
+    points = [
         Point(
             {"who": "calibrated", "trust": trust, "M": agents, "epsilon": epsilon},
             world
@@ -34,12 +34,12 @@ def _points(scale: Scale) -> list[Point]:
         for agents, many in runs.items()
         for epsilon in _EPSILONS
     ]
-    found += [
+    points += [
         common.baseline("no privacy", world | {"agents": agents, "runs": many}, M=agents)
         for agents, many in runs.items()
     ]
     few = world | {"agents": 10, "runs": 10}
-    return [*found, common.baseline("alone", few), common.baseline("uniform", few)]
+    return [*points, common.baseline("alone", few), common.baseline("uniform", few)]
 
 
 def _sizes(results: Results) -> list[int]:

@@ -22,7 +22,7 @@ def _points(scale: Scale) -> list[Point]:
     full = scale == "full"
     world = _WORLD | {"horizon": 10_000_000 if full else 10_000}
     sizes = {1: 100, 10: 100, 100: 100, 1000: 100} if full else {1: 24, 10: 12, 100: 4}
-    found = [
+    points = [
         Point(
             {"who": "calibrated", "M": agents, "epsilon": epsilon},
             world | _PRIVATE | {"agents": agents, "runs": runs, "epsilon": epsilon},
@@ -30,7 +30,7 @@ def _points(scale: Scale) -> list[Point]:
         for agents, runs in sizes.items()
         for epsilon in _EPSILONS
     ]
-    found += [
+    points += [
         Point(
             {"who": "paper", "M": agents, "epsilon": epsilon},
             world
@@ -40,12 +40,12 @@ def _points(scale: Scale) -> list[Point]:
         for agents, epsilons in _PRINTED[scale]
         for epsilon in epsilons
     ]
-    found += [
+    points += [
         common.baseline("no privacy", world | {"agents": agents, "runs": runs}, M=agents)
         for agents, runs in sizes.items()
     ]
     few = world | {"agents": 10, "runs": 10 if full else 12}
-    return [*found, common.baseline("alone", few), common.baseline("uniform", few)]
+    return [*points, common.baseline("alone", few), common.baseline("uniform", few)]
 
 
 def _sizes(results: Results, who: str = "calibrated") -> list[int]:

@@ -28,21 +28,21 @@ def _points(scale: Scale) -> list[Point]:
     full = scale == "full"
     world: dict[str, Any] = {"dim": 10, "arms": 100, "seed": 0}
     whole, short = (10_000_000, 20_000) if full else (5_000, 1_000)
-    found = []
+    points = []
     for communication, schedule in _SCHEDULES.items():
         brief = communication in (_SHORT, _ALL)
         crowd = world | schedule | {"agents": 100, "horizon": short if brief else whole}
         runs = (20 if brief else 100) if full else (3 if brief else 8)
         label = {"communication": communication}
         private = crowd | {"epsilon": 1.0, "delta": 0.1}
-        found += [
+        points += [
             Point({"who": "calibrated", **label}, private | {"runs": runs}),
             common.baseline("no privacy", crowd | {"runs": runs}, **label),
             Point({"who": "paper", **label}, private | {"mode": "paper", "runs": 5 if full else 2}),
         ]
     few = world | {"agents": 10, "horizon": whole, "runs": 10}
     return [
-        *found,
+        *points,
         common.baseline("alone", few, communication="none"),
         common.baseline("alone", few | {"horizon": short}, communication="none, fewer rounds"),
         common.baseline("uniform", few),
@@ -102,7 +102,7 @@ FIGURE = Figure(
     name="1b",
     title="Regret and communication",
     question="What does more communication buy M = 100 agents (ε = 1, δ = 0.1, d = 10, K = 100): O(M^1.5),"
-    " 10 releases an agent; O(M log T), 64; O(MT), one a round? The paper observes a trade-off, "
+    " 10 releases per agent; O(M log T), 64; O(MT), one per round? The paper observes a trade-off, "
     "with more communication giving less regret.",
     points=_points,
     draw=_draw,

@@ -18,20 +18,20 @@ _STYLES = {"calibrated": "-", "no privacy": ":", "paper": "-.", "alone": "--", "
 
 def _points(scale: Scale) -> list[Point]:
     full = scale == "full"
-    found = []
+    points = []
     for dim in _DIMS:
         world = {"dim": dim, "arms": 100, "seed": 0, "horizon": 10_000_000 if full else 2_000}
         crowd = world | {"agents": 100, "schedule": "geometric", "releases": 64, "epsilon": 1.0, "delta": 0.1}
         few = world | {"agents": 10, "runs": 10}
         runs = 100 if full else 16
-        found += [
+        points += [
             Point({"who": "calibrated", "d": dim}, crowd | {"runs": runs}),
             Point({"who": "paper", "d": dim}, crowd | {"mode": "paper", "runs": 5 if full else 2}),
             common.baseline("no privacy", world | {"agents": 100, "runs": runs}, d=dim),
             common.baseline("alone", few, d=dim),
             common.baseline("uniform", few, d=dim),
         ]
-    return found
+    return points
 
 
 def _line(results: Results, who: str) -> list[Outcome]:

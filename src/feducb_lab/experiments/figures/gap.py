@@ -20,31 +20,31 @@ _PRINTED = ((0.05, 1.0), (0.2, 1.0), (0.5, 0.3), (0.5, 1.0), (0.5, 3.0))
 
 def _points(scale: Scale) -> list[Point]:
     full = scale == "full"
-    found = []
+    points = []
     world = {"dim": 10, "arms": 100, "seed": 0, "agents": 10, "horizon": 1_000_000 if full else 10_000}
     private = world | {"delta": 0.1, "schedule": "geometric", "releases": 64}
     runs, few = (100, 10) if full else (8, 4)
     for gap in _GAPS:
-        found += [
+        points += [
             Point(
                 {"who": "calibrated", "gap": gap, "epsilon": epsilon},
                 private | {"gap": gap, "epsilon": epsilon, "runs": runs},
             )
             for epsilon in _EPSILONS
         ]
-        found += [
+        points += [
             common.baseline("no privacy", world | {"gap": gap, "runs": runs}, gap=gap),
             common.baseline("alone", world | {"gap": gap, "runs": few}, gap=gap),
             common.baseline("uniform", world | {"gap": gap, "runs": few}, gap=gap),
         ]
-    found += [
+    points += [
         Point(
             {"who": "paper", "gap": gap, "epsilon": epsilon},
             private | {"mode": "paper", "gap": gap, "epsilon": epsilon, "runs": 5 if full else 2},
         )
         for gap, epsilon in _PRINTED
     ]
-    return found
+    return points
 
 
 def _line(results: Results, who: str, **label: float) -> list[Outcome]:

@@ -26,7 +26,7 @@ def _points(scale: Scale) -> list[Point]:
     grid = [(releases, _FIXED_EPSILON) for releases in _RELEASES[scale]]
     grid += [(_FIXED_RELEASES, epsilon) for epsilon in _EPSILONS[scale]]
     spread = world | {"schedule": "geometric", "delta": 1e-6}
-    found = [
+    points = [
         Point(
             {"who": "calibrated", "mechanism": mechanism, "n": releases, "epsilon": epsilon},
             spread | {"releases": releases, "epsilon": epsilon, "mechanism": mechanism, "runs": runs},
@@ -40,10 +40,10 @@ def _points(scale: Scale) -> list[Point]:
         "mode": "paper",
         "runs": 5 if full else 2,
     }
-    found.append(Point({"who": "paper", "n": _FIXED_RELEASES, "epsilon": _FIXED_EPSILON}, spread | printed))
+    points.append(Point({"who": "paper", "n": _FIXED_RELEASES, "epsilon": _FIXED_EPSILON}, spread | printed))
     few = world | {"agents": 10, "runs": 10}
     return [
-        *found,
+        *points,
         common.baseline("no privacy", world | {"runs": runs}),
         common.baseline("alone", few),
         common.baseline("uniform", few),
@@ -52,8 +52,8 @@ def _points(scale: Scale) -> list[Point]:
 
 def _line(results: Results, mechanism: str, over: str) -> list[Outcome]:
     fixed = {"epsilon": _FIXED_EPSILON} if over == "n" else {"n": _FIXED_RELEASES}
-    found = results.where(who="calibrated", mechanism=mechanism, **fixed)
-    return sorted(found, key=lambda one: one.label[over])
+    outcomes = results.where(who="calibrated", mechanism=mechanism, **fixed)
+    return sorted(outcomes, key=lambda one: one.label[over])
 
 
 def _draw(results: Results) -> Picture:

@@ -81,12 +81,12 @@ def _horizons(results: Results) -> list[int]:
 
 def _best(results: Results, horizon: int) -> dict[str, Outcome]:
     """Each at the batch that came out best."""
-    found = {}
+    best = {}
     for who in _ORDER:
         tried = results.where(T=horizon, who=who)
         if tried:
-            found[who] = min(tried, key=lambda one: one.mean)
-    return found
+            best[who] = min(tried, key=lambda one: one.mean)
+    return best
 
 
 def _draw(results: Results) -> Picture:
