@@ -149,4 +149,4 @@ def _integrate(means: Array, spreads: Array, first_step: Array, span: Array, nod
     hazard *= -0.5
     np.exp(hazard, out=hazard)
     hazard /= below
-    return np.asarray(np.einsum("nt,ntk->nk", weight, hazard)) / (np.sqrt(2.0 * np.pi) * spreads)
+    return np.asarray(np.einsum("nt,ntk->nk", weight, hazard) / (np.sqrt(2.0 * np.pi) * spreads))
