@@ -285,6 +285,10 @@ def test_every_policy_logs_the_chances_it_plays(
     counts = np.bincount([one.index for one in decisions], minlength=4)
     assert (np.abs(counts - 2000 * chances) < 5.5 * np.sqrt(2000 * chances * (1 - chances)) + 1).all()
     assert all(one.propensity == pytest.approx(chances[one.index], abs=1e-12) for one in decisions)
+    clock.now += 100.0
+    agent.tick()
+    judged = agent.overview()["curve"]["points"][-1]["uniform"] is not None
+    assert judged == (share > 0.0 or policy == "uniform")  # only if every candidate had a chance
     evenly = agent.snapshot()["counts"]["drawn_uniformly"] - drawn
     assert abs(evenly - 2000 * share) <= 5.5 * np.sqrt(2000 * share * (1 - share))
 

@@ -6,7 +6,8 @@ came would be too high wherever only successes are reported.
 
 Uniform choice is estimated from the same decisions. One of K candidates that was shown with chance p stands
 for w = (1 / K) / p decisions of a uniform chooser (inverse propensity, normalised by Σ w). That is honest
-only where every candidate could be shown: before anything was learnt, or with ``uniform_share`` above 0.
+only where every candidate could be shown: before anything was learnt, with ``uniform_share`` above 0, or
+under the uniform policy.
 Steps are put together until 20 of their decisions can be expected to have been drawn uniformly. Which ones
 go together depends on chances alone: choosing steps by what was drawn in them would bend the estimate.
 """
@@ -55,7 +56,7 @@ class Curve:
         Args:
             rows: of them.
             default: what counts where no reward came.
-            uniform: whether propensities are the agent's own, and so cover all candidates if below 1.
+            uniform: whether propensities are the agent's own and, if below 1, cover all candidates.
             only_choice: whether a visitor with one candidate counts: only where the others do.
         """
         for row in rows:

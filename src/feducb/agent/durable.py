@@ -567,7 +567,8 @@ class Agent:
         return more
 
     def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
-        default = self.settings.default_reward
+        default, policy = self.settings.default_reward, self.settings.chooses
+        reaches_all = policy.reaches_all or group not in self._deciders
         with self.writing() as db:
             self._unswept = True
             batch = self._take_in(db, group, rows)
@@ -577,8 +578,8 @@ class Agent:
             self._curve.settled(
                 rows,
                 default=default,
-                uniform=not self.settings.shadow,
-                only_choice=self.settings.chooses.needs_coins or group not in self._deciders,
+                uniform=not self.settings.shadow and (reaches_all or not policy.needs_coins),
+                only_choice=reaches_all,
             )
 
     def _take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from feducb.config import require_finite
 from feducb.errors import ConfigurationError
 from feducb.policies.policy import Indices, Policy, draw, draw_evenly, even, propensities_of
+from feducb.policies.uniform import Uniform
 from feducb.types import Array, Belief
 
 __all__ = ["Mixture"]
@@ -40,6 +41,11 @@ class Mixture:
     def needs_coins(self) -> bool:
         """With a share above 0, or where the other policy does."""
         return self.share > 0.0 or self.policy.needs_coins
+
+    @property
+    def reaches_all(self) -> bool:
+        """Whether every candidate has a chance worth counting on, so that logs can judge any other policy."""
+        return self.share > 0.0 or type(self.policy) is Uniform
 
     def draws_evenly(self, coins: Array) -> NDArray[np.bool_]:
         """Which of the coins (..., R) stand for an even draw."""
