@@ -295,7 +295,7 @@ def test_a_new_season_whose_settings_cannot_be_written_is_not_played_by_the_old_
         assert (again.store.season, again.started_at, again.tick()) == (2, now[0], 0)
 
 
-def test_a_release_within_a_commit_fails_both_since_it_would_leave_before_it_is_on_disk(
+def test_a_release_within_a_commit_fails_both_as_it_would_leave_before_it_is_on_disk(
     tmp_path: Path,
 ) -> None:
     with AgentStore.open(tmp_path / "agent.db", replace(TERMS, records_per_person=1)) as store:
