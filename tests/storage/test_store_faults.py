@@ -296,6 +296,17 @@ def test_a_new_season_whose_settings_cannot_be_written_is_not_played_by_the_old_
         assert (again.store.season, again.started_at, again.tick()) == (2, now[0], 0)
 
 
+def test_a_release_within_a_commit_fails_both_as_it_would_leave_before_it_is_on_disk(
+    tmp_path: Path,
+) -> None:
+    with AgentStore.open(tmp_path / "agent.db", replace(TERMS, records_per_person=1)) as store:
+        store.record(GOOD, REWARD)
+        with pytest.raises(sqlite3.OperationalError, match="within a transaction"), store.writing():
+            store.release()
+        assert (store.outbox(), store.pending) == ([], 1)
+        assert len(store.release()) == len(store.outbox()[0].payload)
+
+
 def test_a_controller_does_not_say_that_it_saw_a_release_which_it_did_not_keep(tmp_path: Path) -> None:
     terms = replace(TERMS, groups=1, records_per_person=1)
     with AgentStore.open(tmp_path / "agent.db", terms) as store:

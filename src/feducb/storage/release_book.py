@@ -131,14 +131,11 @@ class ReleaseBook(SqliteFile):
             now: seconds since 1970.
         """
         read = [self._check(agent, payload) for agent, payload in batch]
-        if all(isinstance(one, Receipt) for one in read):
-            return [one for one in read if isinstance(one, Receipt)]
-        newest = self._newest_version()
+        refused = [one for one in read if isinstance(one, Receipt)]
+        if len(refused) == len(read):
+            return refused
         with self._transaction():
-            return [
-                one if isinstance(one, Receipt) else self._put(agent, one, payload, newest, now)
-                for one, (agent, payload) in zip(read, batch, strict=True)
-            ]
+            return self._put_all(batch, read, now)
 
     def exchange(
         self, batch: Sequence[tuple[str, bytes]], *, now: float
@@ -146,16 +143,17 @@ class ReleaseBook(SqliteFile):
         """`receive`, then `publish_due`, with one commit for both: nothing is told to anybody before it."""
         if not batch:
             return [], self.publish_due(now=now)
+        read = [self._check(agent, payload) for agent, payload in batch]
         with self._transaction():
-            return self.receive(batch, now=now), self.publish_due(now=now)
+            return self._put_all(batch, read, now), self._publish_all(self._due(now), now)
 
     def publish_due(self, *, now: float) -> list[NamedSum]:
-        """Make the sums that are due, in rising order; each is on disk before this returns."""
-        made = []
-        for season, number, here, first in self._open_numbers():
-            if self.quorum.due(here, first, now):
-                made.append(self._publish(season, number, now))
-        return made
+        """Make the sums that are due, in rising order; they are on disk before this returns."""
+        due = self._due(now)
+        if not due:
+            return []
+        with self._transaction():
+            return self._publish_all(due, now)
 
     def next_due(self) -> float | None:
         """When, in seconds since 1970, a deadline passes next; None where none is open."""
@@ -275,6 +273,22 @@ class ReleaseBook(SqliteFile):
             self._newest_version(),
         ).fetchall()
 
+    def _due(self, now: float) -> list[tuple[int, int]]:
+        return [
+            (season, number)
+            for season, number, here, first in self._open_numbers()
+            if self.quorum.due(here, first, now)
+        ]
+
+    def _put_all(
+        self, batch: Sequence[tuple[str, bytes]], read: Sequence[Receipt | messages.GridSum], now: float
+    ) -> list[Receipt]:
+        newest = self._newest_version()
+        return [
+            one if isinstance(one, Receipt) else self._put(agent, one, payload, newest, now)
+            for one, (agent, payload) in zip(read, batch, strict=True)
+        ]
+
     def _put(
         self, agent: str, release: messages.GridSum, payload: bytes, newest: tuple[int, int], now: float
     ) -> Receipt:
@@ -302,15 +316,16 @@ class ReleaseBook(SqliteFile):
             )
         return Receipt("stored")
 
+    def _publish_all(self, due: Sequence[tuple[int, int]], now: float) -> list[NamedSum]:
+        return [self._publish(season, number, now) for season, number in due]
+
     def _publish(self, season: int, number: int, now: float) -> NamedSum:
-        rows = self.database.execute(
-            "SELECT agent, payload FROM waiting WHERE season = ? AND number = ?", (season, number)
+        db, version = self.database, (season, number)
+        rows = db.execute(
+            "SELECT agent, payload FROM waiting WHERE season = ? AND number = ?", version
         ).fetchall()
         total = messages.combine([messages.decode(payload) for _, payload in rows])
-        names = tuple(sorted(agent for agent, _ in rows))
-        named = NamedSum(names, messages.encode(total), total)
-        with self._transaction() as db:
-            db.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (season, number, now, sums.encode(named)))
-            # Hashes are enough from now on.
-            db.execute("DELETE FROM waiting WHERE (season, number) <= (?, ?)", (season, number))
+        named = NamedSum(tuple(sorted(agent for agent, _ in rows)), messages.encode(total), total)
+        db.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (*version, now, sums.encode(named)))
+        db.execute("DELETE FROM waiting WHERE (season, number) <= (?, ?)", version)  # hashes are enough now
         return named

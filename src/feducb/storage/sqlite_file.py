@@ -34,7 +34,6 @@ class SqliteFile(ABC):
         sqlite.require_whole(self.path)
         self._lock: int | None = sqlite.take_lock(self.path)
         self._connection: sqlite3.Connection | None = None
-        self._writing = False
         self._moves = 0  # changes of what is in memory since it was opened
         self._spoilt = False  # whether a call of this transaction failed half-way
         try:
@@ -103,15 +102,10 @@ class SqliteFile(ABC):
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, in the file and in memory; on disk when it ends. One within another is its part."""
+        """All or nothing, in the file and in memory; on disk when it ends. One within another fails both."""
         db, moves = self.database, self._moves
-        if self._writing:
-            with self.part(db):
-                yield db
-            return
         try:
             db.execute("BEGIN IMMEDIATE")
-            self._writing = True
             yield db
             if self._spoilt:
                 raise StoreError("a call of this commit failed half-way, so nothing of the commit happened")
@@ -125,8 +119,6 @@ class SqliteFile(ABC):
         except BaseException:
             self._recover()
             raise
-        finally:
-            self._writing = False
 
     @contextmanager
     def part(self, db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:

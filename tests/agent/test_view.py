@@ -1,0 +1,81 @@
+"""One view of an agent: what it says of itself and what its file says are the same."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from feducb.agent import Agent, AgentSettings
+from feducb.agent.view import look, look_over, settings_in
+from feducb.config import Budget, Problem
+from feducb.errors import StoreError
+from feducb.storage import agent_tables
+
+SETTINGS = AgentSettings(
+    problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=8, season=800.0, window=10.0
+)
+LIVE = {"agents_in_sum", "first_useful_sum", "learning", "in_batch", "season_over", "next_release_at"}
+BESIDE = {"running", "engine", "failing"}
+
+
+def test_an_agent_and_its_file_say_the_same(tmp_path: Path) -> None:
+    now, path = [1000.0], tmp_path / "agent.db"
+    with Agent.open(path, SETTINGS, clock=lambda: now[0]) as agent:
+        ids = [agent.decide(0.5 * np.eye(2)).id for _ in range(6)]
+        agent.reward(ids[0], 0.5)
+        agent.discard(ids[1])
+        now[0] += 5.0
+        agent.decide(0.5 * np.eye(2))
+        now[0] += 100.0
+        agent.tick()
+        ids = [agent.decide(0.5 * np.eye(2)).id for _ in range(3)]
+        agent.discard(ids[0])
+        snapshot, overview = agent.snapshot(), agent.overview()
+        brief, whole = look(path), look_over(path)
+    for one in (brief, whole):
+        one["counts"] = Counter(one["counts"])  # a file also names what it has not counted yet
+    assert snapshot["open_decisions"] == 2
+    assert (snapshot["model"], snapshot["releases_made"]) == (["1.1"], 1)
+    assert set(snapshot) - set(brief) == LIVE
+    assert set(brief) - set(snapshot) == BESIDE
+    assert brief["running"]
+    for name in set(snapshot) & set(brief):
+        assert brief[name] == snapshot[name], name
+    assert set(whole) - set(overview) == BESIDE
+    for name in set(whole) - BESIDE - {"at", "next_release_at"}:  # the file's reader has a clock of its own
+        assert whole[name] == overview[name], name
+
+
+def test_open_decisions_are_those_that_the_file_holds(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with Agent.open(path, SETTINGS) as agent:
+        for _ in range(4):
+            agent.decide(0.5 * np.eye(2))
+    with sqlite3.connect(path) as db:
+        (waiting,) = db.execute("SELECT count(*) FROM decisions WHERE state = 0").fetchone()
+    db.close()
+    assert look(path)["open_decisions"] == waiting == 4
+    assert not look(path)["running"]
+    with Agent.open(path) as agent:
+        agent.new_season(drop_open=True)
+    assert look(path)["open_decisions"] == 0
+
+
+def test_a_file_that_no_agent_opened_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="does not exist"):
+        look(tmp_path / "none.db")
+    with Agent.open(tmp_path / "agent.db", SETTINGS):
+        pass
+    with sqlite3.connect(tmp_path / "agent.db") as db:
+        db.execute("DELETE FROM settings")
+    db.close()
+    with (
+        pytest.raises(StoreError, match="was never opened by one"),
+        agent_tables.look_into(tmp_path / "agent.db") as db,
+    ):
+        settings_in(db, tmp_path / "agent.db")
+    db.close()
