@@ -77,7 +77,7 @@ def sweep(request: pytest.FixtureRequest) -> Iterator[None]:
     unclosed, and Python complains whenever it comes across it.
     """
     yield
-    if request.path.parent.name == "engines":
+    if request.path.parent.name == "carriers":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()

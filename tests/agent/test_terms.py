@@ -94,10 +94,10 @@ def test_a_sum_with_other_noise_than_the_terms_promise_is_refused(
         payload = controller.release()
     with Agent.open(tmp_path / "agent.db", TRUSTING, clock=lambda: 1.0) as agent:
         if agents_per_person is None:
-            assert agent.absorb(messages.decode(payload))
+            assert agent.absorb(messages.decode(payload), agents=3)
             return
         with pytest.raises(ValueError, match=r"the controller's terms differ .* or agents_per_person"):
-            agent.absorb(messages.decode(payload))
+            agent.absorb(messages.decode(payload), agents=3)
 
 
 def test_agents_of_a_trusted_controller_state_the_same(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from feducb.errors import ConfigurationError
 from feducb.protocol import messages
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.parcels import Parcel
-from feducb.service.logs import set_up_logs
+from feducb.service.json_logs import set_up_logs
 
 NAMES = ("a", "b", "c")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import AgentFile, read_agent_file
-from feducb.carriers.choose import engine_of
+from feducb.carriers.engine_choice import engine_of
 from feducb.carriers.local import StoreMailbox
 from feducb.carriers.nats import NatsController, make_streams
 from feducb.cli.app import app

@@ -29,7 +29,12 @@ from feducb.agent.warning import REWARD_BOUND
 from feducb.carriers.nats_keys import init as make_keys
 from feducb.service.api_keys import add_key, revoke_key
 from feducb.service.client import Client
-from feducb.service.controller_page import controller_snapshot, create_controller_page, read_status_file
+from feducb.service.controller_page import (
+    About,
+    controller_snapshot,
+    create_controller_page,
+    read_status_file,
+)
 from feducb.storage import agent_tables
 
 PAGE = Path(__file__).parents[2] / "src" / "feducb" / "service" / "page"
@@ -336,9 +341,8 @@ def controller(tmp_path: Path) -> Iterator[tuple[str, str, Path]]:
 
     async def snapshot() -> dict[str, Any]:
         facts = await asyncio.to_thread(read_status_file, status)
-        return controller_snapshot(
-            facts, name="shops", agents=names, quorum=2, last_seen={"north": time.time()}, graph=graph
-        )
+        about = About(name="shops", agents=names, quorum=2, graph=graph)
+        return controller_snapshot(facts, about, last_seen={"north": time.time()})
 
     app = create_controller_page(snapshot, tmp_path / "keys")
     port = _free_port()

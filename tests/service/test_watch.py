@@ -106,6 +106,9 @@ def test_it_goes_on_until_ctrl_c_and_leaves_the_terminal_as_it_was(running: Runn
 
 def test_sparklines_span_their_range() -> None:
     """In a process of its own, as all that touches the command line."""
-    code = "from feducb.cli.frames import sparkline as s; print(s([0, None, 0.5, 1], 0, 1), s([2, 2], 2, 2))"
+    code = (
+        "from feducb.cli.watch_frames import sparkline as s;"
+        "print(s([0, None, 0.5, 1], 0, 1), s([2, 2], 2, 2))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "▁ ▅█ ▁▁\n"

@@ -45,6 +45,7 @@ class AgentHttp:
         certificate: tuple[str | Path, str | Path] | None = None,
         timeout: float = 5.0,
         attempts: int = 4,
+        keep_alive: bool = True,
     ) -> None:
         """Where to ask, and how.
 
@@ -55,6 +56,7 @@ class AgentHttp:
             certificate: the own certificate and its private key (PEM), where the service asks for one.
             timeout: seconds to wait.
             attempts: how often to try.
+            keep_alive: whether connections are kept for the next call, until `close`.
         """
         verify = ssl.create_default_context(cafile=None if ca is None else str(ca))
         if certificate is not None:
@@ -64,6 +66,7 @@ class AgentHttp:
             headers={"authorization": f"Bearer {key}"},
             verify=verify,
             timeout=timeout,
+            limits=httpx.Limits(max_keepalive_connections=None if keep_alive else 0),
             trust_env=False,  # no proxy sees the key
         )
         self._attempts = max(1, attempts)

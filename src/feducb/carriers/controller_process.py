@@ -47,7 +47,7 @@ class _LibraryLog(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line."""
+        """Write a record as one line of the log."""
         self._log("library", logger=record.name, text=record.getMessage()[:500])
 
 

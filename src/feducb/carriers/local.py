@@ -58,7 +58,7 @@ class MemoryMailbox:
         return list(self._items)
 
     async def mark_sent(self, item: Parcel) -> None:
-        """Take it off."""
+        """Take it off the list, if it is on it."""
         if item in self._items:
             self._items.remove(item)
 
@@ -151,7 +151,7 @@ class LocalController:
         return item.kind is self._collector.takes
 
     async def run(self, *, pause: float = 0.05) -> None:
-        """Step until cancelled."""
+        """Step again and again, with a pause in between, until cancelled."""
         while True:
             await self.step()
             await asyncio.sleep(pause)
@@ -188,7 +188,7 @@ class LocalPeers:
         return sent
 
     async def run(self, *, pause: float = 0.05) -> None:
-        """Step until cancelled."""
+        """Step again and again, with a pause in between, until cancelled."""
         while True:
             await self.step()
             await asyncio.sleep(pause)

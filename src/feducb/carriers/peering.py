@@ -43,11 +43,11 @@ class Unsigned:
     """For one process, where nobody is in between."""
 
     def sign(self, payload: bytes) -> bytes:
-        """As it is."""
+        """The release without a signature."""
         return payload
 
     def open(self, origin: str, signed: bytes) -> bytes:
-        """As it is."""
+        """The release, which nobody can have forged."""
         return signed
 
 
@@ -106,7 +106,7 @@ class PeerDriver:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The clique."""
+        """Names of the agents in the own clique."""
         return tuple(self.names[member] for member in self._state.members)
 
     def announce(self, item: Parcel) -> list[Packet]:

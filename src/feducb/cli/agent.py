@@ -21,8 +21,8 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from feducb.agent import Agent, AgentSettings
-from feducb.cli.frames import agent_facts
 from feducb.cli.output import counted, require_writable, show_keys
+from feducb.cli.watch_frames import agent_facts
 from feducb.config import Budget
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
 from feducb.system import optional
@@ -207,7 +207,7 @@ def serve(config: Config = DEFAULT) -> None:
     with optional("the service", "service"):
         from feducb.service.server import serve as run
     from feducb.agent.agent_file import read_agent_file
-    from feducb.carriers.choose import engine_of
+    from feducb.carriers.engine_choice import engine_of
 
     told = read_agent_file(config)
     run(told, *engine_of(told))

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from feducb.cli.frames import frame
+from feducb.cli.watch_frames import frame
 from feducb.errors import ConfigurationError, FeducbError
 from feducb.system import optional
 

@@ -50,7 +50,7 @@ class Collector(Protocol):
         ...
 
     def newest(self) -> NamedSum | None:
-        """The newest sum."""
+        """The sum with the highest number; None before the first."""
         ...
 
     def progress(self) -> dict[str, int]:
@@ -190,7 +190,7 @@ class TrustedCollector:
     def exchange(
         self, batch: Sequence[tuple[str, bytes]], *, now: float
     ) -> tuple[list[Receipt], list[NamedSum]]:
-        """`receive`, then `publish_due`."""
+        """`receive`, then `publish_due`: uploads are on disk before a release is made of them."""
         return self.receive(batch, now=now), self.publish_due(now=now)
 
     def next_due(self) -> float | None:

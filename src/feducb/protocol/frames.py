@@ -61,7 +61,7 @@ class OriginSeal:
         self._signer = signer
 
     def sign(self, payload: bytes) -> bytes:
-        """As a frame."""
+        """The own release, signed for this federation."""
         return frame(self._signer, payload, "release", self._roster.federation, self._agent)
 
     def open(self, origin: str, signed: bytes) -> bytes:

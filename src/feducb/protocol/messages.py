@@ -70,7 +70,7 @@ class GridSum:
             raise UnsealedReleaseError("only releases add up to a GridSum: raw sums do not travel")
 
     def read(self) -> ReleasedSum:
-        """As real numbers."""
+        """The sum in real numbers, off the grid."""
         gram, moment = to_gram_and_moment(
             self.values, dim=self.dim, exponent=self.exponent, weight=self.weight
         )

@@ -85,7 +85,7 @@ class Roster:
         return build_topology(self.federation, labels, pairs, ttl=self.ttl)
 
     def to_json(self) -> str:
-        """As text."""
+        """The text of the federation's file."""
         plain = {name: getattr(self, name) for name in self.__slots__}
         return json.dumps(plain, indent=1) + "\n"
 

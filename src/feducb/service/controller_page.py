@@ -25,7 +25,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,14 @@ from feducb.service.dashboard import Snapshot, add_dashboard
 from feducb.service.sessions import Sessions
 from feducb.version import __version__
 
-__all__ = ["Watcher", "controller_snapshot", "create_controller_page", "read_status_file", "serve_beside"]
+__all__ = [
+    "About",
+    "Watcher",
+    "controller_snapshot",
+    "create_controller_page",
+    "read_status_file",
+    "serve_beside",
+]
 
 _STRANGERS = "(unknown)"
 _SUMS = 50
@@ -63,6 +71,27 @@ def create_controller_page(snapshot: Snapshot, keys: Path) -> FastAPI:
     return app
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class About:
+    """What does not change about a federation while its controller runs.
+
+    Attributes:
+        name: of the federation.
+        agents: all of them, by name.
+        quorum: how many a sum needs; all if not given.
+        releases: how many sums the season covers.
+        trust: where noise is added.
+        graph: of a decentralised run.
+    """
+
+    name: str
+    agents: Sequence[str]
+    quorum: int | None = None
+    releases: int | None = None
+    trust: str | None = None
+    graph: Mapping[str, Any] | None = None
+
+
 class Watcher:
     """Turns a controller's status into snapshots; remembers the last sums, and agents whose number rose.
 
@@ -71,14 +100,14 @@ class Watcher:
     """
 
     def __init__(self, status: Callable[[], Mapping[str, Any]], **about: Any) -> None:
-        self._status, self._about = status, about
+        self._status, self._about = status, About(**about)
         self._numbers: dict[str, int] = {}
         self._seen: dict[str, float] = {}
         self._sums: list[dict[str, Any]] = []
         self._looked = False
 
     async def __call__(self) -> dict[str, Any]:
-        """How it stands."""
+        """Look at the status, and return a snapshot."""
         facts, now = self._status(), time.time()
         for name, number in (facts.get("newest_message") or {}).items():
             if self._numbers.get(name) != number:
@@ -93,7 +122,7 @@ class Watcher:
             made = {"season": newest[0], "number": newest[1], "published_at": at, "agents": inside}
             self._sums = [made, *self._sums][:_SUMS]
         self._looked = self._looked or "newest_message" in facts
-        return controller_snapshot(facts, last_seen=self._seen, sums=self._sums, **self._about)
+        return controller_snapshot(facts, self._about, last_seen=self._seen, sums=self._sums)
 
 
 def serve_beside(settings: ControllerSettings, *, base: Path) -> None:
@@ -126,43 +155,33 @@ def serve_beside(settings: ControllerSettings, *, base: Path) -> None:
 
 def controller_snapshot(
     facts: Mapping[str, Any],
+    about: About,
     *,
-    name: str,
-    agents: Iterable[str],
-    quorum: int | None = None,
-    releases: int | None = None,
-    trust: str | None = None,
     last_seen: Mapping[str, float] | None = None,
     sums: Sequence[Mapping[str, Any]] = (),
-    graph: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A snapshot out of what a controller says about itself in its status.
 
     Args:
         facts: the controller's status: ``at``, ``connected``, ``season``, ``newest_sum``, ``agents_in_it``,
             ``newest_message``, ``refused``, ``last_refusals``, ``last_error``.
-        name: of the federation.
-        agents: all of them, by name.
-        quorum: how many a sum needs; all if not given.
-        releases: how many sums the season covers.
-        trust: where noise is added.
+        about: the federation.
         last_seen: by agent, seconds since 1970.
         sums: those published, newest first.
-        graph: of a decentralised run.
     """
-    names, refused, last = list(agents), facts.get("refused") or {}, facts.get("last_refusals") or {}
+    refused, last = facts.get("refused") or {}, facts.get("last_refusals") or {}
     inside, newest = set(facts.get("agents_in_it") or ()), facts.get("newest_sum")
     numbers = facts.get("newest_message") or {}
     connected = facts.get("connected")
     return {
         "kind": "controller",
         "at": facts.get("at"),
-        "name": name,
+        "name": about.name,
         "season": facts.get("season"),
         "connected": connected,
-        "trust": trust,
-        "quorum": quorum if quorum is not None else len(names),
-        "releases": releases,
+        "trust": about.trust,
+        "quorum": about.quorum if about.quorum is not None else len(about.agents),
+        "releases": about.releases,
         "agents": [
             {
                 "name": one,
@@ -172,14 +191,14 @@ def controller_snapshot(
                 "refused": refused.get(one, {}),
                 "last_refusal": (last.get(one) or {}).get("text"),
             }
-            for one in names
+            for one in about.agents
         ],
         "strangers": refused.get(_STRANGERS, {}),
         "newest_sum": None
         if not newest
         else {"season": newest[0], "number": newest[1], "agents": len(inside)},
         "sums": [dict(one) for one in sums],
-        "graph": None if graph is None else dict(graph),
+        "graph": None if about.graph is None else dict(about.graph),
         "failing": None
         if connected or connected is None
         else f"The broker is not reached. {facts.get('last_error') or ''}".strip(),

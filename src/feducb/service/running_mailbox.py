@@ -25,7 +25,7 @@ class ServiceMailbox:
         return await self._commit(lambda agent: agent.outbox())
 
     async def mark_sent(self, item: Parcel) -> None:
-        """It has arrived."""
+        """Note on disk that a parcel has arrived."""
         await self._commit.apart(lambda agent: agent.mark_sent(item))
 
     async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:

@@ -23,7 +23,7 @@ from feducb.privacy.grid import GridNoise
 from feducb.service.api_keys import ApiKeys, read_keys
 from feducb.service.app import create_app
 from feducb.service.http_limits import LimitedProtocol, hang_up_on_the_slow
-from feducb.service.logs import set_up_logs
+from feducb.service.json_logs import set_up_logs
 
 __all__ = ["serve"]
 

@@ -44,7 +44,8 @@ class AgentDoor(AgentHttp):
             raise ConfigurationError("agent-url", url, "https://…, or http://127.0.0.1:… on this machine")
         if not key or not key.isascii() or not key.isprintable():
             raise ConfigurationError("agent-key-file", "its content", "a key on one line")
-        super().__init__(url, key=key, ca=ca_file, timeout=timeout, attempts=1)  # it comes again anyway
+        # A visit that fails is repeated, and there are few calls in one.
+        super().__init__(url, key=key, ca=ca_file, timeout=timeout, attempts=1, keep_alive=False)
 
     @classmethod
     def configured(cls, node_config: Mapping[str, object], environment: Mapping[str, str]) -> AgentDoor:

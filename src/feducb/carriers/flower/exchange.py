@@ -38,7 +38,7 @@ class Ask:
     sent: tuple[tuple[int, int], ...] = ()
 
     def to_plain(self) -> Plain:
-        """As plain values."""
+        """What a Flower record holds of it."""
         return {
             "version": VERSION,
             "nonce": self.nonce,
@@ -79,7 +79,7 @@ class Answer:
     problems: tuple[str, ...] = field(default=())
 
     def to_plain(self) -> Plain:
-        """As plain values."""
+        """What a Flower record holds of it."""
         return {
             "version": VERSION,
             "releases": list(self.releases),

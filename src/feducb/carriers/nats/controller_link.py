@@ -75,7 +75,7 @@ class NatsController:
         self._link = Link(settings, subjects.CONTROLLER, self.status, log)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Serve, over as many connections as it takes, until cancelled."""
         await self._link.keep(self.session)
 
     async def session(self, client: Client) -> None:
