@@ -69,8 +69,11 @@ def _longer(row: Ints, number: int, seen: list[Ints]) -> Ints:
 
 
 def _negative(row: Ints, number: int, seen: list[Ints]) -> Ints:
-    """The first batch counts against the third row: columns stay short, but p records cost more than p."""
-    return row - 2 * (seen[0] >> FINE_BITS) if number == 3 else row
+    """The first batch counts against later rows: columns stay as long, but p records may cost more than p."""
+    if number == 1:
+        return row
+    share = float(TERMS.factors.encoder()[number - 1, 0]) * np.ldexp(seen[0].astype(np.float64), -FINE_BITS)
+    return row - np.rint(2.0 * share).astype(np.int64)
 
 
 def _lossy(row: Ints, number: int, seen: list[Ints]) -> Ints:
