@@ -35,13 +35,16 @@ class _Bent:
 
     def __init__(self, inner: Encoder, bend: Callable[[Ints, int, list[Ints]], Ints]) -> None:
         self._inner, self._bend, self._seen = inner, bend, list[Ints]()
+        self._straight: Ints = np.zeros(0, dtype=np.int64)
 
     def encode(self, batch: Any) -> Ints:
         self._seen.append(np.asarray(batch).astype(np.int64))
-        return self._bend(self._inner.encode(batch), len(self._seen), self._seen)
+        self._straight = self._inner.encode(batch)
+        return self._bend(self._straight, len(self._seen), self._seen)
 
     def decode(self, row: Ints) -> NDArray[np.float64]:
-        return self._inner.decode(row)
+        # Sums look right, unless what is wrong is the sums: each mistake must be seen by its own condition.
+        return self._inner.decode(row if self._bend is _lossy else self._straight)
 
     def dump(self) -> bytes:
         return self._inner.dump()
@@ -66,8 +69,11 @@ def _longer(row: Ints, number: int, seen: list[Ints]) -> Ints:
 
 
 def _negative(row: Ints, number: int, seen: list[Ints]) -> Ints:
-    """The first batch counts against the third row: columns stay short, but p records cost more than p."""
-    return row - 2 * (seen[0] >> FINE_BITS) if number == 3 else row
+    """The first batch counts against later rows: columns stay as long, but p records may cost more than p."""
+    if number == 1:
+        return row
+    share = float(TERMS.factors.encoder()[number - 1, 0]) * np.ldexp(seen[0].astype(np.float64), -FINE_BITS)
+    return row - np.rint(2.0 * share).astype(np.int64)
 
 
 def _lossy(row: Ints, number: int, seen: list[Ints]) -> Ints:
