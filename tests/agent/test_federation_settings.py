@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -187,7 +186,7 @@ def test_a_sum_below_the_quorum_is_refused_and_counted(
     releases = [[messages.decode(agent.release()) for agent in agents] for _ in range(4)]
     for agent in agents:
         agent.close()
-    agent, refused = Agent.open(tmp_path / "0.db", settings), 0
+    agent, refused = Agent.open(tmp_path / "reader.db", settings), 0
     for size, parts in enumerate(releases, start=1):
         before = agent.snapshot()["model"]
         total = messages.combine(parts[:size])
@@ -201,14 +200,14 @@ def test_a_sum_below_the_quorum_is_refused_and_counted(
         assert agent.snapshot()["model"] == before
         assert agent.snapshot()["counts"]["refused_sums"] == refused
     agent.close()
-    with Agent.open(tmp_path / "0.db", settings) as agent:
+    with Agent.open(tmp_path / "reader.db", settings) as agent:
         assert agent.snapshot()["counts"]["refused_sums"] == refused
         assert agent.snapshot()["counts"]["sums"] == len(fits)
 
 
 def test_a_trusted_controllers_sum_needs_the_quorum_too(tmp_path: Path) -> None:
     """It counts as one release; how many handed records over is said beside it."""
-    told = replace(GENEROUS, trust=CONTROLLER, agents=3, quorum=2)
+    told = replace(GENEROUS, trust=CONTROLLER, agents=3, quorum=2, agents_per_person=1)
     total = messages.decode(_release(tmp_path, replace(told, trust=NOBODY)))
     with Agent.open(tmp_path / "agent.db", told) as agent:
         for inside in (None, 1, 4):
@@ -223,17 +222,8 @@ def _release(folder: Path, settings: AgentSettings) -> bytes:
         return agent.release()
 
 
-def test_a_quorum_that_is_raised_holds_for_the_sum_that_is_there(
-    tmp_path: Path, opened: Callable[..., Agent]
-) -> None:
-    settings = replace(GENEROUS, agents=2, quorum=1)
-    with opened(settings) as agent:
-        assert agent.absorb(messages.decode(agent.release()))
-        assert agent.decide([[0.1] * 4] * 2, scores=True).scores is not None
-    with opened(replace(settings, quorum=2)) as agent:
-        assert agent.decide([[0.1] * 4] * 2, scores=True).scores is None
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Callable[..., Agent]:
-    return lambda settings: Agent.open(tmp_path / "agent.db", settings)
+def test_a_quorum_cannot_be_lowered_to_let_a_sum_in(tmp_path: Path) -> None:
+    settings = replace(GENEROUS, agents=2)
+    Agent.open(tmp_path / "agent.db", settings).close()
+    with pytest.raises(ConfigurationError, match="quorum is 1, expected None until a new season opens"):
+        Agent.open(tmp_path / "agent.db", replace(settings, quorum=1))

@@ -136,7 +136,7 @@ def test_a_file_that_was_planned_otherwise_can_open_a_new_season(tmp_path: Path)
         Agent.open(path, settings, clock=lambda: 1.0)
     with Agent.open(path, clock=lambda: 1.0) as agent:
         agent.new_season(replace(settings, start=2.0))
-    with Agent.open(path, settings, clock=lambda: 1.0) as agent:
+    with Agent.open(path, replace(settings, start=2.0), clock=lambda: 1.0) as agent:
         assert agent.store.season == 2
 
 
