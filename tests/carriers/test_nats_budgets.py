@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,11 +62,18 @@ def _feducb(*arguments: str) -> str:
 def _make_agents(folder: Path, broker: Broker) -> dict[str, AgentFile]:
     """As an operator makes them: one public file of budgets, `feducb agent init`, the table of the engine."""
     (folder / "budgets.toml").write_text(BUDGETS)
-    found = {}
+    found, start = {}, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())  # the same for all
     for name in NAMES:
         config = folder / name / "agent.toml"
         config.parent.mkdir()
-        settings = {"dim": 3, "agents": 3, "decisions": 400, "releases": RELEASES, "season": "12m"}
+        settings = {
+            "dim": 3,
+            "agents": 3,
+            "decisions": 400,
+            "releases": RELEASES,
+            "season": "12m",
+            "start": start,
+        }
         options = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
         _feducb(
             "agent", "init", str(config), "--name", name, "--budgets", str(folder / "budgets.toml"), *options
