@@ -11,6 +11,7 @@ from feducb.agent import Agent, AgentSettings, Decision, Outcome
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, FeducbError, PrivacyError
 from feducb.policies.decider import Decider
+from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometric, Periodic
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import simulate
@@ -30,6 +31,7 @@ __all__ = [
     "Environment",
     "EveryRound",
     "Explicit",
+    "Federation",
     "FeducbError",
     "FixedArms",
     "Geometric",

@@ -12,7 +12,7 @@ from feducb.evaluation.off_policy import (
 )
 from feducb.evaluation.online import compare_online
 from feducb.evaluation.results import Comparison
-from feducb.evaluation.study import Study
+from feducb.evaluation.study import Online, Study
 from feducb.evaluation.survey import survey
 from feducb.evaluation.tally import Estimate, PolicyValue, Tally
 from feducb.worlds.logs import FrameLog, LogColumns, open_log
@@ -23,6 +23,7 @@ __all__ = [
     "Exports",
     "FrameLog",
     "LogColumns",
+    "Online",
     "PolicyValue",
     "Study",
     "Tally",

@@ -13,6 +13,7 @@ import feducb
 from feducb.models.confidence import OwnDataBound, PaperBound
 from feducb.models.play import OwnDataPlay
 from feducb.models.ridge import factorise
+from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.schedules import parse_schedule
 from feducb.simulation.backends import federation
@@ -21,6 +22,7 @@ from feducb.simulation.backends.gpu_kernels import OwnDataSettings
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
+from feducb.simulation.shortcuts import RunOptions
 from feducb.types import Belief
 
 
@@ -52,12 +54,13 @@ def _plan(topology: str | None, ttl: int = 1, **changes: Any) -> Plan:
     agents = graph.agents if graph else 5
     budgets = [feducb.Budget(epsilon=40.0 + 10 * agent, delta=1e-6) for agent in range(agents)]
     settings: dict[str, Any] = {
-        "horizon": 50, "runs": 2, "seed": 0, "mode": "calibrated", "baseline": "no-privacy", "alpha": 0.1,
-        "exploration": 1.0, "regularizer": 1.0, "schedule": parse_schedule("explicit:10,11,20,33,41"),
-        "mechanism": "auto",
-    }  # fmt: skip
+        "baseline": "no-privacy",
+        "schedule": parse_schedule("explicit:10,11,20,33,41"),
+    }
+    lasts = {name: changes.pop(name, usual) for name, usual in (("horizon", 50), ("runs", 2), ("seed", 0))}
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=2), arms=3)
-    return make_plan(world, agents=agents, budgets=budgets, topology=graph, **(settings | changes))
+    settings |= {"agents": agents, "budget": budgets, "topology": graph}
+    return make_plan(Federation(problem=world.problem, **(settings | changes)), world, **lasts)
 
 
 def _used(plan: Plan) -> tuple[list[int | None], list[Any]]:
@@ -108,7 +111,7 @@ def test_the_noise_of_a_team_is_that_of_its_agents_sum(trust: Any) -> None:
         if step.total is not None:
             variances.append(float(step.total.variance[0]))
 
-    run_plan(plan, {}, observer=look)
+    run_plan(plan, {}, RunOptions(observer=look))
     privatizer = plan.estimators[0].privatizer
     assert privatizer is not None
     pooled = federation._pooled(privatizer)
