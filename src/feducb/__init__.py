@@ -10,6 +10,8 @@ from __future__ import annotations
 from feducb.agent import Agent, AgentSettings, Decision, Outcome
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, FeducbError, PrivacyError
+from feducb.evaluation.question import evaluate
+from feducb.evaluation.results import Comparison
 from feducb.policies.decider import Decider
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometric, Periodic
@@ -23,6 +25,7 @@ __all__ = [
     "Agent",
     "AgentSettings",
     "Budget",
+    "Comparison",
     "ConfigurationError",
     "Contexts",
     "Decider",
@@ -43,5 +46,6 @@ __all__ = [
     "Problem",
     "SimulationResult",
     "__version__",
+    "evaluate",
     "simulate",
 ]

@@ -11,6 +11,7 @@ from feducb.evaluation.off_policy import (
     overlap_warnings,
 )
 from feducb.evaluation.online import compare_online
+from feducb.evaluation.question import evaluate
 from feducb.evaluation.results import Comparison
 from feducb.evaluation.study import Online, Study
 from feducb.evaluation.survey import survey
@@ -31,6 +32,7 @@ __all__ = [
     "compare_online",
     "compare_source",
     "effective_sample_size",
+    "evaluate",
     "evaluate_arrays",
     "evaluate_frame",
     "open_exports",

@@ -62,7 +62,7 @@ class Estimator:
 def calibrated_estimator(
     federation: Federation, rounds: tuple[int, ...], team: Sequence[int], *, alpha: float
 ) -> Estimator:
-    """Noise for the budgets of a team (none in the baseline without privacy), and the bound that goes with it.
+    """Noise for the budgets of a team (none in the baseline without privacy), and the bound for it.
 
     The federation's ``records_per_person`` are covered (`accounting.records_covered`): noise is so many times
     that of one record, and so are the first release worth reading, the quiet start and ρ planned.

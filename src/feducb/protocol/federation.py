@@ -46,6 +46,8 @@ class Tuning:
 
 
 EVERYTHING = Tuning()
+_BUDGET = Budget(epsilon=1.0, delta=1e-6)
+_SCHEDULE = Geometric()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,11 +79,11 @@ class Federation:
 
     problem: Problem
     agents: int
-    budget: Budget | Sequence[Budget] = Budget(epsilon=1.0, delta=1e-6)
+    budget: Budget | Sequence[Budget] = _BUDGET
     records_per_person: int = 1
     trust: Trust = "nobody"
     mechanism: str = "auto"
-    schedule: PublicSchedule | Determinant = Geometric()
+    schedule: PublicSchedule | Determinant = _SCHEDULE
     topology: Topology | None = None
     estimators: EstimatorsKept = "paper"
     mode: Mode = "calibrated"

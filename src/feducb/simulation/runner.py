@@ -77,7 +77,7 @@ def simulate(
     return run_plan(plan, asked.config(), asked.options)
 
 
-def run_plan(plan: Plan, config: dict[str, Any], options: RunOptions = RunOptions()) -> SimulationResult:
+def run_plan(plan: Plan, config: dict[str, Any], options: RunOptions | None = None) -> SimulationResult:
     """Run a plan.
 
     Args:
@@ -85,6 +85,7 @@ def run_plan(plan: Plan, config: dict[str, Any], options: RunOptions = RunOption
         config: the settings, for the result.
         options: on what; an observer needs the reference.
     """
+    options = options or RunOptions()
     threads = options.threads
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -19,7 +19,7 @@ from feducb.simulation.reference import Observer
 from feducb.worlds.synthetic import PaperEnvironment, bands_for_gap
 from feducb.worlds.world import Environment
 
-__all__ = ["RunOptions", "Shortcuts", "Simulation", "raw_schedule", "spell_out"]
+__all__ = ["Lasting", "RunOptions", "Shortcuts", "Simulation", "paper_world", "raw_schedule", "spell_out"]
 
 _RAW_RELEASES = 256  # without privacy more releases cost messages alone; with it, noise
 
@@ -106,8 +106,8 @@ class Simulation:
     horizon: int = 10_000
     runs: int = 5
     seed: int = 0
-    options: RunOptions = RunOptions()
-    words: Mapping[str, Any] = field(default_factory=dict)
+    options: RunOptions = field(default_factory=RunOptions)
+    words: dict[str, Any] = field(default_factory=dict)
 
     def config(self) -> dict[str, Any]:
         """The settings, as plain data."""
@@ -119,13 +119,7 @@ class Simulation:
             "gap": _gap(self.world),
             "environment": type(self.world).__name__,
         }
-        return {name: (plain | self.words)[name] for name in _ORDER}
-
-
-_ORDER = (
-    "agents dim arms horizon runs seed mode baseline alpha schedule gap exploration proven_bound regularizer trust "
-    "records_per_person topology ttl estimators epsilon delta releases first_release mechanism environment"
-).split()
+        return plain | self.words
 
 
 def spell_out(
@@ -154,7 +148,7 @@ def spell_out(
         return _from_keywords(
             {name: value for name, value in settings.items() if name not in options}, common
         )
-    return Simulation(federation=federation, world=world or _paper_world(federation.problem), **common)
+    return Simulation(federation=federation, world=world or paper_world(federation.problem), **common)
 
 
 def _from_keywords(asked: dict[str, Any], common: dict[str, Any]) -> Simulation:
@@ -164,7 +158,7 @@ def _from_keywords(asked: dict[str, Any], common: dict[str, Any]) -> Simulation:
     gap, arms, dim = given.pop("gap", 0.1), given.pop("arms", None), given.pop("dim", 10)
     world: Environment | None = given.pop("environment", None)
     if world is None:
-        world = _paper_world(Problem(dim=dim), arms, gap)
+        world = paper_world(Problem(dim=dim), arms, gap)
     schedule, words = _schedule(given, horizon)
     words["gap"] = gap if isinstance(world, PaperEnvironment) else None
     graph = _graph(given.pop("topology", None), given.pop("ttl", None), seed)
@@ -209,7 +203,8 @@ def raw_schedule(horizon: int, first_release: int = 8) -> Geometric:
     return Geometric(first=first_release, releases=max(1, min(_RAW_RELEASES, horizon - first_release + 1)))
 
 
-def _paper_world(problem: Problem, arms: int | None = None, gap: float = 0.1) -> PaperEnvironment:
+def paper_world(problem: Problem, arms: int | None = None, gap: float = 0.1) -> PaperEnvironment:
+    """The paper's world, with d² candidates per visitor if nothing else is said."""
     best, others = bands_for_gap(gap)
     return PaperEnvironment(
         problem=problem, arms=problem.dim**2 if arms is None else arms, best=best, others=others
