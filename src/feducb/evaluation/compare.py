@@ -119,6 +119,14 @@ def _horizon(facts: Facts, study: Study) -> int:
     return max(1, facts.rows * (study.folds - 1) // (study.folds * len(facts.agents)))
 
 
+def _releases(facts: Facts, study: Study) -> int:
+    """How many releases are asked for; rounds that fall together are fewer."""
+    horizon = _horizon(facts, study)
+    if study.federation is not None and study.releases is None:
+        return len(study.schedule.rounds(horizon))
+    return min(study.releases or _RELEASES, horizon)
+
+
 def _learners(facts: Facts, study: Study) -> list[Alone | FederatedLearner]:
     """Alone, the federation without privacy, and every private one."""
     horizon = _horizon(facts, study)
@@ -126,7 +134,7 @@ def _learners(facts: Facts, study: Study) -> list[Alone | FederatedLearner]:
     if study.federation is not None and study.releases is None:
         rounds = study.schedule.rounds(horizon)
     else:
-        rounds = release_rounds(horizon, min(study.releases or _RELEASES, horizon))
+        rounds = release_rounds(horizon, _releases(facts, study))
     federated = [FederatedLearner.of(one, rounds, seed=study.seed) for one in (open_federation, *private)]
     return [Alone(facts.problem, study.alpha), *federated]
 
@@ -193,7 +201,6 @@ def _comparison(
     notes: Sequence[str],
 ) -> Comparison:
     place = {policy: index for index, policy in enumerate(_policies(facts, learners))}
-    releases = {len(one.estimator.release_rounds) for one in learners if isinstance(one, FederatedLearner)}
     by_name = {learner.name: learner for learner in learners}
     held_against = _LOGGED if facts.actions is None else _CONSTANT
     fixed = place[held_against, "fixed"]
@@ -223,7 +230,7 @@ def _comparison(
         "dim": facts.problem.dim,
         "reward_range": list(facts.reward_range),
         "rounds_of_training": _horizon(facts, study),
-        "releases": max(releases),
+        "releases": _releases(facts, study),
         "delta": study.delta,
         "folds": study.folds,
         "repeats": study.repeats,
