@@ -32,7 +32,7 @@ from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.controller import add_up
 from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.schedules import parse_schedule
-from feducb.simulation.backends import cpu, federation, gpu
+from feducb.simulation.backends import cpu, gpu, teams
 from feducb.simulation.backends.base import Sums
 from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.simulation.plan import Plan, make_plan
@@ -122,7 +122,7 @@ def _watch_kernels(patched: pytest.MonkeyPatch, seen: Released) -> None:
         seen.release(total, np.tile(np.eye(DIM)[0], (RUNS, 1)))
         return total
 
-    patched.setattr(federation, "add_up", watched_total)
+    patched.setattr(teams, "add_up", watched_total)
 
 
 def _watched(play: Callable[..., Sums], seen: Released) -> Callable[..., Sums]:

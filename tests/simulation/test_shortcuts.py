@@ -62,5 +62,5 @@ def test_what_is_described_twice_or_nowhere_is_refused() -> None:
     with pytest.raises(TypeError, match="a world after a federation"):
         feducb.simulate(None, paper_world(PROBLEM))
     other = replace(PROBLEM, parameter_bound=2.0)
-    with pytest.raises(feducb.ConfigurationError, match="world is Problem.*as in the federation"):
+    with pytest.raises(feducb.ConfigurationError, match=r"world is Problem.*as in the federation"):
         feducb.simulate(federation, paper_world(other))

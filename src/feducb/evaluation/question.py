@@ -66,7 +66,8 @@ def evaluate(
     Args:
         source: a data set by name (`DATA_SETS`); a log of decisions, as a path (.csv, .parquet) or as a data
             frame; or what agents export (.jsonl), one path or several.
-        federation: the one to compare, of the source's problem and agents; if not given, those of ``study``.
+        federation: the one to compare, of the source's agents and problem (of a log, `problem_for` its
+            recipe); if not given, those of ``study``.
         study: budgets, trust, folds, repeats and intervals.
         online: how data are played whose rewards are all known.
         progress: told a stage and how many more rows of it are done.
