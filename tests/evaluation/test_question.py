@@ -77,9 +77,9 @@ def test_a_federation_of_the_sources_problem_is_compared(log: Path) -> None:
     study = Study(folds=2, repeats=1, releases=4)
     with pytest.raises(ConfigurationError, match="agents is 3, expected 20, as in the source"):
         feducb.evaluate(log, replace(federation, agents=3), study=study, context="age:0:120", **COLUMNS)
+    other = replace(federation, problem=feducb.Problem(dim=2))
     with pytest.raises(ConfigurationError, match=r"problem is .*, as in the source"):
-        other = feducb.Problem(dim=2)
-        feducb.evaluate(log, replace(federation, problem=other), study=study, context="age:0:120", **COLUMNS)
+        feducb.evaluate(log, other, study=study, context="age:0:120", **COLUMNS)
     made = feducb.evaluate(log, federation, study=study, context="age:0:120", **COLUMNS)
     assert made.as_dict() == usual.as_dict()
     own = replace(federation, schedule=Geometric(first=2, releases=3))
