@@ -62,7 +62,7 @@ def test_a_federation_knows_what_agents_know_that_released_batch_by_batch(budget
     problem, rounds = Problem(dim=3, reward_bound=0.5), (100, 400, 1000)
     actions, rewards, sums = _records(6, 1000, 3)
     promise = {"baseline": "no-privacy"} if budget is None else {"budget": budget}
-    federation = Federation(problem=problem, agents=6, **promise)  # type: ignore[arg-type]
+    federation = Federation(problem=problem, agents=6, **promise)
     made = FederatedLearner.of(federation, rounds, seed=7)
     privatizer, rule = made.estimator.privatizer, made.estimator.rule
     assert privatizer is not None

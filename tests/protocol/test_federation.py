@@ -24,7 +24,8 @@ RING = parse_topology("ring:4", ttl=2)
 
 
 def _made(**changes: Any) -> Federation:
-    return Federation(**({"problem": PROBLEM, "agents": 4} | changes))
+    settings: dict[str, Any] = {"problem": PROBLEM, "agents": 4}
+    return Federation(**(settings | changes))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ _SLACK = 1e-9
 
 
 def check_world(world: Environment) -> None:
-    """Shapes and bounds hold, visitors do not depend on company or on blocks, and a federation can play it."""
+    """Shapes and bounds hold, visitors depend neither on company nor on blocks, a federation can play it."""
     problem = world.problem
     visits = world.open(Streams(7), range(2), range(3))
     contexts = visits.arrive(12)
