@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -124,7 +125,7 @@ def test_who_sends_rubbish_or_speaks_for_another_stops_nobody(
         boxes = {name: MemoryMailbox() for name in NAMES}
         with _book(tmp_path) as book:
             carrier = connect(tmp_path / "net", book, boxes)
-            boxes["a"].put(streams["a"][0]._replace(payload=b"rubbish", number=7))
+            boxes["a"].put(replace(streams["a"][0], body=b"rubbish", number=7))
             for name, box in boxes.items():
                 box.put(streams[name][0])
             assert await carrier.step() == 1

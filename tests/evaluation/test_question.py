@@ -16,10 +16,13 @@ from feducb import Budget, ConfigurationError, Federation, Geometric
 from feducb.cli.evaluate import evaluate as command
 from feducb.errors import UnfitSettingError
 from feducb.evaluation import Online, Study
+from feducb.evaluation.learning import federation_name
+from feducb.policies import Greedy
+from feducb.trust import CONTROLLER
 from feducb.worlds.features import problem_for
 
 COLUMNS: dict[str, Any] = {"agent_column": "shop", "action": "offer", "reward": "bought", "propensity": "p"}
-QUICK = Study(epsilons=(8.0,), trusts=("controller",), folds=2, repeats=1)
+QUICK = Study(epsilons=(8.0,), trusts=(CONTROLLER,), folds=2, repeats=1)
 FLAGS = ["--epsilon", "8", "--trust", "controller", "--folds", "2", "--repeats", "1", "--json", "-"]
 
 
@@ -72,7 +75,7 @@ def test_a_federation_of_the_sources_problem_is_compared(log: Path) -> None:
         problem=problem_for(usual.recipe),
         agents=usual.settings["agents"],
         budget=Budget(epsilon=8.0, delta=1e-6),
-        trust="controller",
+        trust=CONTROLLER,
     )
     study = Study(folds=2, repeats=1, releases=4)
     with pytest.raises(ConfigurationError, match="agents is 3, expected 20, as in the source"):
@@ -85,6 +88,11 @@ def test_a_federation_of_the_sources_problem_is_compared(log: Path) -> None:
     own = replace(federation, schedule=Geometric(first=2, releases=3))
     made = feducb.evaluate(log, own, study=Study(folds=2, repeats=1), context="age:0:120", **COLUMNS)
     assert made.settings["releases"] == 3
+    bold = replace(federation, policy=Greedy())
+    made = feducb.evaluate(log, bold, study=study, context="age:0:120", **COLUMNS)
+    assert made.settings["policy"] == "Greedy()"
+    name = federation_name(federation)
+    assert made.row(name, "played").value == made.row(name, "greedy").value
 
 
 @pytest.mark.parametrize("wrong", [{"baseline": "alone"}, {"mode": "paper"}])

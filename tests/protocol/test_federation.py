@@ -17,7 +17,9 @@ from feducb import (
     Periodic,
     Problem,
 )
+from feducb.policies import Greedy, Optimistic
 from feducb.protocol.graphs import parse_topology
+from feducb.trust import CONTROLLER
 
 PROBLEM, ONE, TWO = Problem(dim=3), Budget(epsilon=1.0, delta=1e-6), Budget(epsilon=2.0, delta=1e-6)
 RING = parse_topology("ring:4", ttl=2)
@@ -42,7 +44,7 @@ def _made(**changes: Any) -> Federation:
         ({"mode": "papper"}, "mode is 'papper'"),
         ({"baseline": "lonely"}, "baseline is 'lonely'"),
         ({"alpha": 1.5}, "alpha is 1.5"),
-        ({"exploration": -1.0}, "exploration is -1.0"),
+        ({"policy": "bold"}, "policy is 'bold'"),
         ({"regularizer": 0.0}, "regularizer is 0.0"),
         ({"schedule": Determinant()}, "schedule is 'determinant'"),
         ({"schedule": Determinant(), "baseline": "no-privacy"}, "schedule is 'determinant'"),
@@ -90,6 +92,16 @@ def test_equal_budgets_are_one_budget_and_others_are_kept_by_agent() -> None:
     assert mixed.budgets == (ONE, TWO, ONE, TWO)
     assert mixed.as_dict()["epsilon"] == [1.0, 2.0, 1.0, 2.0]
     assert _made().as_dict()["epsilon"] == 1.0
+
+
+def test_a_trust_and_a_policy_may_be_given_by_name_and_are_written_as_before_there_were_objects() -> None:
+    named = _made(trust="controller", policy="greedy")
+    assert named == _made(trust=CONTROLLER, policy=Greedy())
+    plain = named.as_dict()
+    assert (plain["trust"], plain["policy"], plain["exploration"]) == ("controller", "Greedy()", None)
+    plain = _made(policy=Optimistic(0.5)).as_dict()
+    assert "policy" not in plain
+    assert (plain["exploration"], plain["proven_bound"]) == (0.5, False)
 
 
 def test_teams_and_estimators_follow_from_the_graph() -> None:

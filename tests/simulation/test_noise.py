@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import binom
 
 import feducb
+from feducb.policies import Optimistic
 from feducb.privacy.calibration import noise_scale, reward_weight, to_epsilon, to_mu
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius, safe_rank
@@ -161,7 +162,7 @@ def test_a_plan_for_several_records_loses_less_than_one_for_a_single_record(reco
         agents=10, dim=5, horizon=10_000, runs=10, exploration=0.3, records_per_person=records
     )
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=5), arms=25)
-    federation = Federation(problem=world.problem, agents=10, exploration=0.3)
+    federation = Federation(problem=world.problem, agents=10, policy=Optimistic(0.3))
     plan = make_plan(federation, world, horizon=10_000, runs=10, seed=0)
     (team,) = plan.teams
     (one,) = team.estimators

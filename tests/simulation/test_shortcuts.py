@@ -10,8 +10,10 @@ import pytest
 
 import feducb
 from feducb import Budget, Determinant, Federation, Geometric, Problem
+from feducb.policies import Greedy, Optimistic
 from feducb.protocol.graphs import parse_topology
 from feducb.simulation.shortcuts import paper_world
+from feducb.trust import CONTROLLER
 
 PROBLEM, LASTING = Problem(dim=3), {"horizon": 120, "runs": 2, "seed": 4}
 BUDGETS = tuple(Budget(epsilon=epsilon, delta=1e-6) for epsilon in (20.0, 30.0, 40.0, 50.0))
@@ -23,9 +25,10 @@ RING = parse_topology("ring:4", ttl=1, seed=4)
     [
         ({}, {}),
         ({"epsilon": 30.0, "trust": "controller"},
-         {"budget": Budget(epsilon=30.0, delta=1e-6), "trust": "controller"}),
+         {"budget": Budget(epsilon=30.0, delta=1e-6), "trust": CONTROLLER}),
         ({"budgets": BUDGETS, "releases": 12}, {"budget": BUDGETS, "schedule": Geometric(releases=12)}),
-        ({"topology": "ring:4", "ttl": 1, "exploration": 0.5}, {"topology": RING, "exploration": 0.5}),
+        ({"topology": "ring:4", "ttl": 1, "exploration": 0.5}, {"topology": RING, "policy": Optimistic(0.5)}),
+        ({"policy": "greedy", "epsilon": 50.0}, {"policy": Greedy(), "budget": BUDGETS[-1]}),
         ({"baseline": "no-privacy"}, {"baseline": "no-privacy", "schedule": Geometric(releases=113)}),
         ({"baseline": "alone"}, {"baseline": "alone"}),
         ({"baseline": "uniform"}, {"baseline": "uniform"}),

@@ -89,11 +89,11 @@ def _other_mechanism(plan: Plan) -> Plan:
 
 
 def _other_policy(plan: Plan) -> Plan:
-    return replace(plan, policy=_like(plan.policy))
+    return replace(plan, federation=replace(plan.federation, policy=_like(plan.policy)))
 
 
 def _greedy(plan: Plan) -> Plan:
-    return replace(plan, policy=Greedy())
+    return replace(plan, federation=replace(plan.federation, policy=Greedy()))
 
 
 def _other_world(plan: Plan) -> Plan:
