@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import feducb
 from feducb.models.play import OwnDataPlay, ReleasedPlay
 from feducb.models.ridge import factorise
+from feducb.policies import Optimistic
 from feducb.privacy.noise import coordinate_count, to_matrices
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.federation import Federation, Tuning
@@ -43,7 +44,7 @@ def _plan(**changes: Any) -> Plan:
     settings: dict[str, Any] = {
         "agents": AGENTS,
         "budget": [feducb.Budget(epsilon=epsilon, delta=1e-5) for epsilon in (20.0, 30.0, 40.0, 60.0)],
-        "exploration": 0.7, "regularizer": 1.5, "schedule": parse_schedule("explicit:20,21,45,80,110"),
+        "policy": Optimistic(0.7), "regularizer": 1.5, "schedule": parse_schedule("explicit:20,21,45,80,110"),
         "tuning": Tuning(patience=1.0),
     }  # fmt: skip
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=DIM), arms=6)
