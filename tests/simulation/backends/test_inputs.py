@@ -239,7 +239,7 @@ def _spy_on_own_data(monkeypatch: pytest.MonkeyPatch) -> OwnData:
 
 def _printed(schedule: str) -> dict[str, Any]:
     budgets = [feducb.Budget(epsilon=epsilon, delta=1e-5) for epsilon in (1e5, 2e5, 3e5, 5e5)]
-    return {"mode": "paper", "schedule": parse_schedule(schedule), "budgets": budgets}
+    return {"mode": "paper", "schedule": parse_schedule(schedule), "budget": budgets}
 
 
 OWN: dict[str, dict[str, Any]] = {
