@@ -11,7 +11,7 @@ import argparse
 from typing import Any
 
 import feducb
-from feducb.protocol.estimators import Tuning
+from feducb.protocol.federation import Tuning
 
 PLAIN: dict[str, Any] = {
     "direct": False,

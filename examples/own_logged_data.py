@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from feducb.evaluation import LogColumns, Study, compare_on_log, open_log, survey
-from feducb.evaluation.survey import parse_context, parse_terms
+import feducb
+from feducb.evaluation import Study
 
 CHANCES = {"book": 0.5, "game": 0.3, "film": 0.2}  # how the logged policy drew its offers
 
@@ -42,17 +42,18 @@ def main(log: Path | None, rows: int, repeats: int) -> None:
         if log is None:
             log = Path(folder) / "shops.csv"
             write_log(log, rows)
-        columns = LogColumns(agent="shop", action="offer", reward="bought", propensity="p")
-        opened = open_log(log)
         # Ranges and names are public knowledge, not read off the log: that is what a deployed agent must do.
-        found = survey(
-            opened,
-            columns,
-            context=parse_context(["age:0:120"]),
+        comparison = feducb.evaluate(
+            log,
+            study=Study(epsilons=(1.0, 8.0), repeats=repeats),
+            agent_column="shop",
+            action="offer",
+            reward="bought",
+            propensity="p",
+            context="age:0:120",
             actions=list(CHANCES),
-            terms=parse_terms("offer,offer*age"),
+            terms="offer,offer*age",
         )
-        comparison = compare_on_log(opened, found, study=Study(epsilons=(1.0, 8.0), repeats=repeats))
     print(comparison.verdict())
 
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 from feducb.agent import Agent, AgentSettings, Decision, Outcome
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, FeducbError, PrivacyError
+from feducb.evaluation.question import evaluate
+from feducb.evaluation.results import Comparison
 from feducb.policies.decider import Decider
+from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometric, Periodic
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import simulate
@@ -22,6 +25,7 @@ __all__ = [
     "Agent",
     "AgentSettings",
     "Budget",
+    "Comparison",
     "ConfigurationError",
     "Contexts",
     "Decider",
@@ -30,6 +34,7 @@ __all__ = [
     "Environment",
     "EveryRound",
     "Explicit",
+    "Federation",
     "FeducbError",
     "FixedArms",
     "Geometric",
@@ -41,5 +46,6 @@ __all__ = [
     "Problem",
     "SimulationResult",
     "__version__",
+    "evaluate",
     "simulate",
 ]

@@ -3,6 +3,7 @@
 FeducbError
 ├── ConfigurationError (ValueError)          a setting that cannot be: its name, value, what was expected
 │   ├── RowError                             a value in a row of a log that cannot be
+│   ├── UnfitSettingError                    a setting that does not go with the source of an evaluation
 │   └── PrivateScheduleError                 a schedule that reads private data, where none may
 ├── MissingExtraError                        a library that an extra of feducb brings is not installed
 ├── RefusedError (ValueError)                a message that is not taken in, and for which reason
@@ -28,6 +29,7 @@ __all__ = [
     "RowError",
     "StoreError",
     "StoreInUseError",
+    "UnfitSettingError",
     "UnsealedReleaseError",
 ]
 
@@ -53,6 +55,10 @@ class ConfigurationError(FeducbError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.setting} is {self.value!r}, expected {self.expected}"
+
+
+class UnfitSettingError(ConfigurationError):
+    """A setting that does not go with the source of an evaluation, or that the source needs."""
 
 
 class RowError(ConfigurationError):

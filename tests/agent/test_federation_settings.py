@@ -12,6 +12,7 @@ from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.models.confidence import ReleasedSetBound
 from feducb.protocol import messages
+from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.schedules import Periodic
 from feducb.simulation.plan import Plan, make_plan
@@ -42,23 +43,17 @@ def _of(name: str, **changes: object) -> AgentSettings:
 
 
 def _plan(topology: Topology | None, budgets: list[Budget], estimators: str = "paper") -> Plan:
-    return make_plan(
-        PaperEnvironment(problem=SETTINGS.problem, arms=5),
+    federation = Federation(
+        problem=SETTINGS.problem,
         agents=len(budgets),
-        horizon=DECISIONS,
-        runs=1,
-        seed=0,
-        mode="calibrated",
-        baseline=None,
-        budgets=budgets,
+        budget=budgets,
         alpha=ALPHA,
-        exploration=1.0,
-        regularizer=1.0,
         schedule=Periodic(releases=RELEASES),
-        mechanism="auto",
         topology=topology,
         estimators=estimators,  # type: ignore[arg-type]
     )
+    world = PaperEnvironment(problem=SETTINGS.problem, arms=5)
+    return make_plan(federation, world, horizon=DECISIONS, runs=1, seed=0)
 
 
 def _on(topology: Topology, agent: int, settings: AgentSettings = SETTINGS) -> AgentSettings:

@@ -12,13 +12,14 @@ from scipy import stats
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.evaluation import Comparison, Estimate, FrameLog, LogColumns, Study, compare_on_log, survey
-from feducb.evaluation.learning import Alone, Federation, Learnt, release_rounds
+from feducb.evaluation.learning import Alone, FederatedLearner, Learnt, release_rounds
 from feducb.evaluation.results import Row
 from feducb.evaluation.survey import parse_context
 from feducb.models.confidence import OwnDataBound
 from feducb.models.play import OwnDataPlay
 from feducb.policies import Greedy, Optimistic
 from feducb.privacy.noise import SeededNoise
+from feducb.protocol.federation import Federation
 from feducb.protocol.synchronisation import add_up
 from feducb.types import Statistics
 from feducb.worlds.features import Category, Number, Recipe, problem_for
@@ -61,7 +62,9 @@ def test_a_federation_knows_what_agents_know_that_released_batch_by_batch(budget
     # Records come in batches between releases there, and all at once here: the last release is the same.
     problem, rounds = Problem(dim=3, reward_bound=0.5), (100, 400, 1000)
     actions, rewards, sums = _records(6, 1000, 3)
-    made = Federation.of(problem, rounds, agents=6, budget=budget, seed=7)
+    promise = {"baseline": "no-privacy"} if budget is None else {"budget": budget}
+    federation = Federation(problem=problem, agents=6, **promise)
+    made = FederatedLearner.of(federation, rounds, seed=7)
     privatizer, rule = made.estimator.privatizer, made.estimator.rule
     assert privatizer is not None
     noise = SeededNoise(Streams(7).grid(range(2, 3), range(6), Purpose.NOISE))

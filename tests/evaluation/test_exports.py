@@ -100,7 +100,9 @@ def test_exports_of_agents_say_what_a_log_with_the_same_vectors_says(tmp_path: P
     assert frame["p"].round(6).nunique() == 3  # before a sum came; then drawn, or followed
     columns = LogColumns(agent="shop", action="offer", reward="worth", propensity="p")
     log = FrameLog(frame)
-    expected = compare_on_log(log, survey(log, columns, recipe=RECIPE, reward_range=(-0.5, 0.5)), study=QUICK)
+    expected = compare_on_log(
+        log, survey(log, columns, context=RECIPE, reward_range=(-0.5, 0.5)), study=QUICK
+    )
     found = compare_source(open_exports([tmp_path / "north.jsonl", tmp_path / "south.jsonl"]), study=QUICK)
     assert found.source == "north.jsonl, south.jsonl"
     assert [row.name for row in expected.rows if row.name == "the best single action"] != []

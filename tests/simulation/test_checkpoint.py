@@ -15,7 +15,7 @@ import pytest
 
 import feducb
 from feducb.errors import ConfigurationError
-from feducb.protocol.estimators import Tuning
+from feducb.protocol.federation import Tuning
 from feducb.simulation import checkpoint as module
 from feducb.simulation.backends.gpu_kernels import missing_gpu
 

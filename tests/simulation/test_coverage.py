@@ -10,7 +10,7 @@ import pytest
 
 import feducb
 from feducb.models.confidence import error_ratio
-from feducb.protocol.estimators import Tuning
+from feducb.protocol.federation import Tuning
 from feducb.simulation.reference import Step
 
 ALPHA, RUNS = 0.1, 240

@@ -17,6 +17,7 @@ from feducb.models.confidence import PaperBound, error_ratio
 from feducb.models.play import OwnDataPlay
 from feducb.models.theory import default_threshold
 from feducb.privacy.printed import printed_constants
+from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.peers import envelope_size
 from feducb.protocol.schedules import Determinant, EveryRound, parse_schedule
@@ -24,6 +25,7 @@ from feducb.simulation.peer_to_peer import play
 from feducb.simulation.plan import Plan, make_plan, rounds_of_group
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
+from feducb.simulation.shortcuts import RunOptions
 
 SMALL: dict[str, Any] = {"dim": 3, "arms": 9, "horizon": 160, "runs": 1, "seed": 5}
 
@@ -33,19 +35,10 @@ def _plan(topology: str | None, ttl: int = 1, *, agents: int | None = None, **ch
     agents = agents or (graph.agents if graph else 1)
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=3), arms=changes.pop("arms", 9))
     budget = feducb.Budget(epsilon=changes.pop("epsilon", 30.0), delta=1e-6)
-    settings: dict[str, Any] = {
-        "horizon": 160,
-        "runs": 1,
-        "seed": 5,
-        "mode": "calibrated",
-        "baseline": None,
-        "alpha": 0.1,
-        "exploration": 1.0,
-        "regularizer": 1.0,
-        "schedule": parse_schedule("geometric", releases=24, first_release=6),
-        "mechanism": "auto",
-    }
-    return make_plan(world, agents=agents, budgets=[budget] * agents, topology=graph, **(settings | changes))
+    lasts = {name: changes.pop(name, usual) for name, usual in (("horizon", 160), ("runs", 1), ("seed", 5))}
+    changes = {"schedule": parse_schedule("geometric", releases=24, first_release=6)} | changes
+    federation = Federation(problem=world.problem, agents=agents, budget=budget, topology=graph, **changes)
+    return make_plan(federation, world, **lasts)
 
 
 def _decisions(plan: Plan) -> tuple[np.ndarray, feducb.SimulationResult]:
@@ -56,7 +49,7 @@ def _decisions(plan: Plan) -> tuple[np.ndarray, feducb.SimulationResult]:
         for position, agent in enumerate(step.team.agents):
             steps.setdefault(agent, []).append(step.chosen.index[0, position])
 
-    result = run_plan(plan, {}, observer=look)
+    result = run_plan(plan, {}, RunOptions(observer=look))
     return np.array([np.concatenate(steps[agent]) for agent in range(plan.agents)]), result
 
 
@@ -145,7 +138,7 @@ def _published(topology: str, **changes: Any) -> tuple[dict[tuple[int, int], byt
                 parts = step.release.gram[0, position], step.release.moment[0, position]
                 left[agent, last] = b"".join(part.tobytes() for part in parts)
 
-    run_plan(_plan(topology, 2, **changes), {}, observer=look)
+    run_plan(_plan(topology, 2, **changes), {}, RunOptions(observer=look))
     return left, read[0]
 
 

@@ -11,10 +11,12 @@ import pytest
 from scipy.stats import binom
 
 import feducb
+from feducb.policies import Optimistic
 from feducb.privacy.calibration import noise_scale, reward_weight, to_epsilon, to_mu
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius, safe_rank
-from feducb.protocol.estimators import Tuning, calibrated_estimator, first_useful
+from feducb.protocol.estimators import calibrated_estimator, first_useful
+from feducb.protocol.federation import Federation, Tuning
 from feducb.simulation.plan import make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
@@ -139,11 +141,11 @@ def test_planning_knows_the_noise_of_several_records(trust: Trust) -> None:
     mu, delta = to_mu(feducb.Budget(epsilon=4.0, delta=1e-6)), 1e-6
 
     def planned(epsilon: float, records: int) -> Any:
-        budgets = [feducb.Budget(epsilon=epsilon, delta=delta)] * 10
-        return calibrated_estimator(
-            problem, rounds, budgets=budgets, everybody=budgets, agents=10, alpha=0.1, regularizer=1.0,
-            mechanism="auto", trust=trust, tuning=Tuning(), records=records,
-        )  # fmt: skip
+        budget = feducb.Budget(epsilon=epsilon, delta=delta)
+        federation = Federation(
+            problem=problem, agents=10, budget=budget, trust=trust, records_per_person=records
+        )
+        return calibrated_estimator(federation, rounds, range(10), alpha=0.1)
 
     for records in (2, 5):
         many, one = planned(4.0, records), planned(to_epsilon(mu / records, delta), 1)
@@ -159,11 +161,9 @@ def test_a_plan_for_several_records_loses_less_than_one_for_a_single_record(reco
     planned = feducb.simulate(
         agents=10, dim=5, horizon=10_000, runs=10, exploration=0.3, records_per_person=records
     )
-    plan = make_plan(
-        feducb.PaperEnvironment(problem=feducb.Problem(dim=5), arms=25), agents=10, horizon=10_000, runs=10,
-        seed=0, mode="calibrated", baseline=None, budgets=[feducb.Budget(epsilon=1.0, delta=1e-6)] * 10,
-        alpha=0.1, exploration=0.3, regularizer=1.0, schedule=feducb.Geometric(), mechanism="auto",
-    )  # fmt: skip
+    world = feducb.PaperEnvironment(problem=feducb.Problem(dim=5), arms=25)
+    federation = Federation(problem=world.problem, agents=10, policy=Optimistic(0.3))
+    plan = make_plan(federation, world, horizon=10_000, runs=10, seed=0)
     (team,) = plan.teams
     (one,) = team.estimators
     assert one.privatizer is not None

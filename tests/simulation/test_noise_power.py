@@ -29,15 +29,16 @@ from feducb.models.play import ReleasedPlay
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer
-from feducb.protocol.estimators import Tuning
+from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.schedules import parse_schedule
 from feducb.protocol.synchronisation import add_up
-from feducb.simulation.backends import cpu, federation, gpu
+from feducb.simulation.backends import cpu, gpu, teams
 from feducb.simulation.backends.base import Sums
 from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
+from feducb.simulation.shortcuts import RunOptions
 from feducb.types import ReleasedSum
 
 Array = NDArray[np.float64]
@@ -51,12 +52,12 @@ BACKENDS = pytest.mark.parametrize("backend", ["reference", "cpu", pytest.param(
 
 def _plan(seed: int) -> Plan:
     budgets = [feducb.Budget(epsilon=epsilon, delta=1e-6) for epsilon in (0.5, 1.0, 2.0)]
-    return make_plan(
-        feducb.PaperEnvironment(problem=feducb.Problem(dim=DIM), arms=3), agents=3, horizon=12, runs=RUNS,
-        seed=seed, mode="calibrated", baseline=None, budgets=budgets, alpha=ALPHA, exploration=1.0,
-        regularizer=1.0, schedule=parse_schedule("explicit:3,6,9,12"), mechanism="dense",
-        tuning=Tuning(patience=0.0, shares=(0.5, 0.05, 0.45)),
+    world = feducb.PaperEnvironment(problem=feducb.Problem(dim=DIM), arms=3)
+    federation = Federation(
+        problem=world.problem, agents=3, budget=budgets, alpha=ALPHA, mechanism="dense",
+        schedule=parse_schedule("explicit:3,6,9,12"), tuning=Tuning(patience=0.0, shares=(0.5, 0.05, 0.45)),
     )  # fmt: skip
+    return make_plan(federation, world, horizon=12, runs=RUNS, seed=seed)
 
 
 class Released:
@@ -97,11 +98,11 @@ def _play(plan: Plan, backend: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Ar
             if step.total is not None:
                 seen.release(step.total, step.theta)
 
-        run_plan(plan, {}, observer=look)
+        run_plan(plan, {}, RunOptions(observer=look))
     else:
         with monkeypatch.context() as patched:
             _watch_kernels(patched, seen)
-            assert run_plan(plan, {}, backend=backend).config["backend"] == backend
+            assert run_plan(plan, {}, RunOptions(backend=backend)).config["backend"] == backend
     blocks = len(seen.gram) // 4
 
     def whole(parts: list[Array]) -> Array:
@@ -121,7 +122,7 @@ def _watch_kernels(patched: pytest.MonkeyPatch, seen: Released) -> None:
         seen.release(total, np.tile(np.eye(DIM)[0], (RUNS, 1)))
         return total
 
-    patched.setattr(federation, "add_up", watched_total)
+    patched.setattr(teams, "add_up", watched_total)
 
 
 def _watched(play: Callable[..., Sums], seen: Released) -> Callable[..., Sums]:

@@ -15,6 +15,7 @@ import feducb
 from feducb.models.confidence import PaperBound
 from feducb.models.play import Knowledge, OwnDataPlay
 from feducb.protocol.estimators import Estimator
+from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Determinant
 from feducb.protocol.synchronisation import add_up
 from feducb.simulation.plan import make_plan
@@ -31,21 +32,14 @@ def _plan(threshold: float | None) -> Estimator:
     world = feducb.FixedArms(
         problem=feducb.Problem(dim=2), actions=np.array([[1.0, 0.0]]), theta=np.array([0.5, 0.5])
     )
-    plan = make_plan(
-        world,
+    federation = Federation(
+        problem=world.problem,
         agents=AGENTS,
-        horizon=ROUNDS,
-        runs=1,
-        seed=0,
         mode="paper",
-        baseline=None,
-        budgets=[feducb.Budget(epsilon=1000.0, delta=0.1)] * AGENTS,
-        alpha=0.1,
-        exploration=1.0,
-        regularizer=1.0,
+        budget=feducb.Budget(epsilon=1000.0, delta=0.1),
         schedule=Determinant(threshold),
-        mechanism="auto",
     )
+    plan = make_plan(federation, world, horizon=ROUNDS, runs=1, seed=0)
     return plan.teams[0].estimators[0]
 
 

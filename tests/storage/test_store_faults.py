@@ -304,7 +304,7 @@ def test_a_release_within_a_commit_fails_both_as_it_would_leave_before_it_is_on_
         with pytest.raises(sqlite3.OperationalError, match="within a transaction"), store.writing():
             store.release()
         assert (store.outbox(), store.pending) == ([], 1)
-        assert len(store.release()) == len(store.outbox()[0].payload)
+        assert len(store.release()) == len(store.outbox()[0].body)
 
 
 def test_a_controller_does_not_say_that_it_saw_a_release_which_it_did_not_keep(tmp_path: Path) -> None:

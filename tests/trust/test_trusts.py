@@ -17,7 +17,7 @@ from feducb.interfaces import interactions
 from feducb.privacy.deployed import Terms
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
-from feducb.protocol.estimators import EVERYTHING, calibrated_estimator
+from feducb.protocol.estimators import Estimator, calibrated_estimator
 from feducb.protocol.synchronisation import add_up, synchronise
 from feducb.trust import CONTROLLER, NOBODY, TRUSTS, Trust, require_trust
 from feducb.types import Statistics
@@ -104,13 +104,16 @@ def test_words_about_several_agents() -> None:
     assert (interactions(1), interactions(2)) == ("1 interaction", "2 interactions")
 
 
+def _estimator(budgets: list[feducb.Budget], rounds: tuple[int, ...], trust: Trust) -> Estimator:
+    problem, agents = feducb.Problem(dim=2), len(budgets)
+    federation = feducb.Federation(problem=problem, agents=agents, budget=budgets, trust=trust)
+    return calibrated_estimator(federation, rounds, range(agents), alpha=federation.alpha)
+
+
 @pytest.mark.parametrize("trust", [NOBODY, CONTROLLER], ids=str)
 def test_an_estimator_takes_its_noise_from_the_trust(trust: Trust) -> None:
     def scales(budgets: list[feducb.Budget]) -> Any:
-        made = calibrated_estimator(
-            feducb.Problem(dim=2), (8, 16, 32), budgets=budgets, everybody=budgets, agents=len(budgets),
-            alpha=0.1, regularizer=1.0, mechanism="auto", trust=trust, tuning=EVERYTHING,
-        )  # fmt: skip
+        made = _estimator(budgets, (8, 16, 32), trust)
         assert made.privatizer is not None
         return np.asarray(made.privatizer.noise_scale).tolist()
 
@@ -123,10 +126,7 @@ def test_an_estimator_takes_its_noise_from_the_trust(trust: Trust) -> None:
 def test_a_synchronisation_adds_as_many_noises_as_the_trust_says(trust: Trust) -> None:
     agents, runs = len(BUDGETS), range(400)
     budgets = [BUDGETS[1]] * agents
-    made = calibrated_estimator(
-        feducb.Problem(dim=2), (8,), budgets=budgets, everybody=budgets, agents=agents,
-        alpha=0.1, regularizer=1.0, mechanism="auto", trust=trust, tuning=EVERYTHING,
-    )  # fmt: skip
+    made = _estimator(budgets, (8,), trust)
     assert made.privatizer is not None
     rng = np.random.default_rng(11)
     rows = rng.normal(size=(len(runs), agents, 2))

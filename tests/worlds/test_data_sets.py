@@ -19,7 +19,7 @@ def test_a_trial_has_bounded_rewards_right_propensities_and_short_vectors(name: 
     assert isinstance(loaded, Trial)
     frame, columns = loaded.frame, loaded.columns
     found = survey(
-        FrameLog(frame), columns, recipe=loaded.recipe, reward_range=loaded.reward_range
+        FrameLog(frame), columns, context=loaded.recipe, reward_range=loaded.reward_range
     )  # checks every row
     assert found.rows == {"actg175": 2139, "star": 5734}[name]
     assert len(found.agents) == {"actg175": 10, "star": 78}[name]

@@ -20,7 +20,8 @@ from feducb.privacy.deployed import Terms
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius
 from feducb.privacy.tally import tally_scale
-from feducb.protocol.estimators import EVERYTHING, Estimator, Tuning, calibrated_estimator
+from feducb.protocol.estimators import Estimator, calibrated_estimator
+from feducb.protocol.federation import EVERYTHING, Federation, Tuning
 from feducb.protocol.names import require_name
 from feducb.protocol.schedules import Geometric, Periodic
 from feducb.trust import NOBODY, Trust, require_trust
@@ -238,22 +239,38 @@ class AgentSettings:
         The simulated joint radius holds for sums of the whole team. Where sums of fewer may come, each set of
         agents has a bound of its own: the closed form, a union over releases, at α over the number of sets.
         """
-        everybody = [self.budgets[name] for name in sorted(self.budgets)] or [self.budget] * self.agents
-        team = [self.budgets.get(name, self.budget) for name in sorted(self.clique)] or everybody
-        whole = self.quorum in (None, self.agents)
+        names = sorted(self.budgets)
+        team = [names.index(name) for name in sorted(self.clique)] if names else range(len(self.clique))
         expected = (round(self.decisions * due / self.season) for due in self.release_times)
         return calibrated_estimator(
-            self.problem,
+            self.federation,
             tuple(max(1, one // self.groups) for one in expected),
-            budgets=team,
-            everybody=everybody,
-            agents=len(team),
+            team if self.clique else range(self.agents),
             alpha=self.alpha / (self.groups * self.cliques * self.sets_of_agents),
-            regularizer=1.0,
-            mechanism=self.mechanism,
+        )
+
+    @property
+    def federation(self) -> Federation:
+        """The federation that the agent is one of, as far as an agent knows it: its clique, not the graph.
+
+        Agents are in the order of their names. Rounds are decisions of one agent.
+        """
+        each = tuple(self.budgets[name] for name in sorted(self.budgets))
+        schedule: Geometric | Periodic = Periodic(releases=self.releases)
+        if self.schedule == "geometric":
+            share = (self.first_release or self.season / 100) / self.season
+            schedule = Geometric(first=max(1, round(self.decisions * share)), releases=self.releases)
+        return Federation(
+            problem=self.problem,
+            agents=self.agents,
+            budget=each or self.budget,
+            records_per_person=self.trust.records_covered(self.records_per_person, self.agents_visited),
             trust=self.trust,
-            tuning=Tuning(simulated=whole),
-            records=self.trust.records_covered(self.records_per_person, self.agents_visited),
+            mechanism=self.mechanism,
+            schedule=schedule,
+            alpha=self.alpha,
+            policy=self.chooses if self.uniform_share else self.chooses.policy,
+            tuning=Tuning(simulated=self.quorum in (None, self.agents)),
         )
 
     @property

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from feducb.cli.comparison import progress, show
 from feducb.cli.output import require_writable
-from feducb.cli.sources import Online, Question, are_exports
+from feducb.errors import ConfigurationError, UnfitSettingError
+from feducb.evaluation.question import are_exports
+from feducb.evaluation.question import evaluate as run_evaluation
+from feducb.evaluation.study import Online, Study
 from feducb.policies import POLICIES
 from feducb.trust import TRUSTS, require_trust
 from feducb.worlds.data import DATA_SETS
-from feducb.worlds.features import Recipe
+from feducb.worlds.data.data_set import Spread
 
 __all__ = ["evaluate"]
 
 _SOURCE_HELP = (
     f"A data set ({', '.join(DATA_SETS)}); or a log of decisions, LOG.csv or LOG.parquet; or what "
-    "`feducb agent export` wrote, one EXPORT.jsonl an agent."
+    "`feducb agent export` wrote, one EXPORT.jsonl per agent."
 )
 
 
@@ -124,43 +127,44 @@ def evaluate(
     require_writable("--json", json_file)
     require_writable("--plot", plot_file, picture=True)
     require_writable("--save-recipe", save_recipe)
-    study = {
-        "epsilons": tuple(epsilon or (1.0, 8.0)),
-        "delta": delta,
-        "trusts": tuple(require_trust(one) for one in trust or ("nobody", "controller")),
-        "releases": releases,
-        "folds": folds,
-        "repeats": repeats,
-        "level": level,
-        "policy": policy,
-        "seed": seed,
-    }
-    options = {
-        "--agent-column": agent_column,
-        "--action": action,
-        "--reward": reward,
-        "--propensity": propensity,
-        "--context": context,
-        "--actions": actions,
-        "--terms": terms,
-        "--recipe": recipe,
-        "--person-column": person_column,
-        "--agents": agents,
-        "--save-recipe": save_recipe,
-        "--reward-range": reward_range,
-        "--action-bound": action_bound,
-    }
-    made: Recipe | None = None
-    exported = are_exports(source)
+    if save_recipe is not None and are_exports(source):
+        expected = "nothing beside exports: they do not say how vectors are made"
+        raise ConfigurationError("--save-recipe", str(save_recipe), expected)
+    study = Study(
+        epsilons=tuple(epsilon or (1.0, 8.0)),
+        delta=delta,
+        trusts=tuple(require_trust(one) for one in trust or ("nobody", "controller")),
+        releases=releases,
+        folds=folds,
+        repeats=repeats,
+        level=level,
+        policy=policy,
+        seed=seed,
+        spread=cast(Spread | None, spread),
+    )
     with progress() as tell:
-        asked = Question(options=options, study=study, spread=spread, tell=tell)
-        if exported:
-            found = asked.about_exports(source)
-        elif source[0] in DATA_SETS:
-            online = Online(runs=runs, horizon=horizon, exploration=exploration)
-            found, made = asked.about_data_set(source[0], online)
-        else:
-            found, made = asked.about_log(source[0])
-    if save_recipe is not None and made is not None:
-        save_recipe.write_text(made.to_json(), encoding="utf-8")
-    show(found, json_file, plot_file)
+        try:
+            compared = run_evaluation(
+                source,
+                study=study,
+                online=Online(runs=runs, horizon=horizon, exploration=exploration),
+                progress=tell,
+                agent_column=agent_column,
+                action=action,
+                reward=reward,
+                propensity=propensity,
+                person_column=person_column,
+                context=context,
+                actions=actions,
+                terms=terms,
+                recipe=recipe,
+                reward_range=reward_range,
+                action_bound=action_bound,
+                agents=agents,
+            )
+        except UnfitSettingError as error:
+            option = f"--{error.setting.replace('_', '-')}"
+            raise ConfigurationError(option, error.value, error.expected) from None
+    if save_recipe is not None and compared.recipe is not None:
+        save_recipe.write_text(compared.recipe.to_json(), encoding="utf-8")
+    show(compared, json_file, plot_file)

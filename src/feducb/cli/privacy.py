@@ -62,24 +62,22 @@ def plan(
 ) -> None:
     """What a budget costs in noise and regret, and a plain word on whether to federate."""
     require_writable("--json", json_file)
-    with steps_progress("simulating") as progress:
-        found = plan_privacy(
-            epsilon=epsilon,
-            delta=delta,
-            releases=releases,
-            dim=dim,
-            agents=agents,
-            arms=arms,
-            horizon=horizon,
-            trust=require_trust(trust),
-            per_person=per_person,
-            agents_per_person=agents_per_person,
-            progress=progress,
-        )
-    _show(found, json_file, _plan_table(found))
-    (errors_to if _on_standard_output(json_file) else Console(markup=False)).print(
-        found["verdict"], highlight=False
+    trusted = require_trust(trust)
+    if agents_per_person is None:
+        agents_per_person = trusted.agents_visited(agents)
+    terms = Terms(
+        problem=Problem(dim=dim),
+        budget=Budget(epsilon=epsilon, delta=delta),
+        releases=releases,
+        records_per_person=per_person,
+        agents_per_person=agents_per_person,
+        trust=trusted,
     )
+    with steps_progress("simulating") as progress:
+        planned = plan_privacy(terms, agents, arms=arms, horizon=horizon, progress=progress)
+    _show(planned, json_file, _plan_table(planned))
+    console = errors_to if _on_standard_output(json_file) else Console(markup=False)
+    console.print(planned["verdict"], highlight=False)
 
 
 @app.command()

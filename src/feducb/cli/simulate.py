@@ -14,8 +14,8 @@ from feducb.cli.output import errors_to, require_writable, result_table, steps_p
 from feducb.config import Budget, Mode
 from feducb.errors import ConfigurationError
 from feducb.policies import POLICIES
+from feducb.protocol.federation import Baseline, EstimatorsKept
 from feducb.simulation import runner
-from feducb.simulation.plan import Baseline, EstimatorsKept
 from feducb.simulation.results import SimulationResult
 from feducb.trust import require_trust
 

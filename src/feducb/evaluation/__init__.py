@@ -11,8 +11,9 @@ from feducb.evaluation.off_policy import (
     overlap_warnings,
 )
 from feducb.evaluation.online import compare_online
+from feducb.evaluation.question import evaluate
 from feducb.evaluation.results import Comparison
-from feducb.evaluation.study import Study
+from feducb.evaluation.study import Online, Study
 from feducb.evaluation.survey import survey
 from feducb.evaluation.tally import Estimate, PolicyValue, Tally
 from feducb.worlds.logs import FrameLog, LogColumns, open_log
@@ -23,6 +24,7 @@ __all__ = [
     "Exports",
     "FrameLog",
     "LogColumns",
+    "Online",
     "PolicyValue",
     "Study",
     "Tally",
@@ -30,6 +32,7 @@ __all__ = [
     "compare_online",
     "compare_source",
     "effective_sample_size",
+    "evaluate",
     "evaluate_arrays",
     "evaluate_frame",
     "open_exports",

@@ -8,14 +8,14 @@ drawn again, and the value is that of the mixture. A log is read three times and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError
 from feducb.evaluation.crossfit import LogSource, Sums, draw_folds
-from feducb.evaluation.learning import Alone, Federation, Learner, Learnt, release_rounds
+from feducb.evaluation.learning import Alone, FederatedLearner, Learner, Learnt, release_rounds
 from feducb.evaluation.off_policy import overlap_warnings, weights_off
 from feducb.evaluation.results import Comparison, Play, Row
 from feducb.evaluation.sources import Facts, Rows, Source
@@ -82,6 +82,7 @@ def compare_source(
     facts = source.facts
     study = study or Study()
     repeats = study.repeats or (1 if facts.rows >= _LARGE else 20)
+    study = replace(study, repeats=repeats, spread=study.spread or "records")
     if facts.rows < 2 * study.folds:
         raise ConfigurationError("folds", study.folds, f"at most half of the {facts.rows} rows")
     agents, arms = len(facts.agents), len(facts.actions or ())
@@ -89,20 +90,19 @@ def compare_source(
     for rows in source.blocks():
         sums.add(rows, draw_folds(rows.keys, study, repeats))
         progress("learning", len(rows.rewards))
-    learners, horizon = _learners(facts, study)
+    learners = _learners(facts, study)
     fitted = {
         (repeat, fold): _fit(sums, repeat, fold, learners, run=repeat * study.folds + fold)
         for repeat in range(repeats)
         for fold in range(study.folds)
     }
-    names = _policies(facts, learners)
     clusters = agents if study.spread == "agents" else None
-    tally = Tally(len(names), clusters=clusters, draws=repeats, level=study.level)
+    tally = Tally(len(_policies(facts, learners)), clusters=clusters, draws=repeats, level=study.level)
     coins, played = np.random.default_rng([study.seed, 1]), parse_policy(study.policy)
     for rows in source.blocks():
         _judge(tally, rows, draw_folds(rows.keys, study, repeats), fitted, facts, coins, played)
         progress("valuing", len(rows.rewards))
-    return _comparison(facts, study, repeats, horizon, learners, names, tally, notes)
+    return _comparison(facts, study, learners, tally, notes)
 
 
 _LOGGED, _UNIFORM, _CONSTANT = "the logged policy", "uniform", "the best single action"
@@ -115,17 +115,29 @@ def _policies(facts: Facts, learners: Sequence[Learner]) -> list[tuple[str, Play
     return fixed + [(learner.name, play) for learner in learners for play in plays]
 
 
-def _learners(facts: Facts, study: Study) -> tuple[list[Learner], int]:
-    """Alone and every federation; a round is one record of the average agent's training part."""
-    problem, agents = facts.problem, len(facts.agents)
-    horizon = max(1, facts.rows * (study.folds - 1) // (study.folds * agents))
-    rounds = release_rounds(horizon, min(study.releases or _RELEASES, horizon))
-    common = {"agents": agents, "alpha": study.alpha, "seed": study.seed}
-    learners: list[Learner] = [Alone(problem, study.alpha)]
-    learners.append(Federation.of(problem, rounds, budget=None, **common))  # type: ignore[arg-type]
-    for budget, trust in study.budgets():
-        learners.append(Federation.of(problem, rounds, budget=budget, trust=trust, **common))  # type: ignore[arg-type]
-    return learners, horizon
+def _horizon(facts: Facts, study: Study) -> int:
+    """Rounds of training: a round is one record of the average agent's training part."""
+    return max(1, facts.rows * (study.folds - 1) // (study.folds * len(facts.agents)))
+
+
+def _releases(facts: Facts, study: Study) -> int:
+    """How many releases are asked for; rounds that fall together are fewer."""
+    horizon = _horizon(facts, study)
+    if study.federation is not None and study.releases is None:
+        return len(study.schedule.rounds(horizon))
+    return min(study.releases or _RELEASES, horizon)
+
+
+def _learners(facts: Facts, study: Study) -> list[Alone | FederatedLearner]:
+    """Alone, the federation without privacy, and every private one."""
+    horizon = _horizon(facts, study)
+    open_federation, private = study.federations(facts.problem, len(facts.agents))
+    if study.federation is not None and study.releases is None:
+        rounds = study.schedule.rounds(horizon)
+    else:
+        rounds = release_rounds(horizon, _releases(facts, study))
+    federated = [FederatedLearner.of(one, rounds, seed=study.seed) for one in (open_federation, *private)]
+    return [Alone(facts.problem, study.alpha), *federated]
 
 
 def _fit(sums: Sums, repeat: int, fold: int, learners: Sequence[Learner], *, run: int) -> _Fitted:
@@ -185,14 +197,11 @@ def _judge(
 def _comparison(
     facts: Facts,
     study: Study,
-    repeats: int,
-    horizon: int,
-    learners: Sequence[Learner],
-    names: Sequence[tuple[str, Play]],
+    learners: Sequence[Alone | FederatedLearner],
     tally: Tally,
     notes: Sequence[str],
 ) -> Comparison:
-    place = {policy: index for index, policy in enumerate(names)}
+    place = {policy: index for index, policy in enumerate(_policies(facts, learners))}
     by_name = {learner.name: learner for learner in learners}
     held_against = _LOGGED if facts.actions is None else _CONSTANT
     fixed = place[held_against, "fixed"]
@@ -200,7 +209,7 @@ def _comparison(
     for (name, play), index in place.items():
         value, learner = tally.value(index), by_name.get(name)
         alone = place.get((learners[0].name, play))
-        private = isinstance(learner, Federation) and name.startswith("private")
+        federated = learner if isinstance(learner, FederatedLearner) else None
         rows.append(
             Row(
                 name=name,
@@ -208,8 +217,8 @@ def _comparison(
                 value=value.doubly_robust,
                 over_alone=None if alone in (None, index) else tally.difference(index, alone),
                 over_fixed=None if index == fixed else tally.difference(index, fixed),
-                private=private,
-                reads=not isinstance(learner, Federation) or learner.reads,
+                private=federated is not None and federated.federation.baseline is None,
+                reads=federated is None or federated.reads,
                 details=value,
             )
         )
@@ -221,11 +230,11 @@ def _comparison(
         "actions": None if facts.actions is None else list(facts.actions),
         "dim": facts.problem.dim,
         "reward_range": list(facts.reward_range),
-        "rounds_of_training": horizon,
-        "releases": min(study.releases or _RELEASES, horizon),
+        "rounds_of_training": _horizon(facts, study),
+        "releases": _releases(facts, study),
         "delta": study.delta,
         "folds": study.folds,
-        "repeats": repeats,
+        "repeats": study.repeats,
         "alpha": study.alpha,
         "level": study.level,
         "spread": study.spread,

@@ -7,28 +7,27 @@ matters here, and when within the stream a record came does not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.config import Budget, Problem
+from feducb.config import Problem
 from feducb.errors import ConfigurationError
 from feducb.models.confidence import OwnDataBound
 from feducb.models.ridge import factorise
 from feducb.policies import Policy
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
-from feducb.protocol.estimators import EVERYTHING, Estimator, calibrated_estimator
+from feducb.protocol.estimators import Estimator, calibrated_estimator
+from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Explicit, Geometric
 from feducb.protocol.synchronisation import add_up, synchronise
-from feducb.trust import NOBODY, Trust
 from feducb.types import Belief, Statistics
 from feducb.worlds.streams import Streams
 
-__all__ = ["Alone", "Federation", "Learner", "Learnt", "release_rounds"]
+__all__ = ["Alone", "FederatedLearner", "Learner", "Learnt", "federation_name", "release_rounds"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -44,6 +43,14 @@ def release_rounds(horizon: int, releases: int) -> tuple[int, ...]:
     if releases == 1:
         return Explicit((horizon,)).rounds(horizon)
     return Geometric(first=min(8, horizon - releases + 1), releases=releases).rounds(horizon)
+
+
+def federation_name(federation: Federation) -> str:
+    """What a federation is called in tables and results."""
+    if federation.baseline is not None:
+        return "federation without privacy"
+    epsilon = min(budget.epsilon for budget in federation.budgets)
+    return f"private federation, ε = {epsilon:g}, {federation.trust.name} trusted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,60 +123,38 @@ class Alone:
     name: str = "each agent alone"
 
     def learn(self, sums: Statistics, run: int) -> Learnt:
-        """One belief an agent."""
+        """One belief per agent."""
         bound = OwnDataBound(problem=self.problem, alpha=self.alpha, regularizer=self.regularizer)
         prior = self.regularizer * np.eye(self.problem.dim)
         return Learnt(bound.belief(factorise(sums.gram + prior, sums.moment)))
 
 
 @dataclass(frozen=True, slots=True)
-class Federation:
+class FederatedLearner:
     """All learn from released sums, under noise or not.
 
     Attributes:
-        name: what to call it.
+        federation: who learns, under which promise.
         estimator: noise, bound and release rounds.
-        agents: M.
-        trust: who adds the noise.
         seed: of the noise.
     """
 
-    name: str
+    federation: Federation
     estimator: Estimator
-    agents: int
-    trust: Trust = NOBODY
     seed: int = 0
 
     @classmethod
-    def of(
-        cls,
-        problem: Problem,
-        rounds: tuple[int, ...],
-        *,
-        agents: int,
-        budget: Budget | None,
-        trust: Trust = NOBODY,
-        alpha: float = 0.1,
-        seed: int = 0,
-    ) -> Federation:
-        """With noise for a budget, or without privacy."""
-        budgets: Sequence[Budget] = [] if budget is None else [budget] * agents
-        estimator = calibrated_estimator(
-            problem,
-            rounds,
-            budgets=budgets or None,
-            everybody=budgets,
-            agents=agents,
-            alpha=alpha,
-            regularizer=1.0,
-            mechanism="auto",
-            trust=trust,
-            tuning=EVERYTHING,
+    def of(cls, federation: Federation, rounds: tuple[int, ...], *, seed: int = 0) -> FederatedLearner:
+        """With noise for the federation's budgets, or without privacy."""
+        everybody = range(federation.agents)
+        return cls(
+            federation, calibrated_estimator(federation, rounds, everybody, alpha=federation.alpha), seed
         )
-        name = "federation without privacy"
-        if budget is not None:
-            name = f"private federation, ε = {budget.epsilon:g}, {trust.name} trusted"
-        return cls(name, estimator, agents, trust, seed)
+
+    @property
+    def name(self) -> str:
+        """As tables call it."""
+        return federation_name(self.federation)
 
     @property
     def reads(self) -> bool:
@@ -184,12 +169,13 @@ class Federation:
         if not self.reads:
             return Learnt(None)
         streams = Streams(self.seed)
-        noise = SeededNoise(streams.noise(range(run, run + 1), range(self.agents), pooled=self.trust.pooled))
+        agents, pooled = range(self.federation.agents), self.federation.trust.pooled
+        noise = SeededNoise(streams.noise(range(run, run + 1), agents, pooled=pooled))
         # All records are there before the first release: the last one, which counts, is the same.
         total = Statistics(sums.gram[None], sums.moment[None], sums.count)
         state = PrivatizerState(total, 0, ())
         for _ in self.estimator.release_rounds:
-            state, release = synchronise(privatizer, state, noise, trust=self.trust)
-        belief = rule.absorb(rule.start((1, self.agents)), add_up(release)).belief
+            state, release = synchronise(privatizer, state, noise, trust=self.federation.trust)
+        belief = rule.absorb(rule.start((1, self.federation.agents)), add_up(release)).belief
         assert belief is not None
         return Learnt(_part(belief, 0))

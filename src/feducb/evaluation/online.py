@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.config import require_finite, require_integer
-from feducb.evaluation.learning import Federation
+from feducb.evaluation.learning import FederatedLearner, federation_name
 from feducb.evaluation.results import ALONE, Comparison, Play, Row
-from feducb.evaluation.study import Study
+from feducb.evaluation.study import Online, Study
 from feducb.evaluation.tally import Estimate
-from feducb.protocol.schedules import Geometric
+from feducb.policies import Optimistic, Policy, parse_policy
+from feducb.protocol.federation import Federation
+from feducb.protocol.schedules import require_public
 from feducb.simulation.runner import simulate
+from feducb.simulation.shortcuts import raw_schedule
 from feducb.worlds.replay import KnownRewards
 from feducb.worlds.streams import Streams
 
@@ -24,7 +27,7 @@ __all__ = ["compare_online"]
 Array = NDArray[np.float64]
 Progress = Callable[[str, int], None]
 
-_PRACTICAL = 0.1  # of the proven bonus
+_UNIFORM = "uniform"
 
 
 def compare_online(
@@ -33,9 +36,7 @@ def compare_online(
     source: str,
     fixed: tuple[str, Array],
     study: Study | None = None,
-    runs: int = 10,
-    horizon: int | None = None,
-    exploration: float = _PRACTICAL,
+    online: Online | None = None,
     notes: Sequence[str] = (),
     progress: Progress = lambda stage, steps: None,
 ) -> Comparison:
@@ -46,19 +47,17 @@ def compare_online(
         source: its name.
         fixed: a policy that learns nothing: its name, and its reward on each record (N,).
         study: budgets, trust, releases, α, level and seed; folds and repeats are not needed here.
-        runs: orders of the records, and draws of the noise.
-        horizon: rounds; as many as every agent has records for if not given.
-        exploration: the part of the proven bonus in ``practical`` play; ``played`` has all of it.
+        online: how long, how often, and with how much exploration.
         notes: of whoever made the data.
         progress: told a stage and how many more agent-steps of it are done.
     """
-    study = study or Study()
-    require_integer("runs", runs, at_least=2)
-    horizon = world.horizon if horizon is None else require_integer("horizon", horizon, at_least=1)
-    require_finite("exploration", exploration, at_least=0)
-    plays: tuple[tuple[Play, dict[str, Any]], ...] = (
-        ("practical", {"exploration": exploration}),
-        ("played", {"policy": study.policy}),
+    study, online = study or Study(), online or Online()
+    online = replace(online, horizon=online.horizon or world.horizon)
+    runs, horizon = online.runs, online.horizon
+    assert horizon is not None
+    plays: tuple[tuple[Play, Policy], ...] = (
+        ("practical", Optimistic(online.exploration)),
+        ("played", parse_policy(study.policy)),
     )
     agents, streams = len(world.records), Streams(study.seed)
     best = np.array([world.best(streams, run, horizon) for run in range(runs)])
@@ -69,30 +68,31 @@ def compare_online(
             for run in range(runs)
         ]
     )
-    blind = _blind(world, study, horizon)
-    for name, setting in _policies(study):
-        if setting.get("baseline") == "uniform":
-            values[name, "fixed"] = (
-                best - _play(world, study, runs, horizon, name, setting, progress) / horizon
-            )
-            continue
-        for play, way in plays:
+    federations = _federations(world, study, horizon)
+    blind = {name for name, one in federations.items() if one.baseline is None and not _reads(one, horizon)}
+
+    def play(name: str, federation: Federation) -> Array:
+        stage = partial(progress, name)
+        return best - _regret(federation, world, online, seed=study.seed, progress=stage) / horizon
+
+    values[_UNIFORM, "fixed"] = play(_UNIFORM, federations.pop(_UNIFORM))
+    for name, federation in federations.items():
+        for how, policy in plays:
             if name in blind:  # it plays uniformly, with the same coins
-                values[name, play] = values["uniform", "fixed"]
-                continue
-            regret = _play(world, study, runs, horizon, name, setting | way, progress)
-            values[name, play] = best - regret / horizon
+                values[name, how] = values[_UNIFORM, "fixed"]
+            else:
+                values[name, how] = play(name, replace(federation, policy=policy))
     rows = []
-    for (name, play), value in values.items():
-        alone, constant = values.get((ALONE, play)), values[fixed[0], "fixed"]
+    for (name, how), value in values.items():
+        alone, constant = values.get((ALONE, how)), values[fixed[0], "fixed"]
         rows.append(
             Row(
                 name=name,
-                play=play,
+                play=how,
                 value=_estimate(value, study.level),
                 over_alone=None if alone is None or name == ALONE else _estimate(value - alone, study.level),
                 over_fixed=None if name == fixed[0] else _estimate(value - constant, study.level),
-                private=name.startswith("private"),
+                private=name in federations and federations[name].baseline is None,
                 reads=name not in blind,
             )
         )
@@ -103,8 +103,8 @@ def compare_online(
         "dim": world.problem.dim,
         "horizon": horizon,
         "runs": runs,
-        "exploration": exploration,
-        "releases": len(Geometric(releases=study.releases).rounds(horizon)),
+        "exploration": online.exploration,
+        "releases": len(study.schedule.rounds(horizon)),
         "delta": study.delta,
         "alpha": study.alpha,
         "level": study.level,
@@ -124,56 +124,48 @@ def compare_online(
     )
 
 
-def _policies(study: Study) -> list[tuple[str, dict[str, Any]]]:
-    found: list[tuple[str, dict[str, Any]]] = [
-        ("uniform", {"baseline": "uniform"}),
-        (ALONE, {"baseline": "alone"}),
-        ("federation without privacy", {"baseline": "no-privacy"}),
-    ]
-    for budget, trust in study.budgets():
-        name = f"private federation, ε = {budget.epsilon:g}, {trust.name} trusted"
-        found.append((name, {"epsilon": budget.epsilon, "delta": budget.delta, "trust": trust}))
-    return found
+def _federations(world: KnownRewards, study: Study, horizon: int) -> dict[str, Federation]:
+    """By name: the baselines, and the private federations."""
+    open_federation, private = study.federations(world.problem, len(world.records))
+    if study.federation is None and study.releases is None:
+        open_federation = replace(open_federation, schedule=raw_schedule(horizon))
+    return {
+        _UNIFORM: replace(open_federation, baseline="uniform"),
+        ALONE: replace(open_federation, baseline="alone"),
+        **{federation_name(one): one for one in (open_federation, *private)},
+    }
 
 
-def _blind(world: KnownRewards, study: Study, horizon: int) -> set[str]:
-    """The private federations in which no release is worth reading."""
-    rounds = Geometric(releases=study.releases).rounds(horizon)
-    made = [
-        Federation.of(world.problem, rounds, agents=len(world.records), budget=budget, trust=trust)
-        for budget, trust in study.budgets()
-    ]
-    return {one.name for one in made if not one.reads}
+def _reads(federation: Federation, horizon: int) -> bool:
+    """Whether any release of a private federation is worth reading."""
+    return FederatedLearner.of(federation, require_public(federation.schedule).rounds(horizon)).reads
 
 
-def _play(
+def _regret(
+    federation: Federation,
     world: KnownRewards,
-    study: Study,
-    runs: int,
-    horizon: int,
-    name: str,
-    setting: dict[str, Any],
-    progress: Progress,
+    online: Online,
+    *,
+    seed: int,
+    progress: Callable[[int], None],
 ) -> Array:
     """Per-agent regret of each run."""
     before = 0
 
     def tell(done: int, total: int) -> None:
         nonlocal before
-        progress(name, done - before)
+        progress(done - before)
         before = done
 
+    assert online.horizon is not None
     result = simulate(
-        environment=world,
-        agents=len(world.records),
-        horizon=horizon,
-        runs=runs,
-        seed=study.seed,
-        alpha=study.alpha,
-        releases=study.releases,
+        federation,
+        world,
+        horizon=online.horizon,
+        runs=online.runs,
+        seed=seed,
         backend="reference",
         progress=tell,
-        **setting,
     )
     return np.asarray(result.regret[:, -1])
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from feducb.evaluation.tally import Estimate, PolicyValue
 from feducb.version import __version__
+from feducb.worlds.features import Recipe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,6 +88,7 @@ class Comparison:
         warnings: why not to believe a number.
         settings: all that it was made with.
         reliable: whether weights average 1, as they must if the propensities are right.
+        recipe: how vectors are made, if they were made here; an agent can use it.
     """
 
     source: str
@@ -98,6 +100,7 @@ class Comparison:
     warnings: Sequence[str]
     settings: Mapping[str, Any]
     reliable: bool = True
+    recipe: Recipe | None = None
 
     def row(self, name: str, play: Play | None = None) -> Row:
         """The row of a policy."""

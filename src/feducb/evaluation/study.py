@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
-from feducb.config import Budget, require_integer, require_probability
+from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
-from feducb.policies import parse_policy
+from feducb.policies import Optimistic, Policy, parse_policy
+from feducb.protocol.federation import Federation
+from feducb.protocol.schedules import Geometric, PublicSchedule, require_public
 from feducb.trust import CONTROLLER, NOBODY, Trust, require_trust
 from feducb.worlds.data.data_set import Spread
 
-__all__ = ["Study"]
+__all__ = ["Online", "Study"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,10 +28,13 @@ class Study:
         folds: parts of the log.
         repeats: how often folds and noise are drawn; None: 20, or 1 from 200,000 rows on.
         alpha: α of the confidence bounds.
-        policy: how agents choose in ``played`` rows, as text (`policies.parse_policy`).
+        policy: how agents choose in ``played`` rows, as an object or as text (`parse_policy`).
         level: of the intervals.
-        spread: intervals from the spread over records, or over agents where records of one agent are alike.
+        spread: intervals from the spread over records, or over agents where records of one agent are alike;
+            None: as is usual for the source, else over records.
         seed: of folds, noise and replay's coins.
+        federation: compare this one instead of those of ``epsilons``, ``delta``, ``trusts``, ``alpha`` and
+            ``policy``; unless ``releases`` are given, when it releases is also its own.
     """
 
     epsilons: tuple[float, ...] = (1.0, 8.0)
@@ -40,9 +45,10 @@ class Study:
     repeats: int | None = None
     alpha: float = 0.1
     level: float = 0.95
-    spread: Spread = "records"
+    spread: Spread | None = None
     seed: int = 0
-    policy: str = "optimistic"
+    policy: str | Policy = "optimistic"
+    federation: Federation | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trusts", tuple(require_trust(trust) for trust in self.trusts))
@@ -54,15 +60,91 @@ class Study:
             require_integer("repeats", self.repeats, at_least=1)
         require_probability("alpha", self.alpha)
         require_probability("level", self.level)
+        for epsilon in self.epsilons:
+            Budget(epsilon=epsilon, delta=self.delta)
         parse_policy(self.policy)
-        self.budgets()
-        if self.spread not in get_args(Spread):
+        if self.federation is not None:
+            self._take_from(self.federation)
+        if self.spread is not None and self.spread not in get_args(Spread):
             raise ConfigurationError("spread", self.spread, "records or agents")
+
+    def _take_from(self, federation: Federation) -> None:
+        """What the federation says counts; it must be one that can be learnt from a log."""
+        if federation.baseline is not None:
+            expected = "nothing: baselines are compared anyway"
+            raise ConfigurationError("baseline", federation.baseline, expected)
+        if federation.mode != "calibrated":
+            raise ConfigurationError(
+                "mode", federation.mode, "calibrated: the printed constants promise nothing"
+            )
+        if federation.topology is not None:
+            raise ConfigurationError(
+                "topology", federation.topology.name, "none: sums here are of all agents"
+            )
+        budgets = set(federation.budgets)
+        object.__setattr__(self, "epsilons", tuple(sorted({budget.epsilon for budget in budgets})))
+        object.__setattr__(self, "delta", max(budget.delta for budget in budgets))
+        object.__setattr__(self, "trusts", (federation.trust,))
+        object.__setattr__(self, "alpha", federation.alpha)
+        object.__setattr__(self, "policy", federation.policy)
 
     def describe_policy(self) -> dict[str, str]:
         """For the settings in a result; the optimistic policy goes without saying."""
-        return {} if self.policy == "optimistic" else {"policy": self.policy}
+        if parse_policy(self.policy) == Optimistic():
+            return {}
+        return {"policy": self.policy if isinstance(self.policy, str) else repr(self.policy)}
 
-    def budgets(self) -> list[tuple[Budget, Trust]]:
-        """The private federations."""
-        return [(Budget(epsilon=e, delta=self.delta), trust) for e in self.epsilons for trust in self.trusts]
+    @property
+    def schedule(self) -> PublicSchedule:
+        """When agents release where they are played online."""
+        if self.federation is not None and self.releases is None:
+            return require_public(self.federation.schedule)
+        return Geometric(releases=self.releases)
+
+    def federations(self, problem: Problem, agents: int) -> tuple[Federation, list[Federation]]:
+        """One without privacy, and the private ones, for the problem and the agents of a source.
+
+        Raises:
+            ConfigurationError: the federation to compare is of another problem, or of other agents.
+        """
+        if self.federation is None:
+            usual = Federation(
+                problem=problem,
+                agents=agents,
+                alpha=self.alpha,
+                schedule=self.schedule,
+                policy=parse_policy(self.policy),
+            )
+            private = [
+                replace(usual, budget=Budget(epsilon=epsilon, delta=self.delta), trust=trust)
+                for epsilon in self.epsilons
+                for trust in self.trusts
+            ]
+            return replace(usual, baseline="no-privacy"), private
+        if self.federation.problem != problem:
+            raise ConfigurationError("problem", self.federation.problem, f"{problem}, as in the source")
+        if self.federation.agents != agents:
+            raise ConfigurationError("agents", self.federation.agents, f"{agents}, as in the source")
+        asked = replace(self.federation, schedule=self.schedule)
+        return replace(asked, baseline="no-privacy", trust=NOBODY), [asked]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Online:
+    """How data are played whose rewards are all known.
+
+    Attributes:
+        runs: orders of the records, and draws of the noise.
+        horizon: rounds; as many as every agent has records for if not given.
+        exploration: the part of the proven bonus in ``practical`` play; ``played`` is by the study's policy.
+    """
+
+    runs: int = 10
+    horizon: int | None = None
+    exploration: float = 0.1
+
+    def __post_init__(self) -> None:
+        require_integer("runs", self.runs, at_least=2)
+        if self.horizon is not None:
+            require_integer("horizon", self.horizon, at_least=1)
+        require_finite("exploration", self.exploration, at_least=0)

@@ -144,23 +144,22 @@ def survey(
     log: Log,
     columns: LogColumns,
     *,
-    context: Mapping[str, Column | str] | None = None,
+    context: Recipe | Mapping[str, Column | str] | None = None,
     actions: Sequence[str] | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
     terms: tuple[tuple[str, ...], ...] | None = None,
-    recipe: Recipe | None = None,
     progress: Progress = lambda stage, rows: None,
 ) -> Survey:
     """Read a log once.
 
     Args:
         log: the log.
-        columns: which column is what; its context is replaced by that of ``context`` or ``recipe``.
-        context: what is known of each column in public (`parse_context`).
+        columns: which column is what; its context is replaced by that of ``context``.
+        context: what is known of each column in public (`parse_context`); or a recipe made before, which says
+            what actions and terms there are, too.
         actions: all there can be; those in the log if not given.
         reward_range: the public range of rewards.
         terms: of the recipe; `default_terms` if not given.
-        recipe: instead of ``context``, ``actions`` and ``terms``: one made before.
         progress: told how many rows were read.
 
     Raises:
@@ -169,10 +168,10 @@ def survey(
     low, high = reward_range
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ConfigurationError("reward range", reward_range, "two finite numbers, the lower one first")
-    known: dict[str, Column | str] = dict(context or {})
+    recipe = context if isinstance(context, Recipe) else None
     if recipe is not None:
-        known = {column.name: column for column in recipe.context}
         actions = _levels_of(recipe, columns.action)
+    known = _known(context)
     columns = replace(columns, context=tuple(known), texts=())
     with lines_in_errors(log):
         known = _decided(log, columns, known)
@@ -223,6 +222,13 @@ def survey(
         reward_high=high,
         notes=tuple(notes),
     )
+
+
+def _known(context: Recipe | Mapping[str, Column | str] | None) -> dict[str, Column | str]:
+    """What is known of each column of the context, by its name."""
+    if isinstance(context, Recipe):
+        return {column.name: column for column in context.context}
+    return dict(context or {})
 
 
 def numbers_of(chunk: Chunk, columns: LogColumns, low: float, high: float) -> tuple[Any, Any]:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import Budget, Problem
-from feducb.interfaces import Trust
 from feducb.models.confidence import CalibratedBound, PaperBound, ReleasedSetBound
 from feducb.models.play import OwnDataPlay, ReleasedPlay, Rule, Trigger
 from feducb.models.theory import default_threshold
@@ -18,34 +17,10 @@ from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mecha
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius
 from feducb.privacy.printed import PrintedConstants, printed_constants
 from feducb.privacy.privatizer import Privatizer
-from feducb.protocol.schedules import Determinant, PublicSchedule
+from feducb.protocol.federation import Federation
+from feducb.protocol.schedules import Determinant
 
-__all__ = ["EVERYTHING", "Estimator", "Tuning", "calibrated_estimator", "first_useful", "paper_estimator"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tuning:
-    """Which improvements are on, to measure each (the defaults are all).
-
-    Attributes:
-        direct: the confidence set of `ReleasedSetBound`; else the two-width closed form.
-        simulated: radii from the simulated joint law; else the closed form.
-        weighted: noise split by `reward_weight`; else equal.
-        patience: read no release before the noise of the estimate in one direction would be below
-            S/patience under an even design; 0 reads all.
-        quiet: give the releases that nobody reads next to no budget (`Dense.quiet`).
-        shares: of α for residual, Gram and rewards.
-    """
-
-    direct: bool = True
-    simulated: bool = True
-    weighted: bool = True
-    patience: float = 9.0
-    quiet: bool = True
-    shares: tuple[float, float, float] = (0.5, 0.05, 0.45)
-
-
-EVERYTHING = Tuning()
+__all__ = ["Estimator", "calibrated_estimator", "first_useful", "paper_estimator"]
 
 
 def first_useful(
@@ -73,7 +48,7 @@ class Estimator:
         rule: how agents play.
         privatizer: the way out; None where nothing leaves an agent.
         release_rounds: the public rounds; empty under the determinant trigger and where nothing leaves.
-        printed: the paper's constants, one an agent of the team (``paper`` only).
+        printed: the paper's constants, one per agent of the team (``paper`` only).
         threshold: D (``paper`` only).
     """
 
@@ -85,41 +60,44 @@ class Estimator:
 
 
 def calibrated_estimator(
-    problem: Problem,
-    rounds: tuple[int, ...],
-    *,
-    budgets: Sequence[Budget] | None,
-    everybody: Sequence[Budget],
-    agents: int,
-    alpha: float,
-    regularizer: float,
-    mechanism: str,
-    trust: Trust,
-    tuning: Tuning,
-    records: int = 1,
+    federation: Federation, rounds: tuple[int, ...], team: Sequence[int], *, alpha: float
 ) -> Estimator:
-    """Noise for the budgets (none: no privacy), and the bound that goes with it.
+    """Noise for the budgets of a team (none in the baseline without privacy), and the bound for it.
 
-    ``records`` of a person are covered (`Trust.records_covered`): noise is so many times that of one
-    record, and so are the first release worth reading, the quiet start and ρ planned.
+    The federation's ``records_per_person`` are covered (`Trust.records_covered`): noise is so many times
+    that of one record, and so are the first release worth reading, the quiet start and ρ planned.
+
+    Args:
+        federation: whose team it is.
+        rounds: when it releases, in rounds of this estimator.
+        team: who adds up releases, by number.
+        alpha: this estimator's share of α.
 
     Guarantees:
-        The mechanism follows from the rounds and ``everybody``'s budgets, never from who is in the team: an
+        The mechanism follows from the rounds and everybody's budgets, never from who is in the team: an
         agent's releases do not depend on the graph around it.
     """
-    if budgets is None:
+    problem, tuning = federation.problem, federation.tuning
+    if federation.baseline is not None:
         plain = CalibratedBound(
-            problem=problem, alpha=alpha, releases=len(rounds), regularizer=regularizer, private=False
+            problem=problem,
+            alpha=alpha,
+            releases=len(rounds),
+            regularizer=federation.regularizer,
+            private=False,
         )
         any_mechanism = BinaryTree(len(rounds))  # it spreads no noise
-        raw = Privatizer(problem=problem, mechanism=any_mechanism, noise_scale=np.zeros(agents))
+        raw = Privatizer(problem=problem, mechanism=any_mechanism, noise_scale=np.zeros(len(team)))
         return Estimator(rule=ReleasedPlay(plain), privatizer=raw, release_rounds=rounds)
-    mus = {budget: to_mu(budget) for budget in {*budgets, *everybody}}
+    everybody = federation.budgets
+    budgets = [everybody[agent] for agent in team]
+    mus = {budget: to_mu(budget) for budget in set(everybody)}
     weight = reward_weight(problem) if tuning.direct and tuning.weighted else 1.0
 
     def first_read(some: Sequence[Budget]) -> tuple[NDArray[np.float64], int]:
-        scales = np.array([records * noise_scale(problem, mus[budget], weight) for budget in some])
-        scales = trust.scales(scales)
+        records = federation.records_per_person
+        own = np.array([records * noise_scale(problem, mus[budget], weight) for budget in some])
+        scales = federation.trust.scales(own)
         if not tuning.patience:
             return scales, 1
         length = float(np.linalg.norm(scales))
@@ -128,7 +106,7 @@ def calibrated_estimator(
         )
 
     scales, first = first_read(budgets)
-    chosen = choose_mechanism(mechanism, len(rounds))
+    chosen = choose_mechanism(federation.mechanism, len(rounds))
     if tuning.quiet and isinstance(chosen, Dense):
         # A team of everybody would read first. What not even that could read may be noisy; a smaller team
         # starts later still, so it loses nothing by it.
@@ -137,24 +115,20 @@ def calibrated_estimator(
     bound: CalibratedBound | ReleasedSetBound
     if tuning.direct:
         length = float(np.linalg.norm(scales))
-        bound = _set_bound(problem, chosen, alpha, regularizer, tuning, length, weight, first)
+        bound = _set_bound(federation, chosen, alpha=alpha, scale=length, weight=weight, first=first)
     else:
-        bound = CalibratedBound(problem=problem, alpha=alpha, releases=len(rounds), regularizer=regularizer)
+        bound = CalibratedBound(
+            problem=problem, alpha=alpha, releases=len(rounds), regularizer=federation.regularizer
+        )
     privatizer = Privatizer(problem=problem, mechanism=chosen, noise_scale=scales, reward_weight=weight)
     return Estimator(rule=ReleasedPlay(bound, first), privatizer=privatizer, release_rounds=rounds)
 
 
 def _set_bound(
-    problem: Problem,
-    mechanism: Mechanism,
-    alpha: float,
-    regularizer: float,
-    tuning: Tuning,
-    scale: float,
-    weight: float,
-    first: int,
+    federation: Federation, mechanism: Mechanism, *, alpha: float, scale: float, weight: float, first: int
 ) -> ReleasedSetBound:
     """Radii over the releases that are read, and ρ at the size of the residual of the first of them."""
+    problem, tuning = federation.problem, federation.tuning
     first = min(first, mechanism.releases)
     active = mechanism.releases - first + 1
     residual, gram, rewards = (share * alpha for share in tuning.shares)
@@ -168,37 +142,31 @@ def _set_bound(
         reward_alpha=rewards,
         residual_radius=radius,
         gram_radius=gram_radius(problem.dim, active, gram),
-        regularizer=max(regularizer, radius * scale * mechanism.error(first)),
+        regularizer=max(federation.regularizer, radius * scale * mechanism.error(first)),
     )
 
 
 def paper_estimator(
-    problem: Problem,
-    horizon: int,
-    schedule: PublicSchedule | Determinant,
-    rounds: tuple[int, ...],
-    *,
-    budgets: Sequence[Budget],
-    alpha: float,
-    decentralised: bool,
+    federation: Federation, rounds: tuple[int, ...], team: Sequence[int], *, alpha: float, horizon: int
 ) -> Estimator:
     """Printed noise and radius, prior Mρ_min and, if the schedule is the printed one, the trigger.
 
+    On a graph the trigger asks at D/((Δt + 1)(1 + L²)) (Alg. 3, l. 6).
+
     Args:
-        problem: the public bounds.
-        horizon: how many rounds the estimator has: T, or T/γ.
-        schedule: as asked for.
-        rounds: its public rounds, if it is public.
-        budgets: one an agent of the team; their number is M, or |C|.
+        federation: whose team it is.
+        rounds: its public rounds, if its schedule is public.
+        team: who adds up releases, by number; their number is M, or |C|.
         alpha: α of this estimator.
-        decentralised: the trigger asks at D/((Δt + 1)(1 + L²)) (Alg. 3, l. 6).
+        horizon: how many rounds the estimator has: T, or T/γ.
     """
-    agents = len(budgets)
+    problem, schedule, agents = federation.problem, federation.schedule, len(team)
+    everybody = federation.budgets
     # §4.3, "Strategyproof Analysis": under the trigger any round may ask for a synchronisation
     releases = horizon if isinstance(schedule, Determinant) else len(rounds)
     printed = tuple(
         printed_constants(problem, budget, agents=agents, releases=releases, alpha=alpha)
-        for budget in budgets
+        for budget in (everybody[agent] for agent in team)
     )
     rho_min = np.array([one.rho_min for one in printed])
     rho_max = np.array([one.rho_max for one in printed])
@@ -217,7 +185,7 @@ def paper_estimator(
     trigger = None
     if isinstance(schedule, Determinant):
         threshold = schedule.threshold or threshold
-        scaled = threshold / (1.0 + problem.action_bound**2) if decentralised else threshold
+        scaled = threshold / (1.0 + problem.action_bound**2) if federation.topology else threshold
         trigger = Trigger(threshold=scaled, offset=float((rho_max - rho_min).sum()))
     tree = BinaryTree(releases)
     return Estimator(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from feducb.errors import ConfigurationError
 from feducb.models.play import OwnDataPlay
-from feducb.simulation.backends.federation import runs_at_once
+from feducb.simulation.backends.teams import runs_at_once
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import checkpoints
 

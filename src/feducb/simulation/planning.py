@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from feducb.config import Budget, Problem, require_integer
+from feducb.config import require_integer
 from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.calibration import noise_scale, record_radius, reward_weight, to_epsilon, to_mu
 from feducb.privacy.deployed import Terms
 from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism
 from feducb.privacy.noise import coordinate_count
-from feducb.simulation.runner import Progress, simulate
-from feducb.trust import NOBODY, Trust
+from feducb.protocol.federation import Federation
+from feducb.protocol.schedules import Geometric
+from feducb.simulation.runner import simulate
+from feducb.simulation.shortcuts import Lasting, paper_world
 
 __all__ = ["plan_privacy", "verdict"]
 
@@ -24,33 +28,20 @@ _CHECKED = (
 
 
 def plan_privacy(
-    *,
-    epsilon: float,
-    delta: float,
-    releases: int,
-    dim: int,
+    terms: Terms,
     agents: int,
-    trust: Trust = NOBODY,
-    per_person: int = 1,
-    agents_per_person: int | None = None,
+    *,
     arms: int | None = None,
     horizon: int = 2000,
     runs: int = 2,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Noise, mechanism, re-accounted ε and expected regret, as plain data.
 
     Args:
-        epsilon: ε of a person.
-        delta: δ.
-        releases: n.
-        dim: d.
+        terms: what is to be promised.
         agents: M.
-        trust: who adds the noise.
-        per_person: how many records one person may have at an agent.
-        agents_per_person: how many agents one person visits at most; if not given, all of them where the
-            controller is trusted. Elsewhere noise does not depend on it.
         arms: K of the simulation, d² if not given.
         horizon: T of the simulation.
         runs: of the simulation.
@@ -59,17 +50,8 @@ def plan_privacy(
     """
     require_integer("agents", agents, at_least=1)
     require_integer("horizon", horizon, at_least=1)
-    problem, budget = Problem(dim=dim), Budget(epsilon=epsilon, delta=delta)
-    if agents_per_person is None:
-        agents_per_person = trust.agents_visited(agents)
-    terms = Terms(
-        problem=problem,
-        budget=budget,
-        releases=releases,
-        records_per_person=per_person,
-        agents_per_person=require_agents_per_person("agents_per_person", agents_per_person, agents),
-        trust=trust,
-    )
+    require_agents_per_person("agents_per_person", terms.agents_per_person, agents)
+    problem, budget, trust, delta = terms.problem, terms.budget, terms.trust, terms.budget.delta
     mechanism, certificate = terms.factors, terms.certificate()
     mu, weight = to_mu(budget), reward_weight(problem)
     record_mu = mu / terms.records_covered
@@ -77,25 +59,25 @@ def plan_privacy(
     # Back from the noise to ε, by what a record really moves and a person really has: at an agent, or at all
     # agents that she visits where one noise has to cover them.
     moved = record_radius(problem, weight) * _longest_column(mechanism) / sigma
-    visited = trust.records_covered(1, agents_per_person)
-    person_mu = trust.spend([moved] * visited, [per_person] * visited)
+    visited = trust.records_covered(1, terms.agents_per_person)
+    person_mu = trust.spend([moved] * visited, [terms.records_per_person] * visited)
     entry = certificate.scale / math.sqrt(2.0)
-    found: dict[str, Any] = {
-        "epsilon": epsilon,
+    plain: dict[str, Any] = {
+        "epsilon": budget.epsilon,
         "delta": delta,
-        "releases": releases,
-        "dim": dim,
+        "releases": terms.releases,
+        "dim": problem.dim,
         "agents": agents,
         "trust": trust.name,
-        "per_person": per_person,
-        "agents_per_person": agents_per_person,
-        "epsilon_at_several_agents": to_epsilon(terms.mu_at(agents_per_person), delta),
+        "per_person": terms.records_per_person,
+        "agents_per_person": terms.agents_per_person,
+        "epsilon_at_several_agents": to_epsilon(terms.mu_at(terms.agents_per_person), delta),
         "mu": mu,
         "sigma": sigma,
         "mechanism": mechanism.name,
         "worst_error": mechanism.worst_error(),
         "epsilon_reaccounted": to_epsilon(person_mu, delta),
-        "state_bytes": _state_bytes(mechanism, coordinate_count(dim)),
+        "state_bytes": _state_bytes(mechanism, coordinate_count(problem.dim)),
         "grid": {
             "step": 2.0**certificate.exponent,
             "sigma": entry,
@@ -105,26 +87,25 @@ def plan_privacy(
         },
         "regret": None,
     }
-    if releases > horizon - 7:
-        found["verdict"] = (
-            f"No simulation: {releases} releases do not fit between round 8 and round {horizon} (--horizon)."
+    if terms.releases > horizon - 7:
+        plain["verdict"] = (
+            f"No simulation: {terms.releases} releases do not fit between round 8 and round {horizon} "
+            "(--horizon)."
         )
-        return found
-    setting: dict[str, Any] = {
-        "agents": agents,
-        "dim": dim,
-        "arms": arms,
-        "horizon": horizon,
-        "runs": runs,
-        "seed": seed,
-        "releases": releases,
-        "progress": progress,
-    }
-    private = simulate(
-        **setting, epsilon=epsilon, delta=delta, trust=trust, records_per_person=terms.records_covered
+        return plain
+    federation = Federation(
+        problem=problem,
+        agents=agents,
+        budget=budget,
+        trust=trust,
+        records_per_person=terms.records_covered,
+        schedule=Geometric(releases=terms.releases),
     )
-    alone = simulate(**setting, baseline="alone")
-    found["regret"] = {
+    lasting: Lasting = {"horizon": horizon, "runs": runs, "seed": seed, "progress": progress}
+    world = paper_world(problem, arms)
+    private = simulate(federation, world, **lasting)
+    alone = simulate(replace(federation, baseline="alone"), world, **lasting)
+    plain["regret"] = {
         "horizon": horizon,
         "arms": private.config["arms"],
         "runs": runs,
@@ -132,19 +113,19 @@ def plan_privacy(
         "alone": alone.mean,
         "uniform": float(alone.config["horizon"]) * 0.2 * (1 - 1 / private.config["arms"]),
     }
-    found["verdict"] = verdict(found)
-    return found
+    plain["verdict"] = verdict(plain)
+    return plain
 
 
-def verdict(found: dict[str, Any]) -> str:
+def verdict(planned: dict[str, Any]) -> str:
     """A plain sentence on whether federating pays at these numbers."""
-    regret = found["regret"]
+    regret = planned["regret"]
     federated, alone = regret["federated"], regret["alone"]
     pays = federated < alone
-    agents = f"{found['agents']} agent{'' if found['agents'] == 1 else 's'}"
+    agents = f"{planned['agents']} agent{'' if planned['agents'] == 1 else 's'}"
     head = "Federating pays" if pays else "Stay alone"
     return (
-        f"{head}: over {regret['horizon']} rounds with {agents} at ε = {found['epsilon']:g} "
+        f"{head}: over {regret['horizon']} rounds with {agents} at ε = {planned['epsilon']:g} "
         f"the average agent loses {federated:,.1f} in a federation and {alone:,.1f} by itself."
     )
 

@@ -34,7 +34,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
     way_out = plan.estimators[0].privatizer
     if way_out is None:
         return statement | {"epsilon": 0.0, "delta": 0.0, "mu": 0.0}
-    if plan.baseline == "no-privacy":
+    if plan.federation.baseline == "no-privacy":
         return statement | {
             "adversary": "none: agents see each other's raw sums",
             "trust": "everybody",
@@ -49,8 +49,8 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         worst["estimators"] = len(plan.teams[0].estimators)  # over disjoint records: they cost nothing
     if len(set(plan.budgets)) > 1:
         worst["budgets"] = [{"epsilon": b.epsilon, "delta": b.delta} for b in plan.budgets]
-    if plan.mode == "calibrated":
-        words, records = plan.trust.words, plan.records_per_person
+    if plan.federation.mode == "calibrated":
+        words, records = plan.trust.words, plan.federation.records_per_person
         found = {
             # from the noise that is really added, not from the budget that asked for it
             "mu": records
@@ -151,7 +151,7 @@ def _printed_spread(plan: Plan, team: Team, turns: int) -> tuple[dict[str, float
     radius = theory.uniform_radius(
         plan.problem,
         turns,
-        alpha=plan.alpha / len(team.estimators),
+        alpha=plan.federation.alpha / len(team.estimators),
         agents=len(team.agents),
         kappa=kappa,
         releases=first.privatizer.mechanism.releases if first.privatizer else None,

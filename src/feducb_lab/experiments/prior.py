@@ -23,13 +23,15 @@ from feducb.models.theory import default_threshold
 from feducb.privacy.calibration import noise_scale, record_radius, to_mu
 from feducb.privacy.mechanisms import BinaryTree
 from feducb.privacy.privatizer import Privatizer
-from feducb.protocol.estimators import Estimator, Tuning
+from feducb.protocol.estimators import Estimator
+from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.schedules import Geometric
 from feducb.simulation.backends.reference import ReferenceBackend
 from feducb.simulation.plan import Plan, Team, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import run_plan, simulate
+from feducb.simulation.shortcuts import RunOptions
 from feducb.worlds.synthetic import PaperEnvironment
 from feducb.worlds.world import Environment, OwnEnvironment
 
@@ -154,8 +156,7 @@ def printed_play(
     played = run_plan(
         plan(world, agents, runs),
         config | {"play": play, "epsilon": epsilon, "delta": delta, "mode": "exact noise"},
-        backend=ReferenceBackend(),
-        threads=threads,
+        RunOptions(backend=ReferenceBackend(), threads=threads),
     )
     held = play == "released"
     adversary = "interactive" if held else "a fixed stream only, NOT private against an interactive adversary"
@@ -220,22 +221,16 @@ def _printed_plan(
         noise_scale=np.full(agents, own),
         shift=np.full(agents, 2.0 * least / agents),
     )
-    plain = make_plan(
-        environment,
+    federation = Federation(
+        problem=problem,
         agents=agents,
-        horizon=horizon,
-        runs=runs,
-        seed=seed,
-        mode="calibrated",
-        baseline=None,
-        budgets=[budget] * agents,
+        budget=budget,
         alpha=alpha,
-        exploration=1.0,
-        regularizer=1.0,
         schedule=public,
         mechanism="tree",
         tuning=CLOSED_FORM,
     )
+    plain = make_plan(federation, environment, horizon=horizon, runs=runs, seed=seed)
     estimator = Estimator(rule=rule, privatizer=privatizer, release_rounds=rounds)
     return replace(plain, teams=(Team(tuple(range(agents)), (estimator,)),))
 
@@ -264,7 +259,11 @@ def _first_batch(plan: Plan, horizon: int) -> Array:
         gram, moment = actions.T @ actions, actions.T @ rewards
         total[:] += np.concatenate([gram.ravel(), math.sqrt(2.0) * moment])
 
-    run_plan(replace(plan, horizon=min(horizon, first + 1)), {}, backend=ReferenceBackend(look), threads=1)
+    run_plan(
+        replace(plan, horizon=min(horizon, first + 1)),
+        {},
+        RunOptions(backend=ReferenceBackend(look), threads=1),
+    )
     return total
 
 

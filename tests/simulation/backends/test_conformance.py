@@ -145,15 +145,12 @@ def test_a_backend_that_cannot_says_so_and_the_next_one_plays() -> None:
 
 
 def test_deferred_and_drawn_candidates_lead_to_the_same_choices() -> None:
-    from feducb.protocol.schedules import Geometric
     from feducb.simulation.plan import make_plan
 
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=4), arms=12)
-    plan = make_plan(
-        world, agents=6, horizon=2000, runs=2, seed=0, mode="calibrated", baseline=None,
-        budgets=[feducb.Budget(epsilon=20.0, delta=1e-6)] * 6, alpha=0.1, exploration=1.0, regularizer=1.0,
-        schedule=Geometric(), mechanism="auto",
-    )  # fmt: skip
+    budget = feducb.Budget(epsilon=20.0, delta=1e-6)
+    federation = feducb.Federation(problem=world.problem, agents=6, budget=budget)
+    plan = make_plan(federation, world, horizon=2000, runs=2, seed=0)
     regrets = [
         CpuBackend(defer=defer).play(plan, threads=1, progress=lambda steps: None, checkpoint=None)[0].regret
         for defer in (True, False)

@@ -15,12 +15,14 @@ from feducb.errors import ConfigurationError
 from feducb.models.play import Knowledge, ReleasedPlay
 from feducb.policies import Greedy
 from feducb.privacy.mechanisms import Dense
-from feducb.protocol.estimators import Estimator, Tuning
+from feducb.protocol.estimators import Estimator
+from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.schedules import Determinant, Geometric
 from feducb.simulation.backends.cpu import CpuBackend
 from feducb.simulation.backends.gpu import GpuBackend
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.runner import run_plan
+from feducb.simulation.shortcuts import RunOptions
 from feducb.worlds.synthetic import PaperEnvironment
 from feducb_lab.experiments.prior import WaitingPlay, _printed_plan
 
@@ -28,13 +30,10 @@ BUDGET = feducb.Budget(epsilon=20.0, delta=1e-6)
 
 
 def _plan(**changes: Any) -> Plan:
-    settings: dict[str, Any] = {
-        "agents": 3, "horizon": 60, "runs": 4, "seed": 0, "mode": "calibrated", "baseline": None,
-        "budgets": [BUDGET] * 3, "alpha": 0.1, "exploration": 1.0, "regularizer": 1.0,
-        "schedule": Geometric(releases=8), "mechanism": "auto",
-    }  # fmt: skip
+    lasts = {name: changes.pop(name, usual) for name, usual in (("horizon", 60), ("runs", 4), ("seed", 0))}
+    settings: dict[str, Any] = {"agents": 3, "budget": BUDGET, "schedule": Geometric(releases=8)}
     world = PaperEnvironment(problem=Problem(dim=2), arms=4)
-    return make_plan(world, **(settings | changes))
+    return make_plan(Federation(problem=world.problem, **(settings | changes)), world, **lasts)
 
 
 PLANS: dict[str, Callable[[], Plan]] = {
@@ -90,11 +89,11 @@ def _other_mechanism(plan: Plan) -> Plan:
 
 
 def _other_policy(plan: Plan) -> Plan:
-    return replace(plan, policy=_like(plan.policy))
+    return replace(plan, federation=replace(plan.federation, policy=_like(plan.policy)))
 
 
 def _greedy(plan: Plan) -> Plan:
-    return replace(plan, policy=Greedy())
+    return replace(plan, federation=replace(plan.federation, policy=Greedy()))
 
 
 def _other_world(plan: Plan) -> Plan:
@@ -154,9 +153,9 @@ def test_what_kernels_were_not_written_for_is_refused_by_name(name: str) -> None
     asked_for: tuple[Any, ...] = ("cpu", "gpu", CpuBackend())
     for asked in asked_for:
         with pytest.raises(ConfigurationError, match=rf"\b{name}\b") as raised:
-            run_plan(plan, {}, backend=asked)
+            run_plan(plan, {}, RunOptions(backend=asked))
         assert "\n" not in str(raised.value)
-    left_to_us, reference = (run_plan(plan, {}, backend=asked) for asked in ("auto", "reference"))
+    left_to_us, reference = (run_plan(plan, {}, RunOptions(backend=asked)) for asked in ("auto", "reference"))
     assert left_to_us.config["backend"] == "reference"
     np.testing.assert_array_equal(left_to_us.regret, reference.regret)
 
@@ -169,7 +168,7 @@ def test_what_kernels_were_written_for_is_not(name: str) -> None:
 def test_one_foreign_team_among_others_is_enough() -> None:
     from feducb.protocol.graphs import parse_topology
 
-    plan = _plan(agents=4, budgets=[BUDGET] * 4, topology=parse_topology("line:4", ttl=1))
+    plan = _plan(agents=4, topology=parse_topology("line:4", ttl=1))
     first, *others, last = plan.teams
     (estimator,) = last.estimators
     last = replace(last, estimators=(replace(estimator, rule=_like(estimator.rule)),))
@@ -199,9 +198,9 @@ def test_own_records_that_wait_for_their_release_wait_on_every_backend() -> None
     shape: dict[str, Any] = {"agents": 3, "horizon": 60, "runs": 4, "seed": 0, "alpha": 0.1, "releases": 8}
     plan = _printed_plan(world, "released", BUDGET, **shape)
     assert type(plan.estimators[0].rule) is WaitingPlay
-    expected = run_plan(plan, {}, backend="reference")
-    np.testing.assert_array_equal(run_plan(plan, {}, backend="auto").regret, expected.regret)
+    expected = run_plan(plan, {}, RunOptions(backend="reference"))
+    np.testing.assert_array_equal(run_plan(plan, {}, RunOptions(backend="auto")).regret, expected.regret)
     with pytest.raises(ConfigurationError, match="WaitingPlay"):
-        run_plan(plan, {}, backend="cpu")
+        run_plan(plan, {}, RunOptions(backend="cpu"))
     at_once = _printed_plan(world, "own data", BUDGET, **shape)
-    assert run_plan(at_once, {}, backend="cpu").config["backend"] == "cpu"
+    assert run_plan(at_once, {}, RunOptions(backend="cpu")).config["backend"] == "cpu"

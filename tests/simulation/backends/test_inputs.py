@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 import feducb
 from feducb.models.play import OwnDataPlay, ReleasedPlay
 from feducb.models.ridge import factorise
+from feducb.policies import Optimistic
 from feducb.privacy.noise import coordinate_count, to_matrices
 from feducb.privacy.privatizer import Privatizer
-from feducb.protocol.estimators import Tuning
+from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.schedules import parse_schedule
 from feducb.simulation.backends import cpu_kernels, gpu_kernels
 from feducb.simulation.backends.cpu import CpuBackend
@@ -39,14 +40,15 @@ BACKENDS = pytest.mark.parametrize(
 
 
 def _plan(**changes: Any) -> Plan:
+    lasts = {name: changes.pop(name, usual) for name, usual in (("horizon", 120), ("runs", 2), ("seed", 3))}
     settings: dict[str, Any] = {
-        "budgets": [feducb.Budget(epsilon=epsilon, delta=1e-5) for epsilon in (20.0, 30.0, 40.0, 60.0)],
-        "horizon": 120, "runs": 2, "seed": 3, "mode": "calibrated", "baseline": None, "alpha": 0.1,
-        "exploration": 0.7, "regularizer": 1.5, "schedule": parse_schedule("explicit:20,21,45,80,110"),
-        "mechanism": "auto", "tuning": Tuning(patience=1.0),
+        "agents": AGENTS,
+        "budget": [feducb.Budget(epsilon=epsilon, delta=1e-5) for epsilon in (20.0, 30.0, 40.0, 60.0)],
+        "policy": Optimistic(0.7), "regularizer": 1.5, "schedule": parse_schedule("explicit:20,21,45,80,110"),
+        "tuning": Tuning(patience=1.0),
     }  # fmt: skip
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=DIM), arms=6)
-    return make_plan(world, agents=AGENTS, **(settings | changes))
+    return make_plan(Federation(problem=world.problem, **(settings | changes)), world, **lasts)
 
 
 def _play(backend: CpuBackend | GpuBackend, plan: Plan) -> None:
@@ -237,7 +239,7 @@ def _spy_on_own_data(monkeypatch: pytest.MonkeyPatch) -> OwnData:
 
 def _printed(schedule: str) -> dict[str, Any]:
     budgets = [feducb.Budget(epsilon=epsilon, delta=1e-5) for epsilon in (1e5, 2e5, 3e5, 5e5)]
-    return {"mode": "paper", "schedule": parse_schedule(schedule), "budgets": budgets}
+    return {"mode": "paper", "schedule": parse_schedule(schedule), "budget": budgets}
 
 
 OWN: dict[str, dict[str, Any]] = {

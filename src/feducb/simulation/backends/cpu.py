@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from feducb.models.play import OwnDataPlay
 from feducb.simulation.backends.base import Kernels, OwnPlay, OwnWidths, Stretch, Sums
-from feducb.simulation.backends.federation import KernelsBackend
+from feducb.simulation.backends.teams import KernelsBackend
 from feducb.simulation.plan import Plan
 from feducb.types import Belief
 from feducb.worlds.synthetic import PaperEnvironment

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from feducb.models.play import OwnDataPlay
 from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch, Sums
-from feducb.simulation.backends.federation import KernelsBackend
 from feducb.simulation.backends.gpu_kernels import (
     LARGEST_ARMS,
     LARGEST_DIM,
@@ -18,6 +17,7 @@ from feducb.simulation.backends.gpu_kernels import (
     OwnDataSettings,
     missing_gpu,
 )
+from feducb.simulation.backends.teams import KernelsBackend
 from feducb.simulation.plan import Plan
 from feducb.types import Belief
 from feducb.worlds.synthetic import PaperEnvironment

@@ -13,14 +13,16 @@ import feducb
 from feducb.models.confidence import OwnDataBound, PaperBound
 from feducb.models.play import OwnDataPlay
 from feducb.models.ridge import factorise
+from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.schedules import parse_schedule
-from feducb.simulation.backends import federation
+from feducb.simulation.backends import teams
 from feducb.simulation.backends.base import OwnPlay, OwnWidths, Stretch, Sums
 from feducb.simulation.backends.gpu_kernels import OwnDataSettings
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
+from feducb.simulation.shortcuts import RunOptions
 from feducb.trust import TRUSTS, Trust
 from feducb.types import Belief
 
@@ -53,18 +55,19 @@ def _plan(topology: str | None, ttl: int = 1, **changes: Any) -> Plan:
     agents = graph.agents if graph else 5
     budgets = [feducb.Budget(epsilon=40.0 + 10 * agent, delta=1e-6) for agent in range(agents)]
     settings: dict[str, Any] = {
-        "horizon": 50, "runs": 2, "seed": 0, "mode": "calibrated", "baseline": "no-privacy", "alpha": 0.1,
-        "exploration": 1.0, "regularizer": 1.0, "schedule": parse_schedule("explicit:10,11,20,33,41"),
-        "mechanism": "auto",
-    }  # fmt: skip
+        "baseline": "no-privacy",
+        "schedule": parse_schedule("explicit:10,11,20,33,41"),
+    }
+    lasts = {name: changes.pop(name, usual) for name, usual in (("horizon", 50), ("runs", 2), ("seed", 0))}
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=2), arms=3)
-    return make_plan(world, agents=agents, budgets=budgets, topology=graph, **(settings | changes))
+    settings |= {"agents": agents, "budget": budgets, "topology": graph}
+    return make_plan(Federation(problem=world.problem, **(settings | changes)), world, **lasts)
 
 
 def _used(plan: Plan) -> tuple[list[int | None], list[Any]]:
     """By own round of the first unit, how many records were in what its decision looked at; all results."""
     probe = Probe(2)
-    results = federation.play_teams(plan, probe, progress=lambda steps: None, checkpoint=None)
+    results = teams.play_teams(plan, probe, progress=lambda steps: None, checkpoint=None)
     seen: dict[int, int | None] = {}
     for first, rounds, belief in probe.calls:
         for at in range(first, first + rounds):
@@ -109,10 +112,10 @@ def test_the_noise_of_a_team_is_that_of_its_agents_sum(trust: Trust) -> None:
         if step.total is not None:
             variances.append(float(step.total.variance[0]))
 
-    run_plan(plan, {}, observer=look)
+    run_plan(plan, {}, RunOptions(observer=look))
     privatizer = plan.estimators[0].privatizer
     assert privatizer is not None
-    pooled = federation._pooled(privatizer)
+    pooled = teams._pooled(privatizer)
     for number, expected in enumerate(variances[:5], start=1):
         assert (float(pooled.noise_scale[0]) * pooled.mechanism.error(number)) ** 2 == pytest.approx(expected)  # type: ignore[index]
 
@@ -121,7 +124,7 @@ def test_printed_shifts_add_up() -> None:
     plan = _plan(None, baseline=None, mode="paper")
     privatizer = plan.estimators[0].privatizer
     assert privatizer is not None
-    assert float(federation._pooled(privatizer).shift[0]) == pytest.approx(np.sum(privatizer.shift))  # type: ignore[index]
+    assert float(teams._pooled(privatizer).shift[0]) == pytest.approx(np.sum(privatizer.shift))  # type: ignore[index]
 
 
 def test_own_data_radii_are_those_of_the_bounds(rng: np.random.Generator) -> None:
@@ -147,17 +150,17 @@ def test_own_data_radii_are_those_of_the_bounds(rng: np.random.Generator) -> Non
 def test_no_two_estimators_or_runs_share_random_numbers() -> None:
     plan = _plan("ring:8", 2, baseline=None)
     probe = Probe(2)
-    federation.play_teams(plan, probe, progress=lambda steps: None, checkpoint=None)
+    teams.play_teams(plan, probe, progress=lambda steps: None, checkpoint=None)
     counted = [at for first, rounds, _ in probe.calls for at in range(first, first + rounds)]
     assert len(plan.estimators) == 6
     assert len(set(counted)) == len(counted) == 50 * len(plan.teams)  # kernels' numbers follow from these
-    assert max(counted) <= federation.turns_in_all(plan)
+    assert max(counted) <= teams.turns_in_all(plan)
     draws = set()
-    for units in federation._units(plan):
+    for units in teams._units(plan):
         for unit in units:
             assert unit.estimator.privatizer is not None
-            pooled = federation._pooled(unit.estimator.privatizer)
-            out = federation._open_out(plan, unit, range(3), pooled)
+            pooled = teams._pooled(unit.estimator.privatizer)
+            out = teams._open_out(plan, unit, range(3), pooled)
             draws |= {float(number) for number in out.noise.draw(1, 2).ravel()}
     assert len(draws) == 6 * 3 * 2
 
@@ -167,7 +170,7 @@ def test_runs_played_in_blocks_are_the_same_runs(monkeypatch: pytest.MonkeyPatch
     for changes in ({"epsilon": 40.0}, {"baseline": "alone"}):
         whole = feducb.simulate(**setting, **changes)
         with monkeypatch.context() as patched:
-            patched.setattr(federation, "_MOST_ENTRIES", 2 * 3 * 9)  # two runs at a time
+            patched.setattr(teams, "_MOST_ENTRIES", 2 * 3 * 9)  # two runs at a time
             blocks = feducb.simulate(**setting, **changes)
         np.testing.assert_allclose(blocks.regret, whole.regret, rtol=1e-12)
 

@@ -1,0 +1,223 @@
+"""`evaluate`: would a federation have done better on these data? Behind Python and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from feducb.errors import ConfigurationError, UnfitSettingError
+from feducb.evaluation.compare import compare_on_log, compare_source
+from feducb.evaluation.exports import open_exports
+from feducb.evaluation.lines import ENDING
+from feducb.evaluation.online import compare_online
+from feducb.evaluation.results import Comparison
+from feducb.evaluation.study import Online, Study
+from feducb.evaluation.survey import parse_context, parse_terms, survey
+from feducb.protocol.federation import Federation
+from feducb.worlds.data import DATA_SETS, Trial
+from feducb.worlds.features import Column, Recipe
+from feducb.worlds.logs import FrameLog, Log, LogColumns, open_log
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Reading", "are_exports", "evaluate"]
+
+Progress = Callable[[str, int], None]
+Where = str | Path
+
+_COLUMNS = ("agent_column", "action", "reward", "propensity")
+_OF_A_LOG = (*_COLUMNS, "context", "actions", "terms", "recipe")
+
+
+class Reading(TypedDict, total=False):
+    """How a source is read: `evaluate` explains each."""
+
+    agent_column: str | None
+    action: str | None
+    reward: str | None
+    propensity: str | None
+    person_column: str | None
+    context: str | Mapping[str, Column | str] | None
+    actions: str | Sequence[str] | None
+    terms: str | tuple[tuple[str, ...], ...] | None
+    recipe: Recipe | Path | None
+    reward_range: str | tuple[float, float] | None
+    action_bound: float | None
+    agents: int | None
+
+
+def evaluate(
+    source: Where | Sequence[Where] | pd.DataFrame,
+    federation: Federation | None = None,
+    *,
+    study: Study | None = None,
+    online: Online | None = None,
+    progress: Progress = lambda stage, rows: None,
+    **reading: Unpack[Reading],
+) -> Comparison:
+    """Compare agents alone, federations and fixed policies on data of one's own, or on a data set by name.
+
+    Decisions must have been drawn with known probabilities. Nothing leaves this machine, and the simulated
+    noise protects nobody: this is a study, made where the data are.
+
+    Args:
+        source: a data set by name (`DATA_SETS`); a log of decisions, as a path (.csv, .parquet) or as a data
+            frame; or what agents export (.jsonl), one path or several.
+        federation: the one to compare, of the source's agents and problem (of a log, `problem_for` its
+            recipe); if not given, those of ``study``.
+        study: budgets, trust, folds, repeats and intervals.
+        online: how data are played whose rewards are all known.
+        progress: told a stage and how many more rows of it are done.
+        reading: how the source is read, as follows.
+        agent_column: of a log: who decided.
+        action: of a log: the column with what was done.
+        reward: of a log: the column with what came of it.
+        propensity: of a log: the column with the probability of what was done.
+        person_column: of a log or a trial: records of one person stay in one fold.
+        context: of a log: what was known, as columns (``age:0:120,region:north|south,zip:hash:64``), or by
+            name. Of a name alone, range or levels are read off the log, and a note says so.
+        actions: of a log: all that there can be; those in the log if not given.
+        terms: of a log: what enters the vectors (``offer,age,offer*age``; 1 is an intercept).
+        recipe: of a log, instead of context, actions and terms: how vectors are made, or a file that says it.
+        reward_range: of a log: the public range of rewards (0 to 1). Of exports: -B to B.
+        action_bound: of exports: L, no candidate is longer; what they say, or 1, if not given.
+        agents: of a data set: split into so many agents, where they are dealt.
+
+    Returns:
+        The comparison; ``recipe`` is how its vectors were made.
+
+    Raises:
+        ConfigurationError: a setting or a row cannot be.
+    """
+    unknown = reading.keys() - Reading.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"evaluate() got an unexpected keyword argument {min(unknown)!r}")
+    study = study or Study()
+    if federation is not None:
+        study = replace(study, federation=federation)
+    if not isinstance(source, str | Path | Sequence):
+        return _about_log(FrameLog(source), reading, study, progress)
+    paths = [source] if isinstance(source, str | Path) else list(source)
+    if are_exports(paths):
+        return _about_exports(paths, reading, study, progress)
+    if str(paths[0]) in DATA_SETS:
+        return _about_data_set(str(paths[0]), reading, study, online or Online(), progress)
+    path = Path(paths[0])
+    if not path.suffix and not path.exists():
+        expected = f"a data set ({', '.join(DATA_SETS)}), LOG.csv, LOG.parquet, or exports of agents"
+        raise ConfigurationError("source", str(paths[0]), expected)
+    return _about_log(lambda: open_log(paths[0]), reading, study, progress)
+
+
+def are_exports(sources: Sequence[Where]) -> bool:
+    """Whether they are files that agents exported; several sources must be."""
+    exported = [Path(one).suffix == ENDING for one in sources]
+    if not exported or (len(exported) > 1 and not all(exported)):
+        expected = f"one data set or log, or exports of agents (*{ENDING}), of which there may be several"
+        raise ConfigurationError("source", " ".join(map(str, sources)), expected)
+    return exported[0]
+
+
+def _refuse(given: Reading, names: Sequence[str], expected: str) -> None:
+    """What does not go with the source must not have been given."""
+    for name in names:
+        value = given.get(name)
+        if value is not None:
+            raise UnfitSettingError(name, str(value) if isinstance(value, Path) else value, expected)
+
+
+def _columns(given: Reading) -> LogColumns:
+    """Which column of a log is what."""
+    for name in _COLUMNS:
+        if given.get(name) is None:
+            raise UnfitSettingError(name, None, "the name of a column: a log must say what is what")
+    agent, action, reward, propensity = (str(given.get(name)) for name in _COLUMNS)
+    person = given.get("person_column")
+    return LogColumns(agent=agent, action=action, reward=reward, propensity=propensity, person=person)
+
+
+def _vectors(given: Reading) -> dict[str, Any]:
+    """How vectors of a log are made, as `survey` takes it."""
+    context, actions, terms = given.get("context"), given.get("actions"), given.get("terms")
+    recipe = given.get("recipe")
+    if recipe is not None:
+        if (context, actions, terms) != (None, None, None):
+            path = str(recipe) if isinstance(recipe, Path) else "given"
+            raise UnfitSettingError("recipe", path, "no context, actions or terms beside it")
+        if isinstance(recipe, Path):
+            recipe = Recipe.from_json(recipe.read_text(encoding="utf-8"))
+        return {"context": recipe}
+    if context is None or isinstance(context, str):
+        context = parse_context([part for part in (context or "").split(",") if part])
+    return {
+        "context": context,
+        "actions": actions.split(",") if isinstance(actions, str) else actions,
+        "terms": parse_terms(terms) if isinstance(terms, str) else terms,
+    }
+
+
+def _rewards(given: Reading) -> tuple[float, float] | None:
+    """The range of rewards."""
+    text = given.get("reward_range")
+    if not isinstance(text, str):
+        return text
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise UnfitSettingError("reward_range", text, "LOW:HIGH") from None
+    return low, high
+
+
+def _about_log(log: Log | Callable[[], Log], given: Reading, study: Study, progress: Progress) -> Comparison:
+    """Of a log with columns."""
+    _refuse(given, ("agents",), "nothing beside a log: its agents are in its column")
+    _refuse(given, ("action_bound",), "nothing beside a log: its vectors are made here")
+    log = log() if callable(log) else log
+    columns, vectors = _columns(given), _vectors(given)
+    seen = survey(log, columns, reward_range=_rewards(given) or (0.0, 1.0), progress=progress, **vectors)
+    return replace(compare_on_log(log, seen, study=study, progress=progress), recipe=seen.recipe)
+
+
+def _about_exports(paths: Sequence[Where], given: Reading, study: Study, progress: Progress) -> Comparison:
+    """Of what agents exported."""
+    nothing = "nothing beside exports: their lines hold agents, vectors, rewards and propensities"
+    _refuse(given, (*_OF_A_LOG, "person_column", "agents"), nothing)
+    low, high = _rewards(given) or (None, None)
+    if low is not None and high is not None and not 0.0 < high == -low:
+        expected = "-B:B beside exports: agents learn from rewards as they are, unshifted"
+        raise UnfitSettingError("reward_range", given.get("reward_range"), expected)
+    source = open_exports(paths, action_bound=given.get("action_bound"), reward_bound=high, progress=progress)
+    return compare_source(source, study=study, progress=progress)
+
+
+def _about_data_set(
+    name: str, given: Reading, study: Study, online: Online, progress: Progress
+) -> Comparison:
+    """Of a data set by name: a trial, or one whose rewards are all known."""
+    _refuse(given, (*_OF_A_LOG, "action_bound"), f"nothing beside the data set {name}")
+    loaded = DATA_SETS[name].load(given.get("agents"))
+    if isinstance(loaded, Trial):
+        log, columns = (
+            FrameLog(loaded.frame, name),
+            replace(loaded.columns, person=given.get("person_column")),
+        )
+        study = replace(study, spread=study.spread or loaded.spread)
+        seen = survey(
+            log, columns, context=loaded.recipe, reward_range=loaded.reward_range, progress=progress
+        )
+        made = compare_on_log(log, seen, study=study, notes=loaded.notes, progress=progress)
+        return replace(made, recipe=loaded.recipe)
+    _refuse(given, ("person_column",), "nothing: there are no folds")
+    made = compare_online(
+        loaded.world,
+        source=name,
+        fixed=loaded.fixed,
+        study=study,
+        online=online,
+        notes=loaded.notes,
+        progress=progress,
+    )
+    return replace(made, recipe=loaded.recipe)

@@ -1,0 +1,212 @@
+"""`Federation`: who learns together, under which promise, how and when; frozen and validated once.
+
+Everything that plays (simulation, deployed agents, evaluation) takes it whole. What is not in it is not the
+federation's: the world, how long it lasts, and on what it is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from feducb.config import Budget, Mode, Problem, require_finite, require_integer, require_probability
+from feducb.errors import ConfigurationError
+from feducb.policies import Optimistic, Policy, parse_policy
+from feducb.privacy.mechanisms import MECHANISMS
+from feducb.protocol.graphs import Topology
+from feducb.protocol.schedules import Determinant, Geometric, PublicSchedule, require_public
+from feducb.trust import NOBODY, Trust, require_trust
+
+__all__ = ["EVERYTHING", "Baseline", "EstimatorsKept", "Federation", "Tuning"]
+
+Baseline = Literal["no-privacy", "alone", "uniform"]
+EstimatorsKept = Literal["paper", "one"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """Which improvements are on, to measure each (the defaults are all).
+
+    Attributes:
+        direct: the confidence set of `ReleasedSetBound`; else the two-width closed form.
+        simulated: radii from the simulated joint law; else the closed form.
+        weighted: noise split by `reward_weight`; else equal.
+        patience: read no release before the noise of the estimate in one direction would be below
+            S/patience under an even design; 0 reads all.
+        quiet: give the releases that nobody reads next to no budget (`Dense.quiet`).
+        shares: of α for residual, Gram and rewards.
+    """
+
+    direct: bool = True
+    simulated: bool = True
+    weighted: bool = True
+    patience: float = 9.0
+    quiet: bool = True
+    shares: tuple[float, float, float] = (0.5, 0.05, 0.45)
+
+
+EVERYTHING = Tuning()
+_BUDGET = Budget(epsilon=1.0, delta=1e-6)
+_SCHEDULE = Geometric()
+_POLICY = Optimistic()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Federation:
+    """A federation, or a baseline to compare it with.
+
+    Attributes:
+        problem: the public bounds of the linear bandit.
+        agents: M.
+        budget: of every agent, or a budget for each; equal budgets are kept as one.
+        records_per_person: how many records one person may have: at an agent, or, where the controller is
+            trusted, at all agents together. Noise is so many times larger, and planned for.
+        trust: who adds the noise (`feducb.trust`); its name will do.
+        mechanism: ``auto`` (dense up to 256 releases, then blt) or one of `MECHANISMS` by name; ``paper``
+            mode always takes the tree.
+        schedule: when agents release.
+        topology: a graph of agents in place of a controller.
+        estimators: on a graph: ``paper``, γ per agent, used in turn, or ``one``.
+        mode: ``calibrated``, private and proven, or ``paper``, printed constants, for comparison only.
+        baseline: instead of the private federation: ``no-privacy``, ``alone`` or ``uniform``.
+        alpha: α, the chance that the confidence bound fails anywhere.
+        policy: how agents choose (`feducb.policies`); text will do (`parse_policy`). Compiled backends play
+            the optimistic one alone.
+        regularizer: ρ.
+        tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
+
+    Guarantees:
+        A schedule that reads private data is refused, but in ``paper`` mode, which promises nothing.
+    """
+
+    problem: Problem
+    agents: int
+    budget: Budget | Sequence[Budget] = _BUDGET
+    records_per_person: int = 1
+    trust: Trust = NOBODY
+    mechanism: str = "auto"
+    schedule: PublicSchedule | Determinant = _SCHEDULE
+    topology: Topology | None = None
+    estimators: EstimatorsKept = "paper"
+    mode: Mode = "calibrated"
+    baseline: Baseline | None = None
+    alpha: float = 0.1
+    policy: Policy = _POLICY
+    regularizer: float = 1.0
+    tuning: Tuning = EVERYTHING
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.problem, Problem):
+            raise ConfigurationError("problem", self.problem, "a Problem")
+        require_integer("agents", self.agents, at_least=1)
+        require_probability("alpha", self.alpha)
+        require_finite("regularizer", self.regularizer, above=0)
+        require_integer("records_per_person", self.records_per_person, at_least=1)
+        object.__setattr__(self, "trust", require_trust(self.trust))
+        object.__setattr__(self, "policy", parse_policy(self.policy))
+        if self.mode not in get_args(Mode):
+            raise ConfigurationError("mode", self.mode, "calibrated or paper")
+        if self.baseline is not None and self.baseline not in get_args(Baseline):
+            raise ConfigurationError("baseline", self.baseline, "no-privacy, alone, uniform or nothing")
+        if self.mechanism != "auto" and self.mechanism not in MECHANISMS:
+            expected = f"one of auto, {', '.join(sorted(MECHANISMS))}"
+            raise ConfigurationError("mechanism", self.mechanism, expected)
+        if self.estimators not in get_args(EstimatorsKept):
+            raise ConfigurationError("estimators", self.estimators, "paper or one")
+        self._require_budgets()
+        self._require_graph()
+        if self.mode == "paper":
+            self._require_printed()
+        elif self.baseline in (None, "no-privacy"):
+            require_public(self.schedule)
+
+    def _require_budgets(self) -> None:
+        if isinstance(self.budget, Budget):
+            return
+        budgets = tuple(self.budget)
+        if len(budgets) != self.agents:
+            expected = f"one for each of {self.agents} agents"
+            raise ConfigurationError("budgets", f"{len(budgets)} budgets", expected)
+        wrong = next((one for one in budgets if not isinstance(one, Budget)), None)
+        if wrong is not None:
+            raise ConfigurationError("budgets", wrong, "a Budget for each agent")
+        object.__setattr__(self, "budget", budgets[0] if len(set(budgets)) == 1 else budgets)
+
+    def _require_graph(self) -> None:
+        graph = self.topology
+        if graph is None:
+            if self.estimators == "one":
+                raise ConfigurationError("estimators", self.estimators, "a topology beside it")
+            return
+        if graph.agents != self.agents:
+            expected = f"nothing, or {graph.agents} as in the topology {graph.name}"
+            raise ConfigurationError("agents", self.agents, expected)
+        self.trust.refuse("topology", "trust", self.trust.name)
+
+    def _require_printed(self) -> None:
+        """What the printed constants were not printed for."""
+        if self.baseline is not None:
+            expected = f"calibrated, since the baseline {self.baseline} has no paper mode"
+            raise ConfigurationError("mode", self.mode, expected)
+        if self.mechanism not in ("auto", "tree"):
+            raise ConfigurationError("mechanism", self.mechanism, "tree (or auto) in paper mode")
+        self.trust.refuse("paper mode", "trust", self.trust.name)
+        if self.records_per_person > 1:
+            expected = "1 in paper mode: its noise is printed for one record"
+            raise ConfigurationError("records_per_person", self.records_per_person, expected)
+        if self.estimators == "one":
+            expected = "paper in paper mode: one is for calibrated mode"
+            raise ConfigurationError("estimators", self.estimators, expected)
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """A budget for each agent."""
+        return (self.budget,) * self.agents if isinstance(self.budget, Budget) else tuple(self.budget)
+
+    @property
+    def cliques(self) -> tuple[tuple[int, ...], ...]:
+        """Who adds up releases with whom: everybody, or a clique each."""
+        return (tuple(range(self.agents)),) if self.topology is None else self.topology.cliques
+
+    @property
+    def groups(self) -> int:
+        """How many estimators an agent keeps and uses in turn."""
+        return 1 if self.topology is None or self.estimators == "one" else self.topology.ttl
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, as results state it."""
+        graph, budget = self.topology, self.budget
+        one = isinstance(budget, Budget)
+        return {
+            "agents": self.agents,
+            "dim": self.problem.dim,
+            "mode": self.mode,
+            "baseline": self.baseline,
+            "alpha": self.alpha,
+            "schedule": repr(self.schedule),
+            **_describe_policy(self.policy),
+            "proven_bound": _proven(self.policy) and self.mode == "calibrated",
+            "regularizer": self.regularizer,
+            "trust": self.trust.name,
+            "records_per_person": self.records_per_person,
+            "topology": None if graph is None else graph.name,
+            "ttl": None if graph is None else graph.ttl,
+            "estimators": None if graph is None else self.estimators,
+            "epsilon": budget.epsilon if one else [each.epsilon for each in self.budgets],  # type: ignore[union-attr]
+            "delta": budget.delta if one else [each.delta for each in self.budgets],  # type: ignore[union-attr]
+            "releases": getattr(self.schedule, "releases", None),
+            "first_release": getattr(self.schedule, "first", 8),
+            "mechanism": self.mechanism,
+        }
+
+
+def _describe_policy(policy: Policy) -> dict[str, Any]:
+    """The optimistic policy, which went without saying before there were others, by its exploration alone."""
+    if type(policy) is Optimistic:
+        return {"exploration": policy.exploration}
+    return {"exploration": None, "policy": repr(policy)}
+
+
+def _proven(policy: Policy) -> bool:
+    return type(policy) is Optimistic and policy.exploration >= 1.0

@@ -1,0 +1,232 @@
+"""The keywords of `simulate`, and what they stand for: a federation, a world, and how long they last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypedDict
+
+from feducb.config import Budget, Mode, Problem, require_integer
+from feducb.errors import ConfigurationError
+from feducb.policies import Policy, parse_policy
+from feducb.protocol.federation import Baseline, EstimatorsKept, Federation, Tuning
+from feducb.protocol.graphs import Topology, parse_topology
+from feducb.protocol.schedules import Determinant, Geometric, PublicSchedule, parse_schedule
+from feducb.simulation.backends.base import Backend
+from feducb.simulation.backends.choose import BackendName
+from feducb.simulation.reference import Observer
+from feducb.trust import Trust
+from feducb.worlds.synthetic import PaperEnvironment, bands_for_gap
+from feducb.worlds.world import Environment
+
+__all__ = ["Lasting", "RunOptions", "Shortcuts", "Simulation", "paper_world", "raw_schedule", "spell_out"]
+
+_RAW_RELEASES = 256  # without privacy more releases cost messages alone; with it, noise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """On what a simulation is computed, and who is told: nothing here changes the result.
+
+    Attributes:
+        backend: ``auto`` takes the fastest that can: gpu, cpu, or the readable reference.
+        threads: worker threads; as many as there are processors if not given.
+        progress: called with (agent-steps done, agent-steps in all), from any thread.
+        observer: shown every `Step`, by the reference on one thread.
+        checkpoint: a folder to keep what is done in; the same call goes on from there.
+        note: told in a line if another backend plays than was asked for.
+    """
+
+    backend: BackendName | Backend = "auto"
+    threads: int | None = None
+    progress: Callable[[int, int], None] | None = None
+    observer: Observer | None = None
+    checkpoint: str | Path | None = None
+    note: Callable[[str], None] = lambda line: None
+
+
+class Lasting(TypedDict, total=False):
+    """Keywords beside a federation and a world: `simulate` explains each."""
+
+    horizon: int
+    runs: int
+    seed: int
+    backend: BackendName | Backend
+    threads: int | None
+    progress: Callable[[int, int], None] | None
+    observer: Observer | None
+    checkpoint: str | Path | None
+    note: Callable[[str], None]
+
+
+class Shortcuts(Lasting, total=False):
+    """All keywords of `simulate`; those that `Federation` has too mean what they mean there."""
+
+    agents: int | None
+    dim: int
+    arms: int | None
+    mode: Mode
+    baseline: Baseline | None
+    epsilon: float
+    delta: float
+    budgets: Sequence[Budget] | None
+    alpha: float
+    schedule: str | PublicSchedule | Determinant | None
+    releases: int | None
+    first_release: int
+    gap: float
+    policy: str | Policy
+    exploration: float
+    regularizer: float
+    mechanism: str
+    trust: Trust | str
+    records_per_person: int
+    topology: str | Topology | None
+    ttl: int | None
+    estimators: EstimatorsKept
+    tuning: Tuning
+    environment: Environment | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Simulation:
+    """What is to be simulated, and how.
+
+    Attributes:
+        federation: who plays.
+        world: where.
+        horizon: T.
+        runs: independent repetitions.
+        seed: of everything random.
+        options: on what it is computed.
+        words: settings as they were written, where objects were made of them; for the result.
+    """
+
+    federation: Federation
+    world: Environment
+    horizon: int = 10_000
+    runs: int = 5
+    seed: int = 0
+    options: RunOptions = field(default_factory=RunOptions)
+    words: dict[str, Any] = field(default_factory=dict)
+
+    def config(self) -> dict[str, Any]:
+        """The settings, as plain data."""
+        plain = self.federation.as_dict() | {
+            "arms": self.world.arms,
+            "horizon": self.horizon,
+            "runs": self.runs,
+            "seed": self.seed,
+            "gap": _gap(self.world),
+            "environment": type(self.world).__name__,
+        }
+        return plain | self.words
+
+
+def spell_out(
+    federation: Federation | None, world: Environment | None, settings: Mapping[str, Any]
+) -> Simulation:
+    """The simulation that a call of `simulate` asks for.
+
+    Raises:
+        ConfigurationError: a setting cannot be.
+        TypeError: a keyword is not known, or is a part of the federation that was given.
+    """
+    lasting, all_names = Lasting.__annotations__, Shortcuts.__annotations__
+    for name in settings:
+        if name not in all_names:
+            raise TypeError(f"simulate() got an unexpected keyword argument {name!r}")
+        if federation is not None and name not in lasting:
+            raise TypeError(f"simulate() takes no {name!r} beside a federation: it is described there")
+    given = {name: value for name, value in settings.items() if name in lasting}
+    options = {one.name: given.pop(one.name) for one in fields(RunOptions) if one.name in given}
+    common: dict[str, Any] = given | {"options": RunOptions(**options)}
+    if federation is None:
+        if world is not None:
+            raise TypeError(
+                "simulate() takes a world after a federation; beside keywords it is environment=…"
+            )
+        return _from_keywords(
+            {name: value for name, value in settings.items() if name not in options}, common
+        )
+    return Simulation(federation=federation, world=world or paper_world(federation.problem), **common)
+
+
+def _from_keywords(asked: dict[str, Any], common: dict[str, Any]) -> Simulation:
+    given = dict(asked)
+    seed, horizon = given.pop("seed", 0), given.pop("horizon", 10_000)
+    given.pop("runs", None)
+    gap, arms, dim = given.pop("gap", 0.1), given.pop("arms", None), given.pop("dim", 10)
+    world: Environment | None = given.pop("environment", None)
+    if world is None:
+        world = paper_world(Problem(dim=dim), arms, gap)
+    schedule, words = _schedule(given, horizon)
+    words["gap"] = gap if isinstance(world, PaperEnvironment) else None
+    graph = _graph(given.pop("topology", None), given.pop("ttl", None), seed)
+    agents = given.pop("agents", None)
+    if agents is None:
+        agents = 10 if graph is None else graph.agents
+    require_integer("agents", agents, at_least=1)
+    budgets = given.pop("budgets", None)
+    each = {name: given.pop(name, usual) for name, usual in (("epsilon", 1.0), ("delta", 1e-6))}
+    policy = parse_policy(given.pop("policy", "optimistic"), exploration=given.pop("exploration", 1.0))
+    federation = Federation(
+        problem=world.problem,
+        agents=agents,
+        budget=Budget(**each) if budgets is None else budgets,
+        schedule=schedule,
+        topology=graph,
+        policy=policy,
+        **given,  # the rest is the federation's own, by the same names
+    )
+    releases = words["releases"]
+    if releases is not None and releases > horizon:
+        raise ConfigurationError("releases", releases, f"at most the horizon, {horizon}")
+    return Simulation(federation=federation, world=world, words=words, **common)
+
+
+def _schedule(given: dict[str, Any], horizon: int) -> tuple[PublicSchedule | Determinant, dict[str, Any]]:
+    """Takes what is said of releases out of the keywords; the schedule, and how it was written."""
+    schedule, releases = given.pop("schedule", None), given.pop("releases", None)
+    first_release, baseline = given.pop("first_release", 8), given.get("baseline")
+    if schedule is None:
+        schedule = "determinant" if given.get("mode") == "paper" and baseline is None else "geometric"
+        if baseline == "no-privacy" and releases is None:
+            releases = raw_schedule(horizon, first_release).releases
+    words = {"releases": releases, "first_release": first_release}
+    if not isinstance(schedule, str):
+        return schedule, words
+    return parse_schedule(schedule, releases=releases, first_release=first_release), words | {
+        "schedule": schedule
+    }
+
+
+def raw_schedule(horizon: int, first_release: int = 8) -> Geometric:
+    """When to release where no noise is paid for it: often."""
+    return Geometric(first=first_release, releases=max(1, min(_RAW_RELEASES, horizon - first_release + 1)))
+
+
+def paper_world(problem: Problem, arms: int | None = None, gap: float = 0.1) -> PaperEnvironment:
+    """The paper's world, with d² candidates per visitor if nothing else is said."""
+    best, others = bands_for_gap(gap)
+    return PaperEnvironment(
+        problem=problem, arms=problem.dim**2 if arms is None else arms, best=best, others=others
+    )
+
+
+def _gap(world: Environment) -> float | None:
+    """Between the bands of the paper's world; other worlds have none."""
+    return round(world.best[0] - world.others[1], 12) if isinstance(world, PaperEnvironment) else None
+
+
+def _graph(topology: str | Topology | None, ttl: int | None, seed: int) -> Topology | None:
+    if topology is None:
+        if ttl is not None:
+            raise ConfigurationError("ttl", ttl, "a topology beside it")
+        return None
+    if isinstance(topology, str):
+        return parse_topology(topology, ttl=1 if ttl is None else ttl, seed=seed)
+    if ttl is not None and ttl != topology.ttl:
+        raise ConfigurationError("ttl", ttl, f"{topology.ttl}, as the topology has it, or nothing")
+    return topology

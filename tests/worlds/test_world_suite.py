@@ -1,0 +1,43 @@
+"""Every world that is shipped, and the skeleton of the guide, keep what a world must keep."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from world_suite import check_world
+
+import feducb
+from feducb.worlds.world import Environment
+
+GUIDE = Path(__file__).parents[2] / "docs" / "extending" / "world.md"
+PROBLEM = feducb.Problem(dim=3)
+
+
+WORLDS: dict[str, Environment] = {
+    "the paper's": feducb.PaperEnvironment(problem=PROBLEM, arms=5),
+    "fixed arms": feducb.FixedArms(problem=PROBLEM, actions=np.eye(3), theta=np.array([0.7, 0.2, 0.1])),
+    "own": feducb.OwnEnvironment(
+        problem=PROBLEM,
+        arms=3,
+        theta=np.array([0.3, 0.4, 0.0]),
+        draw=lambda generator, agent, rounds: generator.random((rounds, 3, 3)) / 2.0,
+        pay=lambda generator, actions, means: (generator.random(len(means)) < means).astype(float),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_shipped_world_keeps_what_a_world_must_keep(name: str) -> None:
+    check_world(WORLDS[name])
+
+
+def test_the_skeleton_of_the_guide_does_too(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.S)
+    made: dict[str, Any] = {"__name__": __name__}
+    exec(compile(code, str(GUIDE), "exec", dont_inherit=True), made)
+    assert float(capsys.readouterr().out) >= 0.0
+    check_world(made["world"])
