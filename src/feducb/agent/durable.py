@@ -69,6 +69,7 @@ class Outcome(StrEnum):
     LATE = "late"  # the window had closed: counted, and dropped
     DISCARDED = "discarded"
     UNKNOWN = "unknown"  # no such decision, or one forgotten long ago
+    REFUSED = "refused"  # out of range or not finite: as if it had not come, but for the tally of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,9 +234,19 @@ class Agent:
         return self._with_scores(decision, group, candidates, scores=scores, top=top)
 
     def reward(self, id: str, value: float) -> Outcome:
-        """Say what a decision was worth: late, out of order or twice is no error; the first value counts."""
-        self.require_rewards([(id, value)])
-        worth = require_reward(value, self.settings.problem)
+        """Say what a decision was worth: late, out of order or twice is no error; the first value counts.
+
+        Raises:
+            ConfigurationError: the value cannot be a reward. That one came out of range is remembered for the
+                tally of them, and nothing else is.
+        """
+        require_id(id)
+        try:
+            worth = require_reward(value, self.settings.problem)
+        except ConfigurationError:
+            if isinstance(value, float | int) and not isinstance(value, bool):
+                self._remember_refused(id)
+            raise
         with self.writing() as db:
             outcome = self._state_of(known := self._find(db, id))
             if outcome is Outcome.RECORDED:
@@ -250,28 +261,11 @@ class Agent:
             self._counters.add(f"{outcome}_rewards")
         return outcome
 
-    def require_rewards(self, rewards: Sequence[tuple[str, float]]) -> None:
-        """Raise unless each value could be a reward of its id.
-
-        That one was refused for being out of range is remembered for the tally of them, and nothing else is.
-        """
-        refusal, out_of_range = None, []
-        for id, value in rewards:
-            try:
-                require_reward(value, self.settings.problem)
-            except ConfigurationError as error:
-                refusal = refusal or error
-                if isinstance(value, float | int) and not isinstance(value, bool):
-                    out_of_range.append(id)
-            require_id(id)
-        if out_of_range:
-            with self.writing() as db:
-                for id in out_of_range:
-                    known = self._find(db, id)
-                    if known is not None and self._state_of(known) is Outcome.RECORDED:
-                        events.mark_refused(db, known.number)
-        if refusal is not None:
-            raise refusal
+    def _remember_refused(self, id: str) -> None:
+        with self.writing() as db:
+            known = self._find(db, id)
+            if known is not None and self._state_of(known) is Outcome.RECORDED:
+                events.mark_refused(db, known.number)
 
     def discard(self, id: str) -> Outcome:
         """Take a decision back that was never shown; only while its window is open.
