@@ -31,8 +31,11 @@ def made(tmp_path: Path) -> Path:
 
 def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     (made / "log.csv").write_text("x1,x2,reward\n0.5,0.1,1.0\n0.2,0.7,0.0\n")
-    assert "2 records wait" in _feducb(made, "warm-start", "log.csv")[0]
-    assert "count twice" in _feducb(made, "warm-start", "log.csv", status=2)[1]
+    said = _feducb(made, "warm-start", "log.csv", status=2)[1]
+    assert "policy is None, expected 'fixed', the statement that" in " ".join(said.split())
+    fixed = ("warm-start", "log.csv", "--policy", "fixed")
+    assert "2 records wait" in _feducb(made, *fixed)[0]
+    assert "count twice" in _feducb(made, *fixed, status=2)[1]
     told = json.loads(_feducb(made, "status", "--json", "-")[0])
     assert (told["name"], told["releases_left"], told["counts"]["loaded"]) == ("north", 64, 2)
     said = _feducb(made, "status")[0]
@@ -104,11 +107,12 @@ def test_what_cannot_be_done_gets_one_sentence(
 
 def test_a_bad_row_of_a_log_is_counted_and_the_others_enter(made: Path) -> None:
     (made / "log.csv").write_text("x1,x2,reward\n0.1,0.2,0.3\n1,2\n1,2,3,4\na,b,c\n\n9,9,9\n0.1,nan,0.2\n")
-    said = _feducb(made, "warm-start", "log.csv")[0]
+    fixed = ("warm-start", "log.csv", "--policy", "fixed")
+    said = _feducb(made, *fixed)[0]
     assert "2 records wait for the next release, 1 of them clipped" in said
     assert "4 dropped" in said
     (made / "log.csv").write_text("x1,x2\n0.1,0.2\n")
-    assert "log is '1 records that cannot be read'" in _feducb(made, "warm-start", "log.csv", status=2)[1]
+    assert "log is '1 records that cannot be read'" in _feducb(made, *fixed, status=2)[1]
 
 
 def test_status_as_json_goes_to_a_file_or_to_standard_output(made: Path) -> None:

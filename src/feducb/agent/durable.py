@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.curve import Curve, width_for
-from feducb.agent.ids import make_id, new_tag, numbers_of
+from feducb.agent.ids import kept_tag, make_id, new_tag, numbers_of
 from feducb.agent.inbox import Counters, Inbox
 from feducb.agent.requests import require_candidates, require_follow, require_id, require_reward
 from feducb.agent.settings import AgentSettings
@@ -202,10 +202,10 @@ class Agent:
             group = self.draw_group()
             preferred, chance, drawn = self._choose(group, candidates)
             shown, propensity = (preferred, chance) if follow is None else (follow, follow_propensity)
-            moment = self._now()
+            moment, tag = self._now(), new_tag()
             row = events.Made(
                 number=number,
-                tag=new_tag(),
+                tag=kept_tag(self._id_key, tag),
                 id=own,
                 closes_at=moment + round(1000 * self.settings.window),
                 group=group,
@@ -225,7 +225,7 @@ class Agent:
             self._counters.add("drawn_uniformly", drawn)
             self._counters.add("agreed", follow is not None and shown == preferred)
         decision = Decision(
-            id=id or make_id(self._id_key, number, row.tag),
+            id=id or make_id(self._id_key, number, tag),
             index=shown,
             propensity=propensity,
             model=self._model(row.model),
@@ -589,7 +589,9 @@ class Agent:
         actions = np.frombuffer(b"".join(row.action for row in rows))
         rewards = np.array([default if row.reward is None else row.reward for row in rows])
         shaped = actions.reshape(-1, self.settings.problem.dim)
-        refused = [row.reward is None and bool(row.refused) for row in rows]
+        refused = None  # where no noise could cover a tally, none is written
+        if self.settings.tally_scale is not None:
+            refused = [row.reward is None and bool(row.refused) for row in rows]
         self.store.settle(db, group, shaped, rewards, [row.person for row in rows], refused)
         return made + 1
 

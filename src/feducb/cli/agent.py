@@ -389,6 +389,12 @@ def erase(
 def warm_start(
     log: Annotated[Path, typer.Argument(help="CSV: d columns of the shown candidate, then the reward.")],
     config: Config = DEFAULT,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Needed: 'fixed' states that the log's policy was public and did not learn from its rewards."
+        ),
+    ] = None,
 ) -> None:
     """Start from own logs: each record enters the next release once, at the same price as any other."""
     from feducb.agent.upkeep import warm_start as load
@@ -397,7 +403,12 @@ def warm_start(
         rows = list(csv.reader(opened))
     with _opened(config) as (agent, _):
         numbers = _numbers(rows)
-        found = load(agent, [row[:-1] for row in numbers], [row[-1] for row in numbers])
+        found = load(
+            agent,
+            [row[:-1] for row in numbers],
+            [row[-1] for row in numbers],
+            policy=policy,  # type: ignore[arg-type]  # any text: it is refused there
+        )
     typer.echo(
         f"{counted(found.entered, 'record')} wait{'s' if found.entered == 1 else ''} for the next release, "
         f"{found.clipped} of them clipped to the public bounds; {found.dropped} dropped that are not "
