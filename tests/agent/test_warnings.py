@@ -15,7 +15,7 @@ from test_agent import SETTINGS, Clock, _candidates
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.upkeep import warm_start
 from feducb.agent.view import look
-from feducb.agent.warning import PARAMETER_BOUND, REWARD_BOUND
+from feducb.agent.warning import KEEP_EVENTS, PARAMETER_BOUND, REWARD_BOUND
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer
@@ -231,3 +231,14 @@ def test_where_no_noise_covers_a_tally_none_is_written(
     agent.settle_some()
     agent.release()
     assert _tallies(tmp_path / "agent.db") == {}
+
+
+def test_shadow_mode_that_keeps_nothing_is_said_until_events_are_kept(
+    opened: Callable[..., Agent], tmp_path: Path
+) -> None:
+    agent = opened(replace(SETTINGS, shadow=True))
+    assert list(agent.warnings) == list(look(tmp_path / "agent.db")["warnings"]) == [KEEP_EVENTS]
+    assert opened(replace(SETTINGS, shadow=True, keep_events=60.0)).warnings == {}
+    season = opened()
+    season.new_season(replace(SETTINGS, shadow=True, follow_policy="fixed", start=None))
+    assert season.warnings == {}  # they are released

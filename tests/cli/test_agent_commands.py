@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from datetime import datetime
@@ -13,9 +14,17 @@ import pytest
 FEDUCB = [sys.executable, "-m", "feducb", "agent"]
 
 
-def _feducb(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
+def _feducb(folder: Path, *arguments: str, status: int = 0, library: Path | None = None) -> tuple[str, str]:
+    """What it said; with another folder of libraries in front."""
+    paths = [str(library)] * (library is not None) + [os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
-        [*FEDUCB, *arguments], cwd=folder, capture_output=True, text=True, timeout=600, check=False
+        [*FEDUCB, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
@@ -132,3 +141,25 @@ def test_json_without_a_file_still_means_standard_output_and_says_how_it_is_writ
     said, noted = _feducb(made, "status", *arguments)
     assert json.loads(said)["season"] == 1
     assert "--json -" in noted
+
+
+def test_an_agent_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> None:
+    """As without OpenDP, which an extra brings: the next `init` is not in its own way."""
+    library, folder = tmp_path / "library", tmp_path / "here"
+    (library / "opendp").mkdir(parents=True)
+    folder.mkdir()
+    (library / "opendp" / "__init__.py").write_text('raise ImportError("missing", name="opendp")\n')
+    assert "needs opendp" in _feducb(folder, "init", status=2, library=library)[1]
+    assert list(folder.iterdir()) == []
+    _feducb(folder, "init")
+    (folder / "agent.db").unlink()
+    (folder / "agent.db.lock").unlink(missing_ok=True)
+    assert "needs opendp" in _feducb(folder, "create", status=2, library=library)[1]
+    assert sorted(one.name for one in folder.iterdir()) == ["agent.keys", "agent.toml"]
+
+
+def test_a_first_season_may_be_one_in_shadow_mode(tmp_path: Path) -> None:
+    _feducb(tmp_path, "init", "--shadow", "--season", "20d")
+    told = json.loads(_feducb(tmp_path, "status", "--json", "-")[0])
+    assert (told["season"], told["shadow"], told["warnings"]) == (1, True, {})
+    assert 'keep_events = "20d"' in (tmp_path / "agent.toml").read_text()

@@ -182,6 +182,17 @@ def test_each_reward_of_a_call_is_judged_by_itself(running: Running) -> None:
     assert rows == [(0, 0.5), (1, None), (0, -0.5), (1, None), (1, None), (1, None), (0, 1.0)]
 
 
+def test_a_wrong_key_is_told_from_none(running: Running) -> None:
+    for key, reason in (("feducb_wrong", "this key is not known"), (None, "a key is needed")):
+        answer = httpx.post(
+            f"{running.url}/v1/decisions",
+            json={"actions": ACTIONS},
+            headers={} if key is None else {"authorization": f"Bearer {key}"},
+            trust_env=False,
+        )
+        assert (answer.status_code, reason in answer.json()["error"]) == (401, True)
+
+
 def test_the_client_hands_over_all_rewards_and_says_which_were_refused(running: Running) -> None:
     with Client(running.url, key=running.application) as agent:
         ids = [agent.decide(ACTIONS).id for _ in range(3)]
