@@ -36,7 +36,8 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
     said = {
         KEEP_EVENTS: (
             'in shadow mode under follow_policy = "learning" records enter no release, and with '
-            "keep_events = 0 none is kept for `feducb agent export`: nothing comes of them; set retention.keep_events"
+            "keep_events = 0 none is kept for `feducb agent export`: nothing comes of them; set "
+            "retention.keep_events"
         ),
         PARAMETER_BOUND: (
             f"no parameter of length up to parameter_bound = {problem.parameter_bound:g} agrees with the "
