@@ -679,7 +679,18 @@ def test_made_up_ids_do_not_show_how_many_decisions_there_were(opened: Callable[
         assert agent.reward(odd, 0.1) is Outcome.UNKNOWN
 
 
+def test_numbers_cannot_be_tried_with_half_of_a_made_up_id(opened: Callable[..., Agent]) -> None:
+    """In the form of an earlier version, number and tag, an id of this one finds nothing."""
+    agent = opened()
+    ids = [agent.decide([[0.1, 0.2, 0.3]]).id for _ in range(5)]
+    for name in ids:
+        for half in name.split("-"):
+            assert {agent.reward(f"{number}-{half}", 0.1) for number in range(1, 8)} == {Outcome.UNKNOWN}
+    assert {agent.reward(name, 0.1) for name in ids} == {Outcome.RECORDED}
+
+
 def test_ids_of_an_earlier_version_are_still_understood(opened: Callable[..., Agent]) -> None:
+    """Its file kept the tag that it showed."""
     agent = opened()
     agent.decide([[0.1, 0.2, 0.3]])
     number, tag = agent.store.database.execute("SELECT number, tag FROM decisions").fetchone()
@@ -697,6 +708,22 @@ def test_a_quorum_widens_the_bound_by_the_sets_that_may_meet_it() -> None:
     assert radii[0] == radii[1] < radii[2] < radii[3]
     with pytest.raises(ConfigurationError, match="quorum"):
         replace(SETTINGS, agents=2000, quorum=1000)
+
+
+def test_numbers_that_no_bound_could_be_computed_with_are_refused_at_once() -> None:
+    """Each hung, or ended in another error than a named setting."""
+    many = {"start": 0.0, "decisions": 10**6}
+    for agents, quorum in ((20_000, 2), (2**31 - 1, 2**30), (1000, 1)):
+        with pytest.raises(ConfigurationError, match=r"^quorum is"):
+            replace(SETTINGS, agents=agents, quorum=quorum, **many)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"^alpha is"):
+        replace(SETTINGS, agents=800, quorum=1, alpha=1e-300, **many)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"^groups is"):
+        replace(SETTINGS, groups=0)
+    for start in (-1.0, float("nan"), 253_402_300_799.0):
+        with pytest.raises(ConfigurationError, match=r"^start is"):
+            replace(SETTINGS, start=start)
+    assert replace(SETTINGS, agents=800, quorum=1, **many).sets_of_agents == 2**800 - 1  # type: ignore[arg-type]
 
 
 def test_settings_that_cannot_be_are_named() -> None:

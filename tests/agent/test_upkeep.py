@@ -38,18 +38,19 @@ def _open(path: Path, clock: Clock, settings: AgentSettings | None = None) -> Ag
 def test_own_logs_enter_once(agent: Agent) -> None:
     rng = np.random.default_rng(1)
     actions, rewards = _candidates(rng, 50), rng.uniform(-1, 1, 50)
-    assert warm_start(agent, actions, rewards) == Loaded(entered=50, clipped=0, dropped=0, excluded=0)
+    found = warm_start(agent, actions, rewards, policy="fixed")
+    assert found == Loaded(entered=50, clipped=0, dropped=0, excluded=0)
     expected = _sums_of(list(zip(actions, rewards.tolist(), strict=True)))
     assert _batch(agent) == expected
     with pytest.raises(StoreError, match="twice"):
-        warm_start(agent, actions, rewards)
+        warm_start(agent, actions, rewards, policy="fixed")
     assert _batch(agent) == expected
     with pytest.raises(ConfigurationError, match="log"):
-        warm_start(agent, actions[:, :2], rewards)
+        warm_start(agent, actions[:, :2], rewards, policy="fixed")
     for _ in range(8):
         agent.release()
     with pytest.raises(StoreError, match="never leave"):
-        warm_start(agent, -actions, rewards)
+        warm_start(agent, -actions, rewards, policy="fixed")
 
 
 def test_a_bad_record_of_an_own_log_decides_about_itself_alone(agent: Agent) -> None:
@@ -67,27 +68,48 @@ def test_a_bad_record_of_an_own_log_decides_about_itself_alone(agent: Agent) -> 
         (short, None),
     ]
     log: list[tuple[object, object]] = [*good[:10], *clipped, *dropped, *good[10:]]
-    found = warm_start(agent, [one for one, _ in log], [one for _, one in log])  # type: ignore[misc]
+    found = warm_start(agent, [one for one, _ in log], [one for _, one in log], policy="fixed")  # type: ignore[misc]
     assert found == Loaded(entered=23, clipped=3, dropped=6, excluded=0)
     assert _batch(agent) == _sums_of([*good, *clipped])
     with pytest.raises(ConfigurationError, match="log is '1 records that cannot be read'"):
-        warm_start(agent, [[0.1]], [0.1])
+        warm_start(agent, [[0.1]], [0.1], policy="fixed")
     with pytest.raises(ConfigurationError, match="as many of each"):
-        warm_start(agent, np.zeros((2, 3)), np.zeros(3))
+        warm_start(agent, np.zeros((2, 3)), np.zeros(3), policy="fixed")
 
 
 def test_persons_of_an_own_log_are_bounded_and_must_be_named(path: Path, clock: Clock) -> None:
     settings = replace(SETTINGS, records_per_person=2, start=clock.now)
     with Agent.open(path, settings, clock=clock) as agent:
         log, rewards = np.full((5, 3), 0.1), np.zeros(5)
-        found = warm_start(agent, log, rewards, ["ada", "ada", None, "ada", "bob"])
+        found = warm_start(agent, log, rewards, ["ada", "ada", None, "ada", "bob"], policy="fixed")
         assert found == Loaded(entered=3, clipped=0, dropped=1, excluded=1)
+        found = warm_start(agent, 2 * log[:3], rewards[:3], ["b\ud800", "eve", "\udfffb"], policy="fixed")
+        assert found == Loaded(entered=1, clipped=0, dropped=2, excluded=0)
+        for ask in (lambda: agent.decide(log, person="b\ud800"), lambda: erase(agent, "b\ud800")):
+            with pytest.raises(ConfigurationError, match="person is 'half a character'"):
+                ask()
+
+
+def test_an_own_log_needs_the_statement_that_its_policy_did_not_learn(agent: Agent) -> None:
+    for policy in (None, "learning", "Fixed", True):
+        with pytest.raises(ConfigurationError, match=r"policy is .* did not learn from these rewards$"):
+            warm_start(agent, np.full((5, 3), 0.1), np.zeros(5), policy=policy)  # type: ignore[arg-type]
+    assert _batch(agent) == [0] * 9
+
+
+@pytest.mark.parametrize("shadow", [True, False])
+def test_what_is_exported_says_whether_it_was_followed(path: Path, clock: Clock, shadow: bool) -> None:
+    settings = replace(SETTINGS, shadow=shadow, keep_events=1000.0, start=clock.now)
+    with Agent.open(path, settings, clock=clock) as agent:
+        agent.decide(_candidates(np.random.default_rng(8)), follow=1 if shadow else None)
+        (row,) = export(path)
+    assert (row["followed"], row["follow_policy"]) == (shadow, "learning" if shadow else None)
 
 
 def test_an_own_log_of_a_policy_that_may_learn_does_not_enter(path: Path, clock: Clock) -> None:
     with Agent.open(path, replace(SETTINGS, shadow=True, start=clock.now), clock=clock) as agent:
         with pytest.raises(StoreError, match="may learn from rewards"):
-            warm_start(agent, np.full((5, 3), 0.1), np.zeros(5))
+            warm_start(agent, np.full((5, 3), 0.1), np.zeros(5), policy="fixed")
         assert _batch(agent) == [0] * 9
 
 
@@ -99,7 +121,7 @@ def test_records_of_an_own_log_keep_their_groups_without_one_of_them(tmp_path: P
     for count in (12, 11):
         with Agent.open(tmp_path / f"{count}.db", settings, clock=clock) as agent:
             agent._coins = random.Random(3)
-            warm_start(agent, log[-count:][::-1], rewards[-count:][::-1])
+            warm_start(agent, log[-count:][::-1], rewards[-count:][::-1], policy="fixed")
             batches.append([np.array(_batch(agent, group), dtype=object) for group in (0, 1)])
     moved = [bool((one != other).any()) for one, other in zip(*batches, strict=True)]
     assert sum(moved) == 1

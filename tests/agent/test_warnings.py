@@ -13,8 +13,9 @@ import pytest
 from test_agent import SETTINGS, Clock, _candidates
 
 from feducb.agent import Agent, AgentSettings
+from feducb.agent.upkeep import warm_start
 from feducb.agent.view import look
-from feducb.agent.warning import PARAMETER_BOUND, REWARD_BOUND
+from feducb.agent.warning import KEEP_EVENTS, PARAMETER_BOUND, REWARD_BOUND
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer
@@ -206,3 +207,38 @@ def test_where_the_controller_is_trusted_the_agent_tallies_too(
     _visit(agent, clock, 400, 0.3, rng)
     agent.release()
     assert list(agent.warnings) == [REWARD_BOUND]
+
+
+def test_records_of_an_own_log_are_not_in_the_tally(
+    opened: Callable[..., Agent], clock: Clock, tmp_path: Path
+) -> None:
+    """10,000 of them would hide 120 refused rewards of 400, which are seen without."""
+    agent, rng = opened(PLAIN), np.random.default_rng(9)
+    warm_start(agent, _candidates(rng, 10_000), rng.uniform(-1, 1, 10_000), policy="fixed")
+    assert _tallies(tmp_path / "agent.db") == {}
+    _visit(agent, clock, 400, 0.3, rng)
+    agent.release()
+    assert list(agent.warnings) == [REWARD_BOUND]
+
+
+def test_where_no_noise_covers_a_tally_none_is_written(
+    opened: Callable[..., Agent], clock: Clock, tmp_path: Path
+) -> None:
+    settings = replace(PLAIN, default_reward=-1.0)
+    assert settings.tally_scale is None
+    agent, rng = opened(settings), np.random.default_rng(10)
+    _visit(agent, clock, 20, 0.5, rng)
+    agent.settle_some()
+    agent.release()
+    assert _tallies(tmp_path / "agent.db") == {}
+
+
+def test_shadow_mode_that_keeps_nothing_is_said_until_events_are_kept(
+    opened: Callable[..., Agent], tmp_path: Path
+) -> None:
+    agent = opened(replace(SETTINGS, shadow=True))
+    assert list(agent.warnings) == list(look(tmp_path / "agent.db")["warnings"]) == [KEEP_EVENTS]
+    assert opened(replace(SETTINGS, shadow=True, keep_events=60.0)).warnings == {}
+    season = opened()
+    season.new_season(replace(SETTINGS, shadow=True, follow_policy="fixed", start=None))
+    assert season.warnings == {}  # they are released

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from datetime import datetime
@@ -13,9 +14,17 @@ import pytest
 FEDUCB = [sys.executable, "-m", "feducb", "agent"]
 
 
-def _feducb(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
+def _feducb(folder: Path, *arguments: str, status: int = 0, library: Path | None = None) -> tuple[str, str]:
+    """What it said; with another folder of libraries in front."""
+    paths = [str(library)] * (library is not None) + [os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
-        [*FEDUCB, *arguments], cwd=folder, capture_output=True, text=True, timeout=600, check=False
+        [*FEDUCB, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
@@ -31,8 +40,11 @@ def made(tmp_path: Path) -> Path:
 
 def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     (made / "log.csv").write_text("x1,x2,reward\n0.5,0.1,1.0\n0.2,0.7,0.0\n")
-    assert "2 records wait" in _feducb(made, "warm-start", "log.csv")[0]
-    assert "count twice" in _feducb(made, "warm-start", "log.csv", status=2)[1]
+    said = _feducb(made, "warm-start", "log.csv", status=2)[1]
+    assert "policy is None, expected 'fixed', the statement that" in " ".join(said.split())
+    fixed = ("warm-start", "log.csv", "--policy", "fixed")
+    assert "2 records wait" in _feducb(made, *fixed)[0]
+    assert "count twice" in _feducb(made, *fixed, status=2)[1]
     told = json.loads(_feducb(made, "status", "--json", "-")[0])
     assert (told["name"], told["releases_left"], told["counts"]["loaded"]) == ("north", 64, 2)
     said = _feducb(made, "status")[0]
@@ -104,11 +116,12 @@ def test_what_cannot_be_done_gets_one_sentence(
 
 def test_a_bad_row_of_a_log_is_counted_and_the_others_enter(made: Path) -> None:
     (made / "log.csv").write_text("x1,x2,reward\n0.1,0.2,0.3\n1,2\n1,2,3,4\na,b,c\n\n9,9,9\n0.1,nan,0.2\n")
-    said = _feducb(made, "warm-start", "log.csv")[0]
+    fixed = ("warm-start", "log.csv", "--policy", "fixed")
+    said = _feducb(made, *fixed)[0]
     assert "2 records wait for the next release, 1 of them clipped" in said
     assert "4 dropped" in said
     (made / "log.csv").write_text("x1,x2\n0.1,0.2\n")
-    assert "log is '1 records that cannot be read'" in _feducb(made, "warm-start", "log.csv", status=2)[1]
+    assert "log is '1 records that cannot be read'" in _feducb(made, *fixed, status=2)[1]
 
 
 def test_status_as_json_goes_to_a_file_or_to_standard_output(made: Path) -> None:
@@ -128,3 +141,25 @@ def test_json_without_a_file_still_means_standard_output_and_says_how_it_is_writ
     said, noted = _feducb(made, "status", *arguments)
     assert json.loads(said)["season"] == 1
     assert "--json -" in noted
+
+
+def test_an_agent_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> None:
+    """As without OpenDP, which an extra brings: the next `init` is not in its own way."""
+    library, folder = tmp_path / "library", tmp_path / "here"
+    (library / "opendp").mkdir(parents=True)
+    folder.mkdir()
+    (library / "opendp" / "__init__.py").write_text('raise ImportError("missing", name="opendp")\n')
+    assert "needs opendp" in _feducb(folder, "init", status=2, library=library)[1]
+    assert list(folder.iterdir()) == []
+    _feducb(folder, "init")
+    (folder / "agent.db").unlink()
+    (folder / "agent.db.lock").unlink(missing_ok=True)
+    assert "needs opendp" in _feducb(folder, "create", status=2, library=library)[1]
+    assert sorted(one.name for one in folder.iterdir()) == ["agent.keys", "agent.toml"]
+
+
+def test_a_first_season_may_be_one_in_shadow_mode(tmp_path: Path) -> None:
+    _feducb(tmp_path, "init", "--shadow", "--season", "20d")
+    told = json.loads(_feducb(tmp_path, "status", "--json", "-")[0])
+    assert (told["season"], told["shadow"], told["warnings"]) == (1, True, {})
+    assert 'keep_events = "20d"' in (tmp_path / "agent.toml").read_text()

@@ -211,6 +211,16 @@ def test_privacy_statement_writes_a_page_and_data(tmp_path: Path) -> None:
     assert "| **Estimators** | one: all records enter it |" in page
 
 
+def test_a_statement_in_an_agents_folder_says_that_it_is_not_about_that_agent(tmp_path: Path) -> None:
+    said = []
+    for _ in range(2):
+        done = _feducb("privacy", "statement", "--out", "-", cwd=tmp_path)
+        assert "note:" not in done.stdout
+        said.append("note: this describes the options given" in done.stderr)
+        (tmp_path / "agent.toml").touch()
+    assert said == [False, True]
+
+
 def test_a_statement_says_what_a_person_at_several_agents_pays(tmp_path: Path) -> None:
     common = ("privacy", "statement", "--per-person", "2", "--out", "-", "--trust", "controller")
     covered = _feducb(*common, "--agents-per-person", "3", cwd=tmp_path).stdout

@@ -148,10 +148,10 @@ def test_a_bad_decision_request_gets_a_clear_4xx(running: Running, body: bytes) 
         assert response.json()["error"]
 
 
-def test_a_bad_reward_takes_no_other_along(running: Running) -> None:
+def test_a_body_that_is_no_list_of_rewards_is_refused_as_a_whole(running: Running) -> None:
     with running.http(running.application) as http:
         first = http.post("/v1/decisions", json={"actions": ACTIONS}).json()["id"]
-        for value in ("2.0", "NaN", '"1"', "true", "null"):
+        for value in ('"1"', "true", "null", "[0.1]", ""):
             rewards = f'{{"rewards": [{{"id": "{first}", "value": 0.5}}, {{"id": "x", "value": {value}}}]}}'
             assert http.post("/v1/rewards", content=rewards).status_code == 422
         assert http.post("/v1/rewards", json={"rewards": []}).status_code == 422
@@ -159,16 +159,47 @@ def test_a_bad_reward_takes_no_other_along(running: Running) -> None:
         assert told == {"outcomes": ["recorded"]}  # the refused ones left no trace
 
 
-def test_a_reward_out_of_range_is_refused_and_remembered_for_the_tally_alone(running: Running) -> None:
+def test_each_reward_of_a_call_is_judged_by_itself(running: Running) -> None:
+    """Out of range or not finite: refused, and remembered for the tally; the others are recorded."""
+    values = ["0.5", "2.0", "-0.5", "NaN", "-Infinity", "1e400", "1.0"]
     with running.http(running.application) as http:
-        first, second = (http.post("/v1/decisions", json={"actions": ACTIONS}).json()["id"] for _ in range(2))
-        rewards = [{"id": first, "value": 0.5}, {"id": second, "value": 2.0}]
-        refusal = http.post("/v1/rewards", json={"rewards": rewards})
-        assert refusal.status_code == 422
-        assert "from -1 to 1" in refusal.json()["error"]
+        ids = [http.post("/v1/decisions", json={"actions": ACTIONS}).json()["id"] for _ in values]
+        rewards = ", ".join(
+            f'{{"id": "{id}", "value": {value}}}' for id, value in zip(ids, values, strict=True)
+        )
+        answer = http.post("/v1/rewards", content=f'{{"rewards": [{rewards}]}}')
+        assert answer.status_code == 200
+        said = answer.json()
+        refused = [place in (1, 3, 4, 5) for place in range(len(values))]
+        assert said["outcomes"] == ["refused" if one else "recorded" for one in refused]
+        assert [one is not None for one in said["reasons"]] == refused
+        assert "from -1 to 1" in said["reasons"][1]
+        alone = http.post("/v1/rewards", json={"rewards": [{"id": ids[1], "value": 2.0}]})
+        assert (alone.status_code, "from -1 to 1" in alone.json()["error"]) == (422, True)
     with closing(agent_tables.look_into(running.config.parent / "agent.db")) as db:
-        newest = "SELECT refused, reward FROM decisions ORDER BY number DESC LIMIT 2"
-        assert db.execute(newest).fetchall() == [(1, None), (0, None)]
+        newest = "SELECT refused, reward FROM decisions ORDER BY number DESC LIMIT ?"
+        rows = db.execute(newest, (len(values),)).fetchall()[::-1]
+    assert rows == [(0, 0.5), (1, None), (0, -0.5), (1, None), (1, None), (1, None), (0, 1.0)]
+
+
+def test_a_wrong_key_is_told_from_none(running: Running) -> None:
+    for key, reason in (("feducb_wrong", "this key is not known"), (None, "a key is needed")):
+        answer = httpx.post(
+            f"{running.url}/v1/decisions",
+            json={"actions": ACTIONS},
+            headers={} if key is None else {"authorization": f"Bearer {key}"},
+            trust_env=False,
+        )
+        assert (answer.status_code, reason in answer.json()["error"]) == (401, True)
+
+
+def test_the_client_hands_over_all_rewards_and_says_which_were_refused(running: Running) -> None:
+    with Client(running.url, key=running.application) as agent:
+        ids = [agent.decide(ACTIONS).id for _ in range(3)]
+        outcomes = agent.rewards(dict(zip(ids, (float("nan"), 0.25, -7.0), strict=True)))
+        assert list(outcomes.values()) == [Outcome.REFUSED, Outcome.RECORDED, Outcome.REFUSED]
+        with pytest.raises(ServiceError, match="from -1 to 1"):
+            agent.reward(ids[2], -7.0)
 
 
 def test_a_huge_body_is_refused_and_not_held(running: Running) -> None:

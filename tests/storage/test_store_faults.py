@@ -268,9 +268,9 @@ def test_a_log_that_is_refused_in_its_second_group_enters_no_group(tmp_path: Pat
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(DeployedPrivatizer, "record", refuse_second)
             with pytest.raises(RecordOutOfBoundsError):
-                warm_start(agent, *log)
+                warm_start(agent, *log, policy="fixed")
         assert _standing(agent) == before
-        assert warm_start(agent, *log).entered == 60
+        assert warm_start(agent, *log, policy="fixed").entered == 60
         assert agent.snapshot()["in_batch"] == 60
 
 

@@ -191,8 +191,10 @@ def read_agent_file(path: str | Path) -> AgentFile:
     )
 
 
-def read_budgets(tables: Mapping[str, Any]) -> dict[str, Budget]:
+def read_budgets(tables: object) -> dict[str, Budget]:
     """Everybody's ``[budgets.NAME]``; empty if all have the same."""
+    if not isinstance(tables, Mapping):
+        raise ConfigurationError("budgets", tables, "a table [budgets.NAME] for each agent")
     require_keys("budgets", tables, known=tuple(tables))
     for name, table in tables.items():
         require_keys(f"budgets.{name}", table, needed=("epsilon", "delta"))

@@ -83,11 +83,13 @@ class AgentHttp:
 
     def _send(self, method: str, path: str, asked: dict[str, Any] | None = None) -> Any:
         """The answer, decoded; None if it is empty. Sent again where that may help, and changes nothing."""
+        body = None if asked is None else json.dumps(asked)  # with what is not finite: the service judges it
+        headers = {} if asked is None else {"content-type": "application/json"}
         for attempt in range(self._attempts):
             if attempt:
                 time.sleep(0.05 * 4**attempt)
             try:
-                with self._http.stream(method, path, json=asked) as response:
+                with self._http.stream(method, path, content=body, headers=headers) as response:
                     content = _content(response)
             except httpx.TransportError as error:
                 failure = ServiceError(f"{method} {path}: no answer: {error or type(error).__name__}")

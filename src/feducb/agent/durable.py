@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.curve import Curve, width_for
-from feducb.agent.ids import make_id, new_tag, numbers_of
+from feducb.agent.ids import kept_tag, make_id, new_tag, numbers_of
 from feducb.agent.inbox import Counters, Inbox
 from feducb.agent.requests import require_candidates, require_follow, require_id, require_reward
 from feducb.agent.settings import AgentSettings
@@ -69,6 +69,7 @@ class Outcome(StrEnum):
     LATE = "late"  # the window had closed: counted, and dropped
     DISCARDED = "discarded"
     UNKNOWN = "unknown"  # no such decision, or one forgotten long ago
+    REFUSED = "refused"  # out of range or not finite: as if it had not come, but for the tally of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,10 +202,10 @@ class Agent:
             group = self.draw_group()
             preferred, chance, drawn = self._choose(group, candidates)
             shown, propensity = (preferred, chance) if follow is None else (follow, follow_propensity)
-            moment = self._now()
+            moment, tag = self._now(), new_tag()
             row = events.Made(
                 number=number,
-                tag=new_tag(),
+                tag=kept_tag(self._id_key, tag),
                 id=own,
                 closes_at=moment + round(1000 * self.settings.window),
                 group=group,
@@ -224,7 +225,7 @@ class Agent:
             self._counters.add("drawn_uniformly", drawn)
             self._counters.add("agreed", follow is not None and shown == preferred)
         decision = Decision(
-            id=id or make_id(self._id_key, number, row.tag),
+            id=id or make_id(self._id_key, number, tag),
             index=shown,
             propensity=propensity,
             model=self._model(row.model),
@@ -233,9 +234,19 @@ class Agent:
         return self._with_scores(decision, group, candidates, scores=scores, top=top)
 
     def reward(self, id: str, value: float) -> Outcome:
-        """Say what a decision was worth: late, out of order or twice is no error; the first value counts."""
-        self.require_rewards([(id, value)])
-        worth = require_reward(value, self.settings.problem)
+        """Say what a decision was worth: late, out of order or twice is no error; the first value counts.
+
+        Raises:
+            ConfigurationError: the value cannot be a reward. That one came out of range is remembered for the
+                tally of them, and nothing else is.
+        """
+        require_id(id)
+        try:
+            worth = require_reward(value, self.settings.problem)
+        except ConfigurationError:
+            if isinstance(value, float | int) and not isinstance(value, bool):
+                self._remember_refused(id)
+            raise
         with self.writing() as db:
             outcome = self._state_of(known := self._find(db, id))
             if outcome is Outcome.RECORDED:
@@ -250,28 +261,11 @@ class Agent:
             self._counters.add(f"{outcome}_rewards")
         return outcome
 
-    def require_rewards(self, rewards: Sequence[tuple[str, float]]) -> None:
-        """Raise unless each value could be a reward of its id.
-
-        That one was refused for being out of range is remembered for the tally of them, and nothing else is.
-        """
-        refusal, out_of_range = None, []
-        for id, value in rewards:
-            try:
-                require_reward(value, self.settings.problem)
-            except ConfigurationError as error:
-                refusal = refusal or error
-                if isinstance(value, float | int) and not isinstance(value, bool):
-                    out_of_range.append(id)
-            require_id(id)
-        if out_of_range:
-            with self.writing() as db:
-                for id in out_of_range:
-                    known = self._find(db, id)
-                    if known is not None and self._state_of(known) is Outcome.RECORDED:
-                        events.mark_refused(db, known.number)
-        if refusal is not None:
-            raise refusal
+    def _remember_refused(self, id: str) -> None:
+        with self.writing() as db:
+            known = self._find(db, id)
+            if known is not None and self._state_of(known) is Outcome.RECORDED:
+                events.mark_refused(db, known.number)
 
     def discard(self, id: str) -> Outcome:
         """Take a decision back that was never shown; only while its window is open.
@@ -595,7 +589,9 @@ class Agent:
         actions = np.frombuffer(b"".join(row.action for row in rows))
         rewards = np.array([default if row.reward is None else row.reward for row in rows])
         shaped = actions.reshape(-1, self.settings.problem.dim)
-        refused = [row.reward is None and bool(row.refused) for row in rows]
+        refused = None  # where no noise could cover a tally, none is written
+        if self.settings.tally_scale is not None:
+            refused = [row.reward is None and bool(row.refused) for row in rows]
         self.store.settle(db, group, shaped, rewards, [row.person for row in rows], refused)
         return made + 1
 

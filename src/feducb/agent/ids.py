@@ -3,6 +3,10 @@
 An id is ``number XOR F(tag)``, a dash, and the tag, in hexadecimal; F is blake2b under the file's key, and
 the tag is random. So the number of a decision, which finds its row, can be read by the agent alone: to others
 the first half is as random as the second, unless a tag of 64 bits comes twice.
+
+An earlier version showed the number and the tag as its file keeps it. Such ids are still understood, but only
+where that version made the decision: of a tag that is shown now, the file keeps another keyed hash, so that
+nobody can try numbers with it.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import re
 from hashlib import blake2b
 from os import urandom
 
-__all__ = ["is_made_up", "make_id", "new_tag", "numbers_of"]
+__all__ = ["is_made_up", "kept_tag", "make_id", "new_tag", "numbers_of"]
 
 _BYTES = 8
 _MADE_UP = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})")
@@ -24,20 +28,25 @@ def new_tag() -> bytes:
     return urandom(_BYTES)
 
 
+def kept_tag(key: bytes, tag: bytes) -> bytes:
+    """What the file keeps of a tag."""
+    return _hash(key, tag, b"kept tag")
+
+
 def make_id(key: bytes, number: int, tag: bytes) -> str:
     """The id of decision ``number``, with its tag."""
     return f"{number ^ _mask(key, tag):016x}-{tag.hex()}"
 
 
 def numbers_of(key: bytes, name: str) -> list[tuple[int, bytes]]:
-    """Number and tag that an id may stand for: none if it was not made up, two where both forms fit."""
-    found = []
+    """Number and kept tag that an id may stand for: none if it was not made up, two where both forms fit."""
+    fitting = []
     if form := _MADE_UP.fullmatch(name):
         tag = bytes.fromhex(form[2])
-        found.append((int(form[1], 16) ^ _mask(key, tag), tag))
+        fitting.append((int(form[1], 16) ^ _mask(key, tag), kept_tag(key, tag)))
     if form := _BEFORE.fullmatch(name):
-        found.append((int(form[1]), bytes.fromhex(form[2])))
-    return [(number, tag) for number, tag in found if number <= _LARGEST]
+        fitting.append((int(form[1]), bytes.fromhex(form[2])))
+    return [(number, tag) for number, tag in fitting if number <= _LARGEST]
 
 
 def is_made_up(name: str) -> bool:
@@ -46,5 +55,9 @@ def is_made_up(name: str) -> bool:
 
 
 def _mask(key: bytes, tag: bytes) -> int:
+    return int.from_bytes(_hash(key, tag, b"made-up id"))
+
+
+def _hash(key: bytes, tag: bytes, purpose: bytes) -> bytes:
     # The same key also hashes the application's own ids, which are told apart by `person`.
-    return int.from_bytes(blake2b(tag, key=key, digest_size=_BYTES, person=b"made-up id").digest())
+    return blake2b(tag, key=key, digest_size=_BYTES, person=purpose).digest()

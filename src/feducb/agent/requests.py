@@ -11,6 +11,7 @@ from feducb.agent.ids import is_made_up
 from feducb.agent.settings import AgentSettings
 from feducb.config import Problem, require_finite, require_integer
 from feducb.errors import ConfigurationError
+from feducb.storage.agent_store import is_text
 
 __all__ = [
     "LONGEST_ID",
@@ -66,7 +67,7 @@ def require_id(name: str, *, new: bool = False) -> str:
     """Text that is not too long; a new one must not look like those that are made up here."""
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_ID:
         raise ConfigurationError("id", type(name).__name__, f"text of 1 to {LONGEST_ID} characters")
-    if any("\ud800" <= letter <= "\udfff" for letter in name):
+    if not is_text(name):
         raise ConfigurationError("id", "half a character", "text")
     if new and is_made_up(name):
         raise ConfigurationError(

@@ -52,6 +52,8 @@ _PROMISED = (
 )
 FALSE_ALARM = 0.01  # chance, over a season, of warning of a parameter bound that holds
 _MOST_SETS = 900.0  # as a power of 2: α over so many is still a number
+_LEAST_ALPHA = -1000.0  # as a power of 2: a share of it, by release and part of the bound, is still a number
+_LATEST_START = 250_246_627_200.0  # 9900-01-01: the season's last moment is still a date
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +140,7 @@ class AgentSettings:
         require_name("name", self.name)
         require_integer("agents", self.agents, at_least=1)
         require_integer("decisions", self.decisions, at_least=1)
+        require_integer("groups", self.groups, at_least=1)
         if self.agents_per_person is not None:
             require_agents_per_person("agents_per_person", self.agents_per_person, self.agents)
         for name, least in (("season", 0.001), ("window", 0.001), ("keep_events", 0.0)):
@@ -147,9 +150,8 @@ class AgentSettings:
             raise ConfigurationError("quorum", self.quorum, f"at most the number of agents, {self.agents}")
         self._require_clique()
         self._require_budgets()
-        if math.log2(self.sets_of_agents) > _MOST_SETS:
-            raise ConfigurationError("quorum", self.quorum, "more: too many sets of agents could make a sum")
         require_probability("alpha", self.alpha)
+        self._require_sets()
         require_finite("exploration", self.exploration, at_least=0)
         bound = self.problem.reward_bound
         if abs(require_finite("default_reward", self.default_reward)) > bound:
@@ -157,6 +159,7 @@ class AgentSettings:
         self._require_policy()
         if self.follow_policy not in ("learning", "fixed"):
             raise ConfigurationError("follow_policy", self.follow_policy, "learning or fixed")
+        self._require_start()
         if self.agents > 1 and self.start is None:
             raise ConfigurationError(
                 "start",
@@ -169,6 +172,25 @@ class AgentSettings:
         if self.first_release is not None and self.schedule != "geometric":
             raise ConfigurationError("first_release", self.first_release, "nothing with a periodic schedule")
         self.terms  # noqa: B018  # whatever is wrong with it is said now
+
+    def _require_sets(self) -> None:
+        """Not so many sets of agents that α over them is no number, nor that counting them takes for ever."""
+        least, most = self.sizes_of_sums
+        size = max(least, most // 2)  # of which there are most
+        sets = (math.lgamma(most + 1) - math.lgamma(size + 1) - math.lgamma(most - size + 1)) / math.log(2)
+        if sets > _MOST_SETS + 1 or math.log2(self.sets_of_agents) > _MOST_SETS:
+            raise ConfigurationError("quorum", self.quorum, "more: too many sets of agents could make a sum")
+        shares = math.log2(self.groups) + math.log2(self.cliques) + math.log2(self.sets_of_agents)
+        if math.log2(self.alpha) - shares < _LEAST_ALPHA:
+            raise ConfigurationError(
+                "alpha",
+                self.alpha,
+                "more: its share for each set of agents that could make a sum is tiny",
+            )
+
+    def _require_start(self) -> None:
+        if self.start is not None and not 0 <= require_finite("start", self.start) <= _LATEST_START:
+            raise ConfigurationError("start", self.start, "seconds since 1970, before the year 9900")
 
     def _require_policy(self) -> None:
         if require_finite("uniform_share", self.uniform_share, at_least=0) > 1:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from feducb.agent.view import settings_in
 from feducb.config import Problem
 from feducb.errors import ConfigurationError, StoreError
 from feducb.storage import AgentStore, agent_tables, events
+from feducb.storage.agent_store import is_text
 
 __all__ = ["Erasure", "Loaded", "backup", "erase", "export", "restore", "warm_start"]
 
@@ -50,6 +51,8 @@ def warm_start(
     actions: Array | Sequence[ArrayLike],
     rewards: Array | Sequence[float],
     persons: Sequence[str | None] | None = None,
+    *,
+    policy: Literal["fixed"] | None = None,
 ) -> Loaded:
     """Take own logged records in, once; says what became of them.
 
@@ -57,14 +60,22 @@ def warm_start(
     itself, by a public rule: nothing about one record decides about another. The same log a second time is
     refused. A log that shares records with another one, or with the agent's own decisions, must not be
     loaded: a record may enter once. Nor must one whose actions were chosen by a policy that learnt from the
-    rewards in it: one reward would then be in many records (as in shadow mode, `AgentSettings`).
+    rewards in it: one reward would then be in many records (as in shadow mode, `AgentSettings`). Nothing in a
+    log proves that, so that it must be stated.
 
     Args:
         agent: whose records they are.
         actions: (n, d), what was shown; rows of another length are dropped.
         rewards: (n,), what it was worth.
         persons: whose record it is, where a person may come more than once.
+        policy: ``fixed`` states that the log's policy was public and did not learn from these rewards.
     """
+    if policy != "fixed":
+        raise ConfigurationError(
+            "policy",
+            policy,
+            "'fixed', the statement that the log's policy was public and did not learn from these rewards",
+        )
     settings, count = agent.settings, len(rewards)
     people: Sequence[str | None] = persons if persons is not None else [None] * count
     if not len(actions) == count == len(people):
@@ -124,7 +135,7 @@ def _records(
 
 
 def _has_needed_id(person: object, records_per_person: int) -> bool:
-    return isinstance(person, str) or (person is None and records_per_person == 1)
+    return is_text(person) or (person is None and records_per_person == 1)
 
 
 def _beyond(problem: Problem, rows: Array, rewards: Array) -> NDArray[np.bool_]:
@@ -188,7 +199,9 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
     """Retained events as plain data, for off-policy evaluation; the agent may be running.
 
     What is kept is set by ``keep_events``; by default that is only what waits for its reward. Each row also
-    says whose it is and what is public: the problem's bounds, and what counts where no reward came.
+    says whose it is and what is public: the problem's bounds, and what counts where no reward came; and
+    whether the application chose (``followed``), and how it is said to (``follow_policy``), since what a
+    policy chose that learns from rewards must not be loaded elsewhere (`warm_start`).
     """
     with closing(agent_tables.look_into(path)) as db:
         _, settings, _ = settings_in(db, path)
@@ -196,6 +209,8 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
             "agent": settings.name,
             "problem": asdict(settings.problem),
             "default_reward": settings.default_reward,
+            "followed": settings.shadow,  # for a season, and no event outlives its own
+            "follow_policy": settings.follow_policy if settings.shadow else None,
         }
         for row in events.retained(db):
             action = np.frombuffer(row["action"])

@@ -1,7 +1,8 @@
 """What an agent warns of: signs, in what may be seen without harm to anybody, that its settings do not fit.
 
-Both are post-processing of what is released or noisy, so that whoever acts on a warning gives nothing away.
-A warning stays until the season ends: over a whole season each is false with a small chance alone.
+Those about bounds are post-processing of what is released or noisy, so that whoever acts on one gives nothing
+away. They stay until the season ends: over a whole season each is false with a small chance alone. The one
+about shadow mode follows from the settings.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from feducb.privacy.tally import ONE_IN
 from feducb.storage import agent_tables
 from feducb.types import ReleasedSum
 
-__all__ = ["KINDS", "PARAMETER_BOUND", "REWARD_BOUND", "contradicts", "read_warnings"]
+__all__ = ["KEEP_EVENTS", "KINDS", "PARAMETER_BOUND", "REWARD_BOUND", "contradicts", "read_warnings"]
 
 PARAMETER_BOUND: Final = "parameter_bound"
 REWARD_BOUND: Final = "reward_bound"
-KINDS: Final = (PARAMETER_BOUND, REWARD_BOUND)
+KEEP_EVENTS: Final = "keep_events"
+KINDS: Final = (KEEP_EVENTS, PARAMETER_BOUND, REWARD_BOUND)
 
 
 def contradicts(total: ReleasedSum, settings: AgentSettings) -> bool:
@@ -32,6 +34,11 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
     """By kind, what is wrong and what to do."""
     problem = settings.problem
     said = {
+        KEEP_EVENTS: (
+            'in shadow mode under follow_policy = "learning" records enter no release, and with '
+            "keep_events = 0 none is kept for `feducb agent export`: nothing comes of them; set "
+            "retention.keep_events"
+        ),
         PARAMETER_BOUND: (
             f"no parameter of length up to parameter_bound = {problem.parameter_bound:g} agrees with the "
             "released sums, so choices may settle on the wrong action; raise problem.parameter_bound (or "
@@ -43,4 +50,5 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
             "rewards, or raise problem.reward_bound and open a new season"
         ),
     }
-    return {kind: said[kind] for kind in agent_tables.read_warnings(db)}
+    in_vain = [] if settings.releases_records or settings.keep_events else [KEEP_EVENTS]
+    return {kind: said[kind] for kind in [*in_vain, *agent_tables.read_warnings(db)]}

@@ -79,11 +79,11 @@ default_reward = 0.0           # what counts if none came
 policy = "optimistic"          # how the agent chooses; `feducb simulate --policy` has the list
 exploration = 1.0              # of the optimistic policy; 1 is the proven bound
 uniform_share = 0.0            # above 0: logs can judge other policies
-shadow = false                 # true: follow the application's own choice
+shadow = {shadow:16}      # true: follow the application's own choice
 follow_policy = "learning"     # of the application; "fixed": public, and never learns from rewards
 
 [retention]
-keep_events = "0s"             # raw events are gone once they are in the sums; longer for `agent export`
+keep_events = {keep:16} # raw events are gone once they are in the sums; longer for `agent export`
 
 [service]
 host = "127.0.0.1"
@@ -122,6 +122,13 @@ def init(
     ] = None,
     window: Annotated[str, typer.Option(help="How long a reward may take, such as 1h.")] = "1h",
     port: Annotated[int, typer.Option(help="Port of the service.")] = 8750,
+    shadow: Annotated[
+        bool,
+        typer.Option(
+            "--shadow",
+            help="Begin in shadow mode: follow the application's own choice, and keep events for a season.",
+        ),
+    ] = False,
 ) -> None:
     """Write a configuration, with one key for the application and one for the operator."""
     from feducb.agent.agent_file import read_agent_file
@@ -152,13 +159,15 @@ def init(
             start=moment,
             window=window,
             port=port,
+            shadow="true" if shadow else "false",
+            keep=json.dumps(season if shadow else "0s"),
         )
         + "".join(f"\n{_budget_table(*one)}\n" for one in of_all.items()),
         encoding="utf-8",
     )
     try:
         told = read_agent_file(path)
-        Agent.open(told.store, told.agent).close()
+        _make(told.store, told.agent)
         secrets = {role: add_key(told.service.keys, role, role) for role in ("application", "operator")}
     except BaseException:
         path.unlink()
@@ -166,6 +175,18 @@ def init(
     typer.echo(f"wrote {path} and {told.service.keys}; the keys are shown once:")
     for role, secret in secrets.items():
         typer.echo(f"  {role:12} {secret}")
+
+
+def _make(store: Path, settings: AgentSettings, first_season: int = 1) -> None:
+    """Make an agent's file that does not exist yet; nothing is left of one that could not be made."""
+    try:
+        Agent.open(store, settings, first_season=first_season).close()
+    except StoreInUseError:
+        raise  # another process is making it
+    except BaseException:
+        for left in ("", "-wal", "-shm", ".lock"):
+            Path(f"{store}{left}").unlink(missing_ok=True)
+        raise
 
 
 def _now() -> str:
@@ -197,7 +218,7 @@ def create(
     told = read_agent_file(config)
     if told.store.exists():
         raise ConfigurationError("store", str(told.store), "a file that does not exist yet")
-    Agent.open(told.store, told.agent, first_season=first_season).close()
+    _make(told.store, told.agent, first_season)
     typer.echo(f"made {told.store}, in season {first_season}")
 
 
@@ -389,6 +410,12 @@ def erase(
 def warm_start(
     log: Annotated[Path, typer.Argument(help="CSV: d columns of the shown candidate, then the reward.")],
     config: Config = DEFAULT,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Needed: 'fixed' states that the log's policy was public and did not learn from its rewards."
+        ),
+    ] = None,
 ) -> None:
     """Start from own logs: each record enters the next release once, at the same price as any other."""
     from feducb.agent.upkeep import warm_start as load
@@ -397,7 +424,12 @@ def warm_start(
         rows = list(csv.reader(opened))
     with _opened(config) as (agent, _):
         numbers = _numbers(rows)
-        found = load(agent, [row[:-1] for row in numbers], [row[-1] for row in numbers])
+        found = load(
+            agent,
+            [row[:-1] for row in numbers],
+            [row[-1] for row in numbers],
+            policy=policy,  # type: ignore[arg-type]  # any text: it is refused there
+        )
     typer.echo(
         f"{counted(found.entered, 'record')} wait{'s' if found.entered == 1 else ''} for the next release, "
         f"{found.clipped} of them clipped to the public bounds; {found.dropped} dropped that are not "

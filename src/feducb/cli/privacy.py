@@ -177,6 +177,7 @@ def write_statement(
                 "how many agents one person visits at most, since one noise covers them: the number of "
                 "agents, or 1 if people do not visit several",
             )
+        _note_an_agent_here()
         terms = Terms(
             problem=Problem(dim=dim),
             budget=Budget(epsilon=epsilon, delta=delta),
@@ -195,6 +196,16 @@ def write_statement(
     out.with_name(out.name + ".md").write_text(page, encoding="utf-8")
     out.with_name(out.name + ".json").write_text(_as_json(plain), encoding="utf-8")
     typer.echo(f"wrote {out}.md and {out}.json")
+
+
+def _note_an_agent_here() -> None:
+    """Whoever stands in an agent's folder may think that the page is about it."""
+    if Path("agent.toml").exists() or Path("agent.db").exists():
+        typer.echo(
+            "note: this describes the options given and their defaults; --store agent.db (the file that "
+            "agent.toml names) describes the agent here",
+            err=True,
+        )
 
 
 def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:

@@ -169,11 +169,13 @@ def _add_decisions(app: FastAPI) -> None:
         service.admit(request, "application")
         asked = await service.read(request, models.RewardsRequest)
 
-        def work(agent: Agent) -> list[Outcome]:
-            agent.require_rewards([(one.id, one.value) for one in asked.rewards])  # all or none
-            return [agent.reward(one.id, one.value) for one in asked.rewards]
+        def work(agent: Agent) -> list[tuple[Outcome, str | None]]:
+            if len(asked.rewards) == 1:  # there is no other that its refusal could touch
+                return [(agent.reward(asked.rewards[0].id, asked.rewards[0].value), None)]
+            return [_reward(agent, one) for one in asked.rewards]
 
-        return _json({"outcomes": await service.commit(work)})
+        outcomes, reasons = zip(*await service.commit(work), strict=True)
+        return _json({"outcomes": outcomes} | ({"reasons": reasons} if any(reasons) else {}))
 
     @app.post(
         "/v1/discards",
@@ -192,6 +194,20 @@ def _add_decisions(app: FastAPI) -> None:
 
     for path, handler in (("/v1/decisions", decide), ("/v1/rewards", reward)):
         app.router.routes.insert(0, Route(path, _Direct(handler), methods=["POST"]))
+
+
+def _reward(agent: Agent, one: models.Reward) -> tuple[Outcome, str | None]:
+    """Outcome of one reward of many, by itself, and why it was refused."""
+    try:
+        return agent.reward(one.id, one.value), None
+    except ConfigurationError as error:
+        return Outcome.REFUSED, _reason(error)
+
+
+def _reason(error: FeducbError) -> str:
+    if isinstance(error, ConfigurationError) and error.setting == "id":
+        return f"id: expected {error.expected}"  # it may name somebody
+    return str(error)
 
 
 class _Direct:
@@ -354,9 +370,7 @@ def _add_answers(app: FastAPI) -> None:
 
     @app.exception_handler(FeducbError)
     async def cannot_be(request: Request, error: FeducbError) -> Response:
-        if isinstance(error, ConfigurationError) and error.setting == "id":
-            return answer(request, 422, f"id: expected {error.expected}")  # it may name somebody
-        return answer(request, 422, str(error))
+        return answer(request, 422, _reason(error))
 
     @app.exception_handler(ValueError)
     async def no_sum(request: Request, error: ValueError) -> Response:

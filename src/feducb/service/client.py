@@ -48,11 +48,11 @@ class Client(AgentHttp):
         return Decision(**answer)
 
     def reward(self, id: str, value: float) -> Outcome:
-        """Say what a decision was worth."""
+        """Say what a decision was worth; raises `ServiceError` if it is out of range."""
         return self.rewards({id: value})[id]
 
     def rewards(self, values: Mapping[str, float]) -> dict[str, Outcome]:
-        """Say what many decisions were worth, by id."""
+        """Say what many decisions were worth, by id; one out of range is `refused` alone."""
         asked = {"rewards": [{"id": name, "value": float(value)} for name, value in values.items()]}
         answer = self._send("POST", "/v1/rewards", asked)
         return {name: Outcome(one) for name, one in zip(values, answer["outcomes"], strict=True)}

@@ -50,7 +50,10 @@ class Service:
 
     def admit(self, request: Request, role: Role) -> None:
         """Let nobody in who does not belong."""
-        found = self.keys.role(_header(request, b"authorization"))
+        header = _header(request, b"authorization")
+        found = self.keys.role(header)
+        if found is None and header is not None and header[:7].lower() == b"bearer ":
+            raise RefusedError(401, "this key is not known: it was never made here, or is revoked")
         if found is None:
             raise RefusedError(401, "a key is needed: Authorization: Bearer KEY")
         if found not in (role, "operator"):

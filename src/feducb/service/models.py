@@ -30,7 +30,6 @@ __all__ = [
 
 MOST_REWARDS = 1000
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
 # What is not a number is refused by the agent itself, which looks at lengths anyway.
 Candidates = Annotated[
     list[Annotated[list[float], FailFast()]], FailFast(), Field(min_length=1, max_length=MOST_CANDIDATES)
@@ -79,7 +78,7 @@ class Reward(_Strict):
     """What a decision was worth."""
 
     id: Id
-    value: Number = Field(description="From -B to B.")
+    value: float = Field(description="From -B to B; another is refused by itself, not the others.")
 
 
 class DiscardRequest(_Strict):
@@ -98,6 +97,9 @@ class RewardsResponse(BaseModel):
     """What became of each, in order."""
 
     outcomes: list[Outcome]
+    reasons: list[str | None] | None = Field(
+        None, description="Only if one of many was refused: by the same order, why; null for the others."
+    )
 
 
 class ErasureRequest(_Strict):

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,9 +24,14 @@ from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import events
 from feducb.storage.store import Store
 
-__all__ = ["AgentStore"]
+__all__ = ["AgentStore", "is_text"]
 
 Array = NDArray[np.float64]
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether it is text that can be written down: without half characters (lone surrogates)."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 class AgentStore(Store):
@@ -106,17 +112,17 @@ class AgentStore(Store):
             actions: (n, d).
             rewards: (n,).
             hashes: of whose record it is.
-            out_of_range: whose reward was refused, so that it counts with the default (`privacy.tally`); none
-                of them if left out.
+            out_of_range: whose reward was refused, so that it counts with the default (`privacy.tally`). If
+                left out these records are not in the tally, and nothing is written to it.
         """
         with self.part(db):
             entered = self._take_in(db, group, actions, rewards, hashes)
-            flags = out_of_range if out_of_range is not None else [False] * len(entered)
-            db.execute(
-                'INSERT INTO tallies ("group", number, exact) VALUES (?, ?, ?)'
-                " ON CONFLICT DO UPDATE SET exact = coalesce(exact, 0) + excluded.exact",
-                (group, self._batches_made(group) + 1, exact_tally(compress(flags, entered))),
-            )
+            if out_of_range is not None:
+                db.execute(
+                    'INSERT INTO tallies ("group", number, exact) VALUES (?, ?, ?)'
+                    " ON CONFLICT DO UPDATE SET exact = coalesce(exact, 0) + excluded.exact",
+                    (group, self._batches_made(group) + 1, exact_tally(compress(out_of_range, entered))),
+                )
             db.execute("REPLACE INTO batches VALUES (?, ?)", (group, self._privatizers[group].dump_batch()))
             db.execute('DELETE FROM pending WHERE "group" = ?', (group,))  # they are in those sums
         return sum(entered)
@@ -199,8 +205,10 @@ class AgentStore(Store):
 
     def hash_person(self, person: str | None) -> bytes | None:
         """How an id is kept: HMAC-SHA256 under this season's key."""
-        if isinstance(person, str):
+        if is_text(person):
             return hmac.digest(self._person_key, person.encode(), "sha256")
+        if isinstance(person, str):
+            raise ConfigurationError("person", "half a character", "text, or None")
         if person is not None:  # say its type alone: an id must not end up in a log
             raise ConfigurationError("person", type(person).__name__, "text, or None")
         if self.terms.records_per_person > 1:
