@@ -105,7 +105,7 @@ def test_a_trusted_controllers_agents_are_as_many_as_the_roster_has(tmp_path: Pa
     assert read_agent_file(path).agent.terms.agents_per_person == 3
     path.write_text(text.replace("agents = 3", "agents = 2"))
     with pytest.raises(
-        ConfigurationError, match=r"federation\.agents is 2, expected 3, as many as the roster"
+        ConfigurationError, match=r"agents is 2, expected 3, as many as the roster has"
     ):
         read_agent_file(path)
 
