@@ -104,9 +104,7 @@ def test_a_trusted_controllers_agents_are_as_many_as_the_roster_has(tmp_path: Pa
     path.write_text(text)
     assert read_agent_file(path).agent.terms.agents_per_person == 3
     path.write_text(text.replace("agents = 3", "agents = 2"))
-    with pytest.raises(
-        ConfigurationError, match=r"agents is 2, expected 3, as many as the roster has"
-    ):
+    with pytest.raises(ConfigurationError, match=r"agents is 2, expected 3, as many as the roster has"):
         read_agent_file(path)
 
 

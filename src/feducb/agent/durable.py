@@ -660,10 +660,12 @@ class Agent:
         season = self.store.season
         kept = agent_tables.read_settings(db)
         if kept is not None and kept.season == season:
-            before = AgentSettings.from_json(kept.body, started_at=kept.started_at).promises()
-            for name, value in self.settings.promises().items():
-                if value != before[name]:
-                    raise _until_a_new_season(name, value, before[name])
+            before = AgentSettings.from_json(kept.body, started_at=kept.started_at)
+            # The roster may come after the first opening; from then on the place on its graph stays.
+            held = self.settings.promises() | (self.settings.place() if before.clique else {})
+            for name, value in held.items():
+                if value != getattr(before, name):
+                    raise _until_a_new_season(name, value, getattr(before, name))
             start = self.settings.start
             if start is not None and abs(start - kept.started_at) > _SAME_START:
                 raise _until_a_new_season("start", _written(start), _written(kept.started_at))

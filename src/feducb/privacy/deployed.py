@@ -321,7 +321,8 @@ class DeployedPrivatizer:
                 "terms of an upload",
                 upload.promise.hex(),
                 f"{self.terms.digest().hex()}, the controller's: bounds, epsilon, delta, releases, "
-                "mechanism, quiet, records_per_person and agents_per_person must be the same (`feducb agent terms`)",
+                "mechanism, quiet, records_per_person and agents_per_person must be the same (`feducb agent "
+                "terms`)",
             )
         if (upload.dim, upload.exponent) != (self.terms.problem.dim, self.certificate.exponent):
             raise ConfigurationError(
