@@ -44,7 +44,8 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
     Guarantees:
         For any two records, of which those out of range have the reward ``default_reward``, and also where a
         record is added, removed or put into another batch, there replaced or not,
-        |move|²/τ² + |move of the tally|²/τ_t² ≤ Δ²/τ², the price of the releases alone; τ² and τ_t² are the noise variances less SMOOTHING² (grid theorem).
+        |move|²/τ² + |move of the tally|²/τ_t² ≤ Δ²/τ², the price of the releases alone;
+        τ² and τ_t² are the noise variances less SMOOTHING² (grid theorem).
     """
     if terms.trust.pooled or terms.releases > _MOST_RELEASES:
         return None
