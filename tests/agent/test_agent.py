@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, FeducbError, StoreError, StoreInUseError
 from feducb.protocol import messages
-from feducb.storage import AgentStore
+from feducb.storage import AgentStore, events
 from feducb.trust import CONTROLLER
 
 SETTINGS = AgentSettings(
@@ -224,6 +225,37 @@ def test_releases_come_by_the_clock_and_never_twice(opened: Callable[..., Agent]
     assert agent.tick() == 0
     assert agent.snapshot()["counts"]["after_the_last_release"] == 1
     assert agent.reward(late.id, 1.0) is Outcome.LATE
+
+
+@pytest.mark.parametrize("seconds", [0.0, 7.0])
+def test_a_batch_is_cut_when_its_release_was_due_however_late_and_slowly_it_is_made(
+    opened: Callable[..., Agent], clock: Clock, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Releases are due at 100, 200, 300; 2,400 windows close from 60 to 299, and all is made up for at 320.
+
+    Each chunk that is taken in takes some seconds: who was there must not move others to another batch.
+    """
+    agent, start = opened(replace(SETTINGS, keep_events=10_000.0)), clock.now
+    for step in range(240):
+        clock.now = start + step
+        with agent.writing():
+            for _ in range(10):
+                agent.decide(np.eye(3))
+    taken = events.due
+
+    def slowly(*args: Any, **options: Any) -> Any:
+        clock.now += seconds
+        return taken(*args, **options)
+
+    monkeypatch.setattr(events, "due", slowly)
+    clock.now = start + 320.0
+    while agent.settle_some():
+        pass
+    assert agent.tick() == 3
+    rows = agent.store.database.execute("SELECT closes_at, batch FROM decisions").fetchall()
+    closed = [(closes_at / 1000 - start, batch) for closes_at, batch in rows]
+    assert {batch for _, batch in closed} == {1, 2, 3}
+    assert all(100.0 * (batch - 1) < at <= 100.0 * batch for at, batch in closed)
 
 
 def test_where_the_controller_is_trusted_uploads_come_by_the_clock(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from feducb.agent import Agent, AgentSettings
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.models.confidence import ReleasedSetBound
+from feducb.privacy.statement import statement
 from feducb.protocol import messages
 from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import Topology, parse_topology
@@ -152,6 +154,30 @@ def test_budgets_and_clique_are_kept_in_the_file_and_budgets_stay_for_a_season(t
     others = {**BUDGETS, "b": Budget(epsilon=2.001, delta=1e-7)}
     with pytest.raises(ConfigurationError, match=r"budgets is .* until a new season opens"):
         Agent.open(tmp_path / "agent.db", replace(told, budgets=others))
+
+
+def test_the_place_on_a_graph_stays_for_a_season_once_it_is_known(tmp_path: Path) -> None:
+    """It decides how sums are read. `init` opens the file before there is a roster."""
+    path, first = tmp_path / "agent.db", _of("a", clique=(), cliques=1)
+    Agent.open(path, first).close()
+    placed = replace(first, clique=("a", "b"), cliques=2)
+    Agent.open(path, placed).close()
+    for changes in ({"clique": ("a", "c")}, {"clique": (), "cliques": 1}):
+        with pytest.raises(ConfigurationError, match=r"clique is .* until a new season opens"):
+            Agent.open(path, replace(placed, **changes))  # type: ignore[arg-type]
+    with Agent.open(path, placed) as agent:
+        assert agent.settings.clique == ("a", "b")
+
+
+def test_with_budgets_of_their_own_the_statement_says_what_they_cost_together() -> None:
+    """√(Σ μ_i²) over this agent and the others of largest μ; √2 times its own μ would be too little."""
+    told = _of("a")
+    mus = {name: terms.certificate().mu for name, terms in told.terms_of_all.items()}
+    others = [budget for name, budget in told.budgets.items() if name != "a"]
+    said = statement(told.terms, others=others)["several_agents"]
+    most = max(mu for name, mu in mus.items() if name != "a")
+    assert f"at 2 agents up to μ = {math.hypot(mus['a'], most):.6g}" in said
+    assert f"at {len(mus)} agents up to μ = {math.hypot(*mus.values()):.6g}" in said
 
 
 def _agents(folder: Path, count: int, settings: AgentSettings) -> list[Agent]:

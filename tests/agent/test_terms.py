@@ -100,6 +100,50 @@ def test_a_sum_with_other_noise_than_the_terms_promise_is_refused(
             agent.absorb(messages.decode(payload), agents=3)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"agents_per_person": 1},
+        {"records_per_person": 1},
+        {"budget": Budget(epsilon=9.0, delta=1e-6)},
+        {"releases": 15},
+        {"quiet": 0},
+        {"mechanism": "tree", "quiet": 0},
+        {"problem": Problem(dim=3, parameter_bound=2.0)},
+    ],
+)
+def test_an_upload_of_other_terms_is_refused_before_anything_is_released(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    """The controller's noise would not be what the agent promises: its raw sums do not enter."""
+    promised = TRUSTING.terms
+    with AgentStore.open(tmp_path / "a.db", promised) as store:
+        store.record(np.eye(3), np.ones(3), ["she", "he", "they"])
+        payload = store.upload()
+    for name, terms in (("other", replace(promised, **other)), ("same", replace(promised, excess="refuse"))):
+        collector = open_collector(tmp_path / f"{name}.db", {"a": terms})
+        (receipt,), sums = collector.exchange([("a", payload)], now=0.0)
+        if name == "same":
+            assert (receipt.status, len(sums)) == ("stored", 1)
+        else:
+            assert (receipt.status, receipt.reason, sums) == ("refused", "terms", [])
+            assert "records_per_person and agents_per_person must be the same" in receipt.text
+        collector.close()
+
+
+def test_an_upload_of_the_earlier_version_does_not_enter(tmp_path: Path) -> None:
+    """It does not say what its agent promises; of a season that is over it is passed by, as any other."""
+    with AgentStore.open(tmp_path / "a.db", TRUSTING.terms) as store:
+        payload = store.upload()
+    earlier = b"RAW1" + payload[4:20] + payload[28:]
+    for season, status in ((1, "refused"), (2, "past")):
+        collector = open_collector(tmp_path / "controller.db", {"a": TRUSTING.terms}, season=season)
+        (receipt,), sums = collector.exchange([("a", earlier)], now=0.0)
+        assert (receipt.status, sums) == (status, [])
+        assert status == "past" or (receipt.reason, "earlier version" in receipt.text) == ("terms", True)
+        collector.close()
+
+
 def test_agents_of_a_trusted_controller_state_the_same(tmp_path: Path) -> None:
     terms = {"a": TRUSTING.terms, "b": replace(TRUSTING, agents_per_person=1).terms}
     terms["b"] = replace(terms["b"], quiet=terms["a"].quiet)

@@ -63,7 +63,7 @@ def test_over_nats_a_raw_upload_leaves_sealed_whatever_its_bytes_and_a_release_a
 ) -> None:
     """Uploads that look like a release, and a release that looks like an upload."""
     looks_released = record_streams(["a"], TERMS, 1)["a"][0].body
-    looks_raw = b"RAW1" + looks_released[4:]
+    looks_raw = b"RAW2" + looks_released[4:]
     boxes = {
         "a": MemoryMailbox([Parcel(ParcelKind.UPLOAD, 1, 0, 1, looks_released)]),
         "b": MemoryMailbox([Parcel(ParcelKind.UPLOAD, 1, 0, 1, b"\0" * 92)]),

@@ -66,7 +66,9 @@ def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it
     given = ("--dim", "2", "--agents", "20", "--decisions", "1000", "--epsilon", "4")
     assert "--start is None, expected when" in _feducb(tmp_path, "init", *given, status=2)[1]
     _feducb(tmp_path, "init", *given, "--start", "2027-01-01T00:00:00Z")
-    assert "2027-01-01T00:00:00+00:00 at all agents" in _feducb(tmp_path, "terms")[0]
+    said = _feducb(tmp_path, "terms")[0]
+    assert "2027-01-01T00:00:00+00:00 at all agents" in said
+    assert "agents_per_person" not in said  # not stated: a trusted controller takes as many as its roster has
     config = tmp_path / "agent.toml"
     config.write_text(config.read_text().replace("agents = 20", "agents = 2"))
     said = _feducb(tmp_path, "serve", status=2)[1]

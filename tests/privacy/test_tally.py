@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from feducb.config import Budget, Problem
 from feducb.privacy import grid, tally
 from feducb.privacy.deployed import Terms, _coordinates_of
+from feducb.trust import CONTROLLER
 
 DEFAULTS = (0.0, 0.5, -0.9)  # of the reward bound
 
@@ -40,6 +42,11 @@ def _records(terms: Terms, default: float, rng: np.random.Generator) -> tuple[np
     return flagged, other
 
 
+def _closest(terms: Terms) -> float:
+    products = terms.factors.encoder().T @ terms.factors.encoder()
+    return float((products - np.diag(products.diagonal())).max())
+
+
 def _price(terms: Terms, default: float, scale: float, rng: np.random.Generator) -> float:
     """The dearest change of one record, releases and tally together, over that of the releases alone."""
     certificate, one_in = terms.certificate(), tally.ONE_IN
@@ -48,12 +55,15 @@ def _price(terms: Terms, default: float, scale: float, rng: np.random.Generator)
     flagged, other = _records(terms, default, rng)
     apart = np.linalg.norm(flagged[:, None] - other[None], axis=2)
     far, long, longest = apart.max(), *(np.linalg.norm(some, axis=1).max() for some in (flagged, other))
+    least = float((other @ other.T).min())
     changes = [
         (far / tau) ** 2 + (one_in / step) ** 2,  # replaced by one within the range
         (long / tau) ** 2 + ((one_in - 1) / step) ** 2,  # added or removed
         (longest / tau) ** 2 + (1 / step) ** 2,
         2 * (long / tau) ** 2 + 2 * ((one_in - 1) / step) ** 2,  # in another batch: columns at no acute angle
         2 * (longest / tau) ** 2 + 2 * (1 / step) ** 2,
+        # in another batch, and there another one: neither was refused, and they point away from each other
+        2 * (longest / tau) ** 2 - 2 * _closest(terms) * least / tau**2 + 2 * (1 / step) ** 2,
     ]
     return math.sqrt(max(changes)) / (certificate.mu / terms.records_per_person)
 
@@ -71,6 +81,31 @@ def test_the_tally_costs_nothing_beyond_the_releases(default: float, records_per
         assert _price(terms, reward, scale, rng) <= 1.0
         dearest = max(dearest, _price(terms, reward, max(2 * scale / 3, 2.01), rng))
     assert dearest > 1.0
+
+
+def test_another_record_in_another_batch_costs_nothing_beyond_the_releases_after_a_quiet_start() -> None:
+    """There columns are all but parallel: (EᵀE)_ij is 0.9987, and next to nothing is left for the tally."""
+    terms = Terms(
+        problem=Problem(dim=3),
+        budget=Budget(epsilon=1.0, delta=1e-6),
+        releases=16,
+        mechanism="dense",
+        quiet=6,
+    )
+    assert _closest(terms) > 0.99
+    scale = tally.tally_scale(terms, 0.0)
+    assert scale is not None
+    assert _price(terms, 0.0, scale, np.random.default_rng(3)) <= 1.0
+    loud = tally.tally_scale(replace(terms, quiet=0), 0.0)
+    assert loud is not None
+    assert _price(terms, 0.0, loud, np.random.default_rng(3)) > 1.0
+
+
+def test_nothing_is_counted_under_one_noise_for_all_agents() -> None:
+    terms = Terms(
+        problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=6, trust=CONTROLLER
+    )
+    assert tally.tally_scale(terms, 0.0) is None
 
 
 def test_nothing_is_counted_where_the_default_reward_is_the_bound() -> None:

@@ -98,6 +98,21 @@ def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
         read_agent_file(tmp_path / "agent.toml")
 
 
+def test_a_trusted_controllers_agents_are_as_many_as_the_roster_has(tmp_path: Path) -> None:
+    """The noise of the total covers a person at all of them: an agent that knows of fewer promises less."""
+    make_keys(tmp_path / "keys", list("abc"), federation="tests")
+    text = LEAST.replace("epsilon = 1\n", 'epsilon = 1\ntrust = "controller"\n') + (
+        "[federation]\nagents = 3\n[releases]\nstart = 2027-01-01T00:00:00Z\n"
+        '[engine]\nkind = "nats"\nfederation = "tests"\nroster = "keys/federation.json"\n'
+    )
+    path = tmp_path / "agent.toml"
+    path.write_text(text)
+    assert read_agent_file(path).agent.terms.agents_per_person == 3
+    path.write_text(text.replace("agents = 3", "agents = 2"))
+    with pytest.raises(ConfigurationError, match=r"agents is 2, expected 3, as many as the roster has"):
+        read_agent_file(path)
+
+
 def test_on_a_graph_the_clique_is_read_off_the_roster(tmp_path: Path) -> None:
     topology = parse_topology("line:5", ttl=2)
     roster = make_keys(tmp_path / "keys", list("abcde"), federation="tests", topology=topology)

@@ -192,7 +192,7 @@ def test_a_trusted_controller_waits_as_long_and_counts_each_upload_once(tmp_path
         "known",
     ]
     other = uploads["a"][:-1] + bytes([uploads["a"][-1] ^ 1])
-    found = collector.receive([("a", other), ("x", uploads["b"]), ("b", b"RAW1")], now=0.0)
+    found = collector.receive([("a", other), ("x", uploads["b"]), ("b", b"RAW2")], now=0.0)
     assert [one.reason for one in found] == ["replay", "sender", "malformed"]
     collector.receive([("b", uploads["b"])], now=0.0)
     due = collector.next_due()

@@ -494,7 +494,7 @@ def test_uploads_are_resent_unchanged_until_acknowledged_and_enter_once(
                 assert _rows(agent.path, "SELECT payload FROM outgoing") == [(None,)]
         with pytest.raises(PrivacyError, match="twice with different content"):
             controller.receive(payload[:-1] + bytes([payload[-1] ^ 1]), from_agent="south")
-        with pytest.raises(ConfigurationError, match="expected RAW1"):
+        with pytest.raises(ConfigurationError, match="expected RAW2"):
             controller.receive(payload[:-8], from_agent="south")
         with pytest.raises(StoreError, match="did not leave yet"):
             controller.new_season()

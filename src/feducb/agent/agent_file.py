@@ -14,6 +14,7 @@ from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.protocol.engine_table import require_keys, require_text
 from feducb.protocol.roster import Roster
+from feducb.trust import NOBODY, require_trust
 
 __all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]
 
@@ -168,7 +169,8 @@ def read_agent_file(path: str | Path) -> AgentFile:
         told["start"] = _instant(told["start"])
     named = dict(plain.get("agent", {}))
     store = named.pop("store", "agent.db")
-    told |= _read_graph(engine, path.parent, named.get("name", AgentSettings.name), told, budgets)
+    trust, name = require_trust(privacy.get("trust", NOBODY)), named.get("name", AgentSettings.name)
+    told |= _read_roster(engine, path.parent, name, told, budgets, pooled=trust.pooled)
     settings = AgentSettings(
         problem=Problem(**problem),
         budget=Budget(epsilon=privacy.pop("epsilon"), delta=privacy.pop("delta")),
@@ -201,8 +203,14 @@ def read_budgets(tables: object) -> dict[str, Budget]:
     return {name: Budget(epsilon=one["epsilon"], delta=one["delta"]) for name, one in tables.items()}
 
 
-def _read_graph(
-    engine: Mapping[str, Any], base: Path, name: str, told: Mapping[str, Any], budgets: Mapping[str, Budget]
+def _read_roster(
+    engine: Mapping[str, Any],
+    base: Path,
+    name: str,
+    told: Mapping[str, Any],
+    budgets: Mapping[str, Budget],
+    *,
+    pooled: bool,
 ) -> dict[str, Any]:
     """What the roster says about the agent's place: its clique, where there is a graph.
 
@@ -212,6 +220,7 @@ def _read_graph(
         name: of the agent.
         told: settings so far.
         budgets: everybody's, which must be those of the roster.
+        pooled: whether one noise is for the total of all agents: it then follows from how many there are.
     """
     if engine.get("kind") != "nats" or "roster" not in engine:
         return {}
@@ -220,12 +229,13 @@ def _read_graph(
     if budgets and (budgets.keys() != known or own != name):
         listed = ", ".join(budgets)
         raise ConfigurationError("budgets", listed, f"{', '.join(known)} as in the roster, this one as {own}")
-    if roster.edges is None or own not in known:  # a stranger is refused by the engine
-        return {}
-    if told.get("agents", 1) != len(known):
+    graph = roster.edges is not None and own in known  # a stranger is refused by the engine
+    if (graph or pooled) and told.get("agents", 1) != len(known):
         raise ConfigurationError(
             "federation.agents", told.get("agents", 1), f"{len(known)}, as many as the roster has"
         )
+    if not graph:
+        return {}
     topology = roster.topology()
     members = topology.members(topology.labels.index(own))
     return {

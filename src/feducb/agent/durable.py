@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -315,15 +316,16 @@ class Agent:
             alone: if this is the only agent, its own releases are its sums: act on them at once. Whoever
                 carries them elsewhere says no.
         """
-        moment = self._now()
+        moment, made = self._now(), 0
         while self._settle_some(moment):
             pass
         self._forget(moment)
-        made = 0
         for group in range(self.settings.groups):
             for _ in range(self.releases_due(group)):
                 self.release(group)
                 made += 1
+        while made and self._settle_some(moment):  # for the next one
+            pass
         if alone and self.settings.agents == 1 and not self.settings.trust.raw:
             self._absorb_own()
         return made
@@ -350,7 +352,11 @@ class Agent:
         return max(0, due - self._made(group))
 
     def release(self, group: int = 0) -> bytes:
-        """Make the next release (or raw upload, where the controller is trusted) of what has settled."""
+        """Make the next release, or raw upload where the controller is trusted.
+
+        It is of the records whose windows had closed when it was due, however late it is made; of those
+        closed by now, if it is made before that.
+        """
         moment = self._now()
         while self._settle_some(moment):
             pass
@@ -551,14 +557,24 @@ class Agent:
         return Outcome.LATE if late else Outcome.RECORDED
 
     def _settle_some(self, moment: int) -> bool:
-        """Take in a chunk of each group whose windows have closed; whether there may be more."""
+        """Take in a chunk of each group whose windows have closed; whether there may be more.
+
+        What closed after the next release was due waits for the one after it: the batch of a record follows
+        from its own time and public ones, not from how long it took to take others in (docs/theory.md, 2).
+        """
         more = False
         for group in range(self.settings.groups):
-            rows = events.due(self.store.database, group, now=moment, limit=_CHUNK)
+            cut = int(min(moment, self._next_cut(group)))
+            rows = events.due(self.store.database, group, now=cut, limit=_CHUNK)
             if rows:
                 self._settle(group, rows)
                 more = more or len(rows) == _CHUNK
         return more
+
+    def _next_cut(self, group: int) -> float:
+        """When the next release is due, in milliseconds; never, after the last."""
+        made, times = self._made(group), self.settings.release_times
+        return int(1000 * (self.started_at + times[made]) + 0.001) if made < len(times) else math.inf
 
     def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
         default, policy = self.settings.default_reward, self.settings.chooses
@@ -640,10 +656,12 @@ class Agent:
         season = self.store.season
         kept = agent_tables.read_settings(db)
         if kept is not None and kept.season == season:
-            before = AgentSettings.from_json(kept.body, started_at=kept.started_at).promises()
-            for name, value in self.settings.promises().items():
-                if value != before[name]:
-                    raise _until_a_new_season(name, value, before[name])
+            before = AgentSettings.from_json(kept.body, started_at=kept.started_at)
+            # The roster may come after the first opening; from then on the place on its graph stays.
+            held = self.settings.promises() | (self.settings.place() if before.clique else {})
+            for name, value in held.items():
+                if value != getattr(before, name):
+                    raise _until_a_new_season(name, value, getattr(before, name))
             start = self.settings.start
             if start is not None and abs(start - kept.started_at) > _SAME_START:
                 raise _until_a_new_season("start", _written(start), _written(kept.started_at))

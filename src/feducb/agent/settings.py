@@ -88,8 +88,9 @@ class AgentSettings:
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
         quorum: how many agents a sum needs at least; all if not given (*shared*, *season*). On a graph, none:
             a sum is of the whole clique.
-        clique: on a graph, the names of the agents of this one's clique; empty with a controller.
-        cliques: how many cliques cover the graph (*shared*); 1 with a controller.
+        clique: on a graph, the names of the agents of this one's clique; empty with a controller (*season*,
+            from the first time that it is known).
+        cliques: how many cliques cover the graph (*shared*, *season* like ``clique``); 1 with a controller.
         alpha: α, the chance that the confidence bound ever fails (*shared*, *season*).
         policy: how the agent chooses, as text (`policies.parse_policy`; *season*).
         exploration: scales the bonus of the optimistic policy; 1 is the proven bound (*season*).
@@ -379,6 +380,10 @@ class AgentSettings:
         later visitors are shown, one record would move many (docs/theory.md, 2).
         """
         return {name: getattr(self, name) for name in _PROMISED}
+
+    def place(self) -> dict[str, Any]:
+        """What decides on a graph how sums are read; it stays for a season once it is known."""
+        return {"clique": self.clique, "cliques": self.cliques}
 
     @property
     def terms_of_all(self) -> dict[str, Terms]:

@@ -167,7 +167,8 @@ def check_tally(
     """Releases and the noisy tally of rewards out of range together stay at the claim.
 
     ε is accounted for anew, for a record that counts with the default reward because its own was refused, and
-    any other: how far apart they are in releases, over their noise, and in the tally, over its own.
+    any other: how far apart they are in releases, over their noise, and in the tally, over its own; and for
+    two records within the range in different batches, which move the tallies of both.
     """
     certificate, bound = terms.certificate(), terms.problem.reward_bound
     door = make(terms)
@@ -181,11 +182,13 @@ def check_tally(
     beyond = [_entered(door, fresh, record) for record in (*pair, *others)]
     step = math.ldexp(1.0, certificate.exponent)
     rounding = step * math.sqrt(certificate.coordinates * terms.releases)
+    moved = _moved_and_replaced(measure_encoder(door)[0], beyond)
     worst = 0.0
     for default in (0.0, 0.5 * bound, -0.9 * bound):
         scale = scale_of(terms, default)
         if scale is None:
             continue
+        worst = max(worst, math.hypot((moved + rounding) / certificate.scale, math.sqrt(2.0) / scale))
         for one in actions[::4]:
             refused = _entered(door, fresh, Batch(one, np.array([default])))
             farthest = max(float(np.linalg.norm(refused - other)) for other in beyond)
@@ -196,6 +199,19 @@ def check_tally(
         0.0 < epsilon <= terms.budget.epsilon,
         f"epsilon of releases and tally, accounted anew {epsilon:.6f} of {terms.budget.epsilon:g}",
     )
+
+
+def _moved_and_replaced(rows: Ints, records: Sequence[Array]) -> float:
+    """How far all rows move at most if one of the records is in a batch, or another one in another batch."""
+    columns = rows.astype(np.float64) / 2.0**_UNIT_BITS
+    products = columns.T @ columns
+    inner, lengths = np.array(records) @ np.array(records).T, products.diagonal()
+    pairs, places = (list(itertools.combinations(range(len(one)), 2)) for one in (inner, products))
+    squares = [
+        lengths[k] * inner[i, i] + lengths[m] * inner[j, j] - 2.0 * products[k, m] * inner[i, j]
+        for (i, j), (k, m) in itertools.product(pairs, places)
+    ]
+    return math.sqrt(max(squares, default=0.0))
 
 
 def check_clipping(make: Make, terms: Terms) -> Check:

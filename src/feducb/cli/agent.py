@@ -353,6 +353,8 @@ def terms(config: Config = DEFAULT) -> None:
     plain = promised.pop("problem") | promised
     for name in ("groups", "excess", *(("epsilon", "delta") if settings.budgets else ())):
         plain.pop(name)
+    if settings.agents_per_person is None:  # not stated: the controller takes as many as its roster has
+        plain.pop("agents_per_person")
     if settings.start is not None:
         typer.echo(f"# season starts {datetime.fromtimestamp(settings.start, UTC).isoformat()} at all agents")
     typer.echo("[terms]")

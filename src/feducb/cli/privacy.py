@@ -166,9 +166,10 @@ def write_statement(
     """Write a page to sign, in Markdown and JSON: who is protected, against whom, how much, by what."""
     ledger: dict[str, Any] | None = None
     followed: str | None = None
+    others: list[Budget] = []
     if store is not None:
         terms, ledger = _read_store(store)
-        followed = _followed_in(store)
+        followed, others = _stated_in(store)
     else:
         if agents_per_person is None and require_trust(trust).pooled:
             raise ConfigurationError(
@@ -187,7 +188,7 @@ def write_statement(
             trust=require_trust(trust),
             groups=groups,
         )
-    plain = statement(terms, ledger=ledger, followed=followed)
+    plain = statement(terms, ledger=ledger, followed=followed, others=others)
     page = to_markdown(plain)
     if str(out) == "-":
         typer.echo(page)
@@ -229,8 +230,8 @@ def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
         return controller.terms, controller.ledger().as_dict()
 
 
-def _followed_in(path: Path) -> str | None:
-    """Whom an agent in shadow mode follows; None for other agents, and for files that hold no settings."""
+def _stated_in(path: Path) -> tuple[str | None, list[Budget]]:
+    """Whom an agent in shadow mode follows, or None; and others' budgets, where agents have their own."""
     from feducb.agent.view import settings_in
     from feducb.storage import StoreError, agent_tables
 
@@ -238,8 +239,9 @@ def _followed_in(path: Path) -> str | None:
         try:
             _, settings, _ = settings_in(db, path)
         except StoreError:
-            return None
-    return settings.follow_policy if settings.shadow else None
+            return None, []
+    others = [budget for name, budget in settings.budgets.items() if name != settings.name]
+    return settings.follow_policy if settings.shadow else None, others
 
 
 def _on_standard_output(json_file: Path | None) -> bool:

@@ -238,6 +238,8 @@ class TrustedCollector:
         except RefusedError as error:
             return Receipt("refused", error.reason, error.text)
         except (PrivacyError, StoreError, ConfigurationError) as error:
+            if isinstance(error, ConfigurationError) and error.setting == "terms of an upload":
+                return Receipt("refused", "terms", str(error))
             reasons = {ReleasesExhaustedError: "exhausted", PrivacyError: "replay", StoreError: "season"}
             return Receipt("refused", reasons.get(type(error), "malformed"), str(error))
 

@@ -6,6 +6,7 @@ everything is a whole number, and the state can be written to disk before anythi
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import struct
@@ -49,8 +50,11 @@ Wide = NDArray[np.object_]
 Array = NDArray[np.float64]
 
 _SEAL = object()
-_RAW = struct.Struct("<4sIIIi")  # mark, dimension, season, number, exponent; then int64 batch sums
-_RAW_MARK = b"RAW1"
+# mark, dimension, season, number, exponent, digest of the agent's promise; then int64 batch sums
+_RAW = struct.Struct("<4sIIIi8s")
+_RAW_MARK = b"RAW2"
+_EARLIER_RAW = struct.Struct("<4sIIIi")  # it did not say what its agent promises
+_EARLIER_MARK = b"RAW1"
 _LARGEST_UPLOAD = 2**60  # a coordinate; with so many uploads a sum is below 2^77, and fits the grid (2^78)
 _MOST_UPLOADS = 2**17
 _GRID_SLACK = 1.0 + 2.0**-9  # on variances: what grid noise and rounding add to a Gaussian (docs/theory.md)
@@ -142,6 +146,22 @@ class Terms:
             records=self.records_covered,
         )
 
+    def digest(self) -> bytes:
+        """8 bytes that tell promises apart: of all that noise follows from, as it was stated.
+
+        Of what was stated, not of the noise: other machines may round that otherwise.
+        """
+        problem, budget = self.problem, self.budget
+        real = (problem.action_bound, problem.reward_bound, problem.parameter_bound)
+        counts = (problem.dim, self.releases, self.quiet, self.records_per_person, self.agents_per_person)
+        plain = [
+            *(float(value) for value in (*real, budget.epsilon, budget.delta)),
+            *(int(value) for value in counts),
+            self.factors.name,
+            self.trust.name,
+        ]
+        return hashlib.sha256(json.dumps(plain).encode()).digest()[:8]
+
     def to_json(self) -> str:
         """As text, for the store."""
         problem = {name: getattr(self.problem, name) for name in self.problem.__slots__}
@@ -222,13 +242,15 @@ class RawUpload:
         dim: d.
         values: (q,), batch sums, FINE_BITS finer than the grid.
         exponent: the grid is 2^exponent.
+        promise: `Terms.digest` of its agent; None in uploads of an earlier version.
     """
 
-    __slots__ = ("dim", "exponent", "values")
+    __slots__ = ("dim", "exponent", "promise", "values")
 
-    def __init__(self, *, dim: int, exponent: int, values: Ints, seal: object) -> None:
+    def __init__(self, *, dim: int, exponent: int, promise: bytes | None, values: Ints, seal: object) -> None:
         if seal is not _SEAL:
             raise UnsealedReleaseError("only an agent that trusts the controller builds a RawUpload")
+        self.promise = promise
         self.dim = dim
         self.exponent = exponent
         self.values = values
@@ -284,10 +306,24 @@ class DeployedPrivatizer:
     def receive(self, upload: RawUpload, records: int = 0) -> None:
         """Take a trusting agent's batch in (the controller, where it is trusted).
 
-        An upload has no name: who may get one twice keeps count (`store.ControllerStore` does).
+        An upload has no name: who may get one twice keeps count (`store.ControllerStore` does). One whose
+        agent promises anything else than this controller does not enter: the noise here might be too small
+        for it.
         """
         if not self.terms.trust.raw or not isinstance(upload, RawUpload):
             raise UnsealedReleaseError("only a trusted controller receives raw uploads")
+        if upload.promise is None:
+            raise ConfigurationError(
+                "terms of an upload", None, "what its agent promises: it is of an earlier version of feducb"
+            )
+        if upload.promise != self.terms.digest():
+            raise ConfigurationError(
+                "terms of an upload",
+                upload.promise.hex(),
+                f"{self.terms.digest().hex()}, the controller's: bounds, epsilon, delta, releases, "
+                "mechanism, quiet, records_per_person and agents_per_person must be the same (`feducb agent "
+                "terms`)",
+            )
         if (upload.dim, upload.exponent) != (self.terms.problem.dim, self.certificate.exponent):
             raise ConfigurationError(
                 "upload", (upload.dim, upload.exponent), "the controller's dimension and grid"
@@ -308,7 +344,11 @@ class DeployedPrivatizer:
         values = self._batch.astype(np.int64)
         self._batch, self.pending = np.zeros_like(self._batch), 0
         return RawUpload(
-            dim=self.terms.problem.dim, exponent=self.certificate.exponent, values=values, seal=_SEAL
+            dim=self.terms.problem.dim,
+            exponent=self.certificate.exponent,
+            promise=self.terms.digest(),
+            values=values,
+            seal=_SEAL,
         )
 
     def release(self) -> GridRelease:
@@ -401,20 +441,30 @@ def _require_admissible(values: Ints | Wide) -> None:
 
 def encode_upload(upload: RawUpload, *, season: int, number: int) -> bytes:
     """A raw upload as bytes, for the controller alone; `messages.decode` refuses them."""
-    head = _RAW.pack(_RAW_MARK, upload.dim, season, number, upload.exponent)
+    if upload.promise is None:
+        raise ConfigurationError("upload", None, "one that says what its agent promises")
+    head = _RAW.pack(_RAW_MARK, upload.dim, season, number, upload.exponent, upload.promise)
     return head + upload.values.astype("<i8").tobytes()
 
 
 def decode_upload(payload: bytes, terms: Terms) -> tuple[int, int, RawUpload]:
-    """Season, number and content of an upload, for a controller with these terms."""
+    """Season, number and content of an upload, for a controller with these terms.
+
+    One of an earlier version is read too, so that it is known again; it never enters a sum.
+    """
     if not terms.trust.raw:
         raise UnsealedReleaseError("only a trusted controller reads raw uploads")
-    size = _RAW.size + 8 * coordinate_count(terms.problem.dim)
-    if len(payload) != size or not payload.startswith(_RAW_MARK):
-        raise ConfigurationError("upload", f"{len(payload)} bytes", f"RAW1 and {size} bytes in all")
-    _, dim, season, number, exponent = _RAW.unpack_from(payload)
-    values = np.frombuffer(payload, dtype="<i8", offset=_RAW.size).astype(np.int64)
-    return season, number, RawUpload(dim=dim, exponent=exponent, values=values, seal=_SEAL)
+    earlier = payload.startswith(_EARLIER_MARK)
+    head = _EARLIER_RAW if earlier else _RAW
+    size = head.size + 8 * coordinate_count(terms.problem.dim)
+    if len(payload) != size or not payload.startswith((_RAW_MARK, _EARLIER_MARK)):
+        raise ConfigurationError("upload", f"{len(payload)} bytes", f"RAW2 and {size} bytes in all")
+    _, dim, season, number, exponent, *promise = head.unpack_from(payload)
+    values = np.frombuffer(payload, dtype="<i8", offset=head.size).astype(np.int64)
+    upload = RawUpload(
+        dim=dim, exponent=exponent, promise=None if earlier else promise[0], values=values, seal=_SEAL
+    )
+    return season, number, upload
 
 
 def to_gram_and_moment(values: Ints, *, dim: int, exponent: int, weight: float) -> tuple[Array, Array]:

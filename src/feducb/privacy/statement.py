@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
+from feducb.config import Budget
 from feducb.interfaces import interactions
 from feducb.privacy.calibration import to_epsilon
 from feducb.privacy.deployed import Terms
@@ -56,7 +59,11 @@ _NOT_COVERED = (
 
 
 def statement(
-    terms: Terms, *, ledger: dict[str, Any] | None = None, followed: str | None = None
+    terms: Terms,
+    *,
+    ledger: dict[str, Any] | None = None,
+    followed: str | None = None,
+    others: Sequence[Budget] = (),
 ) -> dict[str, Any]:
     """The statement as plain data.
 
@@ -64,6 +71,7 @@ def statement(
         terms: what is promised.
         ledger: what has left so far, if an agent's file was read.
         followed: the `AgentSettings.follow_policy` of an agent in shadow mode; None for any other.
+        others: budgets of the other agents, where agents have budgets of their own.
     """
     certificate, mechanism = terms.certificate(), terms.factors
     return {
@@ -73,7 +81,7 @@ def statement(
         "unit": _unit(terms),
         "records_per_person": terms.records_per_person,
         "agents_per_person": terms.agents_per_person,
-        "several_agents": _several_agents(terms),
+        "several_agents": _at_own_budgets(terms, others) if others else _several_agents(terms),
         "neighbours": terms.neighbours.value,
         "presence": _PRESENCE,
         "adversary": terms.trust.words.adversary,
@@ -198,8 +206,28 @@ def _several_agents(terms: Terms) -> str:
     )
 
 
+def _at_own_budgets(terms: Terms, others: Sequence[Budget]) -> str:
+    """The same where agents have budgets of their own: √(Σ μ_i²), over this one and the others of largest μ.
+
+    Each μ_i is that of p records at agent i.
+    """
+    own = terms.certificate().mu
+    mus = sorted((replace(terms, budget=one).certificate().mu for one in others), reverse=True)
+    counts = sorted({2, min(max(2, terms.agents_per_person), len(mus) + 1), len(mus) + 1})
+    spent = {count: terms.trust.spend([own, *mus[: count - 1]], [1] * count) for count in counts}
+    prices = (f"at {count} agents up to {_in_words(terms, mu)}" for count, mu in spent.items())
+    return (
+        "The promise is about what one agent lets out; each adds noise of its own, by a budget of its own. A "
+        f"person with {interactions(terms.records_per_person)} at each of several agents has the root of the "
+        f"sum of their μ²; here and where μ is largest, {'; '.join(prices)}."
+    )
+
+
 def _price(terms: Terms, agents: int) -> str:
-    mu = terms.mu_at(agents)
+    return _in_words(terms, terms.mu_at(agents))
+
+
+def _in_words(terms: Terms, mu: float) -> str:
     return f"μ = {mu:.6g}, which is ε = {to_epsilon(mu, terms.budget.delta):.4g} at the same δ"
 
 

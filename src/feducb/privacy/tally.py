@@ -13,16 +13,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
+
+import numpy as np
 
 from feducb.privacy.calibration import record_radius
 from feducb.privacy.deployed import Terms
 from feducb.privacy.grid import MAX_SIGMA, SMOOTHING, draw_whole
+from feducb.privacy.mechanisms import Mechanism
 
 __all__ = ["FALSE_ALARM", "ONE_IN", "exact_tally", "noisy_tally", "surely_many", "tally_scale"]
 
 ONE_IN = 20
 FALSE_ALARM = 1e-3  # chance, over a season, of saying "many" where they are not
 _LEAST_ROOM = 1e-6  # of R⁴: where the default reward lies so near the bound, nothing is counted
+_MOST_RELEASES = 1024  # columns of E are compared in pairs
 
 
 def exact_tally(out_of_range: Iterable[bool]) -> int:
@@ -33,22 +38,37 @@ def exact_tally(out_of_range: Iterable[bool]) -> int:
 def tally_scale(terms: Terms, default_reward: float) -> int | None:
     """Deviation of the noise, a whole number; None where nothing is left of μ² to count with.
 
+    So it is where one noise is for the total of all agents: a record at another agent, and another one there,
+    moves the tallies of both, and the releases by all that is covered.
+
     Guarantees:
         For any two records, of which those out of range have the reward ``default_reward``, and also where a
-        record is added, removed or put into another batch, |move|²/τ² + |move of the tally|²/τ_t² ≤ Δ²/τ²,
-        the price of the releases alone; τ² and τ_t² are the noise variances less SMOOTHING² (grid theorem).
+        record is added, removed or put into another batch, there replaced or not,
+        |move|²/τ² + |move of the tally|²/τ_t² ≤ Δ²/τ², the price of the releases alone;
+        τ² and τ_t² are the noise variances less SMOOTHING² (grid theorem).
     """
-    certificate, problem = terms.certificate(), terms.problem
+    if terms.trust.pooled or terms.releases > _MOST_RELEASES:
+        return None
+    certificate, problem, apart = terms.certificate(), terms.problem, 1.0 - _closest(terms.factors)
     length, weight = problem.action_bound**2, terms.weight**2
     reward = weight * problem.reward_bound**2
     radius = record_radius(problem, terms.weight)  # R²
     room = radius**2 - (length + weight * default_reward**2) * (length + reward)
-    if room <= _LEAST_ROOM * radius**2:
+    if room <= _LEAST_ROOM * radius**2 or apart <= _LEAST_ROOM:
         return None
     smoothed = math.ldexp(math.sqrt(float(certificate.sigma**2 - SMOOTHING**2)), certificate.exponent)
-    steps = max(ONE_IN / math.sqrt(room), 1.0 / reward) * smoothed * (1.0 + 1e-7)
+    steps = max(ONE_IN / math.sqrt(room), 1.0 / (reward * math.sqrt(apart))) * smoothed * (1.0 + 1e-7)
     scale = math.ceil(math.hypot(steps, SMOOTHING))
     return scale if scale <= MAX_SIGMA else None
+
+
+@lru_cache(maxsize=8)
+def _closest(mechanism: Mechanism) -> float:
+    """The largest (EᵀE)_ij of two batches i ≠ j."""
+    columns = mechanism.encoder()
+    products = columns.T @ columns
+    np.fill_diagonal(products, 0.0)
+    return min(1.0, float(products.max()) + 1e-9)
 
 
 def noisy_tally(exact: int, scale: int) -> int:

@@ -50,6 +50,7 @@ REASONS = (
     "sender",  # nobody of this federation
     "signature",  # not signed by whom it claims to be from
     "size",
+    "terms",  # a raw upload of an agent that promises something else
     "variance",
     "weight",
 )
