@@ -164,7 +164,7 @@ def test_the_place_on_a_graph_stays_for_a_season_once_it_is_known(tmp_path: Path
     Agent.open(path, placed).close()
     for changes in ({"clique": ("a", "c")}, {"clique": (), "cliques": 1}):
         with pytest.raises(ConfigurationError, match=r"clique is .* until a new season opens"):
-            Agent.open(path, replace(placed, **changes))  # type: ignore[arg-type]
+            Agent.open(path, replace(placed, **changes))
     with Agent.open(path, placed) as agent:
         assert agent.settings.clique == ("a", "b")
 

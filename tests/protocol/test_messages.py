@@ -101,7 +101,7 @@ def test_nobody_else_can_build_what_travels() -> None:
     with pytest.raises(UnsealedReleaseError, match="expected a release or a sum"):
         messages.encode({"values": "raw"})  # type: ignore[arg-type]
     with pytest.raises(UnsealedReleaseError):
-        RawUpload(dim=1, exponent=0, values=np.zeros(2, np.int64), seal=object())
+        RawUpload(dim=1, exponent=0, values=np.zeros(2, np.int64), promise=None, seal=object())
 
 
 @pytest.mark.parametrize(
