@@ -264,7 +264,9 @@ class BrokenPersonBound(DeployedPrivatizer):
     """A trusted controller whose noise covers a person's records at one agent, while she visits several."""
 
     def __init__(self, terms: Terms) -> None:
-        super().__init__(replace(terms, agents_per_person=1))
+        super().__init__(terms)
+        self.certificate = replace(terms, agents_per_person=1).certificate()
+        self._noise = GridNoise(self.certificate)
 
 
 PRIVATIZERS: dict[str, type[DeployedPrivatizer]] = {

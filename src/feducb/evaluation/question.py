@@ -72,6 +72,8 @@ def evaluate(
         online: how data are played whose rewards are all known.
         progress: told a stage and how many more rows of it are done.
         reading: how the source is read, as follows.
+
+    Keyword Args:
         agent_column: of a log: who decided.
         action: of a log: the column with what was done.
         reward: of a log: the column with what came of it.

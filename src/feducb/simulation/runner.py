@@ -47,6 +47,9 @@ def simulate(
     Args:
         federation: who plays, and how.
         world: where; the paper's, with d² candidates per visitor, if not given.
+        settings: the keywords below.
+
+    Keyword Args:
         horizon: T, rounds (10,000).
         runs: independent repetitions (5).
         seed: of everything random (0); the same seed gives the same result on any number of threads.
@@ -66,7 +69,6 @@ def simulate(
         exploration: scales the bonus of the optimistic policy (1, the proven bound).
         topology: a graph of agents in place of a controller, as an object or as text (`parse_topology`).
         ttl: γ, hops that a message lives (1); at most the graph's diameter.
-        settings: the keywords, as one.
 
     Raises:
         ConfigurationError: a setting cannot be.
