@@ -66,6 +66,20 @@ async def apart(work: Coroutine[Any, Any, _Result]) -> _Result:
         raise
 
 
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await work in a task of its own, which is cancelled, and waited for, if we are."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+    if task.cancelled():
+        raise DisconnectedError("the session was cancelled from within")
+    task.result()
+
+
 def _asked_to_end() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -87,11 +101,17 @@ class Link:
         self._said: set[str] = set()  # kinds of trouble, since a session lasted
 
     async def keep(self, session: Callable[[Client], Awaitable[None]]) -> None:
-        """Run sessions until cancelled. Only cancellation and wrong settings end it."""
+        """Run sessions until cancelled. Only cancellation and wrong settings end it.
+
+        Each is a task of its own: a cancellation that comes while an error is on its way is lost in there,
+        and a group of tasks may leave one behind that nobody asked for. Neither reaches this loop.
+        """
         wait = self._settings.retry
         while True:
             began = ended = time.monotonic()
-            try:
+
+            async def once() -> None:
+                nonlocal began, ended
                 async with self.connected() as client:
                     self._say_connected()
                     began = time.monotonic()
@@ -99,8 +119,9 @@ class Link:
                         await session(client)
                     finally:
                         ended = time.monotonic()
-            except asyncio.CancelledError:
-                raise
+
+            try:
+                await _to_its_end(once())
             except ConfigurationError as error:
                 self._status.failures += 1
                 self._status.fail(error)
@@ -110,8 +131,6 @@ class Link:
                     self._status.failures, self._said = 0, set()
                     wait = self._settings.retry / 2
                 self._note(error)
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise asyncio.CancelledError  # it came while an error was on its way, and was lost to it
             wait = min(2 * wait, _SLOWER * self._settings.retry)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # not all at once after the broker's return
 
