@@ -244,7 +244,7 @@ def test_a_statement_counts_estimators_and_charges_nothing_for_them(tmp_path: Pa
         assert (data["groups"], data["releases"]) == (3, 4)
         assert data["mu"] == pytest.approx(1 / 4.224679, rel=1e-4)  # that of (1, 1e-6), as for one
         assert "4 at most of each estimator" in page
-        assert "3, over disjoint records: a record enters the one that its round belongs to" in page
+        assert "3, over disjoint records: a record enters one of them, drawn by a private coin" in page
     assert "| 1 | 1 | 11 |" in page  # season 1: one made, eleven left
 
 

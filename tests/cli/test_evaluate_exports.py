@@ -55,6 +55,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert old in text
             text = text.replace(old, new)
         config.write_text(text, encoding="utf-8")
+        _feducb("agent", "new-season", "--config", config.name, cwd=folder)  # a share is a season's promise
         told, rng, now = read_agent_file(config), np.random.default_rng(seed), [time.time()]
         with Agent.open(told.store, told.agent, clock=lambda now=now: now[0]) as agent:  # type: ignore[misc]
             with agent.writing():
