@@ -53,7 +53,7 @@ def test_every_argument_and_option_says_what_it_is() -> None:
     found = list(parameters(typer.main.get_command(app), "feducb"))
     assert len(found) > 100
     assert [f"{name} {one.name}" for name, one in found if not getattr(one, "help", None)] == []
-    assert "Which: 1a, 1b, 1c" in _help("figure")  # and it is shown
+    assert "The figure: 1a, 1b, 1c" in _help("figure")  # and it is shown
 
 
 def test_json_is_one_thing_everywhere() -> None:

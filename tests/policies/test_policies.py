@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +12,10 @@ from policy_checks import CHECKS, some_beliefs
 import feducb
 from feducb.errors import ConfigurationError
 from feducb.policies import POLICIES, Greedy, Mixture, Optimistic, Policy, Uniform, parse_policy
+from page_code import run_page
 
 Check = Callable[[Policy], None]
 
-PAGE = Path(__file__).parents[2] / "docs/extending/policy.md"
 EVERY: dict[str, Policy] = {name: make() for name, make in POLICIES.items()} | {
     "less optimistic": Optimistic(0.3),
     "mixture": Mixture(Optimistic(), 0.3),
@@ -34,10 +32,7 @@ def test_conforms(name: str, check: Check) -> None:
 
 
 def _skeleton() -> Any:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    made: dict[str, Any] = {"__name__": "skeleton"}
-    exec(compile(code, str(PAGE), "exec", dont_inherit=True), made)
-    return made["Noisy"]
+    return run_page("extending/policy.md")["Noisy"]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

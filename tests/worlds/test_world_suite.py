@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from world_suite import check_world
 
 import feducb
 from feducb.worlds.world import Environment
+from page_code import run_page
 
-GUIDE = Path(__file__).parents[2] / "docs" / "extending" / "world.md"
 PROBLEM = feducb.Problem(dim=3)
 
 
@@ -36,8 +32,6 @@ def test_a_shipped_world_keeps_what_a_world_must_keep(name: str) -> None:
 
 
 def test_the_skeleton_of_the_guide_does_too(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.S)
-    made: dict[str, Any] = {"__name__": __name__}
-    exec(compile(code, str(GUIDE), "exec", dont_inherit=True), made)
+    made = run_page("extending/world.md")
     assert float(capsys.readouterr().out) >= 0.0
     check_world(made["world"])
