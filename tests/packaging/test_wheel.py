@@ -57,8 +57,8 @@ def test_the_wheel_is_small_and_holds_the_package_alone(wheel: Path) -> None:
     assert wheel.stat().st_size < 1_000_000
     names = zipfile.ZipFile(wheel).namelist()
     assert "feducb/py.typed" in names
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"feducb"}
-    source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "feducb").rglob("*.py")}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"feducb", "feducb_lab"}
+    source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     assert source <= set(names)
     assert not any("__pycache__" in name for name in names)
 
