@@ -31,7 +31,7 @@ import numpy as np
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
-from feducb.agent.ids import make_id
+from feducb.agent.ids import numbers_of
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.service.api_keys import add_key
 
@@ -224,7 +224,13 @@ def check(folder: Path, seen: Seen) -> dict[str, int]:
     assert sorted(row[0] for row in rows) == list(range(1, len(rows) + 1)), "numbers without gaps or repeats"
     assert counters["decisions"] == len(rows) == counters["settled"]
     with Agent.open(folder / "agent.db") as agent:
-        made_up = {make_id(agent._id_key, row[0], row[1]): row for row in rows}
+        kept = {(row[0], row[1]): row for row in rows}
+        made_up = {
+            name: kept[one]
+            for name in seen.decisions
+            for one in numbers_of(agent._id_key, name)
+            if one in kept
+        }
         own = {agent._key(name): name for name in seen.decisions if name.startswith("own ")}
         known = made_up | {own[row[2]]: row for row in rows if row[2] in own}
         lost = [name for name in seen.decisions if name not in known]
