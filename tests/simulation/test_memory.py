@@ -14,19 +14,22 @@ from feducb.errors import ConfigurationError
 from feducb.simulation import memory, runner
 
 _MEASURE = """
-import json, resource, sys
+import json, re, sys
 import feducb
 from feducb.simulation import memory, runner
+
+def peak():  # of this process alone: getrusage remembers that of the one it was forked from
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 
 setting = json.loads(sys.argv[1])
 told = []
 play_bytes = memory.play_bytes
 runner.play_bytes = lambda *given: told.append(play_bytes(*given)) or told[-1]
 feducb.simulate(**setting | {"agents": 10})
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 feducb.simulate(**setting)
 planned = memory.plan_bytes(setting["agents"], private="baseline" not in setting)
-print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before), planned + told[-1][0])
+print(1024 * (peak() - before), planned + told[-1][0])
 """
 _CPU = {"dim": 5, "arms": 10, "horizon": 10, "runs": 1, "backend": "cpu"}
 
