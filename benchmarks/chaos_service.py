@@ -224,12 +224,12 @@ def check(folder: Path, seen: Seen) -> dict[str, int]:
     assert sorted(row[0] for row in rows) == list(range(1, len(rows) + 1)), "numbers without gaps or repeats"
     assert counters["decisions"] == len(rows) == counters["settled"]
     with Agent.open(folder / "agent.db") as agent:
-        kept = {(row[0], row[1]): row for row in rows}
+        tagged = {(row[0], row[1]): row for row in rows}
         made_up = {
-            name: kept[one]
+            name: tagged[one]
             for name in seen.decisions
             for one in numbers_of(agent._id_key, name)
-            if one in kept
+            if one in tagged
         }
         own = {agent._key(name): name for name in seen.decisions if name.startswith("own ")}
         known = made_up | {own[row[2]]: row for row in rows if row[2] in own}
