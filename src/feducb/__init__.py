@@ -11,7 +11,7 @@ from feducb.agent import Agent, AgentSettings, Decision, Outcome
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, FeducbError, PrivacyError
 from feducb.evaluation.question import evaluate
-from feducb.evaluation.results import Comparison
+from feducb.evaluation.verdicts import Comparison
 from feducb.policies.decider import Decider
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometric, Periodic

@@ -12,10 +12,10 @@ import pytest
 
 from feducb.agent import Agent, AgentSettings
 from feducb.audit.agents import check_agent_presence, check_shadow
+from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.persons import check_several_agents
 from feducb.audit.quorum import check_quorum, open_agent
-from feducb.audit.replay import check_replay, open_agent_store
-from feducb.audit.results import AuditReport, Broken, Check, ClaimResult
+from feducb.audit.restarts import check_replay, open_agent_store
 from feducb.config import Budget, Problem
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
 from feducb.trust import CONTROLLER

@@ -19,12 +19,12 @@ from feducb.audit.broken import AGENTS, CONTROLLERS, GROUPED, BrokenQuorum
 from feducb.audit.claims import claim_jobs, judge
 from feducb.audit.exact import check_encoder, check_presence, measure_encoder
 from feducb.audit.groups import check_groups
-from feducb.audit.noise import check_low_bits, check_noise
+from feducb.audit.noise_checks import check_low_bits, check_noise
 from feducb.audit.persons import check_several_agents
 from feducb.audit.pool import draw_all
 from feducb.audit.quorum import check_quorum, open_agent
-from feducb.audit.replay import open_agent_store
-from feducb.audit.runner import FALSE_ALARM
+from feducb.audit.restarts import open_agent_store
+from feducb.audit.suite import FALSE_ALARM
 from feducb.audit.trials import SHIPPED, draw
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError

@@ -20,7 +20,7 @@ from feducb.audit.exact import (
     check_tally,
     measure_encoder,
 )
-from feducb.audit.results import Check
+from feducb.audit.findings import Check
 from feducb.config import Budget, Problem
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
 from feducb.privacy.encoders import Encoder

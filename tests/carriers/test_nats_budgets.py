@@ -17,7 +17,7 @@ from feducb.agent.agent_file import AgentFile, read_agent_file
 from feducb.carriers.engine_choice import engine_of
 from feducb.carriers.local import StoreMailbox
 from feducb.carriers.nats import NatsController, make_streams
-from feducb.cli.app import app
+from feducb.cli.program import app
 from feducb.controller.controller_file import ControllerSettings
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import Terms, entry_variance

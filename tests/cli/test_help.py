@@ -16,7 +16,7 @@ import pytest
 import typer
 from rich.text import Text
 
-from feducb.cli.app import app
+from feducb.cli.program import app
 
 FEDUCB = Path(sys.executable).parent / "feducb"
 PANELS = ("Try it on this machine", "Ask your own data", "Run it", "Answer for it", "Evidence")
@@ -76,7 +76,7 @@ def test_the_page_fits_its_width(columns: str) -> None:
 
 _TEXTS = """
 import json, typer
-from feducb.cli.app import app
+from feducb.cli.program import app
 
 def texts(name, command):
     said = [command.help, command.epilog, *(getattr(one, "help", None) for one in command.params)]

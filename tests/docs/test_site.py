@@ -109,7 +109,7 @@ def _commands() -> list[tuple[str, str]]:
 
 _TREE = """
 import json, click, typer
-from feducb.cli.app import app
+from feducb.cli.program import app
 
 def tree(command):
     names = [name for one in command.params for name in (*one.opts, *one.secondary_opts)]

@@ -13,8 +13,8 @@ from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.evaluation import Comparison, Estimate, FrameLog, LogColumns, Study, compare_on_log, survey
 from feducb.evaluation.learning import Alone, FederatedLearner, Learnt, release_rounds
-from feducb.evaluation.results import Row
 from feducb.evaluation.survey import parse_context
+from feducb.evaluation.verdicts import Row
 from feducb.models.confidence import OwnDataBound
 from feducb.models.play import OwnDataPlay
 from feducb.policies import Greedy, Optimistic

@@ -16,7 +16,7 @@ from typing import Any
 
 import feducb
 from feducb.errors import ConfigurationError
-from feducb_lab.experiments.base import Point
+from feducb_lab.experiments.experiment import Point
 from feducb_lab.experiments.on_ray import ray_sweep
 
 

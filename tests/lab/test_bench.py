@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from feducb_lab.bench import BACKENDS, PEERS, Report, draw_report, run_bench
+from feducb_lab.bench.bench_run import Table
 from feducb_lab.bench.measure import Row, Simulated, measure
-from feducb_lab.bench.peers import Feducb, Numpy, NumpyEinsum, NumpyTuned, Peer, available, check_learns
-from feducb_lab.bench.report import Table
+from feducb_lab.bench.rivals import Feducb, Numpy, NumpyEinsum, NumpyTuned, Peer, available, check_learns
 
 QUICK: dict[str, Any] = {
     "dims": (3,),

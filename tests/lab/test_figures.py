@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from feducb_lab.experiments import run, sweep
-from feducb_lab.experiments.base import Figure, Outcome, Point, Results, Scale
+from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
 from feducb_lab.experiments.figures import NAMES, common, figure
 from feducb_lab.experiments.run import make_figure, to_plain
 

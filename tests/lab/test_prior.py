@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feducb_lab.experiments.base import Outcome, Point, Results
+from feducb_lab.experiments.experiment import Outcome, Point, Results
 from feducb_lab.experiments.figures import NAMES, figure
 from feducb_lab.experiments.figures.adversaries import leaks
 from feducb_lab.experiments.figures.prior import reaccounted
-from feducb_lab.experiments.prior import batch_rule, fixed_batch, printed_play, single_agent
+from feducb_lab.experiments.prior_work import batch_rule, fixed_batch, printed_play, single_agent
 from feducb_lab.experiments.sweep import play_point
 
 PRIOR, ADVERSARIES = figure("prior"), figure("adversaries")

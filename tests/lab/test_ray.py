@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from feducb.errors import ConfigurationError, MissingExtraError
-from feducb_lab.experiments.base import Outcome, Point
+from feducb_lab.experiments.experiment import Outcome, Point
 from feducb_lab.experiments.on_ray import ray_sweep
 from feducb_lab.experiments.sweep import sweep
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Picture
 from playwright.sync_api import Browser, sync_playwright
 
 from feducb.errors import ConfigurationError
-from feducb_lab.experiments.base import Outcome, Results, Scale
+from feducb_lab.experiments.experiment import Outcome, Results, Scale
 from feducb_lab.experiments.report import make_report
 
 NASTY = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)>"

@@ -33,7 +33,7 @@ from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.schedules import parse_schedule
 from feducb.protocol.synchronisation import add_up
 from feducb.simulation.backends import cpu, gpu, teams
-from feducb.simulation.backends.base import Sums
+from feducb.simulation.backends.backend import Sums
 from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step

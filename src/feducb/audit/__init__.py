@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from feducb.audit.results import AuditReport, Broken, Check, ClaimResult
-from feducb.audit.runner import run_audit
+from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
+from feducb.audit.suite import run_audit
 
 __all__ = ["AuditReport", "Broken", "Check", "ClaimResult", "run_audit"]

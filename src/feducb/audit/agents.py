@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from feducb.agent import Agent, AgentSettings
 from feducb.audit.canary import canary_pair
+from feducb.audit.findings import Check
 from feducb.audit.groups import Seen, Watched
-from feducb.audit.results import Check
 from feducb.privacy.deployed import Terms
 
 __all__ = ["check_agent_presence", "check_shadow"]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from feducb.audit.bounds import epsilon_from_counts, gaussian_epsilon, least_distance
 from feducb.audit.canary import SCORES, Projection, placements, score_weights
-from feducb.audit.results import ClaimResult, ScoreResult
+from feducb.audit.findings import ClaimResult, ScoreResult
 from feducb.audit.trials import Draws, Job
 from feducb.privacy.calibration import to_mu
 from feducb.privacy.deployed import Terms

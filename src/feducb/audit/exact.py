@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from feducb.audit.bounds import gaussian_epsilon
 from feducb.audit.canary import Batch, background, canary_pair
-from feducb.audit.results import Check
+from feducb.audit.findings import Check
 from feducb.errors import RecordOutOfBoundsError, ReleasesExhaustedError
 from feducb.privacy.calibration import record_radius
 from feducb.privacy.deployed import DeployedPrivatizer, Terms

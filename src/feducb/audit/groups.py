@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.audit.canary import background, worlds
-from feducb.audit.results import Check
+from feducb.audit.findings import Check
 from feducb.privacy.deployed import Terms
 from feducb.privacy.encoders import Encoder, Wide
 from feducb.storage import AgentStore

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.audit.results import Check
+from feducb.audit.findings import Check
 from feducb.config import Problem
 from feducb.errors import PrivateScheduleError
 from feducb.protocol.graphs import Topology

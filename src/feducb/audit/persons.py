@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from feducb.audit.bounds import gaussian_epsilon
 from feducb.audit.canary import background, canary_pair, placements
 from feducb.audit.exact import Make
-from feducb.audit.results import Check
+from feducb.audit.findings import Check
 from feducb.privacy.calibration import record_radius
 from feducb.privacy.deployed import DeployedPrivatizer, Terms, decode_upload
 from feducb.privacy.grid import SMOOTHING

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from feducb.agent import Agent, AgentSettings
-from feducb.audit.results import Check
+from feducb.audit.findings import Check
 from feducb.config import Budget, Problem
 from feducb.protocol import messages
 

@@ -1,5 +1,5 @@
 """The command line. Every command is a thin face of a function that Python can call."""
 
-from feducb.cli.app import main
+from feducb.cli.program import main
 
 __all__ = ["main"]

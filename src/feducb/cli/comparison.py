@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from feducb.cli.output import counted, errors_to
-from feducb.evaluation.results import Comparison, Row
-from feducb.evaluation.tally import Estimate
+from feducb.evaluation.verdicts import Comparison, Row
+from feducb.evaluation.weighted_sums import Estimate
 
 __all__ = ["progress", "show"]
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from feducb.cli.output import counted, regret_text, require_writable, steps_progress
 from feducb.simulation import runner
-from feducb.simulation.plots import plot_curves
+from feducb.simulation.regret_plot import plot_curves
 from feducb.simulation.results import SimulationResult
 
 __all__ = ["demo"]

@@ -12,10 +12,10 @@ from feducb.evaluation.off_policy import (
 )
 from feducb.evaluation.online import compare_online
 from feducb.evaluation.question import evaluate
-from feducb.evaluation.results import Comparison
 from feducb.evaluation.study import Online, Study
 from feducb.evaluation.survey import survey
-from feducb.evaluation.tally import Estimate, PolicyValue, Tally
+from feducb.evaluation.verdicts import Comparison
+from feducb.evaluation.weighted_sums import Estimate, PolicyValue, Tally
 from feducb.worlds.logs import FrameLog, LogColumns, open_log
 
 __all__ = [

@@ -17,11 +17,11 @@ from feducb.errors import ConfigurationError
 from feducb.evaluation.crossfit import LogSource, Sums, draw_folds
 from feducb.evaluation.learning import Alone, FederatedLearner, Learner, Learnt, release_rounds
 from feducb.evaluation.off_policy import overlap_warnings, weights_off
-from feducb.evaluation.results import Comparison, Play, Row
 from feducb.evaluation.sources import Facts, Rows, Source
 from feducb.evaluation.study import Study
 from feducb.evaluation.survey import Survey
-from feducb.evaluation.tally import Tally
+from feducb.evaluation.verdicts import Comparison, Play, Row
+from feducb.evaluation.weighted_sums import Tally
 from feducb.policies import Greedy, Policy, parse_policy
 from feducb.worlds.logs import Log
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.errors import ConfigurationError, RowError
-from feducb.evaluation.tally import PolicyValue, Tally
+from feducb.evaluation.weighted_sums import PolicyValue, Tally
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.evaluation.learning import FederatedLearner, federation_name
-from feducb.evaluation.results import ALONE, Comparison, Play, Row
 from feducb.evaluation.study import Online, Study
-from feducb.evaluation.tally import Estimate
+from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
+from feducb.evaluation.weighted_sums import Estimate
 from feducb.policies import Optimistic, Policy, parse_policy
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import require_public

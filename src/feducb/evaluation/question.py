@@ -12,9 +12,9 @@ from feducb.evaluation.compare import compare_on_log, compare_source
 from feducb.evaluation.exports import open_exports
 from feducb.evaluation.lines import ENDING
 from feducb.evaluation.online import compare_online
-from feducb.evaluation.results import Comparison
 from feducb.evaluation.study import Online, Study
 from feducb.evaluation.survey import parse_context, parse_terms, survey
+from feducb.evaluation.verdicts import Comparison
 from feducb.protocol.federation import Federation
 from feducb.worlds.data import DATA_SETS, Trial
 from feducb.worlds.features import Column, Recipe

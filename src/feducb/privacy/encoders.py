@@ -18,7 +18,7 @@ from scipy.linalg import solve_triangular
 from feducb.errors import ConfigurationError, PrivacyError
 from feducb.privacy.grid import FINE_BITS, MAX_VALUE
 from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism, Memory
-from feducb.privacy.mechanisms.base import prefix_sums
+from feducb.privacy.mechanisms.mechanism import prefix_sums
 
 __all__ = ["Encoder", "Wide", "make_encoder"]
 

@@ -136,7 +136,7 @@ class SimulationResult:
             path: where to write it, if anywhere.
             beside: what to compare it with, drawn beside it.
         """
-        from feducb.simulation.plots import plot_curves
+        from feducb.simulation.regret_plot import plot_curves
 
         curves = {self.label: self} | {one.label: one for one in beside if one.label != self.label}
         return plot_curves(curves, title=self.label, subtitle=self.setting, path=path)

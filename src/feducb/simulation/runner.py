@@ -18,16 +18,16 @@ from feducb.errors import ConfigurationError
 from feducb.protocol.federation import Federation
 from feducb.protocol.messages import message_size
 from feducb.protocol.peers import envelope_size
-from feducb.simulation.backends.base import Backend
+from feducb.simulation.backends.backend import Backend
 from feducb.simulation.backends.choose import choose_backend
-from feducb.simulation.backends.reference import ReferenceBackend
+from feducb.simulation.backends.reference_backend import ReferenceBackend
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.memory import free_device_memory, free_memory, plan_bytes, play_bytes, require_memory
 from feducb.simulation.plan import Plan, make_plan
+from feducb.simulation.promises import describe_privacy, describe_theory
 from feducb.simulation.reference import BlockResult, checkpoints
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.shortcuts import RunOptions, Shortcuts, spell_out
-from feducb.simulation.statement import describe_privacy, describe_theory
 from feducb.version import __version__
 from feducb.worlds.world import Environment
 

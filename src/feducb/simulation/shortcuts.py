@@ -13,7 +13,7 @@ from feducb.policies import Policy, parse_policy
 from feducb.protocol.federation import Baseline, EstimatorsKept, Federation, Tuning
 from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.schedules import Determinant, Geometric, PublicSchedule, parse_schedule
-from feducb.simulation.backends.base import Backend
+from feducb.simulation.backends.backend import Backend
 from feducb.simulation.backends.choose import BackendName
 from feducb.simulation.reference import Observer
 from feducb.trust import Trust

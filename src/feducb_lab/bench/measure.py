@@ -18,7 +18,7 @@ from feducb.worlds.streams import Streams
 from feducb.worlds.synthetic import PaperEnvironment
 from feducb.worlds.world import Chosen
 from feducb_lab.bench.backends import Backend
-from feducb_lab.bench.peers import Peer, available
+from feducb_lab.bench.rivals import Peer, available
 
 __all__ = ["Row", "Simulated", "measure"]
 

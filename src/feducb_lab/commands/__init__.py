@@ -6,8 +6,8 @@ import typer
 
 from feducb_lab.commands.bench import bench
 from feducb_lab.commands.figure import figure
-from feducb_lab.commands.report import report
-from feducb_lab.commands.tour import tour
+from feducb_lab.commands.report_command import report
+from feducb_lab.commands.tour_command import tour
 
 __all__ = ["register"]
 

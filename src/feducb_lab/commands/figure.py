@@ -11,7 +11,7 @@ from feducb.cli.output import errors_to, steps_progress
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
 from feducb.simulation.backends.choose import BackendName
-from feducb_lab.experiments.base import Point, Scale
+from feducb_lab.experiments.experiment import Point, Scale
 from feducb_lab.experiments.figures import NAMES
 from feducb_lab.experiments.figures import figure as figure_of
 

@@ -17,7 +17,7 @@ from typing import Any
 from feducb.errors import ConfigurationError, FeducbError
 from feducb.system import optional
 from feducb.version import __version__
-from feducb_lab.experiments.base import Outcome, Point
+from feducb_lab.experiments.experiment import Outcome, Point
 from feducb_lab.experiments.sweep import Progress, keep_point, play_point, read_point
 
 __all__ = ["ray_sweep"]

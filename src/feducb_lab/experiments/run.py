@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from feducb_lab.experiments.base import Figure, Results, Scale
+from feducb_lab.experiments.experiment import Figure, Results, Scale
 from feducb_lab.experiments.figures import figure
 from feducb_lab.experiments.on_ray import ray_sweep
 from feducb_lab.experiments.sweep import Progress, sweep

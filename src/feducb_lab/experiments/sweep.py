@@ -13,7 +13,7 @@ from typing import Any
 
 from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.system import write_atomically
-from feducb_lab.experiments.base import Outcome, Point
+from feducb_lab.experiments.experiment import Outcome, Point
 
 __all__ = ["Progress", "play_point", "read_point", "sweep"]
 

@@ -24,7 +24,7 @@ from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.runner import run_plan
 from feducb.simulation.shortcuts import RunOptions
 from feducb.worlds.synthetic import PaperEnvironment
-from feducb_lab.experiments.prior import WaitingPlay, _printed_plan
+from feducb_lab.experiments.prior_work import WaitingPlay, _printed_plan
 
 BUDGET = feducb.Budget(epsilon=20.0, delta=1e-6)
 

@@ -17,7 +17,7 @@ from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.schedules import parse_schedule
 from feducb.simulation.backends import teams
-from feducb.simulation.backends.base import OwnPlay, OwnWidths, Stretch, Sums
+from feducb.simulation.backends.backend import OwnPlay, OwnWidths, Stretch, Sums
 from feducb.simulation.backends.gpu_kernels import OwnDataSettings
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step

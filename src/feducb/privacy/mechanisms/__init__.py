@@ -12,9 +12,9 @@
 from __future__ import annotations
 
 from feducb.errors import ConfigurationError
-from feducb.privacy.mechanisms.base import Mechanism, Memory
 from feducb.privacy.mechanisms.buffered import BufferedToeplitz
 from feducb.privacy.mechanisms.matrix import DENSE_LIMIT, Dense, SquareRootToeplitz
+from feducb.privacy.mechanisms.mechanism import Mechanism, Memory
 from feducb.privacy.mechanisms.tree import BinaryTree, OptimalTree
 
 __all__ = [

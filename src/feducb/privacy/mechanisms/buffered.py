@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
-from feducb.privacy.mechanisms.base import SLACK, Array, Memory, mix, norm, square_root_coefficients
+from feducb.privacy.mechanisms.mechanism import SLACK, Array, Memory, mix, norm, square_root_coefficients
 
 __all__ = ["BufferedToeplitz", "Rates", "build_table"]
 

@@ -12,7 +12,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
-from feducb.privacy.mechanisms.base import (
+from feducb.privacy.mechanisms.mechanism import (
     SLACK,
     Array,
     Memory,

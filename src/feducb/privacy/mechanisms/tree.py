@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from feducb.config import require_integer
-from feducb.privacy.mechanisms.base import Array, Memory
+from feducb.privacy.mechanisms.mechanism import Array, Memory
 
 __all__ = ["BinaryTree", "OptimalTree"]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 from feducb.errors import ConfigurationError
-from feducb.simulation.backends.base import Backend
+from feducb.simulation.backends.backend import Backend
 from feducb.simulation.backends.cpu import CpuBackend
 from feducb.simulation.backends.foreign import foreign
 from feducb.simulation.backends.gpu import GpuBackend
-from feducb.simulation.backends.reference import ReferenceBackend
+from feducb.simulation.backends.reference_backend import ReferenceBackend
 from feducb.simulation.plan import Plan
 
 __all__ = ["BackendName", "choose_backend"]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.models.play import OwnDataPlay
-from feducb.simulation.backends.base import Kernels, OwnPlay, OwnWidths, Stretch, Sums
+from feducb.simulation.backends.backend import Kernels, OwnPlay, OwnWidths, Stretch, Sums
 from feducb.simulation.backends.teams import KernelsBackend
 from feducb.simulation.plan import Plan
 from feducb.types import Belief

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.models.play import OwnDataPlay
-from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch, Sums
+from feducb.simulation.backends.backend import Kernels, OwnPlay, Stretch, Sums
 from feducb.simulation.backends.gpu_kernels import (
     LARGEST_ARMS,
     LARGEST_DIM,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.models.play import OwnDataPlay
-from feducb.simulation.backends.base import OwnWidths
+from feducb.simulation.backends.backend import OwnWidths
 from feducb.types import Belief
 from feducb.worlds.synthetic import PaperEnvironment
 

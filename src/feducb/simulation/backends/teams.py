@@ -26,7 +26,7 @@ from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.synchronisation import add_up
-from feducb.simulation.backends.base import Kernels, OwnPlay, Stretch
+from feducb.simulation.backends.backend import Kernels, OwnPlay, Stretch
 from feducb.simulation.backends.foreign import foreign
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan, Team

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from feducb.errors import ConfigurationError
-from feducb_lab.experiments.base import Figure
+from feducb_lab.experiments.experiment import Figure
 
 __all__ = ["NAMES", "figure"]
 
@@ -15,7 +15,7 @@ NAMES: dict[str, str] = {
     "1c": "fig_1c",
     "gap": "gap",
     "decentralised": "decentralised",
-    "federation": "federation",
+    "federation": "break_even",
     "mechanisms": "mechanisms",
     "adversaries": "adversaries",
     "prior": "prior",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from feducb.config import Budget
 from feducb.privacy.calibration import to_epsilon, to_mu
-from feducb_lab.experiments.base import Figure, Outcome, Point, Results, Scale
+from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -45,7 +45,7 @@ def _points(scale: Scale) -> list[Point]:
             Point(
                 {"play": play},
                 world | {"play": play, "epsilon": _EPSILON},
-                "feducb_lab.experiments.prior:printed_play",
+                "feducb_lab.experiments.prior_work:printed_play",
             )
             for play in ("trigger", "own data", "released")
         ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feducb_lab.experiments.base import Outcome, Point, Results
+from feducb_lab.experiments.experiment import Outcome, Point, Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

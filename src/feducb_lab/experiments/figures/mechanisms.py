@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from feducb_lab.experiments.base import Figure, Outcome, Point, Results, Scale
+from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
 from feducb_lab.experiments.figures import common
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from feducb.privacy.calibration import to_epsilon
-from feducb_lab.experiments.base import Figure, Outcome, Point, Results, Scale
-from feducb_lab.experiments.prior import batch_rule
+from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
+from feducb_lab.experiments.prior_work import batch_rule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -48,7 +48,7 @@ def _points_at(horizon: int, *, quick: bool) -> list[Point]:
         }
         label = {"T": horizon, "who": who, "batch": more.get("batch")}
         return (
-            Point(label, setting, f"feducb_lab.experiments.prior:{player}")
+            Point(label, setting, f"feducb_lab.experiments.prior_work:{player}")
             if player
             else Point(label, setting)
         )

@@ -14,7 +14,7 @@ from feducb_lab.bench.backends import BACKENDS, Backend, long_run
 from feducb_lab.bench.growth import growth, memory, starts, thread_gain
 from feducb_lab.bench.machine import ceilings, machine
 from feducb_lab.bench.measure import Row, Simulated, measure
-from feducb_lab.bench.peers import PEERS, Peer, available, check_learns
+from feducb_lab.bench.rivals import PEERS, Peer, available, check_learns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from feducb import __version__
 from feducb.cli.agent import app as agent
-from feducb.cli.controller import app as controller
+from feducb.cli.controller_commands import app as controller
 from feducb.cli.data import app as data
 from feducb.cli.demo import demo
 from feducb.cli.evaluate import evaluate

@@ -6,12 +6,12 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from feducb.evaluation.results import ALONE
+from feducb.evaluation.verdicts import ALONE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from feducb.evaluation.results import Comparison, Row
+    from feducb.evaluation.verdicts import Comparison, Row
 
 __all__ = ["plot_comparison"]
 

@@ -16,7 +16,7 @@ from scipy.stats import chi2
 
 from feducb.audit.canary import Projection, canary_pair, coordinates_of
 from feducb.audit.claims import Evidence
-from feducb.audit.results import Check
+from feducb.audit.findings import Check
 from feducb.privacy.deployed import Terms
 
 __all__ = ["check_grid", "check_low_bits", "check_noise"]

@@ -18,6 +18,7 @@ from feducb.audit.exact import (
     check_sensitivity,
     check_tally,
 )
+from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.groups import check_groups
 from feducb.audit.invariance import (
     CALIBRATED,
@@ -28,12 +29,11 @@ from feducb.audit.invariance import (
     check_private_schedule,
     check_release_times,
 )
-from feducb.audit.noise import check_grid, check_low_bits, check_noise
+from feducb.audit.noise_checks import check_grid, check_low_bits, check_noise
 from feducb.audit.persons import check_several_agents
 from feducb.audit.pool import Progress, draw_all
 from feducb.audit.quorum import check_quorum
-from feducb.audit.replay import check_replay, open_agent_store
-from feducb.audit.results import AuditReport, Broken, Check, ClaimResult
+from feducb.audit.restarts import check_replay, open_agent_store
 from feducb.audit.trials import SHIPPED, Draws, Job, privatizer_class
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError

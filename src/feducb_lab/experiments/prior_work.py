@@ -26,7 +26,7 @@ from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.schedules import Geometric
-from feducb.simulation.backends.reference import ReferenceBackend
+from feducb.simulation.backends.reference_backend import ReferenceBackend
 from feducb.simulation.plan import Plan, Team, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.results import SimulationResult

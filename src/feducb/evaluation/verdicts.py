@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from feducb.evaluation.tally import Estimate, PolicyValue
+from feducb.evaluation.weighted_sums import Estimate, PolicyValue
 from feducb.version import __version__
 from feducb.worlds.features import Recipe
 
@@ -216,6 +216,6 @@ class Comparison:
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Values with their intervals."""
-        from feducb.evaluation.plots import plot_comparison
+        from feducb.evaluation.interval_plot import plot_comparison
 
         return plot_comparison(self, path=path)

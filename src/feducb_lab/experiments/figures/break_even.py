@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from feducb_lab.experiments.base import Figure, Outcome, Point, Results, Scale
+from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
 from feducb_lab.experiments.figures import common
 
 if TYPE_CHECKING:

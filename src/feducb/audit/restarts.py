@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.audit.canary import background
-from feducb.audit.results import Check
+from feducb.audit.findings import Check
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel
