@@ -83,6 +83,7 @@ retry = 0.1
 """
 CALLERS = 2
 PATIENCE = 300.0
+ANSWERS = 40  # decisions of all agents that are answered between two kills, at least
 
 
 class Federation:
@@ -128,7 +129,7 @@ class Federation:
             self._processes[role] = subprocess.Popen(command, cwd=where, stdout=log, stderr=log)
 
     async def run(self, kills: int, *, pause: float = 1.0) -> None:
-        """Kill so often, the next one soon after; then leave everybody alone until all agree."""
+        """Kill so often, soon after some calls were answered; then leave everybody alone until all agree."""
         loop = asyncio.get_running_loop()
         roles = ("broker", "controller", *NAMES)
         for role in roles:
@@ -137,6 +138,9 @@ class Federation:
         starting: dict[str, asyncio.Future[None]] = {}
         while self.kills.total() < kills:
             await asyncio.sleep(self._rng.uniform(0.0, 2 * pause))
+            enough = (self.kills.total() + 1) * ANSWERS
+            while sum(len(agent.seen.decisions) for agent in self.agents.values()) < enough:
+                await asyncio.sleep(0.01)
             there = [one for one in roles if one not in starting or starting[one].done()]
             (role,) = self._rng.choices(
                 there, [3 if one in NAMES else 1 for one in there]
