@@ -1,4 +1,4 @@
-"""What is asked of the machine and of other libraries: whole files, extras, threads, warnings."""
+"""What is asked of the machine and of other libraries (whole files, extras, threads, warnings); plurals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from typing import Any
 
 from feducb.errors import MissingExtraError
 
-__all__ = ["optional", "quieten_asyncio", "single_threaded_blas", "write_atomically"]
+__all__ = ["counted", "optional", "quieten_asyncio", "single_threaded_blas", "write_atomically"]
+
+
+def counted(count: float, noun: str) -> str:
+    """A number of things: 1 agent, 2 agents."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Array",
     "Belief",
+    "Indices",
     "ReleasedSum",
     "Statistics",
     "add",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

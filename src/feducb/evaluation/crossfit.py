@@ -133,7 +133,7 @@ def read_blocks(log: Log, found: Survey) -> Iterator[Rows]:
             keys = np.asarray(chunk.columns[columns.person], dtype=np.uint64)
         for start in range(0, chunk.rows, at_once):
             some = slice(start, start + at_once)
-            context = {name: chunk.part(name, some) for name in columns.context}
+            context = {name: chunk.columns[name][some] for name in columns.context}
             vectors = recipe.candidates(
                 context, found.actions, first_row=chunk.first_row + start, rows=len(agent[some])
             )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feducb.errors import ConfigurationError, RowError
+from feducb.errors import ConfigurationError
 from feducb.evaluation.weighted_sums import PolicyValue, Tally
+from feducb.worlds.features.columns import require_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +20,6 @@ __all__ = [
     "evaluate_arrays",
     "evaluate_frame",
     "overlap_warnings",
-    "require_column",
     "weights_off",
 ]
 
@@ -37,51 +36,6 @@ def effective_sample_size(weights: ArrayLike) -> float:
     given = np.asarray(weights, dtype=np.float64)
     squares = float((given**2).sum())
     return float(given.sum() ** 2) / squares if squares > 0 else 0.0
-
-
-def require_column(
-    name: str,
-    values: ArrayLike,
-    *,
-    first_row: int = 1,
-    low: float = -math.inf,
-    high: float = math.inf,
-    above: bool = False,
-) -> Array:
-    """The column as numbers, or an error that names the first row where it is not one, or out of range.
-
-    Args:
-        name: the column.
-        values: (n,).
-        first_row: the number of the first of them.
-        low: the least that is allowed.
-        high: the largest.
-        above: whether ``low`` itself is not allowed.
-    """
-    given = np.asarray(values)
-    try:
-        numbers = given.astype(np.float64)
-    except (TypeError, ValueError):
-        numbers = np.array([as_number(value) for value in given.tolist()])
-    good = np.isfinite(numbers) & (numbers <= high) & ((numbers > low) if above else (numbers >= low))
-    if not good.all():
-        row = int(np.argmin(good))
-        value: Any = given[row].item() if isinstance(given[row], np.generic) else given[row]
-        expected = "a finite number"
-        if math.isfinite(low):
-            expected = f"a number {'above' if above else 'from'} {low:g}"
-        if math.isfinite(high):
-            expected += f" {'and at most' if above else 'to'} {high:g}"
-        raise RowError(name, first_row + row, value, expected)
-    return numbers
-
-
-def as_number(value: Any) -> float:
-    """What it says, or NaN."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def evaluate_arrays(

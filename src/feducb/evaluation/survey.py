@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError, RowError
-from feducb.evaluation.off_policy import as_number, require_column
 from feducb.worlds.features import Category, Coded, Column, Hashed, Number, Recipe
+from feducb.worlds.features.columns import as_number, require_column
 from feducb.worlds.logs import Chunk, Log, LogColumns, lines_in_errors
 
 __all__ = ["Survey", "default_terms", "numbers_of", "parse_context", "parse_terms", "survey"]

@@ -1,1 +1,1 @@
-"""Where visitors come from. An environment is anything that follows `base.Environment`."""
+"""Where visitors come from. An environment is anything that follows `world.Environment`."""

@@ -1,4 +1,4 @@
-"""Logs of decisions, read a chunk at a time: a data frame, CSV or Parquet. One class a source.
+"""Logs of decisions, read a chunk at a time: a data frame, CSV or Parquet, with one class for each.
 
 What a log must have: who decided (agent), what was known (context), what was done (action), with which
 probability (propensity), and what came of it (reward).
@@ -58,6 +58,11 @@ class LogColumns:
         named = (self.agent, self.action, self.reward, self.propensity, *self.context)
         return tuple(dict.fromkeys((*named, self.person) if self.person is not None else named))
 
+    @property
+    def always_text(self) -> tuple[str, ...]:
+        """Columns that are texts even where they look like numbers."""
+        return (self.agent, self.action, *self.texts)
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -73,13 +78,6 @@ class Chunk:
     columns: Mapping[str, NDArray[Any] | Coded]
     rows: int
 
-    def part(self, name: str, some: slice) -> NDArray[Any] | Coded:
-        """Some rows of a column."""
-        values = self.columns[name]
-        if isinstance(values, Coded):
-            return Coded(values.codes[some], values.texts)
-        return np.asarray(values[some])
-
 
 class Log(Protocol):
     """Something that can be read from beginning to end, as often as needed."""
@@ -87,11 +85,9 @@ class Log(Protocol):
     @property
     def name(self) -> str:
         """What to call it."""
-        ...
 
     def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
         """Its rows, in order."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +100,14 @@ class FrameLog:
 
     def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
         """Rows of the frame."""
-        _require_columns(columns, [str(name) for name in self.frame.columns], self.name)
+        _require_columns(columns, self.frame.columns, self.name)
         for start in range(0, len(self.frame), self.rows_at_once):
             yield _chunk(self.frame.iloc[start : start + self.rows_at_once], columns, start + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class CsvLog:
-    """A CSV file with a header, plain or compressed (.gz, .bz2, .xz, .zst); never in memory as a whole."""
+class _FileLog:
+    """A log in a file, which is never in memory as a whole."""
 
     path: Path
     rows_at_once: int = ROWS_AT_ONCE
@@ -120,6 +116,10 @@ class CsvLog:
     def name(self) -> str:
         """The file's name, without its folder."""
         return self.path.name
+
+
+class CsvLog(_FileLog):
+    """A CSV file with a header, plain or compressed (.gz, .bz2, .xz, .zst)."""
 
     def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
         """Rows of the file, counted without the header; `line_of` says where one stands."""
@@ -130,22 +130,15 @@ class CsvLog:
         header = None
         try:
             header = pandas.read_csv(self.path, nrows=0, **settings)
-            _require_columns(columns, [str(name) for name in header.columns], self.name)
+            _require_columns(columns, header.columns, self.name)
             first_line = pandas.read_csv(self.path, header=None, skiprows=1, nrows=1, dtype=str, **settings)
             if len(first_line.columns) > len(header.columns):  # pandas would shift all columns
                 raise ConfigurationError("log", self.name, "as many fields in line 2 as in the header")
-            texts: dict[Hashable, Any] = dict.fromkeys(
-                (columns.agent, columns.action, *columns.texts), "category"
-            )
+            texts: dict[Hashable, Any] = dict.fromkeys(columns.always_text, "category")
+            settings |= {"dtype": texts, "chunksize": self.rows_at_once, "low_memory": False}
             first = 1
             # All columns are parsed: with usecols pandas would not notice a line with a field too many.
-            with pandas.read_csv(
-                self.path,
-                dtype=texts,
-                chunksize=self.rows_at_once,
-                low_memory=False,
-                **settings,
-            ) as reader:
+            with pandas.read_csv(self.path, **settings) as reader:
                 for frame in reader:
                     yield _chunk(frame, columns, first)
                     first += len(frame)
@@ -160,18 +153,16 @@ class CsvLog:
         """The line, as an editor counts them, on which a row starts; row 1 is the first after the header."""
         with optional("reading a CSV file", "data"):
             from pandas.io.common import get_handle
-        handles = get_handle(self.path, "r", encoding="utf-8-sig", compression="infer")
-        with handles as opened:
-            lines = (line for line, _ in csv_records(opened.handle))
-            return next(islice(lines, row, None))
+        with get_handle(self.path, "r", encoding="utf-8-sig", compression="infer") as opened:
+            return next(islice(_record_lines(opened.handle), row, None))
 
 
-def csv_records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """The records of a CSV file, each with the line on which it starts; empty lines are left out."""
+def _record_lines(lines: Iterable[str]) -> Iterator[int]:
+    """The line on which each record of a CSV file starts; empty lines are none."""
     reader, start = csv.reader(lines), 1
     for fields in reader:
         if len(fields) > 1 or "".join(fields).strip():
-            yield start, fields
+            yield start
         start = reader.line_num + 1
 
 
@@ -187,17 +178,8 @@ def lines_in_errors(log: Log) -> Iterator[None]:
         raise ConfigurationError(place, error.value, error.expected) from None
 
 
-@dataclass(frozen=True, slots=True)
-class ParquetLog:
-    """A Parquet file; never in memory as a whole."""
-
-    path: Path
-    rows_at_once: int = ROWS_AT_ONCE
-
-    @property
-    def name(self) -> str:
-        """The file's name, without its folder."""
-        return self.path.name
+class ParquetLog(_FileLog):
+    """A Parquet file."""
 
     def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
         """Rows of the file."""
@@ -210,7 +192,7 @@ class ParquetLog:
         except arrow.ArrowInvalid as error:
             raise ConfigurationError("log", self.name, f"a Parquet file ({error})") from None
         with opened:
-            _require_columns(columns, list(opened.schema_arrow.names), self.name)
+            _require_columns(columns, opened.schema_arrow.names, self.name)
             first = 1
             for batch in opened.iter_batches(batch_size=self.rows_at_once, columns=list(columns.all)):
                 yield _chunk(batch.to_pandas(), columns, first)
@@ -236,18 +218,19 @@ def open_log(path: str | Path, *, rows_at_once: int = ROWS_AT_ONCE) -> Log:
     return reader(path, rows_at_once)
 
 
-def _require_columns(columns: LogColumns, there: list[str], name: str) -> None:
+def _require_columns(columns: LogColumns, there: Iterable[Any], name: str) -> None:
+    names = [str(one) for one in there]
     for one in columns.all:
-        if one not in there:
-            raise ConfigurationError("column", one, f"one of those of {name}: {', '.join(there)}")
+        if one not in names:
+            raise ConfigurationError("column", one, f"one of those of {name}: {', '.join(names)}")
 
 
 def _chunk(frame: pd.DataFrame, columns: LogColumns, first_row: int) -> Chunk:
     values: dict[str, NDArray[Any] | Coded] = {}
     for name in columns.all:
         series = frame[name]
-        always_text = name in (columns.agent, columns.action, *columns.texts)
-        values[name] = _texts(series) if always_text or series.dtype.kind not in "biuf" else series.to_numpy()
+        is_text = name in columns.always_text or series.dtype.kind not in "biuf"
+        values[name] = _texts(series) if is_text else series.to_numpy()
     if columns.person is not None:
         with optional("a person column", "data"):
             import pandas
@@ -256,7 +239,5 @@ def _chunk(frame: pd.DataFrame, columns: LogColumns, first_row: int) -> Chunk:
 
 
 def _texts(series: pd.Series[Any]) -> Coded:
-    category = series.astype("category")
-    return Coded(
-        category.cat.codes.to_numpy().astype(np.int64), tuple(as_text(one) for one in category.cat.categories)
-    )
+    category = series.astype("category").cat
+    return Coded(category.codes.to_numpy().astype(np.int64), tuple(map(as_text, category.categories)))

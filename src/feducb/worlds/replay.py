@@ -9,17 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.config import Problem
 from feducb.errors import ConfigurationError
+from feducb.types import Array, Indices
 from feducb.worlds.streams import Purpose, Streams
 from feducb.worlds.world import Chosen, Contexts, Visits
 
 __all__ = ["KnownRewards"]
-
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +45,9 @@ class KnownRewards:
             raise ConfigurationError("rewards", f"of shape {self.rewards.shape}", "(N, K), all finite")
         size = float(np.abs(self.rewards - self.offset).max(initial=0.0))
         if size > self.problem.reward_bound * (1 + 1e-9):
-            raise ConfigurationError(
-                "rewards", f"up to {size:g}", f"at most B = {self.problem.reward_bound:g}"
-            )
-        if not self.records or min(len(own) for own in self.records) < 1:
+            most = f"at most B = {self.problem.reward_bound:g}"
+            raise ConfigurationError("rewards", f"up to {size:g}", most)
+        if not self.records or self.horizon < 1:
             raise ConfigurationError("records", [len(own) for own in self.records], "at least one per agent")
 
     @property
@@ -70,17 +66,18 @@ class KnownRewards:
 
     def best(self, streams: Streams, run: int, horizon: int) -> float:
         """The mean reward of whoever always knows the best candidate."""
-        best = self.rewards.max(axis=1)
-        return float(
-            np.mean([best[self.order(streams, run, one)[:horizon]] for one in range(len(self.records))])
-        )
+        return self.mean(self.rewards.max(axis=1), streams, run, horizon)
+
+    def mean(self, rewards: Array, streams: Streams, run: int, horizon: int) -> float:
+        """The mean of (N,) rewards, one per record, over the records that a run of that length meets."""
+        agents = range(len(self.records))
+        return float(np.mean([rewards[self.order(streams, run, one)[:horizon]] for one in agents]))
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
         """Start these runs, each with the records in an order of its own."""
         if max(agents) >= len(self.records):
-            raise ConfigurationError(
-                "agents", max(agents) + 1, f"at most {len(self.records)}, as in the data"
-            )
+            expected = f"at most {len(self.records)}, as in the data"
+            raise ConfigurationError("agents", max(agents) + 1, expected)
         return _KnownVisits(self, streams, runs, agents)
 
 

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.config import Problem, require_finite, require_integer
 from feducb.errors import ConfigurationError
+from feducb.types import Array
 from feducb.worlds.streams import Purpose, Streams
-from feducb.worlds.world import Chosen, Contexts, Visits
+from feducb.worlds.world import Chosen, Contexts, Visits, require_theta
 
 __all__ = ["FixedArms", "PaperEnvironment", "bands_for_gap"]
 
-Array = NDArray[np.float64]
 Band = tuple[float, float]
 
 _BEST_BAND: Band = (0.7, 0.8)
@@ -60,15 +59,11 @@ class PaperEnvironment:
         reach = self.parameter_norm * self.problem.action_bound
         needed = max(self.best[1], self.others[1])
         if reach < needed:
-            raise ConfigurationError(
-                "parameter_norm",
-                self.parameter_norm,
-                f"at least {needed / self.problem.action_bound:g}, so that ⟨x, θ*⟩ can reach {needed:g}",
-            )
+            least = f"at least {needed / self.problem.action_bound:g}, so that ⟨x, θ*⟩ can reach {needed:g}"
+            raise ConfigurationError("parameter_norm", self.parameter_norm, least)
         if self.parameter_norm > self.problem.parameter_bound:
-            raise ConfigurationError(
-                "parameter_norm", self.parameter_norm, f"at most S = {self.problem.parameter_bound:g}"
-            )
+            most = f"at most S = {self.problem.parameter_bound:g}"
+            raise ConfigurationError("parameter_norm", self.parameter_norm, most)
         _require_beta_rewards(self.problem)
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
@@ -160,30 +155,22 @@ class FixedArms:
 
     def __post_init__(self) -> None:
         actions = np.asarray(self.actions, dtype=np.float64)
-        theta = np.asarray(self.theta, dtype=np.float64)
         if actions.ndim != 2 or actions.shape[1] != self.problem.dim or not len(actions):
             raise ConfigurationError(
                 "actions", f"of shape {actions.shape}", f"(K, {self.problem.dim}) with K ≥ 1"
             )
-        if theta.shape != (self.problem.dim,):
-            raise ConfigurationError("theta", f"of shape {theta.shape}", f"({self.problem.dim},)")
         longest = float(np.linalg.norm(actions, axis=1).max())
         if not longest <= self.problem.action_bound * (1.0 + 1e-12):
             raise ConfigurationError(
                 "actions", f"up to {longest:g} long", f"at most L = {self.problem.action_bound:g}"
             )
-        length = float(np.linalg.norm(theta))
-        if not length <= self.problem.parameter_bound * (1.0 + 1e-12):
-            raise ConfigurationError(
-                "theta", f"{length:g} long", f"at most S = {self.problem.parameter_bound:g}"
-            )
+        theta = require_theta(self.theta, self.problem)
         means = actions @ theta
         if not np.all((means > 0.0) & (means < 1.0)):
             raise ConfigurationError("mean rewards", means.tolist(), "numbers strictly between 0 and 1")
         _require_beta_rewards(self.problem)
-        object.__setattr__(self, "actions", actions)
-        object.__setattr__(self, "theta", theta)
-        object.__setattr__(self, "arms", len(actions))
+        for name, value in (("actions", actions), ("theta", theta), ("arms", len(actions))):
+            object.__setattr__(self, name, value)
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
         """Start these runs, all with the same arms and θ*."""

@@ -8,16 +8,14 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from feducb.config import Problem, require_integer
 from feducb.errors import ConfigurationError
+from feducb.types import Array, Indices
 from feducb.worlds.streams import Purpose, Streams
 
-__all__ = ["Chosen", "Contexts", "Environment", "OwnEnvironment", "Visits"]
-
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
+__all__ = ["Chosen", "Contexts", "Environment", "OwnEnvironment", "Visits", "require_theta"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +60,8 @@ class Contexts:
     def chosen(self, index: Indices) -> Chosen:
         """The candidates at ``index``, (runs, agents, R)."""
         run, agent, visitor = _places(index.shape)
-        return Chosen(
-            index,
-            self.actions[run, agent, visitor, index],
-            self.means[run, agent, visitor, index],
-        )
+        place = (run, agent, visitor, index)
+        return Chosen(index, self.actions[place], self.means[place])
 
 
 @lru_cache(maxsize=16)
@@ -81,15 +76,12 @@ class Visits(Protocol):
     @property
     def theta(self) -> Array:
         """(runs, d), the parameter; for regret and coverage only."""
-        ...
 
     def arrive(self, rounds: int) -> Contexts:
         """The next ``rounds`` visitors of every agent."""
-        ...
 
     def reward(self, chosen: Chosen) -> Array:
         """(runs, agents, R): the rewards of what was chosen. Called once per visitor, in order."""
-        ...
 
 
 class Environment(Protocol):
@@ -98,19 +90,27 @@ class Environment(Protocol):
     @property
     def problem(self) -> Problem:
         """The public bounds, which every action and reward must keep."""
-        ...
 
     @property
     def arms(self) -> int:
         """K, candidates per visitor."""
-        ...
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
         """Start these runs for these agents, by number.
 
         The same (run, agent) must meet the same visitors, whatever runs and agents are beside it.
         """
-        ...
+
+
+def require_theta(theta: ArrayLike, problem: Problem) -> Array:
+    """(d,) numbers, of length at most S."""
+    given = np.asarray(theta, dtype=np.float64)
+    if given.shape != (problem.dim,):
+        raise ConfigurationError("theta", f"of shape {given.shape}", f"({problem.dim},)")
+    length = float(np.linalg.norm(given))
+    if not length <= problem.parameter_bound * (1.0 + 1e-12):
+        raise ConfigurationError("theta", f"{length:g} long", f"at most S = {problem.parameter_bound:g}")
+    return given
 
 
 Draw = Callable[[np.random.Generator, int, int], Array]
@@ -138,14 +138,7 @@ class OwnEnvironment:
 
     def __post_init__(self) -> None:
         require_integer("arms", self.arms, at_least=1)
-        theta = np.asarray(self.theta, dtype=np.float64)
-        if theta.shape != (self.problem.dim,):
-            raise ConfigurationError("theta", f"of shape {theta.shape}", f"({self.problem.dim},)")
-        length = float(np.linalg.norm(theta))
-        if not length <= self.problem.parameter_bound * (1.0 + 1e-12):
-            raise ConfigurationError(
-                "theta", f"{length:g} long", f"at most S = {self.problem.parameter_bound:g}"
-            )
+        object.__setattr__(self, "theta", require_theta(self.theta, self.problem))
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
         """Start these runs; each (run, agent) has generators of its own."""
@@ -158,7 +151,7 @@ class _OwnVisits:
         self._agents = tuple(agents)
         self._visitors = streams.grid(runs, agents, Purpose.DIRECTION)
         self._rewards = streams.grid(runs, agents, Purpose.REWARD)
-        self.theta = np.tile(np.asarray(world.theta, dtype=np.float64), (len(runs), 1))
+        self.theta = np.tile(world.theta, (len(runs), 1))
 
     def arrive(self, rounds: int) -> Contexts:
         actions = np.array(

