@@ -12,7 +12,7 @@ from scipy import stats
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.evaluation import Comparison, Estimate, FrameLog, LogColumns, Study, compare_on_log, survey
-from feducb.evaluation.learning import Alone, FederatedLearner, Learnt, release_rounds
+from feducb.evaluation.learning import Alone, FederatedLearner, choices, release_rounds
 from feducb.evaluation.survey import parse_context
 from feducb.evaluation.verdicts import Row
 from feducb.models.confidence import OwnDataBound
@@ -50,7 +50,7 @@ def test_alone_knows_what_an_agent_knows_that_saw_its_records_one_by_one() -> No
     knowledge = rule.start((4,))
     for one in range(60):
         knowledge = rule.observe(knowledge, actions[:, one], rewards[:, one])
-    found = Alone(problem).learn(sums, 0).belief
+    found = Alone(problem).learn(sums, 0)
     assert knowledge.belief is not None
     assert found is not None
     for part in ("theta", "inverse", "ellipsoid_width", "euclidean_width"):
@@ -74,7 +74,7 @@ def test_a_federation_knows_what_agents_know_that_released_batch_by_batch(budget
         state, release = privatizer.release(state, noise)
         knowledge = rule.absorb(knowledge, add_up(release))
         done = last
-    found = made.learn(sums, 2).belief
+    found = made.learn(sums, 2)
     assert made.reads
     assert knowledge.belief is not None
     assert found is not None
@@ -153,11 +153,11 @@ def test_agents_play_by_the_policy_of_the_study() -> None:
 
 def test_what_is_not_known_is_drawn_uniformly_and_greedy_follows_the_estimate() -> None:
     candidates = np.array([[[1.0, 0.0], [0.0, 1.0]]])
-    np.testing.assert_array_equal(Learnt(None).choices(candidates, np.array([0]), Greedy()), [[0.5, 0.5]])
+    np.testing.assert_array_equal(choices(None, candidates, np.array([0]), Greedy()), [[0.5, 0.5]])
     sums = Statistics(np.array([np.diag([400.0, 1.0])]), np.array([[40.0, 0.0]]), 401)
     alone = Alone(Problem(dim=2)).learn(sums, 0)
-    np.testing.assert_array_equal(alone.choices(candidates, np.array([0]), Greedy()), [[1.0, 0.0]])
-    np.testing.assert_array_equal(alone.choices(candidates, np.array([0]), Optimistic()), [[0.0, 1.0]])
+    np.testing.assert_array_equal(choices(alone, candidates, np.array([0]), Greedy()), [[1.0, 0.0]])
+    np.testing.assert_array_equal(choices(alone, candidates, np.array([0]), Optimistic()), [[0.0, 1.0]])
 
 
 def test_many_rows_an_agent_and_few_are_chosen_for_alike() -> None:
@@ -167,9 +167,9 @@ def test_many_rows_an_agent_and_few_are_chosen_for_alike() -> None:
     rng = np.random.default_rng(2)
     candidates, agents = rng.standard_normal((400, 4, 3)) / 4, rng.integers(0, 5, 400)
     for policy in (Greedy(), Optimistic()):
-        at_once = learnt.choices(candidates, agents, policy)
+        at_once = choices(learnt, candidates, agents, policy)
         one_by_one = [
-            learnt.choices(candidates[row : row + 1], agents[row : row + 1], policy)[0] for row in range(400)
+            choices(learnt, candidates[row : row + 1], agents[row : row + 1], policy)[0] for row in range(400)
         ]
         np.testing.assert_array_equal(at_once, one_by_one)
 

@@ -210,15 +210,13 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
 
 
 def test_records_of_one_person_are_never_on_both_sides() -> None:
-    from feducb.evaluation.crossfit import draw_folds, read_blocks
+    from feducb.evaluation.crossfit import draw_folds
 
     frame = shop_log(2000).assign(person=[f"p{one % 300}" for one in range(2000)])
     log = FrameLog(frame, rows_at_once=450)
     columns = LogColumns(agent="shop", action="offer", reward="bought", propensity="p", person="person")
     found = survey(log, columns, context=parse_context(["age:0:100"]))
-    folds = np.concatenate(
-        [draw_folds(rows.keys, Study(folds=5), 3) for rows in read_blocks(log, found)], axis=1
-    )
+    folds = np.concatenate([draw_folds(rows.keys, Study(folds=5), 3) for rows in found.blocks()], axis=1)
     for repeat in range(3):
         by_person = pd.Series(folds[repeat]).groupby(frame["person"]).nunique()
         assert (by_person == 1).all()

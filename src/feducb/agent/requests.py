@@ -16,9 +16,11 @@ from feducb.storage.agent_store import is_text
 __all__ = [
     "LONGEST_ID",
     "MOST_CANDIDATES",
+    "ROUNDING",
     "require_candidates",
     "require_follow",
     "require_id",
+    "require_lengths",
     "require_reward",
 ]
 
@@ -26,7 +28,7 @@ Array = NDArray[np.float64]
 
 MOST_CANDIDATES = 10_000
 LONGEST_ID = 128
-_ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a little longer
+ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a little longer
 
 
 def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
@@ -39,16 +41,21 @@ def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
         raise ConfigurationError(
             "actions", f"of shape {given.shape}", f"(K, {problem.dim}) with K from 1 to {MOST_CANDIDATES}"
         )
+    require_lengths(given, problem, "actions")
+    return given
+
+
+def require_lengths(vectors: Array, problem: Problem, name: str, where: str = "") -> None:
+    """(K, d) vectors must be of length at most L; an error names the first that is not."""
     with np.errstate(over="ignore"):  # what overflows is too long
-        fits = np.einsum("kd,kd->k", given, given) <= (problem.action_bound * _ROUNDING) ** 2
+        fits = np.einsum("kd,kd->k", vectors, vectors) <= (problem.action_bound * ROUNDING) ** 2
     if not fits.all():  # nothing that is not a number fits
         place = int(np.argmin(fits))
         raise ConfigurationError(
-            f"actions[{place}]",
-            f"of length {math.hypot(*given[place]):g}",
+            f"{name}[{place}]{where}",
+            f"of length {math.hypot(*vectors[place]):g}",
             f"finite numbers, of length at most {problem.action_bound:g}",
         )
-    return given
 
 
 def require_reward(value: float, problem: Problem) -> float:
@@ -58,7 +65,7 @@ def require_reward(value: float, problem: Problem) -> float:
         worth = require_finite("reward", value)
     except OverflowError:
         worth = math.inf
-    if abs(worth) > bound * _ROUNDING:
+    if abs(worth) > bound * ROUNDING:
         raise ConfigurationError("reward", worth, f"from -{bound:g} to {bound:g}")
     return worth
 

@@ -15,7 +15,6 @@ from rich.table import Table
 
 from feducb.cli.output import counted, errors_to
 from feducb.evaluation.verdicts import Comparison, Row
-from feducb.evaluation.weighted_sums import Estimate
 
 __all__ = ["progress", "show"]
 
@@ -56,8 +55,8 @@ def _tables(found: Comparison) -> Iterator[Table]:
     size = f"{counted(records, 'record')}, {counted(settings['agents'], 'agent')}"
     table = _empty(f"{found.source}: {found.measure} ({size}, d = {settings['dim']})", "value", "− alone")
     for row in found.rows:
-        over = "" if row.over_alone is None else _number(row.over_alone, sign="+")
-        table.add_row(_short(row), _number(row.value), over)
+        over = "" if row.over_alone is None else row.over_alone.text(sign="+")
+        table.add_row(_short(row), row.value.text(), over)
     yield table
     rows = [(row, row.details) for row in found.rows if row.play in ("fixed", found.primary)]
     if any(details is None for _, details in rows):
@@ -66,7 +65,7 @@ def _tables(found: Comparison) -> Iterator[Table]:
     for row, details in rows:
         assert details is not None
         others = (details.snips, details.ips, details.replay)
-        table.add_row(_short(row), *(_number(one, digits=3) for one in others), f"{details.effective:,.0f}")
+        table.add_row(_short(row), *(one.text(digits=3) for one in others), f"{details.effective:,.0f}")
     yield table
 
 
@@ -87,10 +86,6 @@ def _short(row: Row) -> str:
         .removeprefix("the ")
     )
     return f"{name}{'' if row.play == 'fixed' else f', {row.play}'}{'' if row.reads else ' *'}"
-
-
-def _number(estimate: Estimate, *, sign: str = "", digits: int = 4) -> str:
-    return f"{estimate.value:{sign}.{digits}f} ± {estimate.margin:.{digits}f}"
 
 
 @contextmanager

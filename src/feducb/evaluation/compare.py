@@ -7,29 +7,25 @@ drawn again, and the value is that of the mixture. A log is read three times and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError
-from feducb.evaluation.crossfit import LogSource, Sums, draw_folds
-from feducb.evaluation.learning import Alone, FederatedLearner, Learner, Learnt, release_rounds
+from feducb.evaluation.crossfit import Sums, draw_folds
+from feducb.evaluation.learning import Alone, FederatedLearner, Learner, choices, release_rounds
 from feducb.evaluation.off_policy import overlap_warnings, weights_off
-from feducb.evaluation.sources import Facts, Rows, Source
+from feducb.evaluation.sources import Facts, Progress, Rows, Source, Survey, silent
 from feducb.evaluation.study import Study
-from feducb.evaluation.survey import Survey
-from feducb.evaluation.verdicts import Comparison, Play, Row
+from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
 from feducb.evaluation.weighted_sums import Tally
 from feducb.policies import Greedy, Policy, parse_policy
+from feducb.system import counted
+from feducb.types import Array, Belief, Indices
 from feducb.worlds.logs import Log
 
 __all__ = ["compare_on_log", "compare_source"]
-
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Progress = Callable[[str, int], None]
 
 _RELEASES = 8
 _LARGE = 200_000  # rows from which one repeat is enough
@@ -39,29 +35,24 @@ _LARGE = 200_000  # rows from which one repeat is enough
 class _Fitted:
     """All that was learnt without one fold of one repeat."""
 
-    learnt: tuple[Learnt, ...]
+    beliefs: tuple[Belief | None, ...]
     best_action: int | None  # None where actions have no names
     model: Array  # (d,), pooled ridge regression: judges only, no agent has it
 
 
 def compare_on_log(
     log: Log,
-    found: Survey,
+    surveyed: Survey,
     *,
     study: Study | None = None,
     notes: Sequence[str] = (),
-    progress: Progress = lambda stage, rows: None,
+    progress: Progress = silent,
 ) -> Comparison:
     """Compare agents alone, federations and fixed policies on a log of randomised decisions.
 
-    Args:
-        log: the log.
-        found: its survey.
-        study: how to compare.
-        notes: of whoever made the log.
-        progress: told a stage and how many more rows of it are done.
+    As `compare_source` does, on the log and its survey.
     """
-    return compare_source(LogSource(log, found), study=study, notes=notes, progress=progress)
+    return compare_source(replace(surveyed, log=log), study=study, notes=notes, progress=progress)
 
 
 def compare_source(
@@ -69,22 +60,22 @@ def compare_source(
     *,
     study: Study | None = None,
     notes: Sequence[str] = (),
-    progress: Progress = lambda stage, rows: None,
+    progress: Progress = silent,
 ) -> Comparison:
-    """Compare them on whatever gives facts and blocks of rows: `compare_on_log` says what with.
+    """Compare agents alone, federations and fixed policies on whatever gives facts and blocks of rows.
 
     Args:
         source: the rows.
         study: how to compare.
         notes: of whoever made them.
-        progress: told a stage and how many more rows of it are done.
+        progress: hears a stage and how many more rows of it are done.
     """
     facts = source.facts
     study = study or Study()
     repeats = study.repeats or (1 if facts.rows >= _LARGE else 20)
     study = replace(study, repeats=repeats, spread=study.spread or "records")
     if facts.rows < 2 * study.folds:
-        raise ConfigurationError("folds", study.folds, f"at most half of the {facts.rows} rows")
+        raise ConfigurationError("folds", study.folds, f"at most half of the {counted(facts.rows, 'row')}")
     agents, arms = len(facts.agents), len(facts.actions or ())
     sums = Sums.empty(repeats, study.folds, agents, arms, facts.problem.dim)
     for rows in source.blocks():
@@ -115,27 +106,23 @@ def _policies(facts: Facts, learners: Sequence[Learner]) -> list[tuple[str, Play
     return fixed + [(learner.name, play) for learner in learners for play in plays]
 
 
-def _horizon(facts: Facts, study: Study) -> int:
-    """Rounds of training: a round is one record of the average agent's training part."""
-    return max(1, facts.rows * (study.folds - 1) // (study.folds * len(facts.agents)))
+def _rounds(facts: Facts, study: Study) -> tuple[int, int, tuple[int, ...]]:
+    """Rounds of training, releases that are asked for, and their rounds: fewer where some fall together.
 
-
-def _releases(facts: Facts, study: Study) -> int:
-    """How many releases are asked for; rounds that fall together are fewer."""
-    horizon = _horizon(facts, study)
-    if study.federation is not None and study.releases is None:
-        return len(study.schedule.rounds(horizon))
-    return min(study.releases or _RELEASES, horizon)
-
-
-def _learners(facts: Facts, study: Study) -> list[Alone | FederatedLearner]:
-    """Alone, the federation without privacy, and every private one."""
-    horizon = _horizon(facts, study)
-    open_federation, private = study.federations(facts.problem, len(facts.agents))
+    A round is one record of the average agent's training part.
+    """
+    horizon = max(1, facts.rows * (study.folds - 1) // (study.folds * len(facts.agents)))
     if study.federation is not None and study.releases is None:
         rounds = study.schedule.rounds(horizon)
-    else:
-        rounds = release_rounds(horizon, _releases(facts, study))
+        return horizon, len(rounds), rounds
+    releases = min(study.releases or _RELEASES, horizon)
+    return horizon, releases, release_rounds(horizon, releases)
+
+
+def _learners(facts: Facts, study: Study) -> list[Learner]:
+    """Alone, the federation without privacy, and every private one."""
+    open_federation, private = study.federations(facts.problem, len(facts.agents))
+    _, _, rounds = _rounds(facts, study)
     federated = [FederatedLearner.of(one, rounds, seed=study.seed) for one in (open_federation, *private)]
     return [Alone(facts.problem, study.alpha), *federated]
 
@@ -144,7 +131,7 @@ def _fit(sums: Sums, repeat: int, fold: int, learners: Sequence[Learner], *, run
     train = sums.without(repeat, fold)
     gram, moment = train.gram.sum(axis=0), train.moment.sum(axis=0)
     return _Fitted(
-        learnt=tuple(learner.learn(train, run) for learner in learners),
+        beliefs=tuple(learner.learn(train, run) for learner in learners),
         best_action=sums.best_action(repeat, fold),
         model=np.linalg.solve(gram + np.eye(len(moment)), moment),
     )
@@ -173,8 +160,8 @@ def _judge(
         chances = [np.full((len(some), arms), 1.0 / arms)]
         if fit.best_action is not None:
             chances.append(np.tile(np.eye(arms)[fit.best_action], (len(some), 1)))
-        for learnt in fit.learnt:
-            chances += [learnt.choices(candidates, agents, policy) for policy in (Greedy(), played)]
+        for belief in fit.beliefs:
+            chances += [choices(belief, candidates, agents, policy) for policy in (Greedy(), played)]
         taken = (np.arange(len(some)), rows.actions[some])
         surprise = rows.scaled[some] - model[taken]
         for policy, chance in enumerate(chances, start=1):
@@ -195,21 +182,16 @@ def _judge(
 
 
 def _comparison(
-    facts: Facts,
-    study: Study,
-    learners: Sequence[Alone | FederatedLearner],
-    tally: Tally,
-    notes: Sequence[str],
+    facts: Facts, study: Study, learners: Sequence[Learner], tally: Tally, notes: Sequence[str]
 ) -> Comparison:
     place = {policy: index for index, policy in enumerate(_policies(facts, learners))}
-    by_name = {learner.name: learner for learner in learners}
+    federated = {one.name: one for one in learners if isinstance(one, FederatedLearner)}
     held_against = _LOGGED if facts.actions is None else _CONSTANT
     fixed = place[held_against, "fixed"]
     rows, valued, reliable = [], {}, True
     for (name, play), index in place.items():
-        value, learner = tally.value(index), by_name.get(name)
-        alone = place.get((learners[0].name, play))
-        federated = learner if isinstance(learner, FederatedLearner) else None
+        value, learner = tally.value(index), federated.get(name)
+        alone = place.get((ALONE, play))
         rows.append(
             Row(
                 name=name,
@@ -217,21 +199,22 @@ def _comparison(
                 value=value.doubly_robust,
                 over_alone=None if alone in (None, index) else tally.difference(index, alone),
                 over_fixed=None if index == fixed else tally.difference(index, fixed),
-                private=federated is not None and federated.federation.baseline is None,
-                reads=federated is None or federated.reads,
+                private=learner is not None and learner.federation.baseline is None,
+                reads=learner is None or learner.reads,
                 details=value,
             )
         )
         reliable = reliable and not (play in ("greedy", "fixed") and weights_off(value))
-        valued[f"{name} ({play})" if learner else name] = value
+        valued[name if play == "fixed" else f"{name} ({play})"] = value
+    horizon, releases, _ = _rounds(facts, study)
     settings = {
         "rows": facts.rows,
         "agents": len(facts.agents),
         "actions": None if facts.actions is None else list(facts.actions),
         "dim": facts.problem.dim,
         "reward_range": list(facts.reward_range),
-        "rounds_of_training": _horizon(facts, study),
-        "releases": _releases(facts, study),
+        "rounds_of_training": horizon,
+        "releases": releases,
         "delta": study.delta,
         "folds": study.folds,
         "repeats": study.repeats,

@@ -1,4 +1,4 @@
-"""What agents export, as a source of a comparison: JSON lines, one file an agent, streamed and never held.
+"""What agents export, as a source of a comparison: JSON lines, one file per agent, streamed and never held.
 
 Every line holds the vectors of all its candidates, as many as there were that time. Nothing is scaled: the
 bounds are those that the agents promised, so that what is learnt here is what they would have learnt.
@@ -7,7 +7,7 @@ bounds are those that the agents promised, so that what is learnt here is what t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,8 @@ import numpy as np
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
 from feducb.evaluation.lines import ENDING, Decided, Lines
-from feducb.evaluation.sources import Facts, Rows
+from feducb.evaluation.sources import Facts, Progress, Rows, silent
+from feducb.system import counted
 
 __all__ = ["Exports", "open_exports"]
 
@@ -24,8 +25,6 @@ _ROWS_AT_ONCE = 20_000
 _BLOCK = 2**21  # numbers in the vectors of decisions held at once
 _TELL = 1000  # decisions between two words about progress
 _NAMED = 3  # files that are named in a title
-
-Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +67,16 @@ def open_exports(
     action_bound: float | None = None,
     reward_bound: float | None = None,
     rows_at_once: int = _ROWS_AT_ONCE,
-    progress: Progress = lambda stage, rows: None,
+    progress: Progress = silent,
 ) -> Exports:
     """Read exports once: every line is checked, and what cannot be used is counted.
 
     Args:
-        paths: files that `feducb agent export` wrote, one an agent; several of one agent in their order.
+        paths: files that `feducb agent export` wrote, one per agent; several of one agent in their order.
         action_bound: L, no candidate is longer; if not given, what the exports say, or 1.
         reward_bound: B, rewards are from −B to B; if not given, what the exports say, or 1.
         rows_at_once: how many decisions are held at most.
-        progress: told how many decisions were read.
+        progress: hears how many decisions were read.
 
     Raises:
         ConfigurationError: a line cannot be; the message names file and line. Or none is of use.
@@ -90,10 +89,10 @@ def open_exports(
         if not path.is_file():
             raise ConfigurationError("export", str(path), "a file that exists")
     lines = Lines(files, action_bound=action_bound, reward_bound=reward_bound)
-    agents: dict[str, int] = {}
+    agents: dict[str, None] = {}  # in the order of their first lines
     rows, least, fewest, most = 0, 1.0, math.inf, 0
     for one in lines:
-        agents[one.agent] = agents.get(one.agent, 0) + 1
+        agents[one.agent] = None
         rows += 1
         least, count = min(least, one.propensity), len(one.candidates)
         fewest, most = min(fewest, count), max(most, count)
@@ -101,7 +100,8 @@ def open_exports(
             progress("checking", _TELL)
     progress("checking", rows % _TELL)
     if not rows:
-        raise ConfigurationError("exports", f"{lines.read:,} lines{_reasons(lines, ': ')}", _NEEDED)
+        read = counted(lines.read, "line")
+        raise ConfigurationError("exports", f"{read}: {_reasons(lines)}" if lines.left_out else read, _NEEDED)
     if most < 2:
         raise ConfigurationError("features", "of one candidate each", "two or more to choose from")
     assert lines.problem is not None
@@ -138,20 +138,22 @@ _NEEDED = (
 )
 
 
-def _reasons(lines: Lines, before: str) -> str:
-    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lines.left_out.items()))
-    return f"{before}{told}" if told else ""
+def _reasons(lines: Lines) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in sorted(lines.left_out.items()))
 
 
 def _notes(lines: Lines) -> Iterator[str]:
     if lines.left_out:
-        yield f"{lines.left_out.total():,} of {lines.read:,} lines are left out: {_reasons(lines, '')}"
+        out, of = lines.left_out.total(), counted(lines.read, "line")
+        yield f"{out:,} of {of} {'is' if out == 1 else 'are'} left out: {_reasons(lines)}"
     if lines.defaulted:
-        yield f"no reward came for {lines.defaulted:,} decisions: they count with the agents' default reward"
+        they = "it counts" if lines.defaulted == 1 else "they count"
+        count = counted(lines.defaulted, "decision")
+        yield f"no reward came for {count}: {they} with the agents' default reward"
     if not lines.stated:
         assert lines.problem is not None
-        told = f"L = {lines.problem.action_bound:g}, B = {lines.problem.reward_bound:g}"
-        yield f"the exports do not say their public bounds: {told} are taken"
+        bounds = f"L = {lines.problem.action_bound:g}, B = {lines.problem.reward_bound:g}"
+        yield f"the exports do not say their public bounds: {bounds} are taken"
     yield "candidates are vectors without names: there is no best single action to hold learners against"
 
 
@@ -160,11 +162,11 @@ def _rows(held: dict[int, list[tuple[int, Decided]]], agents: dict[str, int]) ->
     for _, some in sorted(held.items()):
         rewards = np.array([one.reward for _, one in some])
         yield Rows(
-            np.array([agents[one.agent] for _, one in some], dtype=np.int64),
-            np.array([one.index for _, one in some], dtype=np.int64),
-            rewards,
-            rewards,
-            np.array([one.propensity for _, one in some]),
-            np.array([key for key, _ in some], dtype=np.uint64),
-            np.stack([one.candidates for _, one in some]),
+            agents=np.array([agents[one.agent] for _, one in some], dtype=np.int64),
+            actions=np.array([one.index for _, one in some], dtype=np.int64),
+            rewards=rewards,
+            scaled=rewards,
+            propensities=np.array([one.propensity for _, one in some]),
+            keys=np.array([key for key, _ in some], dtype=np.uint64),
+            candidates=np.stack([one.candidates for _, one in some]),
         )

@@ -1,4 +1,4 @@
-"""A comparison as a picture: a point and an interval a policy. The only file here that draws."""
+"""A comparison as a picture: a point and an interval per policy. The only file here that draws."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_comparison"]
 
-_MARKS = {"greedy": "o", "practical": "o", "played": "s", "fixed": "D"}
-_NAMES = {
-    "greedy": "by its estimate (greedy)",
-    "practical": "with part of the bonus (practical)",
-    "played": "as agents play (played)",
-    "fixed": "one rule for everybody",
+# The mark of each play, its name, and how far above a policy's line it is drawn.
+_PLAYS = {
+    "greedy": ("o", "by its estimate (greedy)", 0.12),
+    "practical": ("o", "with part of the bonus (practical)", 0.12),
+    "played": ("s", "as agents play (played)", -0.12),
+    "fixed": ("D", "one rule for everybody", 0.0),
 }
 
 
@@ -43,30 +43,22 @@ def plot_comparison(comparison: Comparison, *, path: str | Path | None = None) -
     axes = figure.subplots()
     shown = set()
     for row in comparison.rows:
-        height = (
-            len(names)
-            - 1
-            - names.index(row.name)
-            + {"greedy": 0.12, "practical": 0.12, "played": -0.12, "fixed": 0.0}[row.play]
-        )
-        label = None if row.play in shown else _NAMES[row.play]
-        shown.add(row.play)
+        mark, label, above = _PLAYS[row.play]
         axes.errorbar(
             row.value.value,
-            height,
+            len(names) - 1 - names.index(row.name) + above,
             xerr=row.value.margin,
-            marker=_MARKS[row.play],
+            marker=mark,
             color=_colour(row),
             markersize=5.5,
             capsize=3,
             linewidth=1.6,
-            label=label,
+            label=None if label in shown else label,
         )
-    alone = next(
-        (row for row in comparison.rows if row.name == ALONE and row.play == comparison.primary), None
-    )
-    if alone is not None:
-        axes.axvline(alone.value.value, color="#6b6b6b", linewidth=1.0, linestyle="--")
+        shown.add(label)
+    for row in comparison.rows:
+        if (row.name, row.play) == (ALONE, comparison.primary):
+            axes.axvline(row.value.value, color="#6b6b6b", linewidth=1.0, linestyle="--")
     axes.set_yticks(range(len(names)), [textwrap.fill(name, 44) for name in reversed(names)])
     axes.set_xlabel(f"{comparison.measure}, {100 * comparison.settings['level']:g} % intervals")
     axes.spines[["top", "right"]].set_visible(False)

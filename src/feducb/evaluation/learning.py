@@ -8,13 +8,11 @@ matters here, and when within the stream a record came does not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.config import Problem
-from feducb.errors import ConfigurationError
+from feducb.evaluation.verdicts import ALONE
 from feducb.models.confidence import OwnDataBound
 from feducb.models.ridge import factorise
 from feducb.policies import Policy
@@ -22,26 +20,21 @@ from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
 from feducb.protocol.estimators import Estimator, calibrated_estimator
 from feducb.protocol.federation import Federation
-from feducb.protocol.schedules import Explicit, Geometric
+from feducb.protocol.schedules import Geometric
 from feducb.protocol.synchronisation import add_up, synchronise
-from feducb.types import Belief, Statistics
+from feducb.types import Array, Belief, Indices, Statistics
 from feducb.worlds.streams import Streams
 
-__all__ = ["Alone", "FederatedLearner", "Learner", "Learnt", "federation_name", "release_rounds"]
+__all__ = ["Alone", "FederatedLearner", "Learner", "choices", "federation_name", "release_rounds"]
 
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
-
-_ROWS_AN_AGENT = 32
+_ROWS_PER_AGENT = 32
 _GATHERED = 2**19  # numbers in matrices of rows gathered at once
 
 
 def release_rounds(horizon: int, releases: int) -> tuple[int, ...]:
     """Release rounds up to the horizon: geometric, the last one at the end."""
-    if releases > horizon:
-        raise ConfigurationError("releases", releases, f"at most the records of an average agent, {horizon}")
     if releases == 1:
-        return Explicit((horizon,)).rounds(horizon)
+        return (horizon,)
     return Geometric(first=min(8, horizon - releases + 1), releases=releases).rounds(horizon)
 
 
@@ -53,64 +46,38 @@ def federation_name(federation: Federation) -> str:
     return f"private federation, ε = {epsilon:g}, {federation.trust.name} trusted"
 
 
-@dataclass(frozen=True, slots=True)
-class Learnt:
-    """What agents know in the end.
+def choices(belief: Belief | None, candidates: Array, agents: Indices, policy: Policy) -> Array:
+    """(n, K), the probability of each candidate; uniform while nothing is known.
 
-    Attributes:
+    Args:
         belief: of each agent, or of all with a leading axis of length 1; None: nothing worth reading.
+        candidates: (n, K, d).
+        agents: (n,), by number.
+        policy: how agents choose.
     """
-
-    belief: Belief | None
-
-    def choices(self, candidates: Array, agents: Indices, policy: Policy) -> Array:
-        """(n, K), the probability of each candidate; uniform while nothing is known.
-
-        Args:
-            candidates: (n, K, d).
-            agents: (n,), by number.
-            policy: how agents choose.
-        """
-        if self.belief is None:
-            return policy.propensities(None, candidates)
-        if self.belief.theta.shape[0] == 1:
-            return policy.propensities(_part(self.belief, 0), candidates)
-        chances, count = np.empty(candidates.shape[:-1]), len(candidates)
-        order = np.argsort(agents, kind="stable")
-        names, starts = np.unique(agents[order], return_index=True)
-        if count >= _ROWS_AN_AGENT * len(names):
-            for agent, rows in zip(names.tolist(), np.split(order, starts[1:]), strict=True):
-                chances[rows] = policy.propensities(_part(self.belief, agent), candidates[rows])
-        else:  # few rows per agent: a matrix per row is faster than a call per agent
-            at_once = max(1, _GATHERED // candidates.shape[-1] ** 2)
-            for start in range(0, count, at_once):
-                rows = order[start : start + at_once]
-                own = _part(self.belief, agents[rows])
-                chances[rows] = policy.propensities(own, candidates[rows][:, None])[:, 0]
-        return chances
+    if belief is None:
+        return policy.propensities(None, candidates)
+    if belief.theta.shape[0] == 1:
+        return policy.propensities(_part(belief, 0), candidates)
+    chances, count = np.empty(candidates.shape[:-1]), len(candidates)
+    order = np.argsort(agents, kind="stable")
+    names, starts = np.unique(agents[order], return_index=True)
+    if count >= _ROWS_PER_AGENT * len(names):
+        for agent, rows in zip(names.tolist(), np.split(order, starts[1:]), strict=True):
+            chances[rows] = policy.propensities(_part(belief, agent), candidates[rows])
+    else:  # few rows per agent: a matrix per row is faster than a call per agent
+        at_once = max(1, _GATHERED // candidates.shape[-1] ** 2)
+        for start in range(0, count, at_once):
+            rows = order[start : start + at_once]
+            own = _part(belief, agents[rows])
+            chances[rows] = policy.propensities(own, candidates[rows][:, None])[:, 0]
+    return chances
 
 
 def _part(belief: Belief, agent: int | Indices) -> Belief:
     """What one agent believes, or what each of several does."""
-    return Belief(
-        belief.theta[agent],
-        belief.inverse[agent],
-        belief.ellipsoid_width[agent],
-        belief.euclidean_width[agent],
-    )
-
-
-class Learner(Protocol):
-    """A way to learn from the records of M agents."""
-
-    @property
-    def name(self) -> str:
-        """What to call it."""
-        ...
-
-    def learn(self, sums: Statistics, run: int) -> Learnt:
-        """From raw sums with one leading axis, agents; ``run`` numbers the draw of the noise."""
-        ...
+    widths = belief.ellipsoid_width[agent], belief.euclidean_width[agent]
+    return Belief(belief.theta[agent], belief.inverse[agent], *widths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +87,13 @@ class Alone:
     problem: Problem
     alpha: float = 0.1
     regularizer: float = 1.0
-    name: str = "each agent alone"
+    name: str = ALONE
 
-    def learn(self, sums: Statistics, run: int) -> Learnt:
-        """One belief per agent."""
+    def learn(self, sums: Statistics, run: int) -> Belief:
+        """One belief per agent, from raw sums with one leading axis, agents."""
         bound = OwnDataBound(problem=self.problem, alpha=self.alpha, regularizer=self.regularizer)
         prior = self.regularizer * np.eye(self.problem.dim)
-        return Learnt(bound.belief(factorise(sums.gram + prior, sums.moment)))
+        return bound.belief(factorise(sums.gram + prior, sums.moment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +114,12 @@ class FederatedLearner:
     def of(cls, federation: Federation, rounds: tuple[int, ...], *, seed: int = 0) -> FederatedLearner:
         """With noise for the federation's budgets, or without privacy."""
         everybody = range(federation.agents)
-        return cls(
-            federation, calibrated_estimator(federation, rounds, everybody, alpha=federation.alpha), seed
-        )
+        estimator = calibrated_estimator(federation, rounds, everybody, alpha=federation.alpha)
+        return cls(federation, estimator, seed)
 
     @property
     def name(self) -> str:
-        """As tables call it."""
+        """What tables call it."""
         return federation_name(self.federation)
 
     @property
@@ -162,20 +128,22 @@ class FederatedLearner:
         first: int = getattr(self.estimator.rule, "first", 1)
         return first <= len(self.estimator.release_rounds)
 
-    def learn(self, sums: Statistics, run: int) -> Learnt:
-        """One belief for all, from the last release."""
+    def learn(self, sums: Statistics, run: int) -> Belief | None:
+        """One belief for all, from the last release; ``run`` numbers the draw of the noise."""
         privatizer, rule = self.estimator.privatizer, self.estimator.rule
         assert privatizer is not None
         if not self.reads:
-            return Learnt(None)
-        streams = Streams(self.seed)
-        agents, pooled = range(self.federation.agents), self.federation.trust.pooled
-        noise = SeededNoise(streams.noise(range(run, run + 1), agents, pooled=pooled))
+            return None
+        agents, trust = range(self.federation.agents), self.federation.trust
+        noise = SeededNoise(Streams(self.seed).noise(range(run, run + 1), agents, pooled=trust.pooled))
         # All records are there before the first release: the last one, which counts, is the same.
         total = Statistics(sums.gram[None], sums.moment[None], sums.count)
         state = PrivatizerState(total, 0, ())
         for _ in self.estimator.release_rounds:
-            state, release = synchronise(privatizer, state, noise, trust=self.federation.trust)
-        belief = rule.absorb(rule.start((1, self.federation.agents)), add_up(release)).belief
+            state, release = synchronise(privatizer, state, noise, trust=trust)
+        belief = rule.absorb(rule.start((1, len(agents))), add_up(release)).belief
         assert belief is not None
-        return Learnt(_part(belief, 0))
+        return _part(belief, 0)
+
+
+Learner = Alone | FederatedLearner

@@ -15,19 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from feducb.agent.requests import ROUNDING, require_lengths
 from feducb.config import Problem
 from feducb.errors import ConfigurationError
+from feducb.system import counted
+from feducb.types import Array
 
 __all__ = ["ENDING", "Decided", "Lines"]
-
-Array = NDArray[np.float64]
 
 ENDING = ".jsonl"
 OPEN, NO_REWARD, NO_FEATURES, NO_PROPENSITY = "still open", "no reward", "no features", "no propensity"
 _KEYS = ("number", "open", "index", "features", "propensity", "reward")
-_ROUNDING = 1.0 + 1e-9  # as agents allow it
 _SHOWN = 60  # characters of a line that is quoted
 
 
@@ -51,7 +50,7 @@ class Decided:
 
 
 class Lines:
-    """Decisions in exports, in order; one object a reading.
+    """Decisions in exports, in order; each reading takes a new object.
 
     Args:
         paths: the files; those of one agent in the order in which they were written.
@@ -63,14 +62,14 @@ class Lines:
         read: lines so far.
         left_out: how many were of no use, by reason.
         defaulted: how many count with the default reward, since none came.
-        stated: whether the lines say the public bounds.
     """
 
     def __init__(
         self, paths: Sequence[Path], *, action_bound: float | None = None, reward_bound: float | None = None
     ) -> None:
         self._paths = paths
-        self._action_bound, self._reward_bound = action_bound, reward_bound
+        bounds = {"action_bound": action_bound, "reward_bound": reward_bound}
+        self._bounds = {name: bound for name, bound in bounds.items() if bound is not None}
         self._stated: Any = None  # the bounds as the lines have them
         self._last: dict[str, int] = {}  # number of each agent's last line
         self.problem: Problem | None = None
@@ -88,14 +87,15 @@ class Lines:
                 for number, line in enumerate(file, start=1):
                     if line.strip():
                         self.read += 1
-                        decided = self._decided(_plain(line, f"{path} line {number}"), path, number)
+                        place = f"{path} line {number}"
+                        row = {"agent": path.name.removesuffix(ENDING), **_plain(line, place)}
+                        decided = self._decided(row, place)
                         if decided is not None:
                             yield decided
 
-    def _decided(self, row: Mapping[str, Any], path: Path, line: int) -> Decided | None:
+    def _decided(self, row: Mapping[str, Any], place: str) -> Decided | None:
         """The decision of a line, or None if it is left out."""
-        place = f"{path} line {line}"
-        agent = row.get("agent", path.name.removesuffix(ENDING))
+        agent = row["agent"]
         if not isinstance(agent, str) or not agent:
             raise ConfigurationError(f"agent in {place}", agent, "a name")
         self._require_new(agent, row["number"], place)
@@ -107,24 +107,22 @@ class Lines:
         candidates = _candidates(row["features"], problem, place)
         index = row["index"]
         if not _whole(index) or not 0 <= index < len(candidates):
-            raise ConfigurationError(
-                f"index in {place}", index, f"that of one of {len(candidates)} candidates, from 0"
-            )
+            expected = f"that of one of {counted(len(candidates), 'candidate')}, from 0"
+            raise ConfigurationError(f"index in {place}", index, expected)
         propensity = _number(row["propensity"])
         if not 0.0 < propensity <= 1.0:
-            raise ConfigurationError(
-                f"propensity in {place}", row["propensity"], "a number above 0 and at most 1"
-            )
+            expected = "a number above 0 and at most 1"
+            raise ConfigurationError(f"propensity in {place}", row["propensity"], expected)
         missing = row["reward"] is None
         worth = row["default_reward"] if missing else row["reward"]
         reward, bound = _number(worth), problem.reward_bound
-        if not abs(reward) <= bound * _ROUNDING:
+        if not abs(reward) <= bound * ROUNDING:
             raise ConfigurationError(f"reward in {place}", worth, f"a number from -{bound:g} to {bound:g}")
         self.defaulted += missing
         return Decided(agent, candidates, index, propensity, reward)
 
     def _require_new(self, agent: str, number: Any, place: str) -> None:
-        """Numbers of an agent ascend: no line counts twice, and one number an agent is all that is kept."""
+        """Numbers of an agent ascend: no line counts twice, and one number per agent is all that is kept."""
         last = self._last.get(agent, 0)
         if not _whole(number) or number <= last:
             expected = "a whole number from 1"
@@ -162,11 +160,7 @@ class Lines:
                 raise ConfigurationError(f"features in {place}", "no lists of numbers", expected) from None
             expected = f"the public bounds, as an agent writes them ({error})"
             raise ConfigurationError(f"problem in {place}", said, expected) from None
-        if self._action_bound is not None:
-            problem = replace(problem, action_bound=self._action_bound)
-        if self._reward_bound is not None:
-            problem = replace(problem, reward_bound=self._reward_bound)
-        self._stated, self.problem = said, problem
+        self._stated, self.problem = said, replace(problem, **self._bounds)
         return self.problem
 
 
@@ -196,15 +190,7 @@ def _candidates(features: Any, problem: Problem, place: str) -> Array:
         shape = "ragged or no numbers" if given.ndim != 2 else f"of shape {given.shape}"
         raise ConfigurationError(f"features in {place}", shape, f"candidates of {problem.dim} numbers each")
     vectors = given.astype(np.float64)
-    with np.errstate(over="ignore"):  # what overflows is too long
-        fits = np.einsum("kd,kd->k", vectors, vectors) <= (problem.action_bound * _ROUNDING) ** 2
-    if not fits.all():  # nothing that is not a number fits
-        one = int(np.argmin(fits))
-        raise ConfigurationError(
-            f"features[{one}] in {place}",
-            f"of length {math.hypot(*vectors[one]):g}",
-            f"finite numbers, of length at most {problem.action_bound:g}",
-        )
+    require_lengths(vectors, problem, "features", f" in {place}")
     return vectors
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from feducb.errors import ConfigurationError
 from feducb.evaluation.weighted_sums import PolicyValue, Tally
+from feducb.system import counted
 from feducb.worlds.features.columns import require_column
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ __all__ = [
     "overlap_warnings",
     "weights_off",
 ]
-
-Array = NDArray[np.float64]
 
 _FEW = 100.0  # effective records below which a normal interval is not to be trusted
 _SMALL_SHARE = 0.1
@@ -67,11 +66,13 @@ def evaluate_arrays(
     target = require_column("target", targets, low=0.0, high=1.0)
     if (expected is None) != (fitted is None):
         raise ConfigurationError("expected", expected, "given together with fitted, or neither")
-    _same_length(reward, {"propensity": propensity, "target": target})
+    given = {"expected": expected, "fitted": fitted}
+    model = {name: require_column(name, column) for name, column in given.items() if column is not None}
+    for name, column in {"propensity": propensity, "target": target, **model}.items():
+        if column.shape != reward.shape:
+            raise ConfigurationError(name, f"of shape {column.shape}", f"{reward.shape}, as the rewards")
     robust, weights = None, target / propensity
-    if expected is not None and fitted is not None:
-        model = {name: require_column(name, v) for name, v in (("expected", expected), ("fitted", fitted))}
-        _same_length(reward, model)
+    if model:
         robust = (model["expected"] + weights * (reward - model["fitted"]))[:, None]
     coins = np.random.default_rng(seed).random(len(reward))
     largest = 1.0 / propensity.min(initial=1.0)
@@ -80,75 +81,71 @@ def evaluate_arrays(
     return tally.value(0)
 
 
-def _same_length(reward: Array, columns: dict[str, Array]) -> None:
-    for name, column in columns.items():
-        if column.shape != reward.shape:
-            raise ConfigurationError(name, f"of shape {column.shape}", f"{reward.shape}, as the rewards")
+class FrameColumns(TypedDict):
+    """Columns of a data frame, each for the array of `evaluate_arrays` that it holds."""
+
+    reward: str
+    propensity: str
+    target: str
+    expected: NotRequired[str | None]
+    fitted: NotRequired[str | None]
+
+
+_ARRAYS = {"reward": "rewards", "propensity": "propensities", "target": "targets"}
 
 
 def evaluate_frame(
-    frame: pd.DataFrame,
-    *,
-    reward: str,
-    propensity: str,
-    target: str,
-    expected: str | None = None,
-    fitted: str | None = None,
-    level: float = 0.95,
-    seed: int = 0,
+    frame: pd.DataFrame, *, level: float = 0.95, seed: int = 0, **columns: Unpack[FrameColumns]
 ) -> PolicyValue:
-    """The same from columns of a data frame, by their names; rows are counted from 1 in errors."""
-    wanted = {name for name in (reward, propensity, target, expected, fitted) if name is not None}
-    missing = sorted(wanted - set(frame.columns))
+    """What a log in a data frame says of one policy: `evaluate_arrays` of its columns, by their names.
+
+    Args:
+        frame: one row per record, counted from 1 in errors.
+        level: of the intervals.
+        seed: of replay's coins.
+        columns: ``reward``, ``propensity`` and ``target``; with a model ``expected`` and ``fitted`` as well.
+    """
+    wanted: dict[str, Any] = {name: column for name, column in columns.items() if column is not None}
+    missing = sorted(set(wanted.values()) - set(frame.columns))
     if missing:
         among = ", ".join(str(name) for name in frame.columns)
         raise ConfigurationError("column", missing[0], f"one of {among}")
-    return evaluate_arrays(
-        frame[reward].to_numpy(),
-        frame[propensity].to_numpy(),
-        frame[target].to_numpy(),
-        expected=None if expected is None else frame[expected].to_numpy(),
-        fitted=None if fitted is None else frame[fitted].to_numpy(),
-        level=level,
-        seed=seed,
-    )
+    arrays = {_ARRAYS.get(name, name): frame[column].to_numpy() for name, column in wanted.items()}
+    return evaluate_arrays(**arrays, level=level, seed=seed)
 
 
-def weights_off(found: PolicyValue) -> bool:
+def weights_off(value: PolicyValue) -> bool:
     """Whether weights do not average 1 beyond chance (1 in 16,000): then no estimate is to be believed."""
-    return abs(found.mean_weight.value - 1.0) > _SURE * found.mean_weight.stderr + 1e-9
+    return abs(value.mean_weight.value - 1.0) > _SURE * value.mean_weight.stderr + 1e-9
 
 
-def overlap_warnings(found: Mapping[str, PolicyValue]) -> list[str]:
-    """Why not to believe the estimates for some policies: a sentence a reason, with all whom it concerns.
-
-    Args:
-        found: the values, by the policies' names.
-    """
+def overlap_warnings(values: Mapping[str, PolicyValue]) -> list[str]:
+    """Why not to believe the estimates for some policies, by their names: who is concerned, by reason."""
     concerned: dict[str, list[str]] = {}
-    for name, value in found.items():
+    for name, value in values.items():
         for reason, size in _doubts(value):
             concerned.setdefault(reason, []).append(f"{name} {size}".strip())
     return [f"{reason}: {', '.join(names)}" for reason, names in concerned.items()]
 
 
-def _doubts(found: PolicyValue) -> Iterator[tuple[str, str]]:
+def _doubts(value: PolicyValue) -> Iterator[tuple[str, str]]:
     """Reasons, each in words that are the same for all policies, and how bad it is for this one."""
-    n = found.records
-    if found.effective == 0.0:
+    n, records = value.records, counted(value.records, "record")
+    if value.effective == 0.0:
         yield "the log never does what a policy would do, so nothing can be said of it", ""
         return
-    if found.effective < _FEW or found.effective < _SMALL_SHARE * n:
+    if value.effective < _FEW or value.effective < _SMALL_SHARE * n:
         yield (
-            f"{n:,} records are worth few of a policy's own (little overlap, intervals are optimistic)",
-            f"{found.effective:,.0f} ({100 * found.effective / n:.1f} %)",
+            f"{records} {'is' if n == 1 else 'are'} worth few of a policy's own (little overlap, "
+            "intervals are optimistic)",
+            f"{value.effective:,.0f} ({100 * value.effective / n:.1f} %)",
         )
-    if n > 1 and found.largest_weight > _HEAVY * n * found.mean_weight.value:
-        share = found.largest_weight / (n * found.mean_weight.value)
+    if n > 1 and value.largest_weight > _HEAVY * n * value.mean_weight.value:
+        share = value.largest_weight / (n * value.mean_weight.value)
         yield "one record carries much of all weight", f"{100 * share:.0f} %"
-    if weights_off(found):
+    if weights_off(value):
         yield (
             "weights do not average 1 where 1 is expected (the propensities are not those that drew the "
             "actions, or actions that a policy wants were never tried)",
-            f"{found.mean_weight.value:.3f}",
+            f"{value.mean_weight.value:.3f}",
         )

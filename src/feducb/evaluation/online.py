@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.evaluation.learning import FederatedLearner, federation_name
+from feducb.evaluation.sources import Progress, silent
 from feducb.evaluation.study import Online, Study
 from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
 from feducb.evaluation.weighted_sums import Estimate
@@ -19,13 +18,11 @@ from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import require_public
 from feducb.simulation.runner import simulate
 from feducb.simulation.shortcuts import raw_schedule
+from feducb.types import Array
 from feducb.worlds.replay import KnownRewards
 from feducb.worlds.streams import Streams
 
 __all__ = ["compare_online"]
-
-Array = NDArray[np.float64]
-Progress = Callable[[str, int], None]
 
 _UNIFORM = "uniform"
 
@@ -38,7 +35,7 @@ def compare_online(
     study: Study | None = None,
     online: Online | None = None,
     notes: Sequence[str] = (),
-    progress: Progress = lambda stage, steps: None,
+    progress: Progress = silent,
 ) -> Comparison:
     """Play agents alone, federations and fixed policies on the same records.
 
@@ -49,31 +46,33 @@ def compare_online(
         study: budgets, trust, releases, α, level and seed; folds and repeats are not needed here.
         online: how long, how often, and with how much exploration.
         notes: of whoever made the data.
-        progress: told a stage and how many more agent-steps of it are done.
+        progress: hears a stage and how many more agent-steps of it are done.
     """
     study, online = study or Study(), online or Online()
-    online = replace(online, horizon=online.horizon or world.horizon)
-    runs, horizon = online.runs, online.horizon
-    assert horizon is not None
+    runs, horizon = online.runs, online.horizon or world.horizon
     plays: tuple[tuple[Play, Policy], ...] = (
         ("practical", Optimistic(online.exploration)),
         ("played", parse_policy(study.policy)),
     )
-    agents, streams = len(world.records), Streams(study.seed)
+    streams = Streams(study.seed)
     best = np.array([world.best(streams, run, horizon) for run in range(runs)])
     values: dict[tuple[str, Play], Array] = {}
-    values[fixed[0], "fixed"] = np.array(
-        [
-            np.mean([fixed[1][world.order(streams, run, one)[:horizon]] for one in range(agents)])
-            for run in range(runs)
-        ]
-    )
+    values[fixed[0], "fixed"] = np.array([world.mean(fixed[1], streams, run, horizon) for run in range(runs)])
     federations = _federations(world, study, horizon)
     blind = {name for name, one in federations.items() if one.baseline is None and not _reads(one, horizon)}
 
     def play(name: str, federation: Federation) -> Array:
-        stage = partial(progress, name)
-        return best - _regret(federation, world, online, seed=study.seed, progress=stage) / horizon
+        before = 0
+
+        def tell(done: int, total: int) -> None:
+            nonlocal before
+            progress(name, done - before)
+            before = done
+
+        result = simulate(
+            federation, world, horizon=horizon, runs=runs, seed=study.seed, backend="reference", progress=tell
+        )
+        return np.asarray(best - result.regret[:, -1] / horizon)
 
     values[_UNIFORM, "fixed"] = play(_UNIFORM, federations.pop(_UNIFORM))
     for name, federation in federations.items():
@@ -98,7 +97,7 @@ def compare_online(
         )
     settings = {
         "records": len(world.rewards),
-        "agents": agents,
+        "agents": len(world.records),
         "arms": world.arms,
         "dim": world.problem.dim,
         "horizon": horizon,
@@ -141,36 +140,6 @@ def _reads(federation: Federation, horizon: int) -> bool:
     return FederatedLearner.of(federation, require_public(federation.schedule).rounds(horizon)).reads
 
 
-def _regret(
-    federation: Federation,
-    world: KnownRewards,
-    online: Online,
-    *,
-    seed: int,
-    progress: Callable[[int], None],
-) -> Array:
-    """Per-agent regret of each run."""
-    before = 0
-
-    def tell(done: int, total: int) -> None:
-        nonlocal before
-        progress(done - before)
-        before = done
-
-    assert online.horizon is not None
-    result = simulate(
-        federation,
-        world,
-        horizon=online.horizon,
-        runs=online.runs,
-        seed=seed,
-        backend="reference",
-        progress=tell,
-    )
-    return np.asarray(result.regret[:, -1])
-
-
 def _estimate(values: Array, level: float) -> Estimate:
-    return Estimate(
-        float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values))), level, len(values) - 1
-    )
+    stderr = float(values.std(ddof=1) / math.sqrt(len(values)))
+    return Estimate(float(values.mean()), stderr, level, len(values) - 1)

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from feducb.errors import ConfigurationError, UnfitSettingError
-from feducb.evaluation.compare import compare_on_log, compare_source
+from feducb.evaluation.compare import compare_source
 from feducb.evaluation.exports import open_exports
 from feducb.evaluation.lines import ENDING
 from feducb.evaluation.online import compare_online
+from feducb.evaluation.sources import Progress, silent
 from feducb.evaluation.study import Online, Study
 from feducb.evaluation.survey import parse_context, parse_terms, survey
 from feducb.evaluation.verdicts import Comparison
 from feducb.protocol.federation import Federation
 from feducb.worlds.data import DATA_SETS, Trial
 from feducb.worlds.features import Column, Recipe
-from feducb.worlds.logs import FrameLog, Log, LogColumns, open_log
+from feducb.worlds.logs import FrameLog, LogColumns, open_log
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Reading", "are_exports", "evaluate"]
 
-Progress = Callable[[str, int], None]
 Where = str | Path
 
 _COLUMNS = ("agent_column", "action", "reward", "propensity")
@@ -55,10 +55,10 @@ def evaluate(
     *,
     study: Study | None = None,
     online: Online | None = None,
-    progress: Progress = lambda stage, rows: None,
+    progress: Progress = silent,
     **reading: Unpack[Reading],
 ) -> Comparison:
-    """Compare agents alone, federations and fixed policies on data of one's own, or on a data set by name.
+    """Compare agents alone, federations and fixed policies on your own data, or on a data set by name.
 
     Decisions must have been drawn with known probabilities. Nothing leaves this machine, and the simulated
     noise protects nobody: this is a study, made where the data are.
@@ -70,7 +70,7 @@ def evaluate(
             recipe); if not given, those of ``study``.
         study: budgets, trust, folds, repeats and intervals.
         online: how data are played whose rewards are all known.
-        progress: told a stage and how many more rows of it are done.
+        progress: hears a stage and how many more rows of it are done.
         reading: how the source is read, as follows.
 
     Keyword Args:
@@ -101,7 +101,7 @@ def evaluate(
     if federation is not None:
         study = replace(study, federation=federation)
     if not isinstance(source, str | Path | Sequence):
-        return _about_log(FrameLog(source), reading, study, progress)
+        return _about_log(source, reading, study, progress)
     paths = [source] if isinstance(source, str | Path) else list(source)
     if are_exports(paths):
         return _about_exports(paths, reading, study, progress)
@@ -111,7 +111,7 @@ def evaluate(
     if not path.suffix and not path.exists():
         expected = f"a data set ({', '.join(DATA_SETS)}), LOG.csv, LOG.parquet, or exports of agents"
         raise ConfigurationError("source", str(paths[0]), expected)
-    return _about_log(lambda: open_log(paths[0]), reading, study, progress)
+    return _about_log(path, reading, study, progress)
 
 
 def are_exports(sources: Sequence[Where]) -> bool:
@@ -173,14 +173,14 @@ def _rewards(given: Reading) -> tuple[float, float] | None:
     return low, high
 
 
-def _about_log(log: Log | Callable[[], Log], given: Reading, study: Study, progress: Progress) -> Comparison:
+def _about_log(source: Where | pd.DataFrame, given: Reading, study: Study, progress: Progress) -> Comparison:
     """Of a log with columns."""
     _refuse(given, ("agents",), "nothing beside a log: its agents are in its column")
     _refuse(given, ("action_bound",), "nothing beside a log: its vectors are made here")
-    log = log() if callable(log) else log
+    log = open_log(source) if isinstance(source, str | Path) else FrameLog(source)
     columns, vectors = _columns(given), _vectors(given)
-    seen = survey(log, columns, reward_range=_rewards(given) or (0.0, 1.0), progress=progress, **vectors)
-    return replace(compare_on_log(log, seen, study=study, progress=progress), recipe=seen.recipe)
+    surveyed = survey(log, columns, reward_range=_rewards(given) or (0.0, 1.0), progress=progress, **vectors)
+    return replace(compare_source(surveyed, study=study, progress=progress), recipe=surveyed.recipe)
 
 
 def _about_exports(paths: Sequence[Where], given: Reading, study: Study, progress: Progress) -> Comparison:
@@ -202,15 +202,11 @@ def _about_data_set(
     _refuse(given, (*_OF_A_LOG, "action_bound"), f"nothing beside the data set {name}")
     loaded = DATA_SETS[name].load(given.get("agents"))
     if isinstance(loaded, Trial):
-        log, columns = (
-            FrameLog(loaded.frame, name),
-            replace(loaded.columns, person=given.get("person_column")),
-        )
+        columns = replace(loaded.columns, person=given.get("person_column"))
         study = replace(study, spread=study.spread or loaded.spread)
-        seen = survey(
-            log, columns, context=loaded.recipe, reward_range=loaded.reward_range, progress=progress
-        )
-        made = compare_on_log(log, seen, study=study, notes=loaded.notes, progress=progress)
+        making: dict[str, Any] = {"context": loaded.recipe, "reward_range": loaded.reward_range}
+        surveyed = survey(FrameLog(loaded.frame, name), columns, progress=progress, **making)
+        made = compare_source(surveyed, study=study, notes=loaded.notes, progress=progress)
         return replace(made, recipe=loaded.recipe)
     _refuse(given, ("person_column",), "nothing: there are no folds")
     made = compare_online(

@@ -1,12 +1,12 @@
 """What a comparison reads: a few facts first, then blocks of rows with their vectors, as often as needed.
 
-A log with columns is one source (`feducb.evaluation.crossfit`), what agents export another
+A log with columns is one source, after its `Survey`; what agents export is another
 (`feducb.evaluation.exports`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,11 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import Problem
+from feducb.types import Array, Indices
+from feducb.worlds.features import Category, Recipe
+from feducb.worlds.features.columns import require_column
+from feducb.worlds.logs import Chunk, Log, LogColumns
 
-__all__ = ["Facts", "Rows", "Source"]
+__all__ = ["Facts", "Progress", "Rows", "Source", "Survey", "numbers_of", "silent"]
 
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
+Progress = Callable[[str, int], None]
+"""Hears a stage, and how many more rows (online: agent-steps) of it are done."""
+
+_BLOCK = 2**22  # numbers in the vectors of a block of rows
+
+
+def silent(stage: str, more: int) -> None:
+    """Progress that nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +40,7 @@ class Rows:
     rewards: Array  # as logged
     scaled: Array  # (reward − shift) / scale, as the facts say
     propensities: Array
-    keys: NDArray[np.uint64]
+    keys: NDArray[np.uint64]  # rows of one key stay in one fold
     candidates: Array
 
     @property
@@ -46,14 +56,14 @@ class Facts:
     Attributes:
         name: of the source.
         rows: how many.
-        agents: by name.
+        agents: by name, in the order of their first rows.
         actions: by name; None where candidates are vectors without names, and no action comes twice.
         problem: the public bounds of vectors and scaled rewards.
         reward_range: the public range of rewards, as logged.
         shift: what is taken off a reward before anything is learnt from it.
         scale: what it is divided by then.
         least_propensity: the smallest.
-        notes: what was done to the data, or read off them.
+        notes: what was done to the data, or read off them that ought to be public.
         settings: more of what it was made with, for the result.
     """
 
@@ -76,8 +86,66 @@ class Source(Protocol):
     @property
     def facts(self) -> Facts:
         """What is known of it."""
-        ...
 
     def blocks(self) -> Iterator[Rows]:
         """Its rows, from the first to the last; the same ones every time."""
-        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey(Facts):
+    """A log with columns and what its first reading said: rewards are centred and get range 1.
+
+    Attributes:
+        log: the log.
+        columns: which column is what.
+        recipe: how vectors are made.
+    """
+
+    log: Log
+    columns: LogColumns
+    recipe: Recipe
+
+    @property
+    def facts(self) -> Facts:
+        """Itself: what the survey found."""
+        return self
+
+    def blocks(self) -> Iterator[Rows]:
+        """The log once more, with its vectors."""
+        columns, names = self.columns, self.actions or ()
+        at_once = max(1, _BLOCK // (len(names) * self.recipe.dim))
+        agents, actions = Category(columns.agent, self.agents), Category(columns.action, names)
+        for chunk in self.log.chunks(columns):
+            rewards, propensities = numbers_of(chunk, columns, self.reward_range)
+            agent = agents.index(chunk.columns[columns.agent], chunk.first_row)
+            action = actions.index(chunk.columns[columns.action], chunk.first_row)
+            keys = np.arange(chunk.first_row, chunk.first_row + chunk.rows, dtype=np.uint64)
+            if columns.person is not None:
+                keys = np.asarray(chunk.columns[columns.person], dtype=np.uint64)
+            for start in range(0, chunk.rows, at_once):
+                some = slice(start, start + at_once)
+                context = {name: chunk.columns[name][some] for name in columns.context}
+                vectors = self.recipe.candidates(
+                    context, names, first_row=chunk.first_row + start, rows=len(agent[some])
+                )
+                yield Rows(
+                    agents=agent[some],
+                    actions=action[some],
+                    rewards=rewards[some],
+                    scaled=(rewards[some] - self.shift) / self.scale,
+                    propensities=propensities[some],
+                    keys=keys[some],
+                    candidates=vectors,
+                )
+
+
+def numbers_of(chunk: Chunk, columns: LogColumns, reward_range: tuple[float, float]) -> tuple[Array, Array]:
+    """Rewards and propensities, checked."""
+    first, (low, high) = chunk.first_row, reward_range
+    reward = require_column(
+        columns.reward, chunk.columns[columns.reward], first_row=first, low=low, high=high
+    )
+    propensity = require_column(
+        columns.propensity, chunk.columns[columns.propensity], first_row=first, low=0.0, high=1.0, above=True
+    )
+    return reward, propensity

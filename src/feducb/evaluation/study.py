@@ -53,11 +53,10 @@ class Study:
     def __post_init__(self) -> None:
         object.__setattr__(self, "trusts", tuple(require_trust(trust) for trust in self.trusts))
         require_integer("folds", self.folds, at_least=2)
-        if self.releases is not None:
-            require_integer("releases", self.releases, at_least=1)
         require_integer("seed", self.seed, at_least=0)
-        if self.repeats is not None:
-            require_integer("repeats", self.repeats, at_least=1)
+        for name in ("releases", "repeats"):
+            if getattr(self, name) is not None:
+                require_integer(name, getattr(self, name), at_least=1)
         require_probability("alpha", self.alpha)
         require_probability("level", self.level)
         for epsilon in self.epsilons:
@@ -74,19 +73,20 @@ class Study:
             expected = "nothing: baselines are compared anyway"
             raise ConfigurationError("baseline", federation.baseline, expected)
         if federation.mode != "calibrated":
-            raise ConfigurationError(
-                "mode", federation.mode, "calibrated: the printed constants promise nothing"
-            )
+            expected = "calibrated: the printed constants promise nothing"
+            raise ConfigurationError("mode", federation.mode, expected)
         if federation.topology is not None:
-            raise ConfigurationError(
-                "topology", federation.topology.name, "none: sums here are of all agents"
-            )
-        budgets = set(federation.budgets)
-        object.__setattr__(self, "epsilons", tuple(sorted({budget.epsilon for budget in budgets})))
-        object.__setattr__(self, "delta", max(budget.delta for budget in budgets))
-        object.__setattr__(self, "trusts", (federation.trust,))
-        object.__setattr__(self, "alpha", federation.alpha)
-        object.__setattr__(self, "policy", federation.policy)
+            expected = "none: sums here are of all agents"
+            raise ConfigurationError("topology", federation.topology.name, expected)
+        taken = {
+            "epsilons": tuple(sorted({budget.epsilon for budget in federation.budgets})),
+            "delta": max(budget.delta for budget in federation.budgets),
+            "trusts": (federation.trust,),
+            "alpha": federation.alpha,
+            "policy": federation.policy,
+        }
+        for name, value in taken.items():
+            object.__setattr__(self, name, value)
 
     def describe_policy(self) -> dict[str, str]:
         """For the settings in a result; the optimistic policy goes without saying."""

@@ -50,7 +50,7 @@ class Row:
     details: PolicyValue | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """The row as plain data, for JSON."""
         plain: dict[str, Any] = {
             "policy": self.name,
             "play": self.play,
@@ -61,15 +61,15 @@ class Row:
             "over_fixed": self.over_fixed and self.over_fixed.as_dict(),
         }
         if self.details is not None:
-            found = self.details
+            details = self.details
             plain |= {
-                "ips": found.ips.as_dict(),
-                "snips": found.snips.as_dict(),
-                "doubly_robust": found.doubly_robust.as_dict(),
-                "replay": found.replay.as_dict() | {"accepted": found.accepted},
-                "effective_records": found.effective,
-                "mean_weight": found.mean_weight.value,
-                "largest_weight": found.largest_weight,
+                "ips": details.ips.as_dict(),
+                "snips": details.snips.as_dict(),
+                "doubly_robust": details.doubly_robust.as_dict(),
+                "replay": details.replay.as_dict() | {"accepted": details.accepted},
+                "effective_records": details.effective,
+                "mean_weight": details.mean_weight.value,
+                "largest_weight": details.largest_weight,
             }
         return plain
 
@@ -133,32 +133,27 @@ class Comparison:
         sentences = []
         winners = sorted((one for one in private if self._wins(one)), key=lambda one: one.value.value)
         if not self.reliable:
-            sentences.append(
-                "Cannot tell: weights do not average 1, so the propensities are not to be believed."
-            )
+            why = "weights do not average 1, so the propensities are not to be believed"
+            sentences.append(f"Cannot tell: {why}.")
         elif winners:
             sentences.append(f"Federate: {self._against_alone(winners[-1])}.")
             constant = winners[-1].over_fixed
             if constant is not None and self._surely(constant) <= 0:
-                number = f"{constant.value:+.4f} ± {constant.margin:.4f}"
-                sentences.append(f"It does not surely earn more than {self.fixed} ({number}), though.")
+                than = f"{self.fixed} ({constant.text(sign='+')})"
+                sentences.append(f"It does not surely earn more than {than}, though.")
         else:
             sentences.append(f"Do not federate for this: {self._why_not(private)}.")
-        told = [f"{one.name}, {self._outcome(one)}" for one in private]
-        if told:
-            sentences.append(f"Against each agent alone, {self.primary}: " + "; ".join(told) + ".")
-        open_federation = next(
-            (one for one in self.rows if one.play == self.primary and not one.private and one.name != ALONE),
-            None,
-        )
-        if open_federation is not None:
-            sentences.append(f"Without privacy: {self._against_alone(open_federation)}.")
+        if private:
+            outcomes = "; ".join(f"{one.name}, {self._outcome(one)}" for one in private)
+            sentences.append(f"Against each agent alone, {self.primary}: {outcomes}.")
+        for one in self.rows:
+            if one.play == self.primary and not one.private and one.name != ALONE:
+                sentences.append(f"Without privacy: {self._against_alone(one)}.")
         sentences.append(self._highest())
         return " ".join(sentences)
 
     def _why_not(self, private: Sequence[Row]) -> str:
-        better = [one for one in private if one.reads and one.over_alone and self._surely(one.over_alone) > 0]
-        if better:
+        if any(one.reads and one.over_alone and self._surely(one.over_alone) > 0 for one in private):
             return f"{self.fixed} surely earns more than every private federation that beats {ALONE}"
         return f"no private federation surely earns more than {ALONE}"
 
@@ -166,32 +161,28 @@ class Comparison:
         if row.over_alone is None:
             return "not compared"
         said = {1: "wins", -1: "loses", 0: "no difference can be told"}[self._surely(row.over_alone)]
-        number = f"{row.over_alone.value:+.4f} ± {row.over_alone.margin:.4f}"
         random = "" if row.reads else ", nothing released is worth reading so it plays at random"
-        return f"{said} ({number}{random})"
+        return f"{said} ({row.over_alone.text(sign='+')}{random})"
 
     def _against_alone(self, row: Row) -> str:
         assert row.over_alone is not None
-        found, sign = row.over_alone, self._surely(row.over_alone)
-        verb = {1: "earns more than", -1: "earns less than", 0: "cannot be told from"}[sign]
-        return f"{row.name} {verb} {ALONE} ({found.value:+.4f} ± {found.margin:.4f} a decision)"
+        verbs = {1: "earns more than", -1: "earns less than", 0: "cannot be told from"}
+        verb = verbs[self._surely(row.over_alone)]
+        return f"{row.name} {verb} {ALONE} ({row.over_alone.text(sign='+')} a decision)"
 
     def _highest(self) -> str:
-        best = max(
-            self.rows, key=lambda one: one.value.value if math.isfinite(one.value.value) else -math.inf
-        )
-        said = f"Highest value: {best.name}{'' if best.play == 'fixed' else f' ({best.play})'}"
-        said += f", {best.value.value:.4f} ± {best.value.margin:.4f}"
+        known = [one for one in self.rows if math.isfinite(one.value.value)]
+        best = max(known or self.rows, key=lambda one: one.value.value)
+        play = "" if best.play == "fixed" else f" ({best.play})"
+        said = f"Highest value: {best.name}{play}, {best.value.text()}"
         if best.over_fixed is not None and best.name != self.fixed:
-            sign = self._surely(best.over_fixed)
-            than = f"{self.fixed} ({best.over_fixed.value:+.4f} ± {best.over_fixed.margin:.4f})"
-            said += {1: ", surely more than ", -1: ", surely less than ", 0: ", not surely more than "}[
-                sign
-            ] + than
+            sures = {1: "surely more", -1: "surely less", 0: "not surely more"}
+            sure = sures[self._surely(best.over_fixed)]
+            said += f", {sure} than {self.fixed} ({best.over_fixed.text(sign='+')})"
         return said + "."
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """The comparison as plain data, for JSON."""
         return {
             "source": self.source,
             "measure": self.measure,

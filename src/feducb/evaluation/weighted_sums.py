@@ -16,7 +16,6 @@ Where a policy is one of several draws (folds, noise), the spread over draws wid
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,10 +24,9 @@ from scipy.special import ndtri, stdtrit
 
 from feducb.config import require_probability
 from feducb.errors import ConfigurationError
+from feducb.types import Array, Indices
 
 __all__ = ["Estimate", "PolicyValue", "Tally"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class Estimate:
 
     @property
     def margin(self) -> float:
-        """Half the interval."""
+        """Half the width of the interval."""
         return self.margin_at(self.level)
 
     def margin_at(self, level: float) -> float:
@@ -60,13 +58,17 @@ class Estimate:
 
     @property
     def low(self) -> float:
-        """The lower end."""
+        """The lower end of the interval."""
         return self.value - self.margin
 
     @property
     def high(self) -> float:
-        """The upper end."""
+        """The upper end of the interval."""
         return self.value + self.margin
+
+    def text(self, *, sign: str = "", digits: int = 4) -> str:
+        """The value ± half the interval; ``sign`` is + where a sign is always wanted."""
+        return f"{self.value:{sign}.{digits}f} ± {self.margin:.{digits}f}"
 
     def as_dict(self) -> dict[str, float | None]:
         """As plain data; what is not a number is None."""
@@ -116,8 +118,7 @@ class Tally:
     ) -> None:
         self.level = require_probability("level", level)
         self.policies, self.records = policies, 0
-        groups = 0 if clusters is None else clusters
-        self._clusters = clusters
+        groups, self._clusters = clusters or 0, clusters
         self._w, self._ww, self._wr, self._wwr, self._wrwr = (np.zeros(policies) for _ in range(5))
         self._largest = np.zeros(policies)
         self._mean, self._scatter = np.zeros(policies), np.zeros((policies, policies))
@@ -134,7 +135,7 @@ class Tally:
         *,
         doubly_robust: Array | None = None,
         accepted: NDArray[np.bool_] | None = None,
-        agents: NDArray[np.int64] | None = None,
+        agents: Indices | None = None,
         draws: Array | None = None,
     ) -> None:
         """Take in n records.
@@ -200,17 +201,18 @@ class Tally:
         residual = self._wrwr[policy] - 2 * snips * self._wwr[policy] + snips**2 * ww
         kept = int(self._kept[policy])
         return PolicyValue(
-            ips=self._estimate(ips, self._error(self._wrwr[policy] - n * ips**2, (1, policy), ips)),
+            ips=self._estimate(
+                ips, self._error(self._wrwr[policy] - n * ips**2, self._by_agent[1][:, policy], ips)
+            ),
             snips=self._estimate(snips, self._ratio_error(policy, snips, residual)),
             doubly_robust=self.difference(policy, None),
             replay=self._estimate(
-                float(self._kept_mean[policy]) if kept else math.nan,
-                self._replay_error(policy, kept),
+                self._kept_mean[policy] if kept else math.nan, self._replay_error(policy, kept)
             ),
             records=n,
             accepted=kept,
             effective=float(w**2 / ww) if ww > 0 else 0.0,
-            mean_weight=self._estimate(mean_weight, self._error(ww - n * mean_weight**2, None, mean_weight)),
+            mean_weight=self._estimate(mean_weight, self._over_records(ww - n * mean_weight**2)),
             largest_weight=float(self._largest[policy]),
         )
 
@@ -223,16 +225,15 @@ class Tally:
         if other is not None:
             contrast[other] -= 1.0
         value = float(contrast @ self._mean)
-        if self._clusters is not None:
-            error = self._over_agents(self._by_agent[2] @ contrast, value)
-        else:
-            error = self._over_records(float(contrast @ self._scatter @ contrast))
+        scatter = float(contrast @ self._scatter @ contrast)
+        error = self._error(scatter, self._by_agent[2] @ contrast, value)
         return self._estimate(value, math.hypot(error, self._over_draws(contrast)))
 
-    def _error(self, scatter: float, which: tuple[int, int] | None, value: float) -> float:
-        if self._clusters is not None and which is not None:
-            return self._over_agents(self._by_agent[which[0]][:, which[1]], value)
-        return self._over_records(scatter)
+    def _error(self, scatter: float, sums: Array, value: float) -> float:
+        """Of a mean, from its scatter over records, or from the sums of the agents."""
+        if self._clusters is None:
+            return self._over_records(scatter)
+        return self._spread(sums - self._of_agent * value) / self.records
 
     def _replay_error(self, policy: int, kept: int) -> float:
         if kept < 2:
@@ -247,10 +248,10 @@ class Tally:
         total = self._w[policy]
         if self.records < 2 or total <= 0:
             return math.nan
-        small = self.records / (self.records - 1)
         if self._clusters is not None:
             sums = self._by_agent[1][:, policy] - ratio * self._by_agent[0][:, policy]
             return self._spread(sums) / float(total)
+        small = self.records / (self.records - 1)
         return _root(residual * small / total**2)
 
     def _over_records(self, scatter: float) -> float:
@@ -264,21 +265,18 @@ class Tally:
         means = self._draws @ contrast / self.records
         return float(means.std(ddof=1)) / math.sqrt(draws)
 
-    def _over_agents(self, sums: Array, value: float) -> float:
-        return self._spread(sums - self._of_agent * value) / self.records
-
     def _spread(self, sums: Array) -> float:
         """Standard deviation of a total, from what each agent adds to it."""
-        groups = int((self._of_agent > 0).sum())
+        groups = self._groups()
         return _root(float((sums**2).sum()) * groups / (groups - 1)) if groups > 1 else math.nan
 
-    def _estimate(self, value: float, stderr: float) -> Estimate:
-        groups = None if self._clusters is None else max(1, int((self._of_agent > 0).sum()) - 1)
-        return Estimate(float(value), float(stderr), self.level, groups)
+    def _groups(self) -> int:
+        """How many agents have records."""
+        return int((self._of_agent > 0).sum())
 
-    def values(self, policies: Sequence[int] | None = None) -> list[PolicyValue]:
-        """Of all policies, or of some."""
-        return [self.value(one) for one in (range(len(self._mean)) if policies is None else policies)]
+    def _estimate(self, value: float, stderr: float) -> Estimate:
+        freedom = None if self._clusters is None else max(1, self._groups() - 1)
+        return Estimate(float(value), float(stderr), self.level, freedom)
 
 
 def _root(value: float) -> float:
