@@ -8,6 +8,8 @@ import pytest
 import feducb
 from feducb.evaluation import Online, Study, compare_online
 from feducb.trust import CONTROLLER
+from feducb.worlds.data import Known
+from feducb.worlds.features import Number, Recipe
 from feducb.worlds.replay import KnownRewards
 from feducb.worlds.streams import Streams
 
@@ -53,10 +55,10 @@ def test_agents_learn_from_rewards_less_the_offset_and_regret_does_not_see_it() 
 def test_value_is_best_possible_less_regret() -> None:
     # One agent that always takes candidate 0 would earn the mean of column 0; uniform play earns the mean.
     world = _world()
+    recipe = Recipe(context=(), action=(Number("x", 0, 1),), terms=(("x",),))
     found = compare_online(
-        world,
+        Known(world=world, fixed=("first", REWARDS[:, 0]), recipe=recipe),
         source="x",
-        fixed=("first", REWARDS[:, 0]),
         study=Study(epsilons=(1.0,), trusts=(CONTROLLER,)),
         online=Online(runs=3),
     )

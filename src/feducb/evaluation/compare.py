@@ -235,4 +235,5 @@ def _comparison(
         warnings=overlap_warnings(valued),
         reliable=reliable,
         settings=settings,
+        recipe=facts.recipe,
     )

@@ -29,17 +29,11 @@ _NAMED = 3  # files that are named in a title
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """Exports after their first reading; made by `open_exports`.
-
-    Attributes:
-        paths: the files.
-        facts: what is in them.
-        rows_at_once: how many decisions are held at most.
-    """
+    """Exports after their first reading; made by `open_exports`."""
 
     paths: tuple[Path, ...]
     facts: Facts
-    rows_at_once: int = _ROWS_AT_ONCE
+    rows_at_once: int = _ROWS_AT_ONCE  # how many decisions are held at most
 
     def blocks(self) -> Iterator[Rows]:
         """The decisions once more; a block holds those with one number of candidates, so none is padded."""
@@ -150,7 +144,7 @@ def _notes(lines: Lines) -> Iterator[str]:
         they = "it counts" if lines.defaulted == 1 else "they count"
         count = counted(lines.defaulted, "decision")
         yield f"no reward came for {count}: {they} with the agents' default reward"
-    if not lines.stated:
+    if lines.stated is None:
         assert lines.problem is not None
         bounds = f"L = {lines.problem.action_bound:g}, B = {lines.problem.reward_bound:g}"
         yield f"the exports do not say their public bounds: {bounds} are taken"

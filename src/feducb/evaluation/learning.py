@@ -98,17 +98,11 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class FederatedLearner:
-    """All learn from released sums, under noise or not.
-
-    Attributes:
-        federation: who learns, under which promise.
-        estimator: noise, bound and release rounds.
-        seed: of the noise.
-    """
+    """All learn from released sums, under noise or not."""
 
     federation: Federation
-    estimator: Estimator
-    seed: int = 0
+    estimator: Estimator  # noise, bound and release rounds
+    seed: int = 0  # of the noise
 
     @classmethod
     def of(cls, federation: Federation, rounds: tuple[int, ...], *, seed: int = 0) -> FederatedLearner:

@@ -25,27 +25,18 @@ from feducb.types import Array
 __all__ = ["ENDING", "Decided", "Lines"]
 
 ENDING = ".jsonl"
-OPEN, NO_REWARD, NO_FEATURES, NO_PROPENSITY = "still open", "no reward", "no features", "no propensity"
 _KEYS = ("number", "open", "index", "features", "propensity", "reward")
 _SHOWN = 60  # characters of a line that is quoted
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One decision that can be learnt from and judged by.
-
-    Attributes:
-        agent: by name.
-        candidates: (K, d).
-        index: of the one that was shown.
-        propensity: the chance with which it was.
-        reward: what came of it.
-    """
+    """One decision that can be learnt from and judged by."""
 
     agent: str
-    candidates: Array
-    index: int
-    propensity: float
+    candidates: Array  # (K, d)
+    index: int  # of the one that was shown
+    propensity: float  # the chance with which it was
     reward: float
 
 
@@ -59,6 +50,7 @@ class Lines:
 
     Attributes:
         problem: the public bounds, known from the first decision on.
+        stated: the bounds as the lines have them; None if they do not say them.
         read: lines so far.
         left_out: how many were of no use, by reason.
         defaulted: how many count with the default reward, since none came.
@@ -70,16 +62,11 @@ class Lines:
         self._paths = paths
         bounds = {"action_bound": action_bound, "reward_bound": reward_bound}
         self._bounds = {name: bound for name, bound in bounds.items() if bound is not None}
-        self._stated: Any = None  # the bounds as the lines have them
+        self.stated: Any = None
         self._last: dict[str, int] = {}  # number of each agent's last line
         self.problem: Problem | None = None
         self.read, self.defaulted = 0, 0
         self.left_out: Counter[str] = Counter()
-
-    @property
-    def stated(self) -> bool:
-        """Whether the lines say the public bounds."""
-        return self._stated is not None
 
     def __iter__(self) -> Iterator[Decided]:
         for path in self._paths:
@@ -99,10 +86,17 @@ class Lines:
         if not isinstance(agent, str) or not agent:
             raise ConfigurationError(f"agent in {place}", agent, "a name")
         self._require_new(agent, row["number"], place)
-        reason = self._useless(row)
-        if reason is not None:
-            self.left_out[reason] += 1
-            return None
+        reasons = {
+            # Open ones go whether a reward has come or not: those that came early would be too many.
+            "still open": row["open"],
+            "no features": row["features"] is None,
+            "no propensity": row["propensity"] is None,
+            "no reward": row["reward"] is None and row.get("default_reward") is None,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                self.left_out[reason] += 1
+                return None
         problem = self._require_problem(row, place)
         candidates = _candidates(row["features"], problem, place)
         index = row["index"]
@@ -131,23 +125,10 @@ class Lines:
             raise ConfigurationError(f"number in {place}", number, expected)
         self._last[agent] = number
 
-    @staticmethod
-    def _useless(row: Mapping[str, Any]) -> str | None:
-        # Open ones go whether a reward has come or not: those that came early would be too many.
-        if row["open"]:
-            return OPEN
-        if row["features"] is None:
-            return NO_FEATURES
-        if row["propensity"] is None:
-            return NO_PROPENSITY
-        if row["reward"] is None and row.get("default_reward") is None:
-            return NO_REWARD
-        return None
-
     def _require_problem(self, row: Mapping[str, Any], place: str) -> Problem:
         """The public bounds, which all lines share."""
         said = row.get("problem")
-        if self.problem is not None and (said is None or said == self._stated):
+        if self.problem is not None and (said is None or said == self.stated):
             return self.problem
         if self.problem is not None:
             expected = "that of the lines before: agents that learn together share it"
@@ -160,7 +141,7 @@ class Lines:
                 raise ConfigurationError(f"features in {place}", "no lists of numbers", expected) from None
             expected = f"the public bounds, as an agent writes them ({error})"
             raise ConfigurationError(f"problem in {place}", said, expected) from None
-        self._stated, self.problem = said, replace(problem, **self._bounds)
+        self.stated, self.problem = said, replace(problem, **self._bounds)
         return self.problem
 
 

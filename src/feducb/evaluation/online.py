@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +18,7 @@ from feducb.protocol.schedules import require_public
 from feducb.simulation.runner import simulate
 from feducb.simulation.shortcuts import raw_schedule
 from feducb.types import Array
+from feducb.worlds.data import Known
 from feducb.worlds.replay import KnownRewards
 from feducb.worlds.streams import Streams
 
@@ -28,27 +28,24 @@ _UNIFORM = "uniform"
 
 
 def compare_online(
-    world: KnownRewards,
+    data: Known,
     *,
     source: str,
-    fixed: tuple[str, Array],
     study: Study | None = None,
     online: Online | None = None,
-    notes: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Comparison:
     """Play agents alone, federations and fixed policies on the same records.
 
     Args:
-        world: the data.
-        source: its name.
-        fixed: a policy that learns nothing: its name, and its reward on each record (N,).
+        data: the records, and a policy that learns nothing.
+        source: their name.
         study: budgets, trust, releases, α, level and seed; folds and repeats are not needed here.
         online: how long, how often, and with how much exploration.
-        notes: of whoever made the data.
         progress: hears a stage and how many more agent-steps of it are done.
     """
     study, online = study or Study(), online or Online()
+    world, (fixed, fixed_rewards) = data.world, data.fixed
     runs, horizon = online.runs, online.horizon or world.horizon
     plays: tuple[tuple[Play, Policy], ...] = (
         ("practical", Optimistic(online.exploration)),
@@ -56,10 +53,15 @@ def compare_online(
     )
     streams = Streams(study.seed)
     best = np.array([world.best(streams, run, horizon) for run in range(runs)])
-    values: dict[tuple[str, Play], Array] = {}
-    values[fixed[0], "fixed"] = np.array([world.mean(fixed[1], streams, run, horizon) for run in range(runs)])
+    constant = np.array([world.mean(fixed_rewards, streams, run, horizon) for run in range(runs)])
+    values: dict[tuple[str, Play], Array] = {(fixed, "fixed"): constant}
     federations = _federations(world, study, horizon)
-    blind = {name for name, one in federations.items() if one.baseline is None and not _reads(one, horizon)}
+    blind = {  # no release is worth reading
+        name
+        for name, one in federations.items()
+        if one.baseline is None
+        and not FederatedLearner.of(one, require_public(one.schedule).rounds(horizon)).reads
+    }
 
     def play(name: str, federation: Federation) -> Array:
         before = 0
@@ -83,14 +85,14 @@ def compare_online(
                 values[name, how] = play(name, replace(federation, policy=policy))
     rows = []
     for (name, how), value in values.items():
-        alone, constant = values.get((ALONE, how)), values[fixed[0], "fixed"]
+        alone = values.get((ALONE, how))
         rows.append(
             Row(
                 name=name,
                 play=how,
                 value=_estimate(value, study.level),
                 over_alone=None if alone is None or name == ALONE else _estimate(value - alone, study.level),
-                over_fixed=None if name == fixed[0] else _estimate(value - constant, study.level),
+                over_fixed=None if name == fixed else _estimate(value - constant, study.level),
                 private=name in federations and federations[name].baseline is None,
                 reads=name not in blind,
             )
@@ -115,11 +117,12 @@ def compare_online(
         source=source,
         measure="reward a decision, from the first to the last",
         rows=rows,
-        fixed=fixed[0],
+        fixed=fixed,
         primary="practical",
-        notes=tuple(notes),
+        notes=data.notes,
         warnings=(),
         settings=settings,
+        recipe=data.recipe,
     )
 
 
@@ -133,11 +136,6 @@ def _federations(world: KnownRewards, study: Study, horizon: int) -> dict[str, F
         ALONE: replace(open_federation, baseline="alone"),
         **{federation_name(one): one for one in (open_federation, *private)},
     }
-
-
-def _reads(federation: Federation, horizon: int) -> bool:
-    """Whether any release of a private federation is worth reading."""
-    return FederatedLearner.of(federation, require_public(federation.schedule).rounds(horizon)).reads
 
 
 def _estimate(values: Array, level: float) -> Estimate:

@@ -180,7 +180,7 @@ def _about_log(source: Where | pd.DataFrame, given: Reading, study: Study, progr
     log = open_log(source) if isinstance(source, str | Path) else FrameLog(source)
     columns, vectors = _columns(given), _vectors(given)
     surveyed = survey(log, columns, reward_range=_rewards(given) or (0.0, 1.0), progress=progress, **vectors)
-    return replace(compare_source(surveyed, study=study, progress=progress), recipe=surveyed.recipe)
+    return compare_source(surveyed, study=study, progress=progress)
 
 
 def _about_exports(paths: Sequence[Where], given: Reading, study: Study, progress: Progress) -> Comparison:
@@ -206,16 +206,6 @@ def _about_data_set(
         study = replace(study, spread=study.spread or loaded.spread)
         making: dict[str, Any] = {"context": loaded.recipe, "reward_range": loaded.reward_range}
         surveyed = survey(FrameLog(loaded.frame, name), columns, progress=progress, **making)
-        made = compare_source(surveyed, study=study, notes=loaded.notes, progress=progress)
-        return replace(made, recipe=loaded.recipe)
+        return compare_source(surveyed, study=study, notes=loaded.notes, progress=progress)
     _refuse(given, ("person_column",), "nothing: there are no folds")
-    made = compare_online(
-        loaded.world,
-        source=name,
-        fixed=loaded.fixed,
-        study=study,
-        online=online,
-        notes=loaded.notes,
-        progress=progress,
-    )
-    return replace(made, recipe=loaded.recipe)
+    return compare_online(loaded, source=name, study=study, online=online, progress=progress)

@@ -51,33 +51,20 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What a comparison must know before it learns.
-
-    Attributes:
-        name: of the source.
-        rows: how many.
-        agents: by name, in the order of their first rows.
-        actions: by name; None where candidates are vectors without names, and no action comes twice.
-        problem: the public bounds of vectors and scaled rewards.
-        reward_range: the public range of rewards, as logged.
-        shift: what is taken off a reward before anything is learnt from it.
-        scale: what it is divided by then.
-        least_propensity: the smallest.
-        notes: what was done to the data, or read off them that ought to be public.
-        settings: more of what it was made with, for the result.
-    """
+    """What a comparison must know before it learns."""
 
     name: str
     rows: int
-    agents: tuple[str, ...]
-    actions: tuple[str, ...] | None
-    problem: Problem
-    reward_range: tuple[float, float]
-    shift: float
-    scale: float
+    agents: tuple[str, ...]  # by name, in the order of their first rows
+    actions: tuple[str, ...] | None  # None where candidates are vectors without names, and none comes twice
+    problem: Problem  # the public bounds of vectors and scaled rewards
+    reward_range: tuple[float, float]  # the public one, of rewards as logged
+    shift: float  # what is taken off a reward before anything is learnt from it
+    scale: float  # what it is divided by then
     least_propensity: float
-    notes: tuple[str, ...]
-    settings: Mapping[str, Any]
+    notes: tuple[str, ...]  # what was done to the data, or read off them that ought to be public
+    settings: Mapping[str, Any]  # more of what it was made with, for the result
+    recipe: Recipe | None = None  # how vectors are made, if they are made here
 
 
 class Source(Protocol):
@@ -93,13 +80,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey(Facts):
-    """A log with columns and what its first reading said: rewards are centred and get range 1.
-
-    Attributes:
-        log: the log.
-        columns: which column is what.
-        recipe: how vectors are made.
-    """
+    """A log with columns and what its first reading said: rewards are centred and get range 1."""
 
     log: Log
     columns: LogColumns

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ALONE", "Comparison", "Play", "Row"]
 
+# By the estimate; by a part of the bonus; as agents do; nothing learnt.
 Play = Literal["greedy", "practical", "played", "fixed"]
 ALONE = "each agent alone"
 
@@ -26,28 +27,16 @@ _FAMILY = 0.05  # the chance that a yes is a false alarm, over all private feder
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One policy.
-
-    Attributes:
-        name: what it is.
-        play: ``greedy``, by the estimate; ``played``, as agents do; ``practical``,
-            by a part of the bonus; ``fixed``, nothing learnt.
-        value: reward a decision.
-        over_alone: less that of agents alone under the same play, on the same records or runs.
-        over_fixed: less that of the fixed policy that nobody must learn (``Comparison.fixed``).
-        private: whether it keeps a budget.
-        reads: whether any release is worth reading; if not, it plays at random.
-        details: all estimators, where it is an estimate from a log.
-    """
+    """One policy and its value: reward per decision."""
 
     name: str
     play: Play
     value: Estimate
-    over_alone: Estimate | None = None
-    over_fixed: Estimate | None = None
-    private: bool = False
-    reads: bool = True
-    details: PolicyValue | None = None
+    over_alone: Estimate | None = None  # less that of agents alone, same play, same records or runs
+    over_fixed: Estimate | None = None  # less that of the fixed policy that nobody must learn
+    private: bool = False  # whether it keeps a budget
+    reads: bool = True  # whether any release is worth reading; if not, it plays at random
+    details: PolicyValue | None = None  # all estimators, where it is an estimate from a log
 
     def as_dict(self) -> dict[str, Any]:
         """The row as plain data, for JSON."""
@@ -63,9 +52,7 @@ class Row:
         if self.details is not None:
             details = self.details
             plain |= {
-                "ips": details.ips.as_dict(),
-                "snips": details.snips.as_dict(),
-                "doubly_robust": details.doubly_robust.as_dict(),
+                **{name: getattr(details, name).as_dict() for name in ("ips", "snips", "doubly_robust")},
                 "replay": details.replay.as_dict() | {"accepted": details.accepted},
                 "effective_records": details.effective,
                 "mean_weight": details.mean_weight.value,
@@ -142,7 +129,10 @@ class Comparison:
                 than = f"{self.fixed} ({constant.text(sign='+')})"
                 sentences.append(f"It does not surely earn more than {than}, though.")
         else:
-            sentences.append(f"Do not federate for this: {self._why_not(private)}.")
+            why = f"no private federation surely earns more than {ALONE}"
+            if any(one.reads and one.over_alone and self._surely(one.over_alone) > 0 for one in private):
+                why = f"{self.fixed} surely earns more than every private federation that beats {ALONE}"
+            sentences.append(f"Do not federate for this: {why}.")
         if private:
             outcomes = "; ".join(f"{one.name}, {self._outcome(one)}" for one in private)
             sentences.append(f"Against each agent alone, {self.primary}: {outcomes}.")
@@ -151,11 +141,6 @@ class Comparison:
                 sentences.append(f"Without privacy: {self._against_alone(one)}.")
         sentences.append(self._highest())
         return " ".join(sentences)
-
-    def _why_not(self, private: Sequence[Row]) -> str:
-        if any(one.reads and one.over_alone and self._surely(one.over_alone) > 0 for one in private):
-            return f"{self.fixed} surely earns more than every private federation that beats {ALONE}"
-        return f"no private federation surely earns more than {ALONE}"
 
     def _outcome(self, row: Row) -> str:
         if row.over_alone is None:

@@ -78,29 +78,17 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyValue:
-    """What a log says of one policy.
+    """What a log says of one policy."""
 
-    Attributes:
-        ips: inverse propensity score.
-        snips: the same, self-normalised.
-        doubly_robust: with a model of rewards; without one it is IPS.
-        replay: over accepted records only.
-        records: n.
-        accepted: how many records replay accepted.
-        effective: (Σw)²/Σw², records of the policy's own that would be as good.
-        mean_weight: must be about 1 if the propensities are right.
-        largest_weight: how much the heaviest record counts.
-    """
-
-    ips: Estimate
-    snips: Estimate
-    doubly_robust: Estimate
-    replay: Estimate
-    records: int
-    accepted: int
-    effective: float
-    mean_weight: Estimate
-    largest_weight: float
+    ips: Estimate  # inverse propensity score
+    snips: Estimate  # the same, self-normalised
+    doubly_robust: Estimate  # with a model of rewards; without one it is IPS
+    replay: Estimate  # over accepted records only
+    records: int  # n
+    accepted: int  # how many records replay accepted
+    effective: float  # (Σw)²/Σw², records of the policy's own that would be as good
+    mean_weight: Estimate  # must be about 1 if the propensities are right
+    largest_weight: float  # how much the heaviest record counts
 
 
 class Tally:

@@ -66,16 +66,10 @@ class LogColumns:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some successive rows.
+    """Some successive rows."""
 
-    Attributes:
-        first_row: the number of the first of them, counted from 1.
-        columns: numbers as arrays, texts as `Coded`.
-        rows: how many.
-    """
-
-    first_row: int
-    columns: Mapping[str, NDArray[Any] | Coded]
+    first_row: int  # its number, counted from 1
+    columns: Mapping[str, NDArray[Any] | Coded]  # numbers as arrays, texts coded
     rows: int
 
 
@@ -101,8 +95,8 @@ class FrameLog:
     def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
         """Rows of the frame."""
         _require_columns(columns, self.frame.columns, self.name)
-        for start in range(0, len(self.frame), self.rows_at_once):
-            yield _chunk(self.frame.iloc[start : start + self.rows_at_once], columns, start + 1)
+        starts = range(0, len(self.frame), self.rows_at_once)
+        yield from _chunks((self.frame.iloc[start : start + self.rows_at_once] for start in starts), columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +130,9 @@ class CsvLog(_FileLog):
                 raise ConfigurationError("log", self.name, "as many fields in line 2 as in the header")
             texts: dict[Hashable, Any] = dict.fromkeys(columns.always_text, "category")
             settings |= {"dtype": texts, "chunksize": self.rows_at_once, "low_memory": False}
-            first = 1
             # All columns are parsed: with usecols pandas would not notice a line with a field too many.
             with pandas.read_csv(self.path, **settings) as reader:
-                for frame in reader:
-                    yield _chunk(frame, columns, first)
-                    first += len(frame)
+                yield from _chunks(reader, columns)
         except pandas.errors.EmptyDataError:
             if header is not None:
                 return  # no rows
@@ -193,10 +184,8 @@ class ParquetLog(_FileLog):
             raise ConfigurationError("log", self.name, f"a Parquet file ({error})") from None
         with opened:
             _require_columns(columns, opened.schema_arrow.names, self.name)
-            first = 1
-            for batch in opened.iter_batches(batch_size=self.rows_at_once, columns=list(columns.all)):
-                yield _chunk(batch.to_pandas(), columns, first)
-                first += batch.num_rows
+            batches = opened.iter_batches(batch_size=self.rows_at_once, columns=list(columns.all))
+            yield from _chunks((batch.to_pandas() for batch in batches), columns)
 
 
 _READERS: dict[str, type[CsvLog] | type[ParquetLog]] = {".csv": CsvLog, ".parquet": ParquetLog}
@@ -207,10 +196,8 @@ def open_log(path: str | Path, *, rows_at_once: int = ROWS_AT_ONCE) -> Log:
     """The log in a file, by its ending."""
     require_integer("rows_at_once", rows_at_once, at_least=1)
     path = Path(path)
-    endings = [ending.lower() for ending in path.suffixes]
-    if endings and endings[-1] in _COMPRESSED:
-        endings.pop()
-    reader = _READERS.get(endings[-1] if endings else "")
+    plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path
+    reader = _READERS.get(plain.suffix.lower())
     if reader is None:
         raise ConfigurationError("log", str(path), f"a file that ends in {' or '.join(_READERS)}")
     if not path.is_file():
@@ -225,17 +212,21 @@ def _require_columns(columns: LogColumns, there: Iterable[Any], name: str) -> No
             raise ConfigurationError("column", one, f"one of those of {name}: {', '.join(names)}")
 
 
-def _chunk(frame: pd.DataFrame, columns: LogColumns, first_row: int) -> Chunk:
-    values: dict[str, NDArray[Any] | Coded] = {}
-    for name in columns.all:
-        series = frame[name]
-        is_text = name in columns.always_text or series.dtype.kind not in "biuf"
-        values[name] = _texts(series) if is_text else series.to_numpy()
-    if columns.person is not None:
-        with optional("a person column", "data"):
-            import pandas
-        values[columns.person] = pandas.util.hash_pandas_object(frame[columns.person], index=False).to_numpy()
-    return Chunk(first_row, values, len(frame))
+def _chunks(frames: Iterable[pd.DataFrame], columns: LogColumns) -> Iterator[Chunk]:
+    """Successive frames as chunks; a person's column is hashed."""
+    first_row = 1
+    for frame in frames:
+        values: dict[str, NDArray[Any] | Coded] = {}
+        for name in columns.all:
+            series = frame[name]
+            is_text = name in columns.always_text or series.dtype.kind not in "biuf"
+            values[name] = _texts(series) if is_text else series.to_numpy()
+        if columns.person is not None:
+            with optional("a person column", "data"):
+                from pandas.util import hash_pandas_object
+            values[columns.person] = hash_pandas_object(frame[columns.person], index=False).to_numpy()
+        yield Chunk(first_row, values, len(frame))
+        first_row += len(frame)
 
 
 def _texts(series: pd.Series[Any]) -> Coded:

@@ -25,20 +25,13 @@ class KnownRewards:
 
     There is no true parameter: regret is against the best candidate of each record. Linear bounds need not
     hold on it.
-
-    Attributes:
-        problem: the public bounds.
-        vectors: record numbers (n,) → candidates (n, K, d).
-        rewards: (N, K), of every candidate of every record.
-        records: the numbers of each agent's records.
-        offset: taken off rewards before agents learn from them, so that they lie around 0.
     """
 
-    problem: Problem
-    vectors: Callable[[Indices], Array]
-    rewards: Array
-    records: tuple[Indices, ...]
-    offset: float = 0.0
+    problem: Problem  # the public bounds
+    vectors: Callable[[Indices], Array]  # record numbers (n,) → candidates (n, K, d)
+    rewards: Array  # (N, K), of every candidate of every record
+    records: tuple[Indices, ...]  # the numbers of each agent's records
+    offset: float = 0.0  # taken off rewards before agents learn from them, so that they lie around 0
 
     def __post_init__(self) -> None:
         if self.rewards.ndim != 2 or not np.isfinite(self.rewards).all():

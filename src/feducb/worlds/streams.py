@@ -23,29 +23,18 @@ _POOLED = 2**31  # plus its number: the "agent" of what a team does as one
 class Purpose(IntEnum):
     """What a stream is for. The numbers are part of a seed's meaning: never renumber."""
 
-    PARAMETER = 0
-    """The unknown parameter θ*."""
-    DIRECTION = 1
-    """Where actions point."""
-    RADIUS = 2
-    """How long their part orthogonal to θ* is."""
-    BAND = 3
-    """Their mean reward within its band."""
+    PARAMETER = 0  # the unknown θ*
+    DIRECTION = 1  # where actions point
+    RADIUS = 2  # how long their part orthogonal to θ* is
+    BAND = 3  # their mean reward within its band
     REWARD = 4
-    """Rewards."""
-    PLAY = 5
-    """An agent's own coin, for actions drawn uniformly."""
-    NOISE = 6
-    """Privacy noise (simulated)."""
+    PLAY = 5  # an agent's own coin, for actions drawn uniformly
+    NOISE = 6  # for privacy, simulated
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """All streams of one seed.
-
-    Attributes:
-        seed: the seed, a whole number of at least 0.
-    """
+    """All streams of one seed."""
 
     seed: int
 

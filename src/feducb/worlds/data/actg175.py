@@ -65,7 +65,6 @@ ACTG175 = DataSet(
     kind="trial",
     package="lifelines",
     source="Hammer et al., New England Journal of Medicine 335 (1996)",
-    agents=_HOSPITALS,
     question="Which of four treatments should a patient get, for the highest CD4 count after 20 weeks?",
     load=_load,
 )

