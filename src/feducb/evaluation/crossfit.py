@@ -37,13 +37,9 @@ class Sums:
                 f"{repeats} × {folds} × {agents} × {dim}²",
                 f"at most {_MOST_BYTES // 24:,}: fewer repeats, folds, agents or features",
             )
-        return cls(
-            np.zeros((repeats, folds, agents, dim, dim)),
-            np.zeros((repeats, folds, agents, dim)),
-            np.zeros((repeats, folds, arms)),
-            np.zeros((repeats, folds, arms)),
-            np.zeros((repeats, folds), dtype=np.int64),
-        )
+        shapes = (agents, dim, dim), (agents, dim), (arms,), (arms,)
+        sums = (np.zeros((repeats, folds, *shape)) for shape in shapes)
+        return cls(*sums, records=np.zeros((repeats, folds), dtype=np.int64))
 
     def add(self, rows: Rows, folds: Indices) -> None:
         """Take in a block; ``folds`` is (repeats, n)."""

@@ -6,7 +6,6 @@ bounds are those that the agents promised, so that what is learnt here is what t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,20 +37,20 @@ class Exports:
     def blocks(self) -> Iterator[Rows]:
         """The decisions once more; a block holds those with one number of candidates, so none is padded."""
         problem = self.facts.problem
-        lines = Lines(self.paths, action_bound=problem.action_bound, reward_bound=problem.reward_bound)
+        bounds = {"action_bound": problem.action_bound, "reward_bound": problem.reward_bound}
         agents = {name: index for index, name in enumerate(self.facts.agents)}
         held: dict[int, list[tuple[int, Decided]]] = {}
         done = rows = numbers = 0
-        for done, one in enumerate(lines, start=1):
+        for done, one in enumerate(Lines(self.paths, bounds), start=1):
             if one.agent not in agents or done > self.facts.rows:
-                raise _changed()
+                raise ConfigurationError("exports", *_CHANGED)
             held.setdefault(len(one.candidates), []).append((done, one))
             rows, numbers = rows + 1, numbers + one.candidates.size
             if rows == self.rows_at_once or numbers >= _BLOCK:
                 yield from _rows(held, agents)
                 held, rows, numbers = {}, 0, 0
         if done != self.facts.rows:
-            raise _changed()
+            raise ConfigurationError("exports", *_CHANGED)
         yield from _rows(held, agents)
 
 
@@ -82,21 +81,22 @@ def open_exports(
             raise ConfigurationError("export", str(path), f"a file that ends in {ENDING}")
         if not path.is_file():
             raise ConfigurationError("export", str(path), "a file that exists")
-    lines = Lines(files, action_bound=action_bound, reward_bound=reward_bound)
+    bounds = {"action_bound": action_bound, "reward_bound": reward_bound}
+    lines = Lines(files, {name: bound for name, bound in bounds.items() if bound is not None})
     agents: dict[str, None] = {}  # in the order of their first lines
-    rows, least, fewest, most = 0, 1.0, math.inf, 0
+    sizes: set[int] = set()  # how many candidates there were
+    rows, least = 0, 1.0
     for one in lines:
         agents[one.agent] = None
-        rows += 1
-        least, count = min(least, one.propensity), len(one.candidates)
-        fewest, most = min(fewest, count), max(most, count)
+        sizes.add(len(one.candidates))
+        rows, least = rows + 1, min(least, one.propensity)
         if rows % _TELL == 0:
             progress("checking", _TELL)
     progress("checking", rows % _TELL)
     if not rows:
         read = counted(lines.read, "line")
         raise ConfigurationError("exports", f"{read}: {_reasons(lines)}" if lines.left_out else read, _NEEDED)
-    if most < 2:
+    if max(sizes) < 2:
         raise ConfigurationError("features", "of one candidate each", "two or more to choose from")
     assert lines.problem is not None
     bound = lines.problem.reward_bound
@@ -113,7 +113,7 @@ def open_exports(
         least_propensity=least,
         notes=tuple(_notes(lines)),
         settings={
-            "candidates": [int(fewest), most],
+            "candidates": [min(sizes), max(sizes)],
             "action_bound": lines.problem.action_bound,
             "lines_left_out": dict(sorted(lines.left_out.items())),
             "default_rewards": lines.defaulted,
@@ -122,10 +122,7 @@ def open_exports(
     return Exports(files, facts, rows_at_once)
 
 
-def _changed() -> ConfigurationError:
-    return ConfigurationError("exports", "changed while they were read", "files that nobody writes to")
-
-
+_CHANGED = ("changed while they were read", "files that nobody writes to")
 _NEEDED = (
     "decisions whose window has closed, with all candidates and a known chance: agents keep them with "
     "keep_events above 0, and judging what was not shown needs uniform_share above 0"

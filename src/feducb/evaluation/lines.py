@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,36 +40,21 @@ class Decided:
     reward: float
 
 
+@dataclass(slots=True)
 class Lines:
-    """Decisions in exports, in order; each reading takes a new object.
+    """Decisions in exports, in order; each reading takes a new object."""
 
-    Args:
-        paths: the files; those of one agent in the order in which they were written.
-        action_bound: L instead of what the lines say, or 1.
-        reward_bound: B instead of what the lines say, or 1.
-
-    Attributes:
-        problem: the public bounds, known from the first decision on.
-        stated: the bounds as the lines have them; None if they do not say them.
-        read: lines so far.
-        left_out: how many were of no use, by reason.
-        defaulted: how many count with the default reward, since none came.
-    """
-
-    def __init__(
-        self, paths: Sequence[Path], *, action_bound: float | None = None, reward_bound: float | None = None
-    ) -> None:
-        self._paths = paths
-        bounds = {"action_bound": action_bound, "reward_bound": reward_bound}
-        self._bounds = {name: bound for name, bound in bounds.items() if bound is not None}
-        self.stated: Any = None
-        self._last: dict[str, int] = {}  # number of each agent's last line
-        self.problem: Problem | None = None
-        self.read, self.defaulted = 0, 0
-        self.left_out: Counter[str] = Counter()
+    paths: Sequence[Path]  # those of one agent in the order in which they were written
+    bounds: Mapping[str, float]  # ``action_bound`` and ``reward_bound`` instead of what the lines say, or 1
+    problem: Problem | None = None  # the public bounds, known from the first decision on
+    stated: Any = None  # the bounds as the lines have them, if they say them
+    read: int = 0  # lines so far
+    defaulted: int = 0  # how many count with the default reward, since none came
+    left_out: Counter[str] = field(default_factory=Counter)  # how many were of no use, by reason
+    last: dict[str, int] = field(default_factory=dict)  # the number of each agent's last line
 
     def __iter__(self) -> Iterator[Decided]:
-        for path in self._paths:
+        for path in self.paths:
             with path.open("rb") as file:
                 for number, line in enumerate(file, start=1):
                     if line.strip():
@@ -117,13 +102,13 @@ class Lines:
 
     def _require_new(self, agent: str, number: Any, place: str) -> None:
         """Numbers of an agent ascend: no line counts twice, and one number per agent is all that is kept."""
-        last = self._last.get(agent, 0)
+        last = self.last.get(agent, 0)
         if not _whole(number) or number <= last:
             expected = "a whole number from 1"
             if last:
                 expected = f"one above {last}: numbers of agent {agent} ascend, and none may come twice"
             raise ConfigurationError(f"number in {place}", number, expected)
-        self._last[agent] = number
+        self.last[agent] = number
 
     def _require_problem(self, row: Mapping[str, Any], place: str) -> Problem:
         """The public bounds, which all lines share."""
@@ -141,7 +126,7 @@ class Lines:
                 raise ConfigurationError(f"features in {place}", "no lists of numbers", expected) from None
             expected = f"the public bounds, as an agent writes them ({error})"
             raise ConfigurationError(f"problem in {place}", said, expected) from None
-        self.stated, self.problem = said, replace(problem, **self._bounds)
+        self.stated, self.problem = said, replace(problem, **self.bounds)
         return self.problem
 
 

@@ -52,8 +52,10 @@ def compare_online(
         ("played", parse_policy(study.policy)),
     )
     streams = Streams(study.seed)
-    best = np.array([world.best(streams, run, horizon) for run in range(runs)])
-    constant = np.array([world.mean(fixed_rewards, streams, run, horizon) for run in range(runs)])
+    best, constant = (  # (runs,): of whoever always knows the best candidate, and of the fixed policy
+        np.array([world.mean(rewards, streams, run, horizon) for run in range(runs)])
+        for rewards in (world.rewards.max(axis=1), fixed_rewards)
+    )
     values: dict[tuple[str, Play], Array] = {(fixed, "fixed"): constant}
     federations = _federations(world, study, horizon)
     blind = {  # no release is worth reading

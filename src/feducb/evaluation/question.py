@@ -175,8 +175,8 @@ def _rewards(given: Reading) -> tuple[float, float] | None:
 
 def _about_log(source: Where | pd.DataFrame, given: Reading, study: Study, progress: Progress) -> Comparison:
     """Of a log with columns."""
-    _refuse(given, ("agents",), "nothing beside a log: its agents are in its column")
-    _refuse(given, ("action_bound",), "nothing beside a log: its vectors are made here")
+    _refuse(given, ["agents"], "nothing beside a log: its agents are in its column")
+    _refuse(given, ["action_bound"], "nothing beside a log: its vectors are made here")
     log = open_log(source) if isinstance(source, str | Path) else FrameLog(source)
     columns, vectors = _columns(given), _vectors(given)
     surveyed = survey(log, columns, reward_range=_rewards(given) or (0.0, 1.0), progress=progress, **vectors)
@@ -204,8 +204,8 @@ def _about_data_set(
     if isinstance(loaded, Trial):
         columns = replace(loaded.columns, person=given.get("person_column"))
         study = replace(study, spread=study.spread or loaded.spread)
-        making: dict[str, Any] = {"context": loaded.recipe, "reward_range": loaded.reward_range}
-        surveyed = survey(FrameLog(loaded.frame, name), columns, progress=progress, **making)
+        log, bounds = FrameLog(loaded.frame, name), loaded.reward_range
+        surveyed = survey(log, columns, context=loaded.recipe, reward_range=bounds, progress=progress)
         return compare_source(surveyed, study=study, notes=loaded.notes, progress=progress)
     _refuse(given, ("person_column",), "nothing: there are no folds")
     return compare_online(loaded, source=name, study=study, online=online, progress=progress)

@@ -122,11 +122,8 @@ class Survey(Facts):
 
 def numbers_of(chunk: Chunk, columns: LogColumns, reward_range: tuple[float, float]) -> tuple[Array, Array]:
     """Rewards and propensities, checked."""
-    first, (low, high) = chunk.first_row, reward_range
-    reward = require_column(
-        columns.reward, chunk.columns[columns.reward], first_row=first, low=low, high=high
-    )
-    propensity = require_column(
-        columns.propensity, chunk.columns[columns.propensity], first_row=first, low=0.0, high=1.0, above=True
-    )
+    first, given, (low, high) = chunk.first_row, chunk.columns, reward_range
+    reward = require_column(columns.reward, given[columns.reward], first_row=first, low=low, high=high)
+    chances = given[columns.propensity]
+    propensity = require_column(columns.propensity, chances, first_row=first, low=0.0, high=1.0, above=True)
     return reward, propensity

@@ -143,11 +143,11 @@ def survey(
     low, high = reward_range
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ConfigurationError("reward range", reward_range, "two finite numbers, the lower one first")
-    recipe = context if isinstance(context, Recipe) else None
-    if recipe is not None:
-        actions = _levels_of(recipe, columns.action)
+    recipe: Recipe | None = None
+    if isinstance(context, Recipe):
+        recipe, actions = context, _levels_of(context, columns.action)
         context = {column.name: column for column in recipe.context}
-    known = dict(context or {})
+    known: dict[str, Column | str] = dict(context or {})
     columns = replace(columns, context=tuple(known), texts=())
     with lines_in_errors(log):
         known = _decided(log, columns, known)

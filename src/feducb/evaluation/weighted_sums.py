@@ -31,19 +31,12 @@ __all__ = ["Estimate", "PolicyValue", "Tally"]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and how sure it is.
-
-    Attributes:
-        value: the estimate; NaN if there was nothing to estimate from.
-        stderr: its standard error; NaN if it cannot be told.
-        level: of the interval.
-        freedom: degrees of freedom of the standard error; None: as many as not to matter.
-    """
+    """A value and how sure it is: NaN where there was nothing to estimate from, or to tell an error by."""
 
     value: float
     stderr: float
-    level: float = 0.95
-    freedom: int | None = None
+    level: float = 0.95  # of the interval
+    freedom: int | None = None  # degrees of freedom of the standard error; None: as many as not to matter
 
     @property
     def margin(self) -> float:
@@ -163,17 +156,14 @@ class Tally:
 
     def _add_robust(self, robust: Array) -> None:
         """Mean and scatter, merged so that a long log loses no digits."""
-        count = len(robust)
-        mean = robust.mean(axis=0)
-        centred, shift = robust - mean, mean - self._mean
-        total = self.records + count
+        count, mean = len(robust), robust.mean(axis=0)
+        centred, shift, total = robust - mean, mean - self._mean, self.records + count
         self._scatter += centred.T @ centred + np.outer(shift, shift) * (self.records * count / total)
         self._mean += shift * (count / total)
 
     def _add_accepted(self, rewards: Array, accepted: NDArray[np.bool_]) -> None:
         count = accepted.sum(axis=0).astype(np.float64)
-        some = np.maximum(count, 1.0)
-        mean = (accepted * rewards[:, None]).sum(axis=0) / some
+        mean = (accepted * rewards[:, None]).sum(axis=0) / np.maximum(count, 1.0)
         scatter = (accepted * (rewards[:, None] - mean) ** 2).sum(axis=0)
         total = np.maximum(self._kept + count, 1.0)
         shift = np.where(count > 0, mean - self._kept_mean, 0.0)
@@ -186,17 +176,15 @@ class Tally:
         n, w, ww, wr = self.records, self._w[policy], self._ww[policy], self._wr[policy]
         ips, mean_weight = wr / n if n else math.nan, w / n if n else math.nan
         snips = wr / w if w > 0 else math.nan
+        scatter = self._wrwr[policy] - n * ips**2
         residual = self._wrwr[policy] - 2 * snips * self._wwr[policy] + snips**2 * ww
         kept = int(self._kept[policy])
+        replay = self._kept_mean[policy] if kept else math.nan
         return PolicyValue(
-            ips=self._estimate(
-                ips, self._error(self._wrwr[policy] - n * ips**2, self._by_agent[1][:, policy], ips)
-            ),
+            ips=self._estimate(ips, self._error(scatter, self._by_agent[1][:, policy], ips)),
             snips=self._estimate(snips, self._ratio_error(policy, snips, residual)),
             doubly_robust=self.difference(policy, None),
-            replay=self._estimate(
-                self._kept_mean[policy] if kept else math.nan, self._replay_error(policy, kept)
-            ),
+            replay=self._estimate(replay, self._replay_error(policy, kept)),
             records=n,
             accepted=kept,
             effective=float(w**2 / ww) if ww > 0 else 0.0,
@@ -247,11 +235,10 @@ class Tally:
         return _root(scatter / (n - 1) / n) if n > 1 else math.nan
 
     def _over_draws(self, contrast: Array) -> float:
-        draws = len(self._draws)
-        if draws < 2:
+        if len(self._draws) < 2:
             return 0.0
         means = self._draws @ contrast / self.records
-        return float(means.std(ddof=1)) / math.sqrt(draws)
+        return float(means.std(ddof=1)) / math.sqrt(len(means))
 
     def _spread(self, sums: Array) -> float:
         """Standard deviation of a total, from what each agent adds to it."""

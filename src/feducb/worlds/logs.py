@@ -219,16 +219,15 @@ def _chunks(frames: Iterable[pd.DataFrame], columns: LogColumns) -> Iterator[Chu
         values: dict[str, NDArray[Any] | Coded] = {}
         for name in columns.all:
             series = frame[name]
-            is_text = name in columns.always_text or series.dtype.kind not in "biuf"
-            values[name] = _texts(series) if is_text else series.to_numpy()
+            if name in columns.always_text or series.dtype.kind not in "biuf":
+                texts = series.astype("category").cat
+                codes = texts.codes.to_numpy().astype(np.int64)
+                values[name] = Coded(codes, tuple(map(as_text, texts.categories)))
+            else:
+                values[name] = series.to_numpy()
         if columns.person is not None:
             with optional("a person column", "data"):
                 from pandas.util import hash_pandas_object
             values[columns.person] = hash_pandas_object(frame[columns.person], index=False).to_numpy()
         yield Chunk(first_row, values, len(frame))
         first_row += len(frame)
-
-
-def _texts(series: pd.Series[Any]) -> Coded:
-    category = series.astype("category").cat
-    return Coded(category.codes.to_numpy().astype(np.int64), tuple(map(as_text, category.categories)))

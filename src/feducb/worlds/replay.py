@@ -57,10 +57,6 @@ class KnownRewards:
         """Which record comes in which round."""
         return streams.agent(run, agent, Purpose.DIRECTION).permutation(self.records[agent])
 
-    def best(self, streams: Streams, run: int, horizon: int) -> float:
-        """The mean reward of whoever always knows the best candidate."""
-        return self.mean(self.rewards.max(axis=1), streams, run, horizon)
-
     def mean(self, rewards: Array, streams: Streams, run: int, horizon: int) -> float:
         """The mean of (N,) rewards, one per record, over the records that a run of that length meets."""
         agents = range(len(self.records))

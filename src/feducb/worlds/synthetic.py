@@ -75,19 +75,17 @@ class _BetaRewards:
     """Beta(p, 1 − p) rewards, each agent's from its own stream."""
 
     def __init__(self, streams: Streams, runs: range, agents: Sequence[int]) -> None:
+        self._shape = (len(runs), len(agents))
         self._rewards = streams.grid(runs, agents, Purpose.REWARD)
 
     def reward(self, chosen: Chosen) -> Array:
         # One number at a time: numpy's checks of short arrays are slower than their draws.
-        return np.array(
-            [
-                [
-                    [generator.beta(p, 1.0 - p) for p in visitors]
-                    for generator, visitors in zip(*row, strict=True)
-                ]
-                for row in zip(self._rewards, chosen.means.tolist(), strict=True)
-            ]
-        )
+        rewards = [
+            [generator.beta(p, 1.0 - p) for p in visitors]
+            for row in zip(self._rewards, chosen.means.tolist(), strict=True)
+            for generator, visitors in zip(*row, strict=True)
+        ]
+        return np.array(rewards).reshape(chosen.means.shape)
 
 
 class _FreshArms(_BetaRewards):
@@ -97,7 +95,6 @@ class _FreshArms(_BetaRewards):
         self._directions = streams.grid(runs, agents, Purpose.DIRECTION)
         self._radii = streams.grid(runs, agents, Purpose.RADIUS)
         self._bands = streams.grid(runs, agents, Purpose.BAND)
-        self._shape = (len(runs), len(agents))
         dim = world.problem.dim
         draws = [streams.shared(run, Purpose.PARAMETER).standard_normal(dim) for run in runs]
         self._unit = np.array([draw / np.linalg.norm(draw) for draw in draws])
@@ -156,14 +153,12 @@ class FixedArms:
     def __post_init__(self) -> None:
         actions = np.asarray(self.actions, dtype=np.float64)
         if actions.ndim != 2 or actions.shape[1] != self.problem.dim or not len(actions):
-            raise ConfigurationError(
-                "actions", f"of shape {actions.shape}", f"(K, {self.problem.dim}) with K ≥ 1"
-            )
+            expected = f"(K, {self.problem.dim}) with K ≥ 1"
+            raise ConfigurationError("actions", f"of shape {actions.shape}", expected)
         longest = float(np.linalg.norm(actions, axis=1).max())
         if not longest <= self.problem.action_bound * (1.0 + 1e-12):
-            raise ConfigurationError(
-                "actions", f"up to {longest:g} long", f"at most L = {self.problem.action_bound:g}"
-            )
+            most = f"at most L = {self.problem.action_bound:g}"
+            raise ConfigurationError("actions", f"up to {longest:g} long", most)
         theta = require_theta(self.theta, self.problem)
         means = actions @ theta
         if not np.all((means > 0.0) & (means < 1.0)):
@@ -181,7 +176,6 @@ class _SameArms(_BetaRewards):
     def __init__(self, world: FixedArms, streams: Streams, runs: range, agents: Sequence[int]) -> None:
         super().__init__(streams, runs, agents)
         self._world = world
-        self._shape = (len(runs), len(agents))
         self.theta = np.tile(world.theta, (len(runs), 1))
 
     def arrive(self, rounds: int) -> Contexts:
@@ -195,6 +189,5 @@ def _require_beta_rewards(problem: Problem) -> None:
     if problem.reward_bound < 1.0:
         raise ConfigurationError("reward_bound", problem.reward_bound, "at least 1: Beta rewards reach 1")
     if problem.noise_scale < 0.5:
-        raise ConfigurationError(
-            "noise_scale", problem.noise_scale, "at least 0.5: rewards in [0, 1] are ½-sub-Gaussian"
-        )
+        least = "at least 0.5: rewards in [0, 1] are ½-sub-Gaussian"
+        raise ConfigurationError("noise_scale", problem.noise_scale, least)

@@ -154,16 +154,10 @@ class _OwnVisits:
         self.theta = np.tile(world.theta, (len(runs), 1))
 
     def arrive(self, rounds: int) -> Contexts:
-        actions = np.array(
-            [
-                [
-                    self._world.draw(generator, agent, rounds)
-                    for agent, generator in zip(self._agents, row, strict=True)
-                ]
-                for row in self._visitors
-            ],
-            dtype=np.float64,
-        )
+        draw = self._world.draw
+        pairs = [zip(row, self._agents, strict=True) for row in self._visitors]
+        drawn = [[draw(generator, agent, rounds) for generator, agent in row] for row in pairs]
+        actions = np.array(drawn, dtype=np.float64)
         expected = (rounds, self._world.arms, self._world.problem.dim)
         if actions.shape[2:] != expected:
             raise ConfigurationError("actions drawn", f"of shape {actions.shape[2:]}", f"{expected}")

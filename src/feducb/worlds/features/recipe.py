@@ -86,14 +86,9 @@ class Recipe:
         return tuple(self._columns)
 
     def rows(self, columns: Mapping[str, Values], *, first_row: int = 1) -> Array:
-        """One vector per row, context and action given together.
+        """(n, d), ‖x‖ ≤ L: one vector per row, from n values for each column of context and action.
 
-        Args:
-            columns: n values for each column of the recipe.
-            first_row: the number of the first row, for errors.
-
-        Returns:
-            (n, d), ‖x‖ ≤ L.
+        Errors number rows from ``first_row``.
         """
         return self._assembled(_blocks((*self.context, *self.action), columns, first_row))
 
@@ -126,24 +121,18 @@ class Recipe:
         return made
 
     def vectors(self, context: Mapping[str, Any], actions: Sequence[Any]) -> Array:
-        """One visitor's candidates: (K, d).
-
-        Args:
-            context: a value for each column of the context.
-            actions: as in `candidates`.
-        """
+        """(K, d), one visitor's `candidates`, from a value for each column of the context."""
         return np.asarray(self.candidates({name: [value] for name, value in context.items()}, actions)[0])
 
     def _described(self, action: Any) -> Mapping[str, Any]:
-        if isinstance(action, Mapping):
-            missing = [column.name for column in self.action if column.name not in action]
-            if missing:
-                raise ConfigurationError("action", dict(action), f"also {', '.join(missing)}")
-            return action
-        if len(self.action) != 1:
-            names = ", ".join(column.name for column in self.action)
-            raise ConfigurationError("action", action, f"a mapping with {names}")
-        return {self.action[0].name: action}
+        names = [column.name for column in self.action]
+        if not isinstance(action, Mapping):
+            if len(names) != 1:
+                raise ConfigurationError("action", action, f"a mapping with {', '.join(names)}")
+            return {names[0]: action}
+        if missing := [name for name in names if name not in action]:
+            raise ConfigurationError("action", dict(action), f"also {', '.join(missing)}")
+        return action
 
     def _assembled(self, blocks: Mapping[str, Array]) -> Array:
         rows = len(next(iter(blocks.values())))
@@ -175,9 +164,8 @@ class Recipe:
         try:
             plain = json.loads(text)
             if plain["format"] != _FORMAT or plain["version"] != _VERSION:
-                raise ConfigurationError(
-                    "recipe", f"{plain['format']} {plain['version']}", f"{_FORMAT} {_VERSION}"
-                )
+                given = f"{plain['format']} {plain['version']}"
+                raise ConfigurationError("recipe", given, f"{_FORMAT} {_VERSION}")
             return cls(
                 context=tuple(map(_as_column, plain["context"])),
                 action=tuple(map(_as_column, plain["action"])),
