@@ -48,19 +48,12 @@ def compare_on_log(
     notes: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Comparison:
-    """Compare agents alone, federations and fixed policies on a log of randomised decisions.
-
-    As `compare_source` does, on the log and its survey.
-    """
+    """Compare as `compare_source` does, on a log of randomised decisions and its survey."""
     return compare_source(replace(surveyed, log=log), study=study, notes=notes, progress=progress)
 
 
 def compare_source(
-    source: Source,
-    *,
-    study: Study | None = None,
-    notes: Sequence[str] = (),
-    progress: Progress = silent,
+    source: Source, *, study: Study | None = None, notes: Sequence[str] = (), progress: Progress = silent
 ) -> Comparison:
     """Compare agents alone, federations and fixed policies on whatever gives facts and blocks of rows.
 

@@ -38,13 +38,14 @@ class Sums:
                 f"at most {_MOST_BYTES // 24:,}: fewer repeats, folds, agents or features",
             )
         shapes = (agents, dim, dim), (agents, dim), (arms,), (arms,)
-        sums = (np.zeros((repeats, folds, *shape)) for shape in shapes)
-        return cls(*sums, records=np.zeros((repeats, folds), dtype=np.int64))
+        gram, moment, reward, weight = (np.zeros((repeats, folds, *shape)) for shape in shapes)
+        return cls(gram, moment, reward, weight, records=np.zeros((repeats, folds), dtype=np.int64))
 
     def add(self, rows: Rows, folds: Indices) -> None:
         """Take in a block; ``folds`` is (repeats, n)."""
         repeats, parts, agents = self.gram.shape[:3]
-        vectors, inverse = rows.logged, 1.0 / rows.propensities
+        vectors = rows.candidates[np.arange(len(rows.actions)), rows.actions]
+        inverse = 1.0 / rows.propensities
         for repeat in range(repeats):
             group = folds[repeat] * agents + rows.agents
             order = np.argsort(group, kind="stable")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from feducb.config import require_integer
+from feducb.config import Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.evaluation.lines import ENDING, Decided, Lines
 from feducb.evaluation.sources import Facts, Progress, Rows, silent
@@ -99,22 +99,22 @@ def open_exports(
     if max(sizes) < 2:
         raise ConfigurationError("features", "of one candidate each", "two or more to choose from")
     assert lines.problem is not None
-    bound = lines.problem.reward_bound
+    problem, bound = lines.problem, lines.problem.reward_bound
     names = ", ".join(path.name for path in files[:_NAMED])
     facts = Facts(
         name=names if len(files) <= _NAMED else f"{names} and {len(files) - _NAMED} more",
         rows=rows,
         agents=tuple(agents),
         actions=None,
-        problem=lines.problem,
+        problem=problem,
         reward_range=(-bound, bound),
         shift=0.0,
         scale=1.0,
         least_propensity=least,
-        notes=tuple(_notes(lines)),
+        notes=tuple(_notes(lines, problem)),
         settings={
             "candidates": [min(sizes), max(sizes)],
-            "action_bound": lines.problem.action_bound,
+            "action_bound": problem.action_bound,
             "lines_left_out": dict(sorted(lines.left_out.items())),
             "default_rewards": lines.defaulted,
         },
@@ -133,7 +133,7 @@ def _reasons(lines: Lines) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in sorted(lines.left_out.items()))
 
 
-def _notes(lines: Lines) -> Iterator[str]:
+def _notes(lines: Lines, problem: Problem) -> Iterator[str]:
     if lines.left_out:
         out, of = lines.left_out.total(), counted(lines.read, "line")
         yield f"{out:,} of {of} {'is' if out == 1 else 'are'} left out: {_reasons(lines)}"
@@ -142,8 +142,7 @@ def _notes(lines: Lines) -> Iterator[str]:
         count = counted(lines.defaulted, "decision")
         yield f"no reward came for {count}: {they} with the agents' default reward"
     if lines.stated is None:
-        assert lines.problem is not None
-        bounds = f"L = {lines.problem.action_bound:g}, B = {lines.problem.reward_bound:g}"
+        bounds = f"L = {problem.action_bound:g}, B = {problem.reward_bound:g}"
         yield f"the exports do not say their public bounds: {bounds} are taken"
     yield "candidates are vectors without names: there is no best single action to hold learners against"
 

@@ -6,12 +6,10 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from feducb.evaluation.verdicts import ALONE
+from feducb.evaluation.verdicts import ALONE, Comparison, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from feducb.evaluation.verdicts import Comparison, Row
 
 __all__ = ["plot_comparison"]
 
@@ -34,10 +32,12 @@ def _colour(row: Row) -> str:
 
 def plot_comparison(comparison: Comparison, *, path: str | Path | None = None) -> Figure:
     """Draw it, best at the top; write it to ``path`` if given, the ending says the format."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(row.name for row in comparison.rows))
     figure = Figure(figsize=(9.5, 1.9 + 0.42 * len(names)), layout="constrained")
+    FigureCanvasAgg(figure)
     axes = figure.subplots()
     shown = set()
     for row in comparison.rows:

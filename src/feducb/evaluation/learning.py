@@ -86,13 +86,12 @@ class Alone:
 
     problem: Problem
     alpha: float = 0.1
-    regularizer: float = 1.0
     name: str = ALONE
 
     def learn(self, sums: Statistics, run: int) -> Belief:
         """One belief per agent, from raw sums with one leading axis, agents."""
-        bound = OwnDataBound(problem=self.problem, alpha=self.alpha, regularizer=self.regularizer)
-        prior = self.regularizer * np.eye(self.problem.dim)
+        bound = OwnDataBound(problem=self.problem, alpha=self.alpha)
+        prior = bound.regularizer * np.eye(self.problem.dim)
         return bound.belief(factorise(sums.gram + prior, sums.moment))
 
 

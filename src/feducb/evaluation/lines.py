@@ -45,7 +45,7 @@ class Lines:
     """Decisions in exports, in order; each reading takes a new object."""
 
     paths: Sequence[Path]  # those of one agent in the order in which they were written
-    bounds: Mapping[str, float]  # ``action_bound`` and ``reward_bound`` instead of what the lines say, or 1
+    bounds: Mapping[str, Any]  # ``action_bound`` and ``reward_bound`` instead of what the lines say, or 1
     problem: Problem | None = None  # the public bounds, known from the first decision on
     stated: Any = None  # the bounds as the lines have them, if they say them
     read: int = 0  # lines so far

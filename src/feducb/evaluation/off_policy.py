@@ -16,13 +16,7 @@ from feducb.worlds.features.columns import require_column
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "effective_sample_size",
-    "evaluate_arrays",
-    "evaluate_frame",
-    "overlap_warnings",
-    "weights_off",
-]
+__all__ = ["effective_sample_size", "evaluate_arrays", "evaluate_frame", "overlap_warnings", "weights_off"]
 
 _FEW = 100.0  # effective records below which a normal interval is not to be trusted
 _SMALL_SHARE = 0.1

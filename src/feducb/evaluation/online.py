@@ -47,10 +47,8 @@ def compare_online(
     study, online = study or Study(), online or Online()
     world, (fixed, fixed_rewards) = data.world, data.fixed
     runs, horizon = online.runs, online.horizon or world.horizon
-    plays: tuple[tuple[Play, Policy], ...] = (
-        ("practical", Optimistic(online.exploration)),
-        ("played", parse_policy(study.policy)),
-    )
+    practical, played = Optimistic(online.exploration), parse_policy(study.policy)
+    plays: dict[Play, Policy] = {"practical": practical, "played": played}
     streams = Streams(study.seed)
     best, constant = (  # (runs,): of whoever always knows the best candidate, and of the fixed policy
         np.array([world.mean(rewards, streams, run, horizon) for run in range(runs)])
@@ -78,13 +76,11 @@ def compare_online(
         )
         return np.asarray(best - result.regret[:, -1] / horizon)
 
-    values[_UNIFORM, "fixed"] = play(_UNIFORM, federations.pop(_UNIFORM))
+    uniform = values[_UNIFORM, "fixed"] = play(_UNIFORM, federations.pop(_UNIFORM))
     for name, federation in federations.items():
-        for how, policy in plays:
-            if name in blind:  # it plays uniformly, with the same coins
-                values[name, how] = values[_UNIFORM, "fixed"]
-            else:
-                values[name, how] = play(name, replace(federation, policy=policy))
+        for how, policy in plays.items():
+            # A blind one plays uniformly, with the same coins.
+            values[name, how] = uniform if name in blind else play(name, replace(federation, policy=policy))
     rows = []
     for (name, how), value in values.items():
         alone = values.get((ALONE, how))

@@ -41,12 +41,7 @@ class Rows:
     scaled: Array  # (reward − shift) / scale, as the facts say
     propensities: Array
     keys: NDArray[np.uint64]  # rows of one key stay in one fold
-    candidates: Array
-
-    @property
-    def logged(self) -> Array:
-        """(n, d), the vectors of what was done."""
-        return np.asarray(self.candidates[np.arange(len(self.actions)), self.actions])
+    candidates: Array  # (n, K, d)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

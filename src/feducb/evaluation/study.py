@@ -108,12 +108,9 @@ class Study:
             ConfigurationError: the federation to compare is of another problem, or of other agents.
         """
         if self.federation is None:
+            schedule, policy = self.schedule, parse_policy(self.policy)
             usual = Federation(
-                problem=problem,
-                agents=agents,
-                alpha=self.alpha,
-                schedule=self.schedule,
-                policy=parse_policy(self.policy),
+                problem=problem, agents=agents, alpha=self.alpha, schedule=schedule, policy=policy
             )
             private = [
                 replace(usual, budget=Budget(epsilon=epsilon, delta=self.delta), trust=trust)

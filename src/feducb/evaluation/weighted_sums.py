@@ -242,15 +242,11 @@ class Tally:
 
     def _spread(self, sums: Array) -> float:
         """Standard deviation of a total, from what each agent adds to it."""
-        groups = self._groups()
+        groups = int(np.count_nonzero(self._of_agent))
         return _root(float((sums**2).sum()) * groups / (groups - 1)) if groups > 1 else math.nan
 
-    def _groups(self) -> int:
-        """How many agents have records."""
-        return int((self._of_agent > 0).sum())
-
     def _estimate(self, value: float, stderr: float) -> Estimate:
-        freedom = None if self._clusters is None else max(1, self._groups() - 1)
+        freedom = None if self._clusters is None else max(1, int(np.count_nonzero(self._of_agent)) - 1)
         return Estimate(float(value), float(stderr), self.level, freedom)
 
 

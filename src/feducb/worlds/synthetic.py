@@ -56,9 +56,8 @@ class PaperEnvironment:
         for name, band in (("best", self.best), ("others", self.others)):
             if not 0.0 <= band[0] <= band[1] <= 1.0:
                 raise ConfigurationError(f"band {name}", band, "two rising numbers in [0, 1]")
-        reach = self.parameter_norm * self.problem.action_bound
         needed = max(self.best[1], self.others[1])
-        if reach < needed:
+        if self.parameter_norm * self.problem.action_bound < needed:
             least = f"at least {needed / self.problem.action_bound:g}, so that ⟨x, θ*⟩ can reach {needed:g}"
             raise ConfigurationError("parameter_norm", self.parameter_norm, least)
         if self.parameter_norm > self.problem.parameter_bound:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DataSet", "Known", "Loaded", "Spread", "Trial", "deal"]
 
-Kind = Literal["trial", "labels", "rated"]
 Spread = Literal["records", "agents"]
 
 
@@ -39,11 +38,9 @@ class Trial:
 
     @property
     def columns(self) -> LogColumns:
-        """Which column is what."""
-        (action,), context = self.recipe.action, tuple(column.name for column in self.recipe.context)
-        return LogColumns(
-            agent=self.agent, action=action.name, reward="reward", propensity="propensity", context=context
-        )
+        """Which column is what; the recipe says what was known."""
+        (action,) = self.recipe.action
+        return LogColumns(agent=self.agent, action=action.name, reward="reward", propensity="propensity")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +62,7 @@ class DataSet:
 
     name: str  # as in ``feducb evaluate NAME``
     title: str
-    kind: Kind
+    kind: Literal["trial", "labels", "rated"]
     package: str  # the package that carries it
     source: str  # where the data were first published
     question: str  # what is decided, for whom, and what counts as reward

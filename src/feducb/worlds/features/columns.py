@@ -81,15 +81,9 @@ def require_column(
     high: float = math.inf,
     above: bool = False,
 ) -> Array:
-    """The column as numbers, or an error that names the first row where it is not one, or out of range.
+    """(n,), the column as numbers, or an error that names the first row where it is none, or out of range.
 
-    Args:
-        name: the column.
-        values: (n,).
-        first_row: the number of the first of them.
-        low: the least that is allowed.
-        high: the largest.
-        above: whether ``low`` itself is not allowed.
+    Rows are counted from ``first_row``; with ``above``, ``low`` itself is not allowed.
     """
     given = values.values() if isinstance(values, Coded) else values
     if not isinstance(given, np.ndarray):
