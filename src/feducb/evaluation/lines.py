@@ -119,8 +119,8 @@ class Lines:
             expected = "that of the lines before: agents that learn together share it"
             raise ConfigurationError(f"problem in {place}", said, expected)
         try:
-            problem = Problem(dim=_width(row["features"])) if said is None else Problem(**said)
-        except (TypeError, ConfigurationError) as error:
+            problem = Problem(dim=len(row["features"][0])) if said is None else Problem(**said)
+        except (TypeError, LookupError, ConfigurationError) as error:
             if said is None:
                 expected = "candidates of one number or more each"
                 raise ConfigurationError(f"features in {place}", "no lists of numbers", expected) from None
@@ -154,16 +154,11 @@ def _candidates(features: Any, problem: Problem, place: str) -> Array:
         given = np.empty(0)
     if given.ndim != 2 or given.shape[1] != problem.dim or not len(given) or given.dtype.kind not in "iuf":
         shape = "ragged or no numbers" if given.ndim != 2 else f"of shape {given.shape}"
-        raise ConfigurationError(f"features in {place}", shape, f"candidates of {problem.dim} numbers each")
+        expected = f"candidates of {counted(problem.dim, 'number')} each"
+        raise ConfigurationError(f"features in {place}", shape, expected)
     vectors = given.astype(np.float64)
     require_lengths(vectors, problem, "features", f" in {place}")
     return vectors
-
-
-def _width(features: Any) -> int:
-    """How long the first vector is; 0 if there is none."""
-    first = features[0] if isinstance(features, list) and features else None
-    return len(first) if isinstance(first, list) else 0
 
 
 def _whole(value: Any) -> bool:

@@ -77,9 +77,10 @@ class Source(Protocol):
 class Survey(Facts):
     """A log with columns and what its first reading said: rewards are centred and get range 1."""
 
+    actions: tuple[str, ...]
+    recipe: Recipe
     log: Log
     columns: LogColumns
-    recipe: Recipe
 
     @property
     def facts(self) -> Facts:
@@ -88,9 +89,9 @@ class Survey(Facts):
 
     def blocks(self) -> Iterator[Rows]:
         """The log once more, with its vectors."""
-        columns, names = self.columns, self.actions or ()
-        at_once = max(1, _BLOCK // (len(names) * self.recipe.dim))
-        agents, actions = Category(columns.agent, self.agents), Category(columns.action, names)
+        columns = self.columns
+        at_once = max(1, _BLOCK // (len(self.actions) * self.recipe.dim))
+        agents, actions = Category(columns.agent, self.agents), Category(columns.action, self.actions)
         for chunk in self.log.chunks(columns):
             rewards, propensities = numbers_of(chunk, columns, self.reward_range)
             agent = agents.index(chunk.columns[columns.agent], chunk.first_row)
@@ -102,7 +103,7 @@ class Survey(Facts):
                 some = slice(start, start + at_once)
                 context = {name: chunk.columns[name][some] for name in columns.context}
                 vectors = self.recipe.candidates(
-                    context, names, first_row=chunk.first_row + start, rows=len(agent[some])
+                    context, self.actions, first_row=chunk.first_row + start, rows=len(agent[some])
                 )
                 yield Rows(
                     agents=agent[some],

@@ -211,9 +211,7 @@ def _decided(log: Log, columns: LogColumns, known: Mapping[str, Column | str]) -
     if "" not in known.values():
         return dict(known)
     first = next(iter(log.chunks(columns)), None)
-    if first is None:
-        raise ConfigurationError("log", log.name, "at least one row")
-    return {name: _kind(name, first) if kind == "" else kind for name, kind in known.items()}
+    return {name: _kind(name, first) if kind == "" and first else kind for name, kind in known.items()}
 
 
 def _kind(name: str, chunk: Chunk) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import as_file, files
 
-from feducb.system import optional
+from feducb.system import counted, optional
 from feducb.worlds.data.data_set import DataSet, Trial, deal
 from feducb.worlds.features import Category, Number, Recipe
 
@@ -49,8 +49,8 @@ def _load(agents: int | None) -> Trial:
         agent="hospital",
         recipe=RECIPE,
         notes=(
-            f"{len(frame):,} patients dealt to {hospitals} hospitals by their number: the file names none, "
-            "so hospitals are alike, and real ones would differ more",
+            f"{len(frame):,} patients dealt to {counted(hospitals, 'hospital')} by their number: the file "
+            "names none, so hospitals are alike, and real ones would differ more",
             f"reward: change of the CD4 count from start to week 20, clipped to ±{_CHANGE:g} cells/mm³, "
             f"scaled to 0 to 1 ({100 * clipped:.1f} % were clipped); 0.5 is no change, 0.01 is 4 cells",
             "propensity ¼: the trial drew the four arms with equal chance",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from feducb.system import optional
+from feducb.system import counted, optional
 from feducb.types import Array, Indices
 from feducb.worlds.data.data_set import DataSet, Known, deal, records_of
 from feducb.worlds.features import Category, Number, Recipe, problem_for
@@ -41,6 +41,7 @@ def _load(agents: int | None) -> Known:
 
     rewards = np.eye(len(_LETTERS))[labels]
     majority = int(np.bincount(labels).argmax())
+    dealt = counted(scanners, "scanner")
     world = KnownRewards(
         problem=problem_for(RECIPE, reward_bound=1.0),
         vectors=vectors,
@@ -53,7 +54,7 @@ def _load(agents: int | None) -> Known:
         fixed=(f"majority: always {_LETTERS[majority]}", rewards[:, majority]),
         notes=(
             f"{len(raw):,} of {everything:,} printed letters ({_LETTERS[0]} to {_LETTERS[-1]}), dealt to "
-            f"{scanners} scanners by their number; each plays {world.horizon} of its own in each run",
+            f"{dealt} by their number; each plays {world.horizon} of its own in each run",
             "reward 1 if the letter named is right, else 0; all rewards are known, so policies play online "
             "and nothing is estimated",
             "the sixteen features are whole numbers from 0 to 15 by their definition",

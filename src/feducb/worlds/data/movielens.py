@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from feducb.config import require_integer
-from feducb.system import optional
+from feducb.system import counted, optional
 from feducb.types import Indices
 from feducb.worlds.data.data_set import DataSet, Known, records_of
 from feducb.worlds.features import Number, Recipe, Tags, problem_for
@@ -47,6 +47,7 @@ def _load(agents: int | None) -> Known:
         records=records_of(_balanced(users, groups), groups),
         offset=0.5,
     )
+    dealt = counted(groups, "group")
     oldest = kept["year"].to_numpy().reshape(-1, _CHOICE).argmin(axis=1)
     return Known(
         world=world,
@@ -58,7 +59,7 @@ def _load(agents: int | None) -> Known:
             f"than {_CHOICE} left)",
             "reward: the rating, 0.5 to 5 stars scaled to 0 to 1; 0.01 is 0.045 stars. Known for every film "
             "that is offered, and only for those: nothing is said of films that a user chose not to see",
-            f"this edition has no occupations: users are dealt to {groups} groups, the busiest first, each "
+            f"this edition has no occupations: users are dealt to {dealt}, the busiest first, each "
             f"to the group with the fewest visits; each plays {world.horizon} of its visits in each run",
             "a budget is for one visit's record; a user has about 30, and together they are protected less",
             "all genres that MovieLens knows; years 1920 to 2020: chosen from meaning",

@@ -26,6 +26,7 @@ import numpy as np
 
 from feducb.config import Problem, require_finite
 from feducb.errors import ConfigurationError
+from feducb.system import counted
 from feducb.types import Array
 from feducb.worlds.features.columns import COLUMN_KINDS, Column, Hashed, Number, Values
 
@@ -184,9 +185,10 @@ class Recipe:
             if isinstance(column, Number):
                 yield f"{column.name}: {column.low:g} to {column.high:g}, clipped, scaled to −1 to 1"
             elif isinstance(column, Hashed):
-                yield f"{column.name}: hashed into {column.buckets} buckets"
+                yield f"{column.name}: hashed into {counted(column.buckets, 'bucket')}"
             else:
-                yield f"{column.name}: {column.width} {column.kind} levels: {column.shown}"
+                levels = counted(column.width, f"{column.kind} level")
+                yield f"{column.name}: {levels}: {column.shown}"
         terms = ", ".join(" × ".join(term) or "intercept" for term in self.terms)
         yield f"d = {self.dim}: {terms}; each times {self.action_bound:g}/√{len(self.terms)}"
 
