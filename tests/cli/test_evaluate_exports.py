@@ -123,6 +123,6 @@ def test_an_agent_that_keeps_nothing_is_told_what_to_set(exported: Path, tmp_pat
     lines = (exported / "north.jsonl").read_text(encoding="utf-8").splitlines()
     (tmp_path / "north.jsonl").write_text(f"{lines[-1]}\n", encoding="utf-8")
     done = _feducb("evaluate", "north.jsonl", cwd=tmp_path, status=2)
-    assert "1 lines: 1 still open" in done.stderr
+    assert "1 line: 1 still open" in done.stderr
     for setting in ("keep_events", "uniform_share"):
         assert setting in done.stderr
