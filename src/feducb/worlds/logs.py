@@ -66,7 +66,7 @@ class LogColumns:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some successive rows."""
+    """Some successive rows of a log."""
 
     first_row: int  # its number, counted from 1
     columns: Mapping[str, NDArray[Any] | Coded]  # numbers as arrays, texts coded
@@ -170,7 +170,7 @@ def lines_in_errors(log: Log) -> Iterator[None]:
 
 
 class ParquetLog(_FileLog):
-    """A Parquet file."""
+    """A Parquet file, read a batch at a time."""
 
     def chunks(self, columns: LogColumns) -> Iterator[Chunk]:
         """Rows of the file."""
