@@ -7,6 +7,7 @@ from typing import get_args
 
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
+from feducb.models.linear import Linear
 from feducb.policies import Optimistic, Policy, parse_policy
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Geometric, PublicSchedule, require_public
@@ -81,6 +82,8 @@ class Study:
             raise ConfigurationError(
                 "topology", federation.topology.name, "none: sums here are of all agents"
             )
+        if type(federation.model) is not Linear:
+            raise ConfigurationError("model", federation.model.name, "linear: sums here are for no other")
         budgets = set(federation.budgets)
         object.__setattr__(self, "epsilons", tuple(sorted({budget.epsilon for budget in budgets})))
         object.__setattr__(self, "delta", max(budget.delta for budget in budgets))

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 
 __all__ = ["Account", "Ledger", "LedgerEntry", "admit"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from feducb.config import Budget
 from feducb.interfaces import interactions
 from feducb.privacy.calibration import to_epsilon
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 
 __all__ = ["LIBRARIES", "statement", "to_markdown"]
 

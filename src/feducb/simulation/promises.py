@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from feducb.models import theory
-from feducb.privacy.calibration import record_radius
 from feducb.privacy.mechanisms import BinaryTree
 from feducb.simulation.plan import Plan, Team
 
@@ -31,7 +30,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         "trust": plan.trust.name,
         "holds": True,
     }
-    way_out = plan.estimators[0].privatizer
+    way_out, model = plan.estimators[0].privatizer, plan.federation.model
     if way_out is None:
         return statement | {"epsilon": 0.0, "delta": 0.0, "mu": 0.0}
     if plan.federation.baseline == "no-privacy":
@@ -55,7 +54,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
             # from the noise that is really added, not from the budget that asked for it
             "mu": records
             * max(
-                record_radius(plan.problem, one.privatizer.reward_weight) / np.min(one.privatizer.noise_scale)
+                model.radius(plan.problem, one.privatizer.reward_weight) / np.min(one.privatizer.noise_scale)
                 for one in plan.estimators
                 if one.privatizer is not None
             ),
@@ -68,7 +67,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         assert estimator.privatizer is not None
         assert isinstance(estimator.privatizer.mechanism, BinaryTree)
         quietest = min(constants.noise_scale for constants in estimator.printed)
-        mus.append(record_radius(plan.problem) * estimator.privatizer.mechanism.touched**0.5 / quietest)
+        mus.append(model.radius(plan.problem) * estimator.privatizer.mechanism.touched**0.5 / quietest)
     leak = "own-data play lets one reward change later actions and so the releases"
     if plan.determinant:
         leak = "release rounds read raw data, so that no epsilon holds; " + leak
