@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from feducb.config import Budget, Problem
 from feducb.interfaces import Bound
 from feducb.models.play import OwnDataPlay, ReleasedPlay, Rule, Trigger
-from feducb.models.theory import default_threshold
+from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mechanism
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius
@@ -182,9 +182,7 @@ def paper_estimator(
         root_rho_max=float(np.sqrt(rho_max).sum()),
         kappa=sum(one.kappa for one in printed),
     )
-    threshold = default_threshold(
-        problem, horizon, rho_min=float(rho_min.mean()), rho_max=float(rho_max.mean())
-    )
+    threshold = default_threshold(problem, horizon, Spread(float(rho_min.mean()), float(rho_max.mean())))
     trigger = None
     if isinstance(schedule, Determinant):
         threshold = schedule.threshold or threshold

@@ -99,7 +99,7 @@ def describe_theory(
         "depth": first.printed[0].depth,
         "noise_scale": float(np.mean([one.noise_scale for one in first.printed])),
         "operator_bound": float(np.mean([one.operator_bound for one in first.printed])),
-        **spread,
+        **spread._asdict(),
         "kappa": kappa,
         "threshold": first.threshold,
         "syncs": float(np.mean(releases)) / len(largest.estimators),
@@ -113,47 +113,47 @@ def describe_theory(
             ttl, size = len(team.estimators), len(team.agents)
             bounds.append(
                 theory.regret_bound_decentralised(
-                    plan.problem, plan.horizon, cliques=[size], ttl=ttl, radius=its_radius, **its_spread
+                    plan.problem, plan.horizon, its_spread, cliques=[size], ttl=ttl, radius=its_radius
                 )
             )
         return told | {"sync_bound": None, "regret_bound_theorem_2": sum(bounds)}
     return told | {
         # Proposition 1 is about the trigger; a public schedule synchronises when it says.
-        "sync_bound": theory.sync_bound(plan.problem, plan.horizon, threshold=first.threshold, **spread)
+        "sync_bound": theory.sync_bound(plan.problem, plan.horizon, spread, threshold=first.threshold)
         if plan.determinant
         else None,
         "regret_bound_theorem_1": theory.regret_bound_centralised(
             plan.problem,
             plan.horizon,
+            spread,
             agents=plan.agents,
             threshold=first.threshold,
             radius=radius,
-            **spread,
         ),
         "regret_bound_theorem_1_printed": theory.regret_bound_centralised_printed(
-            plan.problem, plan.horizon, agents=plan.agents, radius=radius, **spread
+            plan.problem, plan.horizon, spread, agents=plan.agents, radius=radius
         ),
         "regret_bound_theorem_2_complete_graph": theory.regret_bound_decentralised(
-            plan.problem, plan.horizon, cliques=[plan.agents], ttl=1, radius=radius, **spread
+            plan.problem, plan.horizon, spread, cliques=[plan.agents], ttl=1, radius=radius
         ),
     }
 
 
-def _printed_spread(plan: Plan, team: Team, turns: int) -> tuple[dict[str, float], float, float]:
+def _printed_spread(plan: Plan, team: Team, turns: int) -> tuple[theory.Spread, float, float]:
     """ρ_min and ρ_max, κ and the radius β̄ that a team plays with."""
     first = team.estimators[0]
-    spread = {
-        "rho_min": float(np.mean([one.rho_min for one in first.printed])),
-        "rho_max": float(np.mean([one.rho_max for one in first.printed])),
-    }
+    spread = theory.Spread(
+        rho_min=float(np.mean([one.rho_min for one in first.printed])),
+        rho_max=float(np.mean([one.rho_max for one in first.printed])),
+    )
     kappa = float(np.mean([one.kappa for one in first.printed]))
     radius = theory.uniform_radius(
         plan.problem,
         turns,
+        spread,
         alpha=plan.federation.alpha / len(team.estimators),
         agents=len(team.agents),
         kappa=kappa,
         releases=first.privatizer.mechanism.releases if first.privatizer else None,
-        **spread,
     )
     return spread, kappa, radius

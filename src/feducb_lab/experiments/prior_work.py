@@ -20,7 +20,7 @@ from feducb.config import Budget, Problem
 from feducb.models import LINEAR
 from feducb.models.confidence import PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
-from feducb.models.theory import default_threshold
+from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree
 from feducb.privacy.privatizer import Privatizer
@@ -213,8 +213,8 @@ def _printed_plan(
     )
     trigger = None
     if play == "trigger":
-        rho = {"rho_min": least / agents, "rho_max": 3.0 * least / agents}
-        trigger = Trigger(threshold=default_threshold(problem, horizon, **rho), offset=2.0 * least)
+        spread = Spread(least / agents, 3.0 * least / agents)
+        trigger = Trigger(threshold=default_threshold(problem, horizon, spread), offset=2.0 * least)
     rule = (WaitingPlay if play == "released" else OwnDataPlay)(bound=bound, prior=least, trigger=trigger)
     privatizer = Privatizer(
         problem=problem,

@@ -1,4 +1,4 @@
-"""Mechanisms for continual sums: one interface (`base.Mechanism`), one conformance suite.
+"""Mechanisms for continual sums: one interface (`mechanism.Mechanism`), one conformance suite.
 
 | name | state | worst error at n = 64 |
 |---|---|---|

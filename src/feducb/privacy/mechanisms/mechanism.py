@@ -19,11 +19,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["SLACK", "Array", "Mechanism", "Memory"]
+from feducb.config import require_integer
+from feducb.types import Array
 
-Array = NDArray[np.float64]
+__all__ = ["SLACK", "Factorisation", "Mechanism", "Memory"]
+
 Memory = Sequence[Array | None]
 """What a mechanism keeps of its fresh draws between releases."""
 
@@ -76,6 +77,45 @@ class Mechanism(Protocol):
             fresh: (rows(k), ..., q), unit Gaussian.
         """
         ...
+
+
+class Factorisation:
+    """What shipped mechanisms share; each gives at least one of ``decoder`` and ``correlate``."""
+
+    __slots__ = ()
+    releases: int
+
+    def __post_init__(self) -> None:
+        require_integer("releases", self.releases, at_least=1)
+
+    def rows(self, release: int) -> int:
+        """One row per release."""
+        return 1
+
+    def decoder(self) -> Array:
+        """F, by streaming unit draws through."""
+        counts = [self.rows(release) for release in range(1, self.releases + 1)]
+        draws, first, out = np.eye(sum(counts)), 0, []
+        memory: Memory = ()
+        for release, count in enumerate(counts, start=1):
+            memory, row = self.correlate(memory, release, draws[first : first + count])
+            out.append(row)
+            first += count
+        return np.array(out)
+
+    def error(self, release: int) -> float:
+        """‖row_k(F)‖, read off the matrix."""
+        return norm(self.decoder()[release - 1])
+
+    def worst_error(self) -> float:
+        """The largest row norm of F."""
+        return float(np.linalg.norm(self.decoder(), axis=1).max())
+
+    def correlate(self, memory: Memory, release: int, fresh: Array) -> tuple[Memory, Array]:
+        """Row k of F times all draws so far, which are kept."""
+        draws = (*memory, fresh[0])
+        kept = np.stack([draw for draw in draws if draw is not None])
+        return draws, mix(self.decoder()[release - 1, :release], kept)
 
 
 def prefix_sums(releases: int) -> Array:
