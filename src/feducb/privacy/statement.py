@@ -173,13 +173,8 @@ def to_markdown(plain: dict[str, Any]) -> str:
 
 def _left_so_far(ledger: dict[str, Any], delta: float) -> list[str]:
     """The part of the page on what has left, line by line."""
-    lines = [
-        "",
-        "## What has left so far",
-        "",
-        "| season | made | left | first | last |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["", "## What has left so far", ""]
+    lines += ["| season | made | left | first | last |", "|---|---|---|---|---|"]
     for account in ledger["seasons"]:
         made = sorted(entry["made_at"] for entry in account["entries"]) or ["–"]
         counts = f"{account['releases_made']} | {account['releases_left']}"
@@ -206,11 +201,9 @@ def _several_agents(terms: Terms, others: Sequence[Budget]) -> str:
     Where agents have budgets of their own, √(Σ μ_i²), over this one and the others of largest μ; each μ_i is
     that of p records at agent i.
     """
-    records, agents = terms.records_per_person, terms.agents_per_person
+    records, agents, delta = terms.records_per_person, terms.agents_per_person, terms.budget.delta
     if not others:
-        return terms.trust.several_agents(
-            records, agents, lambda at: _in_words(terms.mu_at(at), terms.budget.delta)
-        )
+        return terms.trust.several_agents(records, agents, lambda at: _in_words(terms.mu_at(at), delta))
     own = terms.certificate().mu
     mus = sorted((replace(terms, budget=one).certificate().mu for one in others), reverse=True)
     counts = sorted({2, min(max(2, agents), len(mus) + 1), len(mus) + 1})
