@@ -63,7 +63,7 @@ class Terms:
             self.trust.refuse("groups", "groups", self.groups)
         if self.excess not in ("clip", "refuse"):
             raise ConfigurationError("excess", self.excess, "clip or refuse")
-        require_integer("quiet", self.quiet, at_least=0)
+        object.__setattr__(self, "quiet", require_integer("quiet", self.quiet, at_least=0))
         if self.quiet and not isinstance(self.factors, Dense):
             raise ConfigurationError("quiet", self.quiet, f"0 with the mechanism {self.factors.name}")
 
