@@ -21,11 +21,10 @@ from feducb.errors import (
     UnsealedReleaseError,
 )
 from feducb.privacy import calibration, grid, noise_law
-from feducb.privacy.accounting import Neighbours
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.encoders import make_encoder
 from feducb.privacy.mechanisms import choose_mechanism
-from feducb.privacy.terms import Terms
+from feducb.privacy.terms import Neighbours, Terms
 from feducb.privacy.uploads import decode_upload, encode_upload
 
 DEPLOYABLE = [("dense", 6), ("tree", 6), ("toeplitz", 6), ("blt", 6), ("auto", 300)]

@@ -12,9 +12,8 @@ import pytest
 
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
-from feducb.privacy.accounting import Neighbours
 from feducb.privacy.mechanisms import Dense
-from feducb.privacy.terms import Terms
+from feducb.privacy.terms import Neighbours, Terms
 from feducb.trust import CONTROLLER, NOBODY
 
 TERMS = Terms(

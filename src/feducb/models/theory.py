@@ -17,7 +17,6 @@ __all__ = [
     "default_threshold",
     "information_gain",
     "regret_bound_centralised",
-    "regret_bound_centralised_printed",
     "regret_bound_decentralised",
     "sync_bound",
     "uniform_radius",
@@ -98,16 +97,6 @@ def regret_bound_centralised(
     return _best_base(bound)
 
 
-def regret_bound_centralised_printed(
-    problem: Problem, horizon: int, spread: Spread, *, agents: int, radius: float
-) -> float:
-    """The proof's last line, 4ν β̄ √(2 M T d (log_ν(…) + 1)), at the best ν.
-
-    It does not follow from the line before it (see `regret_bound_centralised`) when M > 1 or d > 1.
-    """
-    return regret_bound_decentralised(problem, horizon, spread, cliques=[agents], ttl=1, radius=radius)
-
-
 def regret_bound_decentralised(
     problem: Problem, horizon: int, spread: Spread, *, cliques: Sequence[int], ttl: int, radius: float
 ) -> float:
@@ -115,7 +104,8 @@ def regret_bound_decentralised(
 
     The proof bounds each clique C and each of the γ sub-samples "in a manner identical to the centralized
     case": Σ over C and γ of 4ν β̄ √(2 (|C| T/γ) d (log_ν(ρ_max/ρ_min + T L²/(γ d ρ_min)) + 1)).
-    One clique and γ = 1 give Theorem 1's last line.
+    One clique and γ = 1 give the last line of Theorem 1's proof, which does not follow from the line before
+    it (`regret_bound_centralised`) when M > 1 or d > 1.
 
     Args:
         problem: the public bounds.

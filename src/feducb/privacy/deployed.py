@@ -177,15 +177,11 @@ class DeployedPrivatizer:
 
     def load(self, data: bytes) -> None:
         """Go on from a state."""
-        parts = []
-        while data:
-            size = int.from_bytes(data[:8], "little")
-            parts.append(data[8 : 8 + size])
-            data = data[8 + size :]
-        head = json.loads(parts[0])
+        size = int.from_bytes(data[:8], "little")
+        head, encoder = json.loads(data[8 : 8 + size]), data[16 + size :]
         self.released, self.pending = head["released"], head["pending"]
         self._uploads, self._batch = head["uploads"], np.array(head["batch"], dtype=object)
-        self._encoder.load(parts[1])
+        self._encoder.load(encoder)
 
     def dump_batch(self) -> bytes:
         """What waits for the next release, as sums alone. Private."""

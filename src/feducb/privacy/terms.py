@@ -1,4 +1,7 @@
-"""`Terms`: what is promised about releases, as it is stored, compared and signed."""
+"""What is promised about releases, and to whom: as it is stored, compared and signed.
+
+What a person costs is the trust's to know (`Trust.spend`).
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,30 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
 
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Model, Trust, require_model, require_trust
-from feducb.privacy.accounting import Neighbours
 from feducb.privacy.grid import Certificate, certify
 from feducb.privacy.mechanisms import Dense, Mechanism, choose_mechanism
 from feducb.privacy.privatizer import Excess
 
-__all__ = ["Terms"]
+__all__ = ["Neighbours", "Terms", "require_agents_per_person"]
+
+
+class Neighbours(Enum):
+    """Which two worlds must look alike."""
+
+    ONE_RECORD = "one record (an action and its reward) is replaced by another; no other record changes"
+    ONE_PERSON = "all records of one person are replaced by others; nobody else's change"
+
+
+def require_agents_per_person(setting: str, value: int, agents: int) -> int:
+    """Return ``value`` if a person can visit so many of the agents there are, else raise."""
+    if require_integer(setting, value, at_least=1) > agents:
+        raise ConfigurationError(setting, value, f"at most the number of agents, {agents}")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

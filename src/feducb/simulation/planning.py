@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from feducb.config import require_integer
-from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.calibration import noise_scale, to_epsilon, to_mu
 from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism
-from feducb.privacy.terms import Terms
+from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Geometric
 from feducb.simulation.runner import simulate

@@ -30,10 +30,7 @@ __all__ = [
     "choose_mechanism",
 ]
 
-MECHANISMS: dict[
-    str,
-    type[BinaryTree] | type[OptimalTree] | type[SquareRootToeplitz] | type[Dense] | type[BufferedToeplitz],
-] = {
+MECHANISMS: dict[str, type[Mechanism]] = {
     "tree": BinaryTree,
     "optimal-tree": OptimalTree,
     "toeplitz": SquareRootToeplitz,

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from feducb.errors import ConfigurationError
 from feducb.privacy.mechanisms.mechanism import (
     SLACK,
-    Factorisation,
+    Mechanism,
     Memory,
     mix,
     norm,
@@ -41,14 +41,13 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class BufferedToeplitz(Factorisation):
+class BufferedToeplitz(Mechanism):
     """BLT for n releases, with rates from the table for the next power of two (`scripts/make_blt_table`)."""
 
     name: ClassVar[str] = "blt"
-    releases: int
 
     def __post_init__(self) -> None:
-        Factorisation.__post_init__(self)
+        Mechanism.__post_init__(self)
         largest = max(_table())
         if self.releases > largest:
             raise ConfigurationError("releases", self.releases, f"at most {largest} for blt")

@@ -14,7 +14,7 @@ from feducb.config import require_integer
 from feducb.errors import ConfigurationError
 from feducb.privacy.mechanisms.mechanism import (
     SLACK,
-    Factorisation,
+    Mechanism,
     lag_matrix,
     norm,
     prefix_sums,
@@ -38,11 +38,10 @@ class Factors(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SquareRootToeplitz(Factorisation):
+class SquareRootToeplitz(Mechanism):
     """E = F = √P, Toeplitz with coefficients C(2j, j)/4^j (Fichtenberger, Henzinger & Upadhyay 2023)."""
 
     name: ClassVar[str] = "toeplitz"
-    releases: int
 
     def encoder(self) -> Array:
         """√P, scaled so that its first (longest) column has length 1."""
@@ -54,7 +53,7 @@ class SquareRootToeplitz(Factorisation):
 
 
 @dataclass(frozen=True, slots=True)
-class Dense(Factorisation):
+class Dense(Mechanism):
     """The factorisation with the least worst error there is (the γ₂ norm of P), for n ≤ 256.
 
     Attributes:
@@ -64,11 +63,10 @@ class Dense(Factorisation):
     """
 
     name: ClassVar[str] = "dense"
-    releases: int
     quiet: int = 0
 
     def __post_init__(self) -> None:
-        Factorisation.__post_init__(self)
+        Mechanism.__post_init__(self)
         if self.releases > DENSE_LIMIT:
             raise ConfigurationError(
                 "releases", self.releases, f"at most {DENSE_LIMIT} for a dense mechanism"

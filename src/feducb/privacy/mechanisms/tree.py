@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from feducb.privacy.mechanisms.mechanism import Factorisation, Memory
+from feducb.privacy.mechanisms.mechanism import Mechanism, Memory
 from feducb.types import Array
 
 __all__ = ["BinaryTree", "OptimalTree"]
 
 
-class _Tree(Factorisation):
+class _Tree(Mechanism):
     """Nodes of height h span 2^h batches; batch k completes those up to the lowest set bit of k."""
 
     __slots__ = ()
@@ -53,7 +53,6 @@ class BinaryTree(_Tree):
     """
 
     name: ClassVar[str] = "tree"
-    releases: int
 
     def error(self, release: int) -> float:
         """Release k adds up popcount(k) nodes, each with noise √bit_length(n)."""
@@ -78,7 +77,6 @@ class OptimalTree(_Tree):
     """
 
     name: ClassVar[str] = "optimal-tree"
-    releases: int
 
     def rows(self, release: int) -> int:
         """Every node that batch k completes: one for each height up to the lowest set bit of k."""
