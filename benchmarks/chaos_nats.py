@@ -38,7 +38,8 @@ from feducb.carriers.local import StoreMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsEngine, make_streams
 from feducb.config import Budget, Problem
 from feducb.controller.controller_file import ControllerSettings
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.graphs import parse_topology

@@ -34,7 +34,8 @@ from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.local import MemoryMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsEngine
 from feducb.config import Budget, Problem
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.parcels import Parcel, ParcelKind

@@ -19,9 +19,8 @@ from statistics import median
 import numpy as np
 
 from feducb.config import Budget, Problem
-from feducb.privacy.deployed import Terms
 from feducb.privacy.grid import GridNoise
-from feducb.privacy.noise import coordinate_count
+from feducb.privacy.terms import Terms
 from feducb.storage import AgentStore
 
 LIMIT = 5.0
@@ -41,7 +40,7 @@ def bare(path: Path) -> sqlite3.Connection:
 
 def measure(dim: int, releases: int, count: int, folder: Path) -> float:
     terms = Terms(problem=Problem(dim=dim), budget=Budget(epsilon=1.0, delta=1e-6), releases=releases)
-    noise, size = GridNoise(terms.certificate()), coordinate_count(dim)
+    noise, size = GridNoise(terms.certificate()), terms.certificate().coordinates
     actions, rewards = np.full((32, dim), 0.9 / np.sqrt(dim)), np.full(32, 0.5)
     times: dict[str, list[float]] = {"draw": [], "commit": [], "release": []}
     other = bare(folder / f"bare-{releases}.db")

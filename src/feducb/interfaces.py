@@ -1,7 +1,8 @@
-"""What folders of one layer know of each other: the interface of a trust, and the table of those there are.
+"""What folders of one layer know of each other: the interfaces of a trust and of a model, and their tables.
 
-A trust says who adds the noise. Privacy, which states what is promised, and the drivers, which play by it,
-ask this interface; the trusts themselves are files of `feducb.trust`, which enters them in `TRUSTS`.
+A trust says who adds the noise, a model what is learnt. Privacy, which states what is promised, and the
+drivers, which play by it, ask these interfaces; the trusts and models themselves are files of `feducb.trust`
+and `feducb.models`, which enter them in `TRUSTS` and `MODELS`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,26 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
+from feducb.config import Problem
 from feducb.errors import ConfigurationError
-from feducb.types import Array
+from feducb.types import Array, Belief, Statistics, add
 
-__all__ = ["TRUSTS", "Feature", "Trust", "TrustWords", "interactions", "require_trust"]
+__all__ = [
+    "MODELS",
+    "TRUSTS",
+    "Bound",
+    "Feature",
+    "Model",
+    "Trust",
+    "TrustWords",
+    "interactions",
+    "require_model",
+    "require_trust",
+]
+
+Entry = TypeVar("Entry")
 
 Feature = Literal["groups", "graph", "topology", "paper mode", "budgets"]
 """What a trust may refuse: several estimators per agent, a graph (deployed, or the simulated topology), the
@@ -121,14 +136,107 @@ TRUSTS: dict[str, Trust] = {}
 """By name. `feducb.trust` fills it, with one line per trust."""
 
 
+class Bound(Protocol):
+    """A confidence bound: what a released sum says about θ*."""
+
+    @property
+    def problem(self) -> Problem:
+        """The public bounds it was made for."""
+        ...
+
+    def belief(self, gram: Array, moment: Array, variance: Array) -> Belief:
+        """What is believed after reading a released sum.
+
+        Args:
+            gram: (..., d, d), G + H.
+            moment: (..., d), u + h.
+            variance: (...), w, of one off-diagonal entry of H.
+        """
+        ...
+
+
+class Model(ABC):
+    """What is learnt: record → flat vector of bounded length; sum of flat vectors under noise → `Belief`.
+
+    It has no state: one object serves all, and its name stands for it in files. A record is an action x and a
+    reward y within the public bounds; s is the weight of rewards.
+
+    Guarantees:
+        The flat vectors of any two records are at most √2 · ``radius`` apart, and none is longer than that.
+        All noise is calibrated to it. Releases are sums of flat vectors under noise, so that nothing else of
+        a record leaves, and whatever is read off them is post-processing.
+
+    Attributes:
+        name: as in files.
+        two_widths: makes a `Bound` on released sums in closed form, with or without noise.
+        released_set: makes the sharper one that reads the noisy normal equations.
+        own_data: makes the bound of an agent that acts on its own records alone.
+        printed: makes the paper's.
+    """
+
+    name: ClassVar[str]
+    two_widths: ClassVar[Callable[..., Bound]]
+    released_set: ClassVar[Callable[..., Bound]]
+    own_data: ClassVar[Callable[..., Any]]
+    printed: ClassVar[Callable[..., Any]]
+
+    @abstractmethod
+    def coordinates(self, dim: int) -> int:
+        """q, the length of a flat vector of records with actions of length d."""
+
+    @abstractmethod
+    def weight(self, problem: Problem) -> float:
+        """s, by which rewards are multiplied before noise and divided after: the best for public bounds."""
+
+    @abstractmethod
+    def radius(self, problem: Problem, weight: float = 1.0) -> float:
+        """R²: replacing one record moves the sum of flat vectors by at most √2 R²."""
+
+    @abstractmethod
+    def flatten(self, actions: Array, rewards: Array, weight: float) -> Array:
+        """(n, q), the flat vectors of records: actions (n, d), rewards (n,)."""
+
+    @abstractmethod
+    def read(self, flat: Array, *, dim: int, weight: float, unit: float = 1.0) -> tuple[Array, Array]:
+        """Gram (..., d, d) and moment (..., d) of a sum of flat vectors, or of noise.
+
+        Args:
+            flat: (..., q), in multiples of ``unit``.
+            dim: d.
+            weight: s.
+            unit: what 1 in ``flat`` stands for.
+        """
+
+    def add(self, statistics: Statistics, actions: Array, rewards: Array) -> Statistics:
+        """Add records to raw sums of floats: the same sums that ``read`` makes of flat vectors.
+
+        Args:
+            statistics: raw sums so far.
+            actions: (..., n, d).
+            rewards: (..., n).
+        """
+        return add(statistics, actions, rewards)
+
+
+MODELS: dict[str, Model] = {}
+"""By name. `feducb.models` fills it, with one line per model."""
+
+
 def require_trust(value: str | Trust) -> Trust:
     """The trust itself, or the one of that name."""
-    if isinstance(value, Trust):
-        return value
-    if isinstance(value, str) and value in TRUSTS:
-        return TRUSTS[value]
-    *others, last = TRUSTS
-    raise ConfigurationError("trust", value, f"{', '.join(others)} or {last}")
+    return value if isinstance(value, Trust) else _of_name("trust", value, TRUSTS)
+
+
+def require_model(value: str | Model) -> Model:
+    """The model itself, or the one of that name."""
+    return value if isinstance(value, Model) else _of_name("model", value, MODELS)
+
+
+def _of_name(setting: str, value: object, entries: Mapping[str, Entry]) -> Entry:
+    if isinstance(value, str) and value in entries:
+        return entries[value]
+    *others, last = entries
+    raise ConfigurationError(setting, value, f"{', '.join(others)} or {last}" if others else last)
 
 
 def interactions(count: int) -> str:

@@ -20,7 +20,6 @@ __all__ = [
     "add",
     "merge",
     "pool",
-    "subtract",
     "zeros",
 ]
 
@@ -112,13 +111,4 @@ def pool(statistics: Statistics) -> Statistics:
         statistics.gram.sum(axis=-3, keepdims=True),
         statistics.moment.sum(axis=-2, keepdims=True),
         statistics.count * agents,
-    )
-
-
-def subtract(all_of_them: Statistics, some: Statistics) -> Statistics:
-    """Statistics of what is left when ``some`` of the records are taken away."""
-    return Statistics(
-        all_of_them.gram - some.gram,
-        all_of_them.moment - some.moment,
-        all_of_them.count - some.count,
     )

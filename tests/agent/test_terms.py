@@ -15,9 +15,9 @@ from feducb.agent import Agent, AgentSettings
 from feducb.config import Budget, Problem
 from feducb.controller.collector import open_collector
 from feducb.errors import ConfigurationError
-from feducb.privacy.deployed import decode_upload
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.statement import statement
+from feducb.privacy.uploads import decode_upload
 from feducb.protocol import messages
 from feducb.storage import AgentStore, ControllerStore
 from feducb.trust import CONTROLLER

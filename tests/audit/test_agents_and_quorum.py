@@ -17,7 +17,8 @@ from feducb.audit.persons import check_several_agents
 from feducb.audit.quorum import check_quorum, open_agent
 from feducb.audit.restarts import check_replay, open_agent_store
 from feducb.config import Budget, Problem
-from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
+from feducb.privacy.deployed import DeployedPrivatizer, GridRelease
+from feducb.privacy.terms import Terms
 from feducb.trust import CONTROLLER
 
 TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=8.0, delta=1e-6), releases=3, excess="clip")

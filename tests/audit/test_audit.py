@@ -28,7 +28,8 @@ from feducb.audit.suite import FALSE_ALARM
 from feducb.audit.trials import SHIPPED, draw
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.terms import Terms
 from feducb.trust import CONTROLLER
 
 CAUGHT_BY = {

@@ -17,9 +17,10 @@ from feducb.audit.canary import (
     score_weights,
     worlds,
 )
-from feducb.privacy.calibration import record_radius, to_mu
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.calibration import to_mu
+from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.grid import FINE_BITS
+from feducb.privacy.terms import Terms
 
 
 def _terms(**changes: object) -> Terms:
@@ -33,7 +34,7 @@ def test_the_canaries_are_as_far_apart_as_the_proof_allows(dim: int, length: flo
     problem = Problem(dim=dim, action_bound=length, reward_bound=reward)
     terms = _terms(problem=problem)
     first, second = (coordinates_of(terms, one) for one in canary_pair(terms))
-    bound = math.sqrt(2.0) * record_radius(problem, terms.weight)
+    bound = math.sqrt(2.0) * terms.radius
     assert np.linalg.norm(first - second) == pytest.approx(bound)
 
 

@@ -22,9 +22,10 @@ from feducb.audit.exact import (
 )
 from feducb.audit.findings import Check
 from feducb.config import Budget, Problem
-from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
+from feducb.privacy.deployed import DeployedPrivatizer, GridRelease
 from feducb.privacy.encoders import Encoder
 from feducb.privacy.grid import FINE_BITS
+from feducb.privacy.terms import Terms
 
 Ints = NDArray[np.int64]
 TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=4.0, delta=1e-6), releases=5)

@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import AgentStore

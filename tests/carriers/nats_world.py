@@ -21,7 +21,8 @@ from feducb.agent.mailbox import Mailbox
 from feducb.carriers import nats_keys as keys
 from feducb.carriers.nats import NatsEngine
 from feducb.config import Budget, Problem
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.graphs import Topology

@@ -30,7 +30,8 @@ from feducb.carriers.flower.exchange import Answer, Ask
 from feducb.carriers.flower.site import visit
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.storage import AgentStore
 from feducb.storage.flower_book import FlowerBook

@@ -20,7 +20,8 @@ from feducb.carriers.nats import NatsController, make_streams
 from feducb.cli.program import app
 from feducb.controller.controller_file import ControllerSettings
 from feducb.errors import ConfigurationError
-from feducb.privacy.deployed import Terms, entry_variance
+from feducb.privacy.grid import entry_variance
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.graphs import parse_topology
 

@@ -25,7 +25,7 @@ from feducb.agent.agent_file import read_agent_file
 from feducb.carriers import nats_keys as keys
 from feducb.carriers.local import MemoryMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsController, NatsEngine, make_streams
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.protocol.graphs import parse_topology
 from feducb.service.api_keys import add_key
 from feducb.storage import ReleaseBook

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from feducb.config import Budget, Problem
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.simulation.memory import free_memory
 from feducb.storage import AgentStore
 

@@ -10,7 +10,7 @@ import pytest
 
 from feducb.config import Budget, Problem
 from feducb.controller.collector import open_collector
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.service.api_keys import ApiKeys
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "deploy" / "controller.toml"

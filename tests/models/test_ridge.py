@@ -27,14 +27,6 @@ def test_updates_equal_a_fresh_factorisation_beyond_the_refactorisation(
     assert state.updates < ridge.REFACTORISE_EVERY
 
 
-def test_inverse_norm_is_the_ellipsoid_norm(rng: np.random.Generator) -> None:
-    root, actions = rng.normal(size=(4, 4)), rng.normal(size=(6, 4))
-    gram = np.asarray(root @ root.T + np.eye(4), dtype=np.float64)
-    expected = [np.sqrt(x @ np.linalg.solve(gram, x)) for x in actions]
-    inverse = np.asarray(np.linalg.inv(gram), dtype=np.float64)
-    np.testing.assert_allclose(ridge.inverse_norm(inverse, actions), np.asarray(expected))
-
-
 def test_floor_lifts_low_eigenvalues_and_leaves_the_rest(rng: np.random.Generator) -> None:
     vectors, _ = np.linalg.qr(rng.normal(size=(3, 3)))
     low = (vectors * [-2.0, 0.5, 9.0]) @ vectors.T

@@ -11,8 +11,8 @@ from dp_accounting import pld
 from feducb.config import Budget
 from feducb.errors import ConfigurationError
 from feducb.privacy import calibration
-from feducb.privacy.accounting import require_agents_per_person
 from feducb.privacy.mechanisms import Dense
+from feducb.privacy.terms import require_agents_per_person
 from feducb.trust import NOBODY
 
 

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import log_ndtr
 
 from feducb.config import Budget, Problem
+from feducb.models import LINEAR
 from feducb.privacy import calibration
 
 
@@ -52,7 +53,7 @@ def test_no_pair_of_records_moves_further_than_the_radius_and_one_reaches_it(
     rng: np.random.Generator, length: float, reward: float
 ) -> None:
     problem = Problem(dim=3, action_bound=length, reward_bound=reward)
-    claimed = math.sqrt(2) * calibration.record_radius(problem)
+    claimed = math.sqrt(2) * LINEAR.radius(problem)
     cosine = min(1.0, reward**2 / length**2)
     x = np.array([length, 0.0, 0.0])
     other = length * np.array([cosine, math.sqrt(1 - cosine**2), 0.0])
@@ -68,8 +69,8 @@ def test_no_pair_of_records_moves_further_than_the_radius_and_one_reaches_it(
 
 
 def test_the_noise_scale_is_radius_over_mu() -> None:
-    assert calibration.noise_scale(Problem(dim=3), 0.5) == 4.0  # R² = 2
-    assert calibration.noise_scale(Problem(dim=3, reward_bound=3.0), 0.5) == 12.0  # R² = 2·1·3
+    assert calibration.noise_scale(LINEAR.radius(Problem(dim=3)), 0.5) == 4.0  # R² = 2
+    assert calibration.noise_scale(LINEAR.radius(Problem(dim=3, reward_bound=3.0)), 0.5) == 12.0  # R² = 2·1·3
 
 
 @pytest.mark.parametrize(
@@ -82,9 +83,9 @@ def test_the_reward_weight_leaves_the_least_noise_in_the_residual(
 
     def noise(weight: float) -> float:
         """Deviation of an entry of h − Hθ*, in units of 1/μ."""
-        return calibration.record_radius(problem, weight) * math.sqrt(1.0 / weight**2 + bound**2)
+        return LINEAR.radius(problem, weight) * math.sqrt(1.0 / weight**2 + bound**2)
 
-    best = calibration.reward_weight(problem)
+    best = LINEAR.weight(problem)
     assert best * reward <= length * (1 + 1e-12)  # where R² = L² + s²B² holds
     for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0):
         assert noise(best) < noise(best * factor)
@@ -94,14 +95,12 @@ def test_radius_and_noise_follow_the_units() -> None:
     for length, reward in ((1.0, 0.5), (1.0, 1.0), (1.0, 3.0)):
         one = Problem(dim=3, action_bound=length, reward_bound=reward)
         ten = Problem(dim=3, action_bound=10 * length, reward_bound=10 * reward)
-        assert calibration.record_radius(ten) == pytest.approx(100 * calibration.record_radius(one))
-        assert calibration.record_radius(one, 2.0) == calibration.record_radius(
+        assert LINEAR.radius(ten) == pytest.approx(100 * LINEAR.radius(one))
+        assert LINEAR.radius(one, 2.0) == LINEAR.radius(
             Problem(dim=3, action_bound=length, reward_bound=2.0 * reward)
         )
     # The two formulas meet where B = L.
-    below, above = (
-        calibration.record_radius(Problem(dim=3, reward_bound=bound)) for bound in (1 - 1e-9, 1 + 1e-9)
-    )
+    below, above = (LINEAR.radius(Problem(dim=3, reward_bound=bound)) for bound in (1 - 1e-9, 1 + 1e-9))
     assert below == pytest.approx(above, rel=1e-8)
 
 

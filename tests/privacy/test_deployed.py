@@ -20,17 +20,12 @@ from feducb.errors import (
     ReleasesExhaustedError,
     UnsealedReleaseError,
 )
-from feducb.privacy import calibration, deployed, grid, noise_law
-from feducb.privacy.accounting import Neighbours
-from feducb.privacy.deployed import (
-    DeployedPrivatizer,
-    Terms,
-    decode_upload,
-    encode_upload,
-    to_gram_and_moment,
-)
+from feducb.privacy import calibration, grid, noise_law
+from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.encoders import make_encoder
 from feducb.privacy.mechanisms import choose_mechanism
+from feducb.privacy.terms import Neighbours, Terms
+from feducb.privacy.uploads import decode_upload, encode_upload
 
 DEPLOYABLE = [("dense", 6), ("tree", 6), ("toeplitz", 6), ("blt", 6), ("auto", 300)]
 
@@ -97,9 +92,8 @@ def test_sums_are_right_to_within_their_noise() -> None:
         privatizer.record(actions, rewards)
         gram, moment = gram + actions.T @ actions, moment + actions.T @ rewards
         release = privatizer.release()
-        told_gram, told_moment = to_gram_and_moment(
-            release.values, dim=2, exponent=release.exponent, weight=release.weight
-        )
+        values = np.ldexp(release.values.astype(np.float64), release.exponent)
+        told_gram, told_moment = terms.model.read(values, dim=2, weight=release.weight)
         allowed = 12 * math.sqrt(2 * release.variance) / release.weight
         np.testing.assert_allclose(told_gram, gram, atol=allowed)
         np.testing.assert_allclose(told_moment, moment, atol=allowed)
@@ -130,7 +124,7 @@ def test_the_certificate_keeps_the_claim_with_hardly_more_noise(
     certificate = terms.certificate()
     assert calibration.to_epsilon(certificate.mu, budget[1]) <= budget[0]
     mu = calibration.to_mu(terms.budget)
-    continuous = math.sqrt(2) * calibration.noise_scale(terms.problem, mu, terms.weight)
+    continuous = math.sqrt(2) * calibration.noise_scale(terms.radius, mu)
     assert 1.0 < certificate.scale / continuous < 1.0 + 2e-5
 
 
@@ -437,4 +431,4 @@ def test_the_slack_on_variances_covers_what_the_grid_adds(dim: int, releases: in
         for agents in (1, math.floor((25.0 / mu) ** 2)):
             gaps = _gaps(terms, agents, records=int(5e6 * math.sqrt(agents) / mu))
             assert gaps.pop("kappa") < 1e-15
-            assert (1.0 + sum(gaps.values())) ** 2 <= deployed._GRID_SLACK
+            assert (1.0 + sum(gaps.values())) ** 2 <= grid._SLACK

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from feducb.config import Budget, Problem
 from feducb.privacy.calibration import to_mu
-from feducb.privacy.deployed import Terms
 from feducb.privacy.ledger import Account, Ledger, LedgerEntry, admit
+from feducb.privacy.terms import Terms
 from feducb.trust import CONTROLLER
 
 TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=2.0, delta=1e-6), releases=3)

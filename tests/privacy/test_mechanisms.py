@@ -12,7 +12,8 @@ from feducb.errors import ConfigurationError
 from feducb.privacy import mechanisms
 from feducb.privacy.encoders import make_encoder
 from feducb.privacy.grid import FINE_BITS
-from feducb.privacy.mechanisms.matrix import optimal_factors
+from feducb.privacy.mechanisms import buffered
+from feducb.privacy.mechanisms.matrix import Factors, _frozen, optimal_factors
 from page_code import run_page
 
 SIZES = [1, 2, 3, 8, 19, 64, 100]
@@ -139,3 +140,90 @@ def test_auto_takes_the_least_noise_for_the_number_of_releases() -> None:
     assert mechanisms.choose_mechanism("auto", 10_000).name == "blt"
     with pytest.raises(ConfigurationError, match="'bush'"):
         mechanisms.choose_mechanism("bush", 4)
+
+
+@pytest.mark.parametrize("quiet", [1, 3, 7])
+def test_a_quiet_start_is_paid_by_releases_that_nobody_reads(quiet: int) -> None:
+    """It is safe like any other, and later releases have the noise of a stream that is so much shorter."""
+    mechanism = mechanisms.Dense(8, quiet)
+    encoder, decoder = mechanism.encoder(), mechanism.decoder()
+    np.testing.assert_allclose(decoder @ encoder, np.tri(8), atol=1e-10)
+    assert np.linalg.norm(encoder, axis=0).max() <= 1.0
+    assert (encoder.T @ encoder).min() >= 0.0
+    assert encoder.min() >= 0.0
+    shorter = mechanisms.Dense(8 - quiet)
+    assert mechanism.worst_error() == pytest.approx(shorter.worst_error(), rel=5e-3)
+    for release in range(quiet + 1, 9):
+        assert mechanism.error(release) == pytest.approx(shorter.error(release - quiet), rel=5e-3)
+    for release in range(1, quiet + 1):
+        assert mechanism.error(release) >= 20.0  # and so nobody reads it
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: mechanisms.Dense(257), "releases is 257, expected at most 256"),
+        (lambda: mechanisms.Dense(8, 8), "quiet is 8, expected below the 8 releases"),
+        (lambda: mechanisms.Dense(8, -1), "quiet is -1, expected a whole number"),
+        (lambda: mechanisms.BufferedToeplitz(2**24 + 1), "releases is 16777217, expected at most 16777216"),
+    ],
+)
+def test_what_a_mechanism_was_not_made_for_is_refused(make: Callable[[], object], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        make()
+
+
+def test_factors_that_are_shared_cannot_be_written_into() -> None:
+    """All streams of a process read the same arrays: who wrote into one would change all noise."""
+    for mechanism in (mechanisms.Dense(5), mechanisms.Dense(5, 2), mechanisms.SquareRootToeplitz(5)):
+        for matrix in (mechanism.encoder(), mechanism.decoder()):
+            with pytest.raises(ValueError, match="read-only"):
+                matrix[0, 0] = 0.0
+
+
+@pytest.mark.parametrize("spoilt", [1.0 + 1e-9, -0.1])
+def test_a_factorisation_without_privacy_is_never_handed_out(spoilt: float) -> None:
+    """Columns longer than 1, or that point apart, are caught where factors are made."""
+    encoder = np.eye(2)
+    encoder[1, 0 if spoilt < 0 else 1] = spoilt
+    with pytest.raises(ArithmeticError, match="no privacy"):
+        _frozen(Factors(encoder, np.eye(2), 0.0))
+
+
+def test_errors_of_long_streams_do_not_depend_on_how_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row norms of blt come in chunks that hand variances on."""
+    blt = mechanisms.BufferedToeplitz(90)
+    whole = [blt.error(release) for release in range(1, 91)]
+    monkeypatch.setattr(buffered, "_CHUNK", 16)
+    buffered._row_norm_chunk.cache_clear()
+    assert [blt.error(release) for release in range(1, 91)] == pytest.approx(whole, rel=1e-12)
+    assert blt.worst_error() == pytest.approx(max(whole), rel=1e-12)
+    buffered._row_norm_chunk.cache_clear()
+
+
+@pytest.mark.parametrize("rates", [[0.1], [0.2, 0.1], [0.0, 0.5], [0.1, 1.1], [0.3, 0.3]])
+def test_rates_that_do_not_interlace_are_refused(rates: list[float]) -> None:
+    with pytest.raises(ValueError, match="rising rates"):
+        buffered.Rates(rates)
+
+
+def test_the_shipped_rates_have_positive_weights_and_stay_near_the_square_root() -> None:
+    """Positive weights make every entry of E positive; the table promises two thousandths of excess."""
+    for size, rates in buffered._table().items():
+        assert (rates.weights > 0.0).all()
+        assert (rates.falls > 0.0).all()
+        if size <= 1024:
+            blt = mechanisms.BufferedToeplitz(size)
+            assert blt.error(size) <= 1.01 * mechanisms.SquareRootToeplitz(size).error(size)
+
+
+def test_a_decoder_that_is_streamed_is_the_one_that_trees_are_read_with() -> None:
+    """Release k of the plain tree sums the nodes of its set bits, each scaled by √bit_length(n)."""
+    tree = mechanisms.BinaryTree(13)
+    expected = np.zeros((13, 13))
+    for release in range(1, 14):
+        end = release
+        while end:
+            expected[release - 1, end - 1] = math.sqrt(4.0)
+            end &= end - 1
+    np.testing.assert_array_equal(tree.decoder(), expected)

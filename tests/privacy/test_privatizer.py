@@ -10,7 +10,7 @@ import pytest
 from feducb.config import Problem
 from feducb.errors import RecordOutOfBoundsError, ReleasesExhaustedError, UnsealedReleaseError
 from feducb.privacy.mechanisms import BinaryTree, SquareRootToeplitz
-from feducb.privacy.noise import SeededNoise, coordinate_count, to_matrices
+from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, Release, within_bounds
 
 PROBLEM = Problem(dim=2)
@@ -101,13 +101,3 @@ def test_noise_has_the_printed_law_and_the_claimed_variance() -> None:
     np.testing.assert_allclose(release.gram[..., 0, 0].var(), 2 * claimed, rtol=0.06)
     np.testing.assert_allclose(release.moment[..., 1].var(), claimed, rtol=0.06)
     np.testing.assert_array_equal(release.gram, np.swapaxes(release.gram, -1, -2))
-
-
-@pytest.mark.parametrize("dim", [1, 2, 5])
-def test_every_free_entry_gets_a_draw_of_its_own(dim: int) -> None:
-    count = coordinate_count(dim)
-    seen = set()
-    for place in range(count):
-        gram, moment = to_matrices(np.eye(count)[place], dim)
-        seen.add((tuple(map(tuple, np.argwhere(gram))), tuple(map(tuple, np.argwhere(moment)))))
-    assert len(seen) == count == dim * (dim + 1) // 2 + dim

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from feducb.config import Budget, Problem
-from feducb.privacy.deployed import DeployedPrivatizer, Terms, entry_variance
-from feducb.privacy.grid import FINE_BITS, ROUNDING_STEPS
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.grid import FINE_BITS, ROUNDING_STEPS, entry_variance
+from feducb.privacy.terms import Terms
 
 
 def _terms(**changes: object) -> Terms:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from feducb.agent import Agent, AgentSettings
 from feducb.cli.privacy import app
 from feducb.config import Budget, Problem
+from feducb.privacy.calibration import to_epsilon
+from feducb.privacy.ledger import Account, Ledger, LedgerEntry
+from feducb.privacy.statement import statement, to_markdown
+from feducb.privacy.terms import Terms
+from feducb.trust import CONTROLLER
 
 SETTINGS = AgentSettings(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=4)
 LIVE, LEARNING, FIXED = (
@@ -43,3 +52,109 @@ def test_presence_and_features_are_spoken_of_without_a_store() -> None:
     assert "that a record is there at all" in page.output
     assert "popularity or click rates" in page.output
     assert "drawn by a private coin" in page.output
+
+
+TERMS = Terms(
+    problem=Problem(dim=3, action_bound=2.0, reward_bound=0.5),
+    budget=Budget(epsilon=0.7, delta=1e-7),
+    releases=12,
+)
+
+
+def _ledger(made: int, *, seasons: int = 1) -> dict[str, Any]:
+    entries = tuple(
+        LedgerEntry(
+            kind="release",
+            season=1,
+            group=0,
+            number=number,
+            made_at=f"2026-01-0{number}T00:00:00+00:00",
+            size=1,
+            sha256="",
+            sent_at=None,
+        )
+        for number in range(made, 0, -1)  # newest first: the page sorts
+    )
+    accounts = (Account(season=k + 1, opened_at="", terms=TERMS, entries=entries) for k in range(seasons))
+    return Ledger(tuple(accounts)).as_dict()
+
+
+def test_every_number_is_that_of_the_terms() -> None:
+    """An officer signs these: none may be another's, or rounded away."""
+    plain, certificate = statement(TERMS), TERMS.certificate()
+    assert (plain["epsilon"], plain["delta"], plain["mu"]) == (0.7, 1e-7, certificate.mu)
+    assert (plain["releases"], plain["groups"], plain["dim"]) == (12, 1, 3)
+    assert (plain["records_per_person"], plain["agents_per_person"]) == (1, 1)
+    assert plain["noise"]["deviation"] == certificate.scale
+    assert plain["noise"]["grid"] == 2.0**certificate.exponent
+    assert plain["bounds"] == {"action": 2.0, "reward": 0.5, "beyond": "clip"}
+    assert (plain["mechanism"], plain["worst_error"]) == ("dense", TERMS.factors.worst_error())
+    assert (plain["reward_weight"], plain["parameter_bound"]) == (TERMS.weight, 1.0)
+    assert plain["neighbours"] == TERMS.neighbours.value
+    assert (plain["ledger"], plain["shadow_mode"]) == (None, None)
+    assert json.loads(json.dumps(plain)) == plain
+
+
+def test_the_page_has_them_too() -> None:
+    page = to_markdown(statement(TERMS))
+    mu = TERMS.certificate().mu
+    assert f"(ε, δ) = (0.7, 1e-07); as one number μ = {mu:.6g}" in page
+    assert "12 at most, at rounds fixed in advance; the next one is refused" in page
+    assert "actions at most 2 long, rewards at most 0.5" in page
+    assert "for one record in 10,000,000, the promise may fail altogether" in page
+    assert page.rstrip().endswith("Date: ______________")
+    assert "What has left so far" not in page
+    grouped = to_markdown(statement(replace(TERMS, groups=3)))
+    assert "12 at most of each estimator, at rounds fixed" in grouped
+
+
+@pytest.mark.parametrize(
+    ("changes", "unit"),
+    [
+        ({}, "one interaction (an action and its reward)"),
+        ({"agents_per_person": 4}, "one interaction (an action and its reward)"),
+        ({"records_per_person": 3}, "one person, with up to 3 interactions at one agent"),
+        (
+            {"trust": CONTROLLER, "records_per_person": 3},
+            "one person, with up to 3 interactions at one agent",
+        ),
+        (
+            {"trust": CONTROLLER, "agents_per_person": 4},
+            "one person, with up to 1 interaction at each of up to 4 agents",
+        ),
+    ],
+)
+def test_who_is_protected_is_said_in_words(changes: dict[str, Any], unit: str) -> None:
+    assert statement(replace(TERMS, **changes))["unit"] == unit
+
+
+def test_budgets_of_their_own_add_up_as_lengths_where_they_are_largest() -> None:
+    """This agent's μ and the largest of the others': a person may choose whom she visits."""
+    others = [Budget(epsilon=epsilon, delta=1e-7) for epsilon in (0.1, 2.0, 1.0)]
+    mus = sorted((replace(TERMS, budget=one).certificate().mu for one in others), reverse=True)
+    own = TERMS.certificate().mu
+    text = statement(replace(TERMS, agents_per_person=3), others=others)["several_agents"]
+    for count in (2, 3, 4):
+        mu = math.hypot(own, *mus[: count - 1])
+        assert f"at {count} agents up to μ = {mu:.6g}, which is ε = {to_epsilon(mu, 1e-7):.4g}" in text
+    only_two = statement(TERMS, others=others[:1])["several_agents"]
+    assert only_two.count(" agents up to ") == 1
+
+
+def test_what_has_left_is_listed_by_season_with_its_first_and_last_day() -> None:
+    page = to_markdown(statement(TERMS, ledger=_ledger(3)))
+    assert "| 1 | 3 | 9 | 2026-01-01T00:00:00+00:00 | 2026-01-03T00:00:00+00:00 |" in page
+    assert f"in every season so far has μ = {TERMS.certificate().mu:.6g}, which is ε = 0.7" in page
+    twice = to_markdown(statement(TERMS, ledger=_ledger(1, seasons=2)))
+    assert f"has μ = {math.sqrt(2.0) * TERMS.certificate().mu:.6g}, which is ε = " in twice
+    nothing = to_markdown(statement(TERMS, ledger=_ledger(0)))
+    assert "| 1 | 0 | 12 | – | – |" in nothing
+    assert "in every season so far" not in nothing
+
+
+def test_software_is_named_with_its_version_also_where_it_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feducb.privacy.statement.LIBRARIES", ("numpy", "no-such-library"))
+    versions = statement(TERMS)["versions"]
+    assert list(versions) == ["python", "numpy", "no-such-library"]
+    assert (versions["numpy"], versions["no-such-library"]) == (np.__version__, "not installed")
+    assert "no-such-library not installed" in to_markdown(statement(TERMS))

@@ -10,7 +10,7 @@ import pytest
 
 from feducb.config import Budget, Problem
 from feducb.privacy import grid, tally
-from feducb.privacy.deployed import Terms, _coordinates_of
+from feducb.privacy.terms import Terms
 from feducb.trust import CONTROLLER
 
 DEFAULTS = (0.0, 0.5, -0.9)  # of the reward bound
@@ -37,8 +37,8 @@ def _records(terms: Terms, default: float, rng: np.random.Generator) -> tuple[np
     drawn[2] = -drawn[1]
     drawn[3:20] *= rng.random((17, 1))
     signs = np.where(np.arange(60) % 2, 1.0, -1.0) * bound
-    flagged = _coordinates_of(drawn, np.full(60, terms.weight * default))
-    other = np.vstack([_coordinates_of(drawn, terms.weight * sign * signs) for sign in (1.0, -1.0)])
+    flagged = terms.model.flatten(drawn, np.full(60, default), terms.weight)
+    other = np.vstack([terms.model.flatten(drawn, sign * signs, terms.weight) for sign in (1.0, -1.0)])
     return flagged, other
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from feducb.config import Budget, Problem
 from feducb.errors import RefusedError
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import (
     FALSE_REFUSAL,

@@ -17,7 +17,7 @@ import pytest
 
 from feducb.config import Budget, Problem
 from feducb.errors import ReleasesExhaustedError
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.protocol import peers
 from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.peers import Announcement, PeerState, Request

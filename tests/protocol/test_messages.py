@@ -10,7 +10,9 @@ import pytest
 
 from feducb.config import Budget, Problem
 from feducb.errors import UnsealedReleaseError
-from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, RawUpload, Terms
+from feducb.privacy.deployed import DeployedPrivatizer, GridRelease
+from feducb.privacy.terms import Terms
+from feducb.privacy.uploads import RawUpload
 from feducb.protocol import messages
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages, peers
 from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.peers import Announcement, Outgoing, PeerState, Request

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 import feducb
 from feducb.cli import main
-from feducb.privacy.deployed import Terms
 from feducb.privacy.grid import Certificate, GridNoise
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.storage import AgentStore, ControllerStore
 from feducb.trust import require_trust

@@ -15,7 +15,7 @@ from feducb.audit.invariance import GRAPH, check_graph
 from feducb.errors import ConfigurationError
 from feducb.models.confidence import PaperBound, error_ratio
 from feducb.models.play import OwnDataPlay
-from feducb.models.theory import default_threshold
+from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.printed import printed_constants
 from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import parse_topology
@@ -220,7 +220,7 @@ def test_paper_mode_has_the_clique_for_all_agents_and_a_scaled_trigger() -> None
             assert isinstance(rule, OwnDataPlay)
             assert isinstance(rule.bound, PaperBound)
             assert rule.trigger is not None
-            threshold = default_threshold(plan.problem, 80, rho_min=by_hand.rho_min, rho_max=by_hand.rho_max)
+            threshold = default_threshold(plan.problem, 80, Spread(by_hand.rho_min, by_hand.rho_max))
             assert rule.trigger.threshold == pytest.approx(threshold / (1 + 1.0**2))
             assert rule.trigger.offset == pytest.approx(size * (by_hand.rho_max - by_hand.rho_min))
             assert rule.prior == pytest.approx(size * by_hand.rho_min)

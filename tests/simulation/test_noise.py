@@ -11,8 +11,9 @@ import pytest
 from scipy.stats import binom
 
 import feducb
+from feducb.models import LINEAR
 from feducb.policies import Optimistic
-from feducb.privacy.calibration import noise_scale, reward_weight, to_epsilon, to_mu
+from feducb.privacy.calibration import noise_scale, to_epsilon, to_mu
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius, safe_rank
 from feducb.protocol.estimators import calibrated_estimator, first_useful
@@ -43,7 +44,7 @@ def test_the_variance_of_a_sum_follows_from_the_budget(trust: Trust) -> None:
     )
     mu = to_mu(budget)
     assert result.privacy["mu"] == pytest.approx(mu)
-    scale = noise_scale(problem, mu, reward_weight(problem))
+    scale = noise_scale(LINEAR.radius(problem, LINEAR.weight(problem)), mu)
     noises = trust.noises(agents)
     for number, step in enumerate(steps, start=1):
         assert step.total is not None

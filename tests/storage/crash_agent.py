@@ -31,7 +31,8 @@ import numpy as np
 from feducb import storage as stores
 from feducb.config import Budget, Problem
 from feducb.privacy import deployed
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.storage import AgentStore
 

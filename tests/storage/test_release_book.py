@@ -17,7 +17,8 @@ import pytest
 from feducb.config import Budget, Problem
 from feducb.controller.collector import TrustedCollector, open_collector
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages, sums
 from feducb.storage import AgentStore, ReleaseBook
 from feducb.storage.sqlite import is_locked

@@ -26,7 +26,7 @@ from feducb.errors import (
     ReleasesExhaustedError,
     UnsealedReleaseError,
 )
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import AgentStore, ControllerStore, StoreError, StoreInUseError
@@ -515,7 +515,7 @@ def _left_open(path: Path) -> None:
     """A process that releases once and is killed."""
     code = (
         "import os, signal, sys; import numpy as np; from feducb.storage import AgentStore; "
-        "from feducb.privacy.deployed import Terms; "
+        "from feducb.privacy.terms import Terms; "
         "store = AgentStore.open(sys.argv[1], Terms.from_json(sys.argv[2])); "
         "store.record(np.eye(3), np.ones(3)); store.release(); os.kill(os.getpid(), signal.SIGKILL)"
     )

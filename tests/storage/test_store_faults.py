@@ -21,7 +21,8 @@ from feducb.agent import Agent, AgentSettings
 from feducb.agent.upkeep import warm_start
 from feducb.config import Budget, Problem
 from feducb.errors import FeducbError, RecordOutOfBoundsError, StoreError
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.storage import AgentStore, ReleaseBook
 from feducb.storage import sqlite as file

@@ -15,9 +15,9 @@ import feducb
 from feducb.controller.collector import open_collector
 from feducb.errors import ConfigurationError, UnsealedReleaseError
 from feducb.interfaces import Feature, TrustWords
-from feducb.privacy.accounting import Neighbours
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.statement import statement, to_markdown
+from feducb.privacy.terms import Neighbours, Terms
 from feducb.protocol.parcels import ParcelKind
 from feducb.storage import AgentStore
 from feducb.trust import NOBODY, TRUSTS, Trust, require_trust

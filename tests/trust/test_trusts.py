@@ -14,9 +14,9 @@ import pytest
 
 import feducb
 from feducb.interfaces import interactions
-from feducb.privacy.deployed import Terms
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
+from feducb.privacy.terms import Terms
 from feducb.protocol.estimators import Estimator, calibrated_estimator
 from feducb.protocol.synchronisation import add_up, synchronise
 from feducb.trust import CONTROLLER, NOBODY, TRUSTS, Trust, require_trust
@@ -53,7 +53,7 @@ def test_settings_take_the_name_for_the_object() -> None:
 
 
 def test_a_process_that_reads_terms_alone_knows_them_by_name() -> None:
-    code = "import sys; from feducb.privacy.deployed import Terms; print(Terms.from_json(sys.argv[1]).trust)"
+    code = "import sys; from feducb.privacy.terms import Terms; print(Terms.from_json(sys.argv[1]).trust)"
     text = replace(TERMS, trust=CONTROLLER).to_json()
     done = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, check=True)
     assert done.stdout == "controller\n"

@@ -8,9 +8,9 @@ from collections import Counter
 from functools import lru_cache
 
 from feducb.agent.settings import AgentSettings
-from feducb.privacy.deployed import Terms, entry_variance
-from feducb.privacy.grid import Certificate
+from feducb.privacy.grid import Certificate, entry_variance
 from feducb.privacy.mechanisms import Mechanism
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum
 from feducb.storage import agent_tables, events

@@ -15,11 +15,10 @@ from feducb.errors import ConfigurationError
 from feducb.models.confidence import ReleasedSetBound
 from feducb.models.play import ReleasedPlay
 from feducb.policies import Mixture, parse_policy
-from feducb.privacy.accounting import require_agents_per_person
-from feducb.privacy.deployed import Terms
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius
 from feducb.privacy.tally import tally_scale
+from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.estimators import Estimator, calibrated_estimator
 from feducb.protocol.federation import EVERYTHING, Federation, Tuning
 from feducb.protocol.names import require_name

@@ -21,7 +21,7 @@ from feducb.agent import Agent, AgentSettings
 from feducb.audit.canary import canary_pair
 from feducb.audit.findings import Check
 from feducb.audit.groups import Seen, Watched
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 
 __all__ = ["check_agent_presence", "check_shadow"]
 

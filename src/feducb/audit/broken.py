@@ -18,11 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.inbox import Inbox
-from feducb.privacy.deployed import DeployedPrivatizer, GridRelease, Terms
+from feducb.privacy.deployed import DeployedPrivatizer, GridRelease
 from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
 from feducb.privacy.privatizer import within_bounds
 from feducb.privacy.tally import ONE_IN
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel, ParcelKind

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from feducb.config import Problem
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 
 __all__ = [
     "SCORES",

@@ -12,7 +12,7 @@ from feducb.audit.canary import SCORES, Projection, placements, score_weights
 from feducb.audit.findings import ClaimResult, ScoreResult
 from feducb.audit.trials import Draws, Job
 from feducb.privacy.calibration import to_mu
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 
 __all__ = ["OFFSETS", "Evidence", "claim_jobs", "judge"]
 

@@ -14,10 +14,10 @@ from feducb.audit.bounds import gaussian_epsilon
 from feducb.audit.canary import Batch, background, canary_pair
 from feducb.audit.findings import Check
 from feducb.errors import RecordOutOfBoundsError, ReleasesExhaustedError
-from feducb.privacy.calibration import record_radius
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.tally import ONE_IN, tally_scale
+from feducb.privacy.terms import Terms
 
 __all__ = [
     "Make",
@@ -107,7 +107,7 @@ def check_sensitivity(make: Make, terms: Terms) -> Check:
     points = [_entered(door, fresh, record) for record in (*pair, *tried)]
     farthest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(points, 2))
     extreme = float(np.linalg.norm(points[0] - points[1]))
-    bound = math.sqrt(2.0) * record_radius(problem, terms.weight)
+    bound = math.sqrt(2.0) * terms.radius
     step = math.ldexp(1.0, certificate.exponent)
     slack = math.ldexp(math.sqrt(certificate.coordinates), certificate.exponent - FINE_BITS)
     moved = farthest * longest + step * math.sqrt(certificate.coordinates * terms.releases)
@@ -225,7 +225,7 @@ def check_clipping(make: Make, terms: Terms) -> Check:
     ):
         points.append(_entered(door, fresh, Batch(record.actions * longer, record.rewards * larger)))
     farthest = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(points, 2))
-    bound = math.sqrt(2.0) * record_radius(problem, terms.weight) * (1.0 + 1e-6)
+    bound = math.sqrt(2.0) * terms.radius * (1.0 + 1e-6)
     strict = make(replace(terms, excess="refuse"))
     length, reward = problem.action_bound, problem.reward_bound
     hostile = [(2.0 * length, 0.0), (0.0, 2.0 * reward), (math.nan, 0.0), (0.0, math.inf), (1e200, 0.0)]

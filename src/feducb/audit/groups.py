@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from feducb.audit.canary import background, worlds
 from feducb.audit.findings import Check
-from feducb.privacy.deployed import Terms
 from feducb.privacy.encoders import Encoder, Wide
+from feducb.privacy.terms import Terms
 from feducb.storage import AgentStore
 
 __all__ = ["Seen", "Watched", "check_groups"]

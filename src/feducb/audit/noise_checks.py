@@ -17,7 +17,7 @@ from scipy.stats import chi2
 from feducb.audit.canary import Projection, canary_pair, coordinates_of
 from feducb.audit.claims import Evidence
 from feducb.audit.findings import Check
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 
 __all__ = ["check_grid", "check_low_bits", "check_noise"]
 

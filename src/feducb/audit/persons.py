@@ -18,9 +18,10 @@ from feducb.audit.bounds import gaussian_epsilon
 from feducb.audit.canary import background, canary_pair, placements
 from feducb.audit.exact import Make
 from feducb.audit.findings import Check
-from feducb.privacy.calibration import record_radius
-from feducb.privacy.deployed import DeployedPrivatizer, Terms, decode_upload
+from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.grid import SMOOTHING
+from feducb.privacy.terms import Terms
+from feducb.privacy.uploads import decode_upload
 from feducb.storage import AgentStore
 
 __all__ = ["check_several_agents"]
@@ -48,7 +49,7 @@ def check_several_agents(make: Make, terms: Terms) -> Check:
     deviation = step * math.sqrt(float(certificate.sigma**2 - SMOOTHING**2))
     epsilon = gaussian_epsilon(farthest / deviation, terms.budget.delta)
     records = terms.records_per_person * terms.agents_per_person
-    worst = records * math.sqrt(2.0) * record_radius(terms.problem, terms.weight)
+    worst = records * math.sqrt(2.0) * terms.radius
     return Check(
         f"several agents p={terms.records_per_person} agents={terms.agents_per_person}",
         epsilon <= terms.budget.epsilon and abs(farthest / worst - 1.0) < 1e-3,

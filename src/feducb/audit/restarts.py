@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from feducb.audit.canary import background
 from feducb.audit.findings import Check
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel
 from feducb.storage import AgentStore

@@ -37,8 +37,9 @@ from feducb.audit.restarts import check_replay, open_agent_store
 from feducb.audit.trials import SHIPPED, Draws, Job, privatizer_class
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.grid import GridNoise
+from feducb.privacy.terms import Terms
 from feducb.trust import CONTROLLER
 
 __all__ = ["FALSE_ALARM", "run_audit"]

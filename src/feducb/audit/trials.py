@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.audit.canary import Batch, worlds
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 
 __all__ = ["SHIPPED", "Draws", "Job", "draw", "privatizer_class"]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from feducb.agent.mailbox import Mailbox
 from feducb.carriers.peering import PeerDriver
 from feducb.controller.collector import Collector
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.admission import RefusalCount
 from feducb.protocol.graphs import Topology

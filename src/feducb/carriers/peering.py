@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from feducb.errors import RefusedError
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages, peers
 from feducb.protocol.admission import Admission, RefusalCount
 from feducb.protocol.graphs import Topology

@@ -14,8 +14,8 @@ from rich.table import Table
 from feducb.cli.output import counted, errors_to, require_writable, steps_progress
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
-from feducb.privacy.deployed import Terms
 from feducb.privacy.statement import statement, to_markdown
+from feducb.privacy.terms import Terms
 from feducb.simulation.planning import plan_privacy
 from feducb.trust import TRUSTS, require_trust
 

@@ -15,7 +15,8 @@ from feducb.errors import (
     ReleasesExhaustedError,
     StoreError,
 )
-from feducb.privacy.deployed import Terms, decode_upload
+from feducb.privacy.terms import Terms
+from feducb.privacy.uploads import decode_upload
 from feducb.protocol.admission import Receipt
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum, name_sum

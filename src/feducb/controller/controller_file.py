@@ -35,8 +35,7 @@ from typing import Any
 from feducb.config import Budget, Problem
 from feducb.controller.collector import Collector, open_collector
 from feducb.errors import ConfigurationError
-from feducb.privacy.accounting import require_agents_per_person
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
 from feducb.storage.sqlite import is_locked
 from feducb.system import write_atomically

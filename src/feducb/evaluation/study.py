@@ -7,6 +7,7 @@ from typing import get_args
 
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
+from feducb.models.linear import Linear
 from feducb.policies import Optimistic, Policy, parse_policy
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Geometric, PublicSchedule, require_public
@@ -78,6 +79,8 @@ class Study:
         if federation.topology is not None:
             expected = "none: sums here are of all agents"
             raise ConfigurationError("topology", federation.topology.name, expected)
+        if type(federation.model) is not Linear:
+            raise ConfigurationError("model", federation.model.name, "linear: sums here are for no other")
         taken = {
             "epsilons": tuple(sorted({budget.epsilon for budget in federation.budgets})),
             "delta": max(budget.delta for budget in federation.budgets),

@@ -17,17 +17,10 @@ from numpy.typing import NDArray
 
 from feducb.config import Problem
 from feducb.models.ridge import Ridge, factorise, floor_eigenvalues
-from feducb.types import Belief
+from feducb.types import Array, Belief
 
-__all__ = [
-    "CalibratedBound",
-    "OwnDataBound",
-    "PaperBound",
-    "ReleasedSetBound",
-    "error_ratio",
-]
+__all__ = ["CalibratedBound", "OwnDataBound", "PaperBound", "ReleasedSetBound", "error_ratio"]
 
-Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 _TAUS: Array = np.geomspace(1e-4, 1e2, 61)
@@ -80,13 +73,7 @@ class CalibratedBound:
         return self.problem.noise_scale * np.sqrt(2.0 * math.log(share / self.alpha) + information)
 
     def belief(self, gram: Array, moment: Array, variance: Array) -> Belief:
-        """What a released sum tells.
-
-        Args:
-            gram: (..., d, d), G + H.
-            moment: (..., d), u + h.
-            variance: (...), w, the variance of one off-diagonal entry of H and of one of h.
-        """
+        """What a released sum tells (`Bound.belief`); one entry of h has the variance w too."""
         shifted = gram + self.shift(variance)[..., None, None] * np.eye(self.problem.dim)
         ridge = factorise(floor_eigenvalues(shifted, self.regularizer), moment)
         return Belief(
@@ -126,13 +113,7 @@ class ReleasedSetBound:
     regularizer: float
 
     def belief(self, gram: Array, moment: Array, variance: Array) -> Belief:
-        """What a released sum tells.
-
-        Args:
-            gram: (..., d, d), G + H.
-            moment: (..., d), u + h.
-            variance: (...), w > 0, the variance of one off-diagonal entry of H.
-        """
+        """What a released sum tells (`Bound.belief`), w > 0."""
         vectors, values, moments, slack = self._equations(gram, moment, variance)
         # Axis −2: candidates for τ. Directions without signal keep only ‖θ*‖ ≤ S.
         tau = _TAUS[:, None]
@@ -159,12 +140,8 @@ class ReleasedSetBound:
 
         Over all releases together that has a chance of at most α, its three shares together, if ‖θ*‖ ≤ S,
         rewards are linear and their noise is σ-sub-Gaussian: it speaks against one of these. By duality the
-        set is empty if min_θ Σ (a_i − σ_iθ_i)²/D_i + τ‖θ‖²/S² exceeds 1 + τ for some τ > 0.
-
-        Args:
-            gram: (..., d, d), G + H.
-            moment: (..., d), u + h.
-            variance: (...), w > 0.
+        set is empty if min_θ Σ (a_i − σ_iθ_i)²/D_i + τ‖θ‖²/S² exceeds 1 + τ for some τ > 0. Arguments are
+        those of ``belief``.
         """
         _, values, moments, slack = self._equations(gram, moment, variance)
         signal, misfit = (values**2 / slack)[..., None, :], (moments**2 / slack)[..., None, :]

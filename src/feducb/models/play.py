@@ -8,14 +8,15 @@ as the paper prints it. All of it is state in, state out, with any leading axes:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound, ReleasedSetBound
+from feducb.interfaces import Bound
+from feducb.models.confidence import OwnDataBound, PaperBound
 from feducb.models.ridge import Ridge, factorise, update
-from feducb.types import Belief, ReleasedSum
+from feducb.types import Array, Belief, ReleasedSum
 
 __all__ = [
     "Knowledge",
@@ -26,8 +27,6 @@ __all__ = [
     "UniformPlay",
 ]
 
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _NOBODY: Flags = np.zeros((), dtype=np.bool_)
@@ -52,56 +51,37 @@ class Knowledge:
     waited: int = 0
 
 
-class Rule(Protocol):
-    """What an agent may look at, and what it makes of it."""
+class Rule:
+    """What an agent may look at, and what it makes of it; by itself, nothing."""
 
-    @property
-    def acts_on_own_data(self) -> bool:
-        """Whether a record can change the next decision before it was released."""
-        ...
-
-    def start(self, shape: tuple[int, ...]) -> Knowledge:
-        """Before the first round."""
-        ...
-
-    def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
-        """After a round: own action (..., d) and reward (...)."""
-        ...
-
-    def wants_sync(self, knowledge: Knowledge) -> Flags:
-        """Which agents ask for a synchronisation now: (...), or one False for all."""
-        ...
-
-    def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
-        """After a synchronisation: the sum over agents replaces the last one."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class UniformPlay:
-    """Chooses uniformly, whatever it sees: a baseline that never learns."""
-
-    acts_on_own_data = False
+    __slots__ = ()
+    acts_on_own_data: ClassVar[bool] = False
+    """Whether a record can change the next decision before it was released."""
 
     def start(self, shape: tuple[int, ...]) -> Knowledge:
-        """Know nothing: no belief, so choices are uniform."""
+        """Before the first round: no belief."""
         return Knowledge()
 
     def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
-        """Ignore the record: nothing is learnt here."""
+        """After a round, own action (..., d) and reward (...): looks away, records wait for their release."""
         return knowledge
 
     def wants_sync(self, knowledge: Knowledge) -> Flags:
-        """Nobody asks: there is nothing to learn from a sum."""
+        """Which agents ask for a synchronisation now: (...), or one False for all."""
         return _NOBODY
 
     def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
-        """Ignore the sum: nothing is learnt here."""
+        """After a synchronisation: the sum over agents replaces the last one."""
         return knowledge
 
 
 @dataclass(frozen=True, slots=True)
-class ReleasedPlay:
+class UniformPlay(Rule):
+    """Chooses uniformly, whatever it sees: a baseline that never learns."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedPlay(Rule):
     """Acts on released sums only (``calibrated``).
 
     Guarantees:
@@ -112,21 +92,8 @@ class ReleasedPlay:
         first: the first release worth reading; until then actions are drawn uniformly.
     """
 
-    acts_on_own_data = False
-    bound: CalibratedBound | ReleasedSetBound
+    bound: Bound
     first: int = 1
-
-    def start(self, shape: tuple[int, ...]) -> Knowledge:
-        """No release yet: no belief."""
-        return Knowledge()
-
-    def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
-        """Looks away: own records wait for their release."""
-        return knowledge
-
-    def wants_sync(self, knowledge: Knowledge) -> Flags:
-        """Never: the schedule is public."""
-        return _NOBODY
 
     def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
         """The new sum replaces the old; all agents share one belief, hence an axis of length 1."""
@@ -152,7 +119,7 @@ class Trigger:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OwnDataPlay:
+class OwnDataPlay(Rule):
     """Acts on the last released sum plus own raw records (``paper``), or on own records alone.
 
     Not private against an interactive user: one reward changes later actions at once, and with them what
@@ -164,7 +131,7 @@ class OwnDataPlay:
         trigger: asks for synchronisations; none if the schedule is public, or nothing is ever released.
     """
 
-    acts_on_own_data = True
+    acts_on_own_data: ClassVar[bool] = True
     bound: PaperBound | OwnDataBound
     prior: float
     trigger: Trigger | None = None

@@ -9,18 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = [
-    "REFACTORISE_EVERY",
-    "Ridge",
-    "factorise",
-    "floor_eigenvalues",
-    "inverse_norm",
-    "update",
-]
+from feducb.types import Array
 
-Array = NDArray[np.float64]
+__all__ = ["REFACTORISE_EVERY", "Ridge", "factorise", "floor_eigenvalues", "update"]
 
 REFACTORISE_EVERY = 512
 
@@ -84,12 +76,6 @@ def update(ridge: Ridge, action: Array, reward: Array) -> Ridge:
         log_det=ridge.log_det + np.log(growth),
         updates=ridge.updates + 1,
     )
-
-
-def inverse_norm(inverse: Array, actions: Array) -> Array:
-    """``‖x‖_{V⁻¹}`` for each row of ``actions``: (..., K, d) to (..., K)."""
-    squared = np.einsum("...kd,...kd->...k", actions @ inverse, actions)
-    return np.asarray(np.sqrt(np.maximum(squared, 0.0)))
 
 
 def floor_eigenvalues(matrix: Array, floor: float) -> Array:

@@ -8,47 +8,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from feducb.config import Problem
 
 __all__ = [
+    "Spread",
     "default_threshold",
     "information_gain",
     "regret_bound_centralised",
-    "regret_bound_centralised_printed",
     "regret_bound_decentralised",
     "sync_bound",
     "uniform_radius",
 ]
 
 
-def information_gain(problem: Problem, horizon: float, *, rho_min: float, rho_max: float) -> float:
+class Spread(NamedTuple):
+    """Between which eigenvalues the noise of a release lies: ρ_min and ρ_max."""
+
+    rho_min: float
+    rho_max: float
+
+
+def information_gain(problem: Problem, horizon: float, spread: Spread) -> float:
     """log(ρ_max/ρ_min + T L²/(d ρ_min)), which every bound is made of."""
-    ratio = rho_max / rho_min
-    growth = horizon * problem.action_bound**2 / (problem.dim * rho_min)
+    ratio = spread.rho_max / spread.rho_min
+    growth = horizon * problem.action_bound**2 / (problem.dim * spread.rho_min)
     return math.log(ratio + growth)
 
 
-def default_threshold(problem: Problem, horizon: int, *, rho_min: float, rho_max: float) -> float:
+def default_threshold(problem: Problem, horizon: int, spread: Spread) -> float:
     """Theorem 1's D = 2 T d / (log(ρ_max/ρ_min + T L²/(d ρ_min)) + 1)."""
-    gain = information_gain(problem, horizon, rho_min=rho_min, rho_max=rho_max)
+    gain = information_gain(problem, horizon, spread)
     return 2.0 * horizon * problem.dim / (gain + 1.0)
 
 
-def sync_bound(problem: Problem, horizon: int, *, threshold: float, rho_min: float, rho_max: float) -> float:
+def sync_bound(problem: Problem, horizon: int, spread: Spread, *, threshold: float) -> float:
     """Proposition 1: at most 2 √((dT/D) log(…)) + 4 synchronisations."""
-    gain = information_gain(problem, horizon, rho_min=rho_min, rho_max=rho_max)
+    gain = information_gain(problem, horizon, spread)
     return 2.0 * math.sqrt(problem.dim * horizon / threshold * gain) + 4.0
 
 
 def uniform_radius(
     problem: Problem,
     horizon: int,
+    spread: Spread,
     *,
     alpha: float,
     agents: int,
-    rho_min: float,
-    rho_max: float,
     kappa: float,
     releases: int | None = None,
 ) -> float:
@@ -57,9 +64,9 @@ def uniform_radius(
     As printed, with log(2/α); with ``releases`` = n, the log(2Mn/α) that `PaperBound` plays with.
     """
     union = 1 if releases is None else agents * releases
-    gain = information_gain(problem, horizon, rho_min=rho_min, rho_max=rho_max)
+    gain = information_gain(problem, horizon, spread)
     rewards = problem.noise_scale * math.sqrt(2.0 * math.log(2.0 * union / alpha) + problem.dim * gain)
-    return rewards + agents * (problem.parameter_bound * math.sqrt(rho_max) + kappa)
+    return rewards + agents * (problem.parameter_bound * math.sqrt(spread.rho_max) + kappa)
 
 
 def _best_base(bound_at: Callable[[float], float]) -> float:
@@ -73,20 +80,13 @@ def _best_base(bound_at: Callable[[float], float]) -> float:
 
 
 def regret_bound_centralised(
-    problem: Problem,
-    horizon: int,
-    *,
-    agents: int,
-    threshold: float,
-    radius: float,
-    rho_min: float,
-    rho_max: float,
+    problem: Problem, horizon: int, spread: Spread, *, agents: int, threshold: float, radius: float
 ) -> float:
     """Group regret bound in the proof of Theorem 1, for any D, at the best ν.
 
     2ν β̄ [ √(2 M T d log_ν(…)) + M √D (d log_ν(…) + 1) ].
     """
-    gain = information_gain(problem, horizon, rho_min=rho_min, rho_max=rho_max)
+    gain = information_gain(problem, horizon, spread)
 
     def bound(base: float) -> float:
         gain_in_base = gain / math.log(base)
@@ -97,50 +97,25 @@ def regret_bound_centralised(
     return _best_base(bound)
 
 
-def regret_bound_centralised_printed(
-    problem: Problem,
-    horizon: int,
-    *,
-    agents: int,
-    radius: float,
-    rho_min: float,
-    rho_max: float,
-) -> float:
-    """The proof's last line, 4ν β̄ √(2 M T d (log_ν(…) + 1)), at the best ν.
-
-    It does not follow from the line before it (see `regret_bound_centralised`) when M > 1 or d > 1.
-    """
-    return regret_bound_decentralised(
-        problem, horizon, cliques=[agents], ttl=1, radius=radius, rho_min=rho_min, rho_max=rho_max
-    )
-
-
 def regret_bound_decentralised(
-    problem: Problem,
-    horizon: int,
-    *,
-    cliques: Sequence[int],
-    ttl: int,
-    radius: float,
-    rho_min: float,
-    rho_max: float,
+    problem: Problem, horizon: int, spread: Spread, *, cliques: Sequence[int], ttl: int, radius: float
 ) -> float:
     """Group regret bound of Theorem 2's proof, at the best ν.
 
     The proof bounds each clique C and each of the γ sub-samples "in a manner identical to the centralized
     case": Σ over C and γ of 4ν β̄ √(2 (|C| T/γ) d (log_ν(ρ_max/ρ_min + T L²/(γ d ρ_min)) + 1)).
-    One clique and γ = 1 give Theorem 1's last line.
+    One clique and γ = 1 give the last line of Theorem 1's proof, which does not follow from the line before
+    it (`regret_bound_centralised`) when M > 1 or d > 1.
 
     Args:
         problem: the public bounds.
         horizon: T.
+        spread: of the noise.
         cliques: the sizes |C| of the clique cover.
         ttl: γ.
         radius: β̄_T.
-        rho_min: ρ_min.
-        rho_max: ρ_max.
     """
-    gain = information_gain(problem, horizon / ttl, rho_min=rho_min, rho_max=rho_max)
+    gain = information_gain(problem, horizon / ttl, spread)
 
     def bound(base: float) -> float:
         gain_in_base = gain / math.log(base)

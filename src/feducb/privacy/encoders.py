@@ -19,13 +19,13 @@ from feducb.errors import ConfigurationError, PrivacyError
 from feducb.privacy.grid import FINE_BITS, MAX_VALUE
 from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism, Memory
 from feducb.privacy.mechanisms.mechanism import prefix_sums
+from feducb.types import Array
 
 __all__ = ["Encoder", "Wide", "make_encoder"]
 
 Ints = NDArray[np.int64]
 Wide = NDArray[np.object_]
 """Whole numbers of any size."""
-Array = NDArray[np.float64]
 
 _FIXED_BITS = 40  # of a matrix entry
 _EXTRA_BITS = 32  # of a buffer, beyond those of a batch sum
@@ -56,12 +56,12 @@ class Encoder(Protocol):
 
 
 def make_encoder(mechanism: Mechanism, coordinates: int) -> Encoder:
-    """The encoder of a mechanism that publishes one row a release."""
+    """The encoder of a mechanism that publishes one row per release."""
     if isinstance(mechanism, BufferedToeplitz):
         return _BufferedEncoder(mechanism, coordinates)
     if any(mechanism.rows(release) != 1 for release in range(1, min(mechanism.releases, 8) + 1)):
         raise ConfigurationError(
-            "mechanism", mechanism.name, "one that publishes one row a release when deployed"
+            "mechanism", mechanism.name, "one that publishes one row per release when deployed"
         )
     return _MatrixEncoder(mechanism, coordinates)
 
@@ -118,7 +118,7 @@ class _MatrixEncoder:
 
 
 class _BufferedEncoder:
-    """One buffer of whole numbers a pole.
+    """One buffer of whole numbers per pole.
 
     Column j of E is 2^-60 × `_inverse` times (1, c_0, c_1, …), c_t = Σ_i weight_i pole_i^t: no entry is
     negative, and `_inverse` is one over the column's length, both in whole numbers, rounded down. So no
@@ -181,8 +181,8 @@ class _BufferedEncoder:
 
     def decode(self, row: Ints) -> Array:
         self._done += 1
-        self._memory, told = self._mechanism.correlate(self._memory, self._done, row.astype(np.float64)[None])
-        return told
+        self._memory, read = self._mechanism.correlate(self._memory, self._done, row.astype(np.float64)[None])
+        return read
 
     def dump(self) -> bytes:
         memory = [None if part is None else part.tolist() for part in self._memory]

@@ -19,6 +19,7 @@ from scipy.special import log_ndtr
 
 from feducb.config import Budget
 from feducb.errors import ConfigurationError, PrivacyError
+from feducb.privacy.mechanisms import Mechanism
 from feducb.system import optional
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "certify",
     "choose_grid",
     "draw_whole",
+    "entry_variance",
     "log_delta",
     "total",
 ]
@@ -41,6 +43,7 @@ ROUNDING = 2.0**-16  # share of the sensitivity that rounding to the grid may ad
 ROUNDING_STEPS = 1.0 + 2.0**-16  # a rounded row moves by at most so many steps more than the exact one
 MAX_SIGMA = 2**50  # then |noise| < 2^61, but with probability exp(−2^21)
 MAX_VALUE = 2**62  # |value| in grid steps
+_SLACK = 1.0 + 2.0**-9  # on variances: what grid noise and rounding add to a Gaussian (docs/theory.md)
 FINE_BITS = 16  # records and batch sums are kept so many bits finer than releases
 
 
@@ -144,6 +147,12 @@ def certify(
     )
     certificate.check()
     return certificate
+
+
+def entry_variance(certificate: Certificate, mechanism: Mechanism, number: int) -> float:
+    """Variance of an off-diagonal entry of the Gram in release ``number``: public, and the same for all."""
+    entry = certificate.scale / math.sqrt(2.0)  # an off-diagonal entry is its coordinate over √2
+    return (entry * float(mechanism.error(number))) ** 2 * _SLACK
 
 
 def total(parts: Iterable[Ints]) -> Ints:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 
 __all__ = ["Account", "Ledger", "LedgerEntry", "admit"]
 
@@ -103,7 +103,7 @@ class Account:
         return self.mu if self.entries or self.continued_elsewhere else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Terms, entries and what they cost, for JSON."""
         return {
             "season": self.season,
             "opened_at": self.opened_at,
@@ -135,7 +135,7 @@ class Ledger:
     """All seasons of one store.
 
     Attributes:
-        accounts: one a season, in order.
+        accounts: one per season, in order.
     """
 
     accounts: tuple[Account, ...]
@@ -151,7 +151,7 @@ class Ledger:
         return math.hypot(*(account.mu_spent for account in self.accounts))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """All seasons, and what a person paid who was there in each, for JSON."""
         return {
             "mu_of_a_regular": self.mu_of_a_regular,
             "seasons": [account.as_dict() for account in self.accounts],
@@ -164,7 +164,7 @@ def admit(
     """Which records may enter: the first ``limit`` of each person, in the order they come.
 
     Args:
-        people: whose record it is, one a record; ``None`` is somebody who never comes again.
+        people: whose record it is, one per record; ``None`` is somebody who never comes again.
         counts: how many records of a person entered before; absent is none.
         limit: p, how many may enter.
 

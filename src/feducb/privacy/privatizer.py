@@ -1,9 +1,15 @@
-"""The only door out of a simulated agent: records in, noisy cumulative sums out (Alg. 2)."""
+"""The only door out of an agent: records in, noisy cumulative sums out (Alg. 2).
+
+`WayOut` says it once. `Privatizer` does it with floats and any source of noise, for simulations;
+`deployed.DeployedPrivatizer` with whole numbers and noise that cannot be seeded.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import math
+from abc import ABC, abstractmethod
+from dataclasses import InitVar, dataclass, field, replace
+from typing import ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +21,93 @@ from feducb.errors import (
     ReleasesExhaustedError,
     UnsealedReleaseError,
 )
+from feducb.interfaces import Model, require_model
 from feducb.privacy.mechanisms import Mechanism, Memory
-from feducb.privacy.noise import NoiseSource, coordinate_count, to_matrices
-from feducb.types import Statistics, add, zeros
+from feducb.privacy.noise import NoiseSource
+from feducb.types import Array, Statistics, zeros
 
-__all__ = ["Excess", "Privatizer", "PrivatizerState", "Release", "within_bounds"]
+__all__ = ["Excess", "Privatizer", "PrivatizerState", "Release", "Sealed", "State", "WayOut", "within_bounds"]
 
-Array = NDArray[np.float64]
 Excess = Literal["clip", "refuse"]
+Sums = TypeVar("Sums")
+Kept = TypeVar("Kept")
+Source = TypeVar("Source")
+Made = TypeVar("Made")
 
 _SEAL = object()
 _ROUNDING = 1e-9  # a vector this much longer than its bound is a rounding error, and is clipped
 
 
-class Release:
+@dataclass(kw_only=True, slots=True, eq=False)
+class Sealed:
+    """What may leave: only the privatizers of this package hold the seal that it takes to build one."""
+
+    forged: ClassVar[str] = ""
+    seal: InitVar[object] = None
+
+    def __post_init__(self, seal: object) -> None:
+        if seal is not _SEAL:
+            raise UnsealedReleaseError(self.forged)
+
+
+@dataclass(frozen=True)
+class State(Generic[Sums, Kept]):
+    """What a privatizer carries from one release to the next. Private.
+
+    Attributes:
+        total: sums of records: of all so far, or of those since the last release.
+        released: how many releases have been made.
+        memory: the mechanism's.
+    """
+
+    total: Sums
+    released: int
+    memory: Kept
+
+
+PrivatizerState = State[Statistics, Memory]
+
+
+class WayOut(ABC, Generic[Sums, Kept, Source, Made]):
+    """Bounds, then sums, then noise, then a release that is counted; in any arithmetic, state in, state out.
+
+    Guarantees:
+        Nothing enters a sum beyond the bounds, and nothing leaves but what ``_publish`` makes, at most as
+        often as the mechanism's noise was made for.
+    """
+
+    __slots__ = ()
+    problem: Problem
+    model: Model
+    mechanism: Mechanism
+    excess: Excess
+
+    def record(self, state: State[Sums, Kept], actions: Array, rewards: Array) -> State[Sums, Kept]:
+        """Take records in: actions (..., n, d), rewards (..., n)."""
+        actions, rewards = within_bounds(self.problem, self.excess, actions, rewards)
+        return replace(state, total=self._add(state.total, actions, rewards))
+
+    def release(self, state: State[Sums, Kept], source: Source) -> tuple[State[Sums, Kept], Made]:
+        """Publish everything recorded so far, under noise; raises `ReleasesExhaustedError` after the last."""
+        number = state.released + 1
+        if number > self.mechanism.releases:
+            raise ReleasesExhaustedError(
+                f"release {number} was asked for, but the budget covers {self.mechanism.releases}"
+            )
+        total, memory, made = self._publish(state, number, source)
+        return State(total, number, memory), made
+
+    @abstractmethod
+    def _add(self, total: Sums, actions: Array, rewards: Array) -> Sums:
+        """Sums with these records, which are within the bounds."""
+
+    @abstractmethod
+    def _publish(self, state: State[Sums, Kept], number: int, source: Source) -> tuple[Sums, Kept, Made]:
+        """The sums and the memory to go on with, and release ``number``."""
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Release(Sealed):
     """What leaves a simulated agent: its cumulative sums under noise. Only a `Privatizer` can build one.
 
     It never travels: messages carry `deployed.GridRelease`.
@@ -40,35 +119,16 @@ class Release:
         variance: (...), the variance of one off-diagonal entry of H; public.
     """
 
-    __slots__ = ("gram", "moment", "number", "variance")
-
-    def __init__(self, *, number: int, gram: Array, moment: Array, variance: Array, seal: object) -> None:
-        if seal is not _SEAL:
-            raise UnsealedReleaseError("only a Privatizer builds a Release: raw sums must not leave an agent")
-        self.number = number
-        self.gram = gram
-        self.moment = moment
-        self.variance = variance
-
-
-@dataclass(frozen=True, slots=True)
-class PrivatizerState:
-    """What a privatizer carries from one release to the next. Private.
-
-    Attributes:
-        total: statistics of all records so far.
-        released: how many releases have been made.
-        memory: the mechanism's.
-    """
-
-    total: Statistics
-    released: int
-    memory: Memory
+    forged: ClassVar[str] = "only a Privatizer builds a Release: raw sums must not leave an agent"
+    number: int
+    gram: Array
+    moment: Array
+    variance: Array
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Privatizer:
-    """Alg. 2 for one agent, or for many with leading axes ``...``.
+class Privatizer(WayOut[Statistics, Memory, NoiseSource, Release]):
+    """Alg. 2 for one agent, or for many with leading axes ``...``, in floats.
 
     Guarantees:
         With ``noise_scale`` = R²/μ (`calibration.noise_scale`) and records that enter once each, everything
@@ -83,6 +143,7 @@ class Privatizer:
         shift: (...) or a number, added to the diagonal of each Gram (``paper``: 2Λ).
         reward_weight: s; the moment s·u carries the Gram's noise, so u carries 1/s of it.
         excess: what to do with a record beyond the bounds: ``clip`` it, or ``refuse`` it with an error.
+        model: what is learnt.
     """
 
     problem: Problem
@@ -91,6 +152,7 @@ class Privatizer:
     shift: float | Array = 0.0
     reward_weight: float = 1.0
     excess: Excess = "refuse"
+    model: Model = field(default_factory=lambda: require_model("linear"))
 
     def __post_init__(self) -> None:
         if self.excess not in ("clip", "refuse"):
@@ -102,28 +164,24 @@ class Privatizer:
 
     def start(self, shape: tuple[int, ...] = ()) -> PrivatizerState:
         """Nothing recorded, nothing released."""
-        return PrivatizerState(zeros(self.problem.dim, shape), 0, ())
+        return State(zeros(self.problem.dim, shape), 0, ())
 
-    def record(self, state: PrivatizerState, actions: Array, rewards: Array) -> PrivatizerState:
-        """Take records in: actions (..., n, d), rewards (..., n)."""
-        actions, rewards = within_bounds(self.problem, self.excess, actions, rewards)
-        return PrivatizerState(add(state.total, actions, rewards), state.released, state.memory)
+    def _add(self, total: Statistics, actions: Array, rewards: Array) -> Statistics:
+        return self.model.add(total, actions, rewards)
 
-    def release(self, state: PrivatizerState, source: NoiseSource) -> tuple[PrivatizerState, Release]:
-        """Publish everything recorded so far, under noise; raises `ReleasesExhaustedError` after the last."""
-        number = state.released + 1
-        if number > self.mechanism.releases:
-            raise ReleasesExhaustedError(
-                f"release {number} was asked for, but the budget covers {self.mechanism.releases}"
-            )
+    def _publish(
+        self, state: PrivatizerState, number: int, source: NoiseSource
+    ) -> tuple[Statistics, Memory, Release]:
         dim, memory = self.problem.dim, state.memory
         gram, moment = state.total.gram, state.total.moment
         scale = np.asarray(self.noise_scale, dtype=np.float64)
         if np.all(scale > 0):
-            fresh = source.draw(self.mechanism.rows(number), coordinate_count(dim))
+            fresh = source.draw(self.mechanism.rows(number), self.model.coordinates(dim))
             memory, correlated = self.mechanism.correlate(memory, number, fresh)
-            gram_noise, moment_noise = to_matrices(correlated * scale[..., None], dim)
-            gram, moment = gram + gram_noise, moment + moment_noise / self.reward_weight
+            gram_noise, moment_noise = self.model.read(
+                correlated * scale[..., None], dim=dim, weight=self.reward_weight, unit=math.sqrt(2.0)
+            )
+            gram, moment = gram + gram_noise, moment + moment_noise
         shift = np.asarray(self.shift, dtype=np.float64)
         release = Release(
             number=number,
@@ -132,7 +190,7 @@ class Privatizer:
             variance=np.broadcast_to((scale * self.mechanism.error(number)) ** 2, moment.shape[:-1]),
             seal=_SEAL,
         )
-        return PrivatizerState(state.total, number, memory), release
+        return state.total, memory, release
 
 
 def within_bounds(problem: Problem, excess: Excess, actions: Array, rewards: Array) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from typing import Any
 from feducb.config import Budget
 from feducb.interfaces import interactions
 from feducb.privacy.calibration import to_epsilon
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 
 __all__ = ["LIBRARIES", "statement", "to_markdown"]
 
@@ -81,7 +81,7 @@ def statement(
         "unit": _unit(terms),
         "records_per_person": terms.records_per_person,
         "agents_per_person": terms.agents_per_person,
-        "several_agents": _at_own_budgets(terms, others) if others else _several_agents(terms),
+        "several_agents": _several_agents(terms, others),
         "neighbours": terms.neighbours.value,
         "presence": _PRESENCE,
         "adversary": terms.trust.words.adversary,
@@ -159,25 +159,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
     lines = ["# Privacy statement", "", "| | |", "|---|---|"]
     lines += [f"| **{name}** | {text} |" for name, text in rows]
     if plain["ledger"] is not None:
-        lines += [
-            "",
-            "## What has left so far",
-            "",
-            "| season | made | left | first | last |",
-            "|---|---|---|---|---|",
-        ]
-        for account in plain["ledger"]["seasons"]:
-            made = sorted(entry["made_at"] for entry in account["entries"])
-            counts = f"{account['releases_made']} | {account['releases_left']}"
-            span = f"{made[0]} | {made[-1]}" if made else "– | –"
-            lines.append(f"| {account['season']} | {counts} | {span} |")
-        regular = plain["ledger"]["mu_of_a_regular"]
-        if regular > 0.0:
-            lines += [
-                "",
-                f"A person who was there in every season so far has μ = {regular:.6g}, which is "
-                f"ε = {to_epsilon(regular, plain['delta']):.4g} at the same δ.",
-            ]
+        lines += _left_so_far(plain["ledger"], plain["delta"])
     lines += [
         "",
         f"A δ of {plain['delta']:g} means that, for one record in {1 / plain['delta']:,.0f}, the promise may "
@@ -187,6 +169,20 @@ def to_markdown(plain: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _left_so_far(ledger: dict[str, Any], delta: float) -> list[str]:
+    """The part of the page on what has left, line by line."""
+    lines = ["", "## What has left so far", ""]
+    lines += ["| season | made | left | first | last |", "|---|---|---|---|---|"]
+    for account in ledger["seasons"]:
+        made = sorted(entry["made_at"] for entry in account["entries"]) or ["–"]
+        counts = f"{account['releases_made']} | {account['releases_left']}"
+        lines.append(f"| {account['season']} | {counts} | {made[0]} | {made[-1]} |")
+    regular = ledger["mu_of_a_regular"]
+    if regular > 0.0:
+        lines += ["", f"A person who was there in every season so far has {_in_words(regular, delta)}."]
+    return lines
 
 
 def _unit(terms: Terms) -> str:
@@ -199,36 +195,29 @@ def _unit(terms: Terms) -> str:
     return f"one person, with up to {records} at one agent"
 
 
-def _several_agents(terms: Terms) -> str:
-    """What a person who visits several agents pays, or why she does not: docs/theory.md, 2."""
-    return terms.trust.several_agents(
-        terms.records_per_person, terms.agents_per_person, lambda agents: _price(terms, agents)
-    )
+def _several_agents(terms: Terms, others: Sequence[Budget]) -> str:
+    """What a person who visits several agents pays, or why she does not: docs/theory.md, 2.
 
-
-def _at_own_budgets(terms: Terms, others: Sequence[Budget]) -> str:
-    """The same where agents have budgets of their own: √(Σ μ_i²), over this one and the others of largest μ.
-
-    Each μ_i is that of p records at agent i.
+    Where agents have budgets of their own, √(Σ μ_i²), over this one and the others of largest μ; each μ_i is
+    that of p records at agent i.
     """
+    records, agents, delta = terms.records_per_person, terms.agents_per_person, terms.budget.delta
+    if not others:
+        return terms.trust.several_agents(records, agents, lambda at: _in_words(terms.mu_at(at), delta))
     own = terms.certificate().mu
     mus = sorted((replace(terms, budget=one).certificate().mu for one in others), reverse=True)
-    counts = sorted({2, min(max(2, terms.agents_per_person), len(mus) + 1), len(mus) + 1})
+    counts = sorted({2, min(max(2, agents), len(mus) + 1), len(mus) + 1})
     spent = {count: terms.trust.spend([own, *mus[: count - 1]], [1] * count) for count in counts}
-    prices = (f"at {count} agents up to {_in_words(terms, mu)}" for count, mu in spent.items())
+    prices = (f"at {count} agents up to {_in_words(mu, delta)}" for count, mu in spent.items())
     return (
         "The promise is about what one agent lets out; each adds noise of its own, by a budget of its own. A "
-        f"person with {interactions(terms.records_per_person)} at each of several agents has the root of the "
+        f"person with {interactions(records)} at each of several agents has the root of the "
         f"sum of their μ²; here and where μ is largest, {'; '.join(prices)}."
     )
 
 
-def _price(terms: Terms, agents: int) -> str:
-    return _in_words(terms, terms.mu_at(agents))
-
-
-def _in_words(terms: Terms, mu: float) -> str:
-    return f"μ = {mu:.6g}, which is ε = {to_epsilon(mu, terms.budget.delta):.4g} at the same δ"
+def _in_words(mu: float, delta: float) -> str:
+    return f"μ = {mu:.6g}, which is ε = {to_epsilon(mu, delta):.4g} at the same δ"
 
 
 def _estimators(groups: int) -> str:

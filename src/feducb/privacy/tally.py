@@ -17,10 +17,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from feducb.privacy.calibration import record_radius
-from feducb.privacy.deployed import Terms
 from feducb.privacy.grid import MAX_SIGMA, SMOOTHING, draw_whole
 from feducb.privacy.mechanisms import Mechanism
+from feducb.privacy.terms import Terms
 
 __all__ = ["FALSE_ALARM", "ONE_IN", "exact_tally", "noisy_tally", "surely_many", "tally_scale"]
 
@@ -52,7 +51,7 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
     certificate, problem, apart = terms.certificate(), terms.problem, 1.0 - _closest(terms.factors)
     length, weight = problem.action_bound**2, terms.weight**2
     reward = weight * problem.reward_bound**2
-    radius = record_radius(problem, terms.weight)  # R²
+    radius = terms.radius  # R²
     room = radius**2 - (length + weight * default_reward**2) * (length + reward)
     if room <= _LEAST_ROOM * radius**2 or apart <= _LEAST_ROOM:
         return None

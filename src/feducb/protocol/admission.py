@@ -18,9 +18,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from feducb.errors import RefusedError
-from feducb.privacy.deployed import Terms, entry_variance
-from feducb.privacy.grid import Certificate
+from feducb.privacy.grid import Certificate, entry_variance
 from feducb.privacy.mechanisms import Mechanism
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 
 __all__ = [

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import Budget, Problem
-from feducb.models.confidence import CalibratedBound, PaperBound, ReleasedSetBound
+from feducb.interfaces import Bound
 from feducb.models.play import OwnDataPlay, ReleasedPlay, Rule, Trigger
-from feducb.models.theory import default_threshold
-from feducb.privacy.calibration import noise_scale, reward_weight, to_mu
+from feducb.models.theory import Spread, default_threshold
+from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mechanism
 from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius
 from feducb.privacy.printed import PrintedConstants, printed_constants
@@ -77,9 +77,9 @@ def calibrated_estimator(
         The mechanism follows from the rounds and everybody's budgets, never from who is in the team: an
         agent's releases do not depend on the graph around it.
     """
-    problem, tuning = federation.problem, federation.tuning
+    problem, tuning, model = federation.problem, federation.tuning, federation.model
     if federation.baseline is not None:
-        plain = CalibratedBound(
+        plain = model.two_widths(
             problem=problem,
             alpha=alpha,
             releases=len(rounds),
@@ -87,16 +87,18 @@ def calibrated_estimator(
             private=False,
         )
         any_mechanism = BinaryTree(len(rounds))  # it spreads no noise
-        raw = Privatizer(problem=problem, mechanism=any_mechanism, noise_scale=np.zeros(len(team)))
+        raw = Privatizer(
+            problem=problem, mechanism=any_mechanism, noise_scale=np.zeros(len(team)), model=model
+        )
         return Estimator(rule=ReleasedPlay(plain), privatizer=raw, release_rounds=rounds)
     everybody = federation.budgets
     budgets = [everybody[agent] for agent in team]
     mus = {budget: to_mu(budget) for budget in set(everybody)}
-    weight = reward_weight(problem) if tuning.direct and tuning.weighted else 1.0
+    weight = model.weight(problem) if tuning.direct and tuning.weighted else 1.0
 
     def first_read(some: Sequence[Budget]) -> tuple[NDArray[np.float64], int]:
         records = federation.records_per_person
-        own = np.array([records * noise_scale(problem, mus[budget], weight) for budget in some])
+        own = np.array([records * noise_scale(model.radius(problem, weight), mus[budget]) for budget in some])
         scales = federation.trust.scales(own)
         if not tuning.patience:
             return scales, 1
@@ -112,21 +114,22 @@ def calibrated_estimator(
         # starts later still, so it loses nothing by it.
         quiet = min(first_read(everybody)[1], len(rounds)) - 1
         chosen, first = Dense(len(rounds), quiet), max(first, quiet + 1)
-    bound: CalibratedBound | ReleasedSetBound
     if tuning.direct:
         length = float(np.linalg.norm(scales))
         bound = _set_bound(federation, chosen, alpha=alpha, scale=length, weight=weight, first=first)
     else:
-        bound = CalibratedBound(
+        bound = model.two_widths(
             problem=problem, alpha=alpha, releases=len(rounds), regularizer=federation.regularizer
         )
-    privatizer = Privatizer(problem=problem, mechanism=chosen, noise_scale=scales, reward_weight=weight)
+    privatizer = Privatizer(
+        problem=problem, mechanism=chosen, noise_scale=scales, reward_weight=weight, model=model
+    )
     return Estimator(rule=ReleasedPlay(bound, first), privatizer=privatizer, release_rounds=rounds)
 
 
 def _set_bound(
     federation: Federation, mechanism: Mechanism, *, alpha: float, scale: float, weight: float, first: int
-) -> ReleasedSetBound:
+) -> Bound:
     """Radii over the releases that are read, and ρ at the size of the residual of the first of them."""
     problem, tuning = federation.problem, federation.tuning
     first = min(first, mechanism.releases)
@@ -137,7 +140,7 @@ def _set_bound(
         radius = residual_radius(mechanism, problem.dim, residual, first=first, bound=bound, weight=weight)
     else:
         radius = closed_residual_radius(problem.dim, active, residual, bound=bound, weight=weight)
-    return ReleasedSetBound(
+    return federation.model.released_set(
         problem=problem,
         reward_alpha=rewards,
         residual_radius=radius,
@@ -170,7 +173,7 @@ def paper_estimator(
     )
     rho_min = np.array([one.rho_min for one in printed])
     rho_max = np.array([one.rho_max for one in printed])
-    bound = PaperBound(
+    bound = federation.model.printed(
         problem=problem,
         alpha=alpha,
         agents=agents,
@@ -179,9 +182,7 @@ def paper_estimator(
         root_rho_max=float(np.sqrt(rho_max).sum()),
         kappa=sum(one.kappa for one in printed),
     )
-    threshold = default_threshold(
-        problem, horizon, rho_min=float(rho_min.mean()), rho_max=float(rho_max.mean())
-    )
+    threshold = default_threshold(problem, horizon, Spread(float(rho_min.mean()), float(rho_max.mean())))
     trigger = None
     if isinstance(schedule, Determinant):
         threshold = schedule.threshold or threshold
@@ -196,6 +197,7 @@ def paper_estimator(
             # σ_N at every node: the tree's own scaling is taken out again
             noise_scale=np.array([one.noise_scale for one in printed]) / np.sqrt(tree.touched),
             shift=np.array([one.shift for one in printed]),
+            model=federation.model,
         ),
         release_rounds=rounds,
         printed=printed,

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from feducb.config import Budget, Mode, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
+from feducb.models import LINEAR, Model, require_model
 from feducb.policies import Optimistic, Policy, parse_policy
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.protocol.graphs import Topology
@@ -75,6 +76,7 @@ class Federation:
             the optimistic one alone.
         regularizer: ρ.
         tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
+        model: what is learnt (`feducb.models`); its name will do. Compiled backends play the linear one.
 
     Guarantees:
         A schedule that reads private data is refused, but in ``paper`` mode, which promises nothing.
@@ -95,6 +97,7 @@ class Federation:
     policy: Policy = _POLICY
     regularizer: float = 1.0
     tuning: Tuning = EVERYTHING
+    model: Model = LINEAR
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -104,6 +107,7 @@ class Federation:
         require_finite("regularizer", self.regularizer, above=0)
         require_integer("records_per_person", self.records_per_person, at_least=1)
         object.__setattr__(self, "trust", require_trust(self.trust))
+        object.__setattr__(self, "model", require_model(self.model))
         object.__setattr__(self, "policy", parse_policy(self.policy))
         if self.mode not in get_args(Mode):
             raise ConfigurationError("mode", self.mode, "calibrated or paper")
@@ -198,6 +202,7 @@ class Federation:
             "releases": getattr(self.schedule, "releases", None),
             "first_release": getattr(self.schedule, "first", 8),
             "mechanism": self.mechanism,
+            **({} if self.model == LINEAR else {"model": self.model.name}),
         }
 
 

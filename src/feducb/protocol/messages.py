@@ -1,8 +1,8 @@
 """What travels: releases up to the controller, their sum back down, as whole numbers.
 
 Both are one 40-byte header (format, agents in it, dimension, season, number, group, grid, weight, variance)
-and d(d+3)/2 little-endian int64: the coordinates of `GridRelease`. Whole numbers add exactly, so a sum does
-not depend on the order of its parts.
+and little-endian int64: the coordinates of `GridRelease`, of the linear model; another model needs a format
+of its own. Whole numbers add exactly, so a sum does not depend on the order of its parts.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import InitVar, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.errors import UnsealedReleaseError
-from feducb.privacy.deployed import GridRelease, to_gram_and_moment
+from feducb.errors import ConfigurationError, UnsealedReleaseError
+from feducb.models import LINEAR
+from feducb.privacy.deployed import GridRelease
 from feducb.privacy.grid import total
-from feducb.privacy.noise import coordinate_count
 from feducb.types import ReleasedSum
 
 __all__ = ["MAX_DIM", "GridSum", "combine", "decode", "encode", "message_size"]
@@ -71,15 +71,14 @@ class GridSum:
 
     def read(self) -> ReleasedSum:
         """The sum in real numbers, off the grid."""
-        gram, moment = to_gram_and_moment(
-            self.values, dim=self.dim, exponent=self.exponent, weight=self.weight
-        )
+        real = np.ldexp(self.values.astype(np.float64), self.exponent)
+        gram, moment = LINEAR.read(real, dim=self.dim, weight=self.weight)
         return ReleasedSum(self.number, gram, moment, np.asarray(self.variance), self.agents)
 
 
 def message_size(dim: int) -> int:
     """Bytes of one message, either way."""
-    return _HEADER.size + 8 * coordinate_count(dim)
+    return _HEADER.size + 8 * LINEAR.coordinates(dim)
 
 
 def encode(message: GridRelease | GridSum, *, season: int = 0, group: int = 0) -> bytes:
@@ -88,6 +87,8 @@ def encode(message: GridRelease | GridSum, *, season: int = 0, group: int = 0) -
         agents, season, group = message.agents, message.season, message.group
     elif isinstance(message, GridRelease):
         agents = 1
+        if message.model != LINEAR.name:
+            raise ConfigurationError("model", message.model, f"{LINEAR.name}: no message carries another")
     else:
         raise UnsealedReleaseError(f"a {type(message).__name__} is no message, expected a release or a sum")
     header = _HEADER.pack(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
-from feducb.models.confidence import OwnDataBound
 from feducb.models.play import OwnDataPlay, UniformPlay
 from feducb.policies import Optimistic, Policy
 from feducb.protocol.estimators import Estimator, calibrated_estimator, paper_estimator
@@ -141,7 +140,7 @@ def _plan_teams(federation: Federation, horizon: int) -> tuple[Team, ...]:
     if federation.baseline == "uniform":
         return (Team(everybody, (Estimator(rule=UniformPlay()),)),)
     if federation.baseline == "alone":
-        own = OwnDataBound(problem=federation.problem, alpha=federation.alpha, regularizer=rho)
+        own = federation.model.own_data(problem=federation.problem, alpha=federation.alpha, regularizer=rho)
         return (Team(everybody, (Estimator(rule=OwnDataPlay(bound=own, prior=rho)),)),)
     cliques, groups, budgets = federation.cliques, federation.groups, federation.budgets
     schedule = federation.schedule

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from feducb.config import require_integer
-from feducb.privacy.accounting import require_agents_per_person
-from feducb.privacy.calibration import noise_scale, record_radius, reward_weight, to_epsilon, to_mu
-from feducb.privacy.deployed import Terms
+from feducb.privacy.calibration import noise_scale, to_epsilon, to_mu
 from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism
-from feducb.privacy.noise import coordinate_count
+from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Geometric
 from feducb.simulation.runner import simulate
@@ -53,12 +51,12 @@ def plan_privacy(
     require_agents_per_person("agents_per_person", terms.agents_per_person, agents)
     problem, budget, trust, delta = terms.problem, terms.budget, terms.trust, terms.budget.delta
     mechanism, certificate = terms.factors, terms.certificate()
-    mu, weight = to_mu(budget), reward_weight(problem)
+    mu = to_mu(budget)
     record_mu = mu / terms.records_covered
-    sigma = noise_scale(problem, record_mu, weight)
+    sigma = noise_scale(terms.radius, record_mu)
     # Back from the noise to ε, by what a record really moves and a person really has: at an agent, or at all
     # agents that she visits where one noise has to cover them.
-    moved = record_radius(problem, weight) * _longest_column(mechanism) / sigma
+    moved = terms.radius * _longest_column(mechanism) / sigma
     visited = trust.records_covered(1, terms.agents_per_person)
     person_mu = trust.spend([moved] * visited, [terms.records_per_person] * visited)
     entry = certificate.scale / math.sqrt(2.0)
@@ -77,7 +75,7 @@ def plan_privacy(
         "mechanism": mechanism.name,
         "worst_error": mechanism.worst_error(),
         "epsilon_reaccounted": to_epsilon(person_mu, delta),
-        "state_bytes": _state_bytes(mechanism, coordinate_count(problem.dim)),
+        "state_bytes": _state_bytes(mechanism, certificate.coordinates),
         "grid": {
             "step": 2.0**certificate.exponent,
             "sigma": entry,

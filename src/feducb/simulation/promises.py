@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from feducb.models import theory
-from feducb.privacy.calibration import record_radius
 from feducb.privacy.mechanisms import BinaryTree
 from feducb.simulation.plan import Plan, Team
 
@@ -31,7 +30,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         "trust": plan.trust.name,
         "holds": True,
     }
-    way_out = plan.estimators[0].privatizer
+    way_out, model = plan.estimators[0].privatizer, plan.federation.model
     if way_out is None:
         return statement | {"epsilon": 0.0, "delta": 0.0, "mu": 0.0}
     if plan.federation.baseline == "no-privacy":
@@ -55,7 +54,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
             # from the noise that is really added, not from the budget that asked for it
             "mu": records
             * max(
-                record_radius(plan.problem, one.privatizer.reward_weight) / np.min(one.privatizer.noise_scale)
+                model.radius(plan.problem, one.privatizer.reward_weight) / np.min(one.privatizer.noise_scale)
                 for one in plan.estimators
                 if one.privatizer is not None
             ),
@@ -68,7 +67,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         assert estimator.privatizer is not None
         assert isinstance(estimator.privatizer.mechanism, BinaryTree)
         quietest = min(constants.noise_scale for constants in estimator.printed)
-        mus.append(record_radius(plan.problem) * estimator.privatizer.mechanism.touched**0.5 / quietest)
+        mus.append(model.radius(plan.problem) * estimator.privatizer.mechanism.touched**0.5 / quietest)
     leak = "own-data play lets one reward change later actions and so the releases"
     if plan.determinant:
         leak = "release rounds read raw data, so that no epsilon holds; " + leak
@@ -100,7 +99,7 @@ def describe_theory(
         "depth": first.printed[0].depth,
         "noise_scale": float(np.mean([one.noise_scale for one in first.printed])),
         "operator_bound": float(np.mean([one.operator_bound for one in first.printed])),
-        **spread,
+        **spread._asdict(),
         "kappa": kappa,
         "threshold": first.threshold,
         "syncs": float(np.mean(releases)) / len(largest.estimators),
@@ -114,47 +113,47 @@ def describe_theory(
             ttl, size = len(team.estimators), len(team.agents)
             bounds.append(
                 theory.regret_bound_decentralised(
-                    plan.problem, plan.horizon, cliques=[size], ttl=ttl, radius=its_radius, **its_spread
+                    plan.problem, plan.horizon, its_spread, cliques=[size], ttl=ttl, radius=its_radius
                 )
             )
         return told | {"sync_bound": None, "regret_bound_theorem_2": sum(bounds)}
+    # Theorem 1's last line is Theorem 2 on a complete graph.
+    last_line = theory.regret_bound_decentralised(
+        plan.problem, plan.horizon, spread, cliques=[plan.agents], ttl=1, radius=radius
+    )
     return told | {
         # Proposition 1 is about the trigger; a public schedule synchronises when it says.
-        "sync_bound": theory.sync_bound(plan.problem, plan.horizon, threshold=first.threshold, **spread)
+        "sync_bound": theory.sync_bound(plan.problem, plan.horizon, spread, threshold=first.threshold)
         if plan.determinant
         else None,
         "regret_bound_theorem_1": theory.regret_bound_centralised(
             plan.problem,
             plan.horizon,
+            spread,
             agents=plan.agents,
             threshold=first.threshold,
             radius=radius,
-            **spread,
         ),
-        "regret_bound_theorem_1_printed": theory.regret_bound_centralised_printed(
-            plan.problem, plan.horizon, agents=plan.agents, radius=radius, **spread
-        ),
-        "regret_bound_theorem_2_complete_graph": theory.regret_bound_decentralised(
-            plan.problem, plan.horizon, cliques=[plan.agents], ttl=1, radius=radius, **spread
-        ),
+        "regret_bound_theorem_1_printed": last_line,
+        "regret_bound_theorem_2_complete_graph": last_line,
     }
 
 
-def _printed_spread(plan: Plan, team: Team, turns: int) -> tuple[dict[str, float], float, float]:
+def _printed_spread(plan: Plan, team: Team, turns: int) -> tuple[theory.Spread, float, float]:
     """ρ_min and ρ_max, κ and the radius β̄ that a team plays with."""
     first = team.estimators[0]
-    spread = {
-        "rho_min": float(np.mean([one.rho_min for one in first.printed])),
-        "rho_max": float(np.mean([one.rho_max for one in first.printed])),
-    }
+    spread = theory.Spread(
+        rho_min=float(np.mean([one.rho_min for one in first.printed])),
+        rho_max=float(np.mean([one.rho_max for one in first.printed])),
+    )
     kappa = float(np.mean([one.kappa for one in first.printed]))
     radius = theory.uniform_radius(
         plan.problem,
         turns,
+        spread,
         alpha=plan.federation.alpha / len(team.estimators),
         agents=len(team.agents),
         kappa=kappa,
         releases=first.privatizer.mechanism.releases if first.privatizer else None,
-        **spread,
     )
     return spread, kappa, radius

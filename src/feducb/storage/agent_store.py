@@ -17,9 +17,10 @@ from feducb.errors import (
     PrivacyError,
     RecordOutOfBoundsError,
 )
-from feducb.privacy.deployed import Terms, encode_upload
 from feducb.privacy.ledger import admit
 from feducb.privacy.tally import exact_tally, noisy_tally
+from feducb.privacy.terms import Terms
+from feducb.privacy.uploads import encode_upload
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import events
 from feducb.storage.store import Store

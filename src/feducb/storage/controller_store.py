@@ -13,7 +13,8 @@ from feducb.errors import (
     PrivacyError,
     StoreError,
 )
-from feducb.privacy.deployed import Terms, decode_upload
+from feducb.privacy.terms import Terms
+from feducb.privacy.uploads import decode_upload
 from feducb.storage.sqlite import utc_now
 from feducb.storage.store import Store
 

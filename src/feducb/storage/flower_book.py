@@ -8,7 +8,7 @@ from pathlib import Path
 
 from feducb.config import require_finite, require_integer
 from feducb.errors import ConfigurationError, RefusedError, StoreError
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import check_release
 from feducb.storage.release_book import Quorum, ReleaseBook

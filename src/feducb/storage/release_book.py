@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from feducb.errors import ConfigurationError, RefusedError, StoreError
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import Admission, Receipt
 from feducb.protocol.parcels import ParcelKind

@@ -20,8 +20,9 @@ from feducb.errors import (
     ReleasesExhaustedError,
     StoreError,
 )
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.ledger import Account, Ledger, LedgerEntry
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import sqlite

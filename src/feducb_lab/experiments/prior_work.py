@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from feducb.audit.invariance import ReplacedRecord, check_decisions, check_release_times
 from feducb.config import Budget, Problem
+from feducb.models import LINEAR
 from feducb.models.confidence import PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
-from feducb.models.theory import default_threshold
-from feducb.privacy.calibration import noise_scale, record_radius, to_mu
+from feducb.models.theory import Spread, default_threshold
+from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.estimators import Estimator
@@ -197,7 +198,7 @@ def _printed_plan(
     public = Geometric(releases=releases)
     rounds = () if play == "trigger" else public.rounds(horizon)
     tree = BinaryTree(len(rounds) or horizon)
-    own = noise_scale(problem, to_mu(budget))
+    own = noise_scale(LINEAR.radius(problem), to_mu(budget))
     entry = math.sqrt(agents) * own * tree.worst_error()
     union = math.log(4.0 * tree.releases / alpha)
     least = entry * (2.0 * math.sqrt(problem.dim) + 2.0 * math.sqrt(union))
@@ -212,8 +213,8 @@ def _printed_plan(
     )
     trigger = None
     if play == "trigger":
-        rho = {"rho_min": least / agents, "rho_max": 3.0 * least / agents}
-        trigger = Trigger(threshold=default_threshold(problem, horizon, **rho), offset=2.0 * least)
+        spread = Spread(least / agents, 3.0 * least / agents)
+        trigger = Trigger(threshold=default_threshold(problem, horizon, spread), offset=2.0 * least)
     rule = (WaitingPlay if play == "released" else OwnDataPlay)(bound=bound, prior=least, trigger=trigger)
     privatizer = Privatizer(
         problem=problem,
@@ -244,7 +245,7 @@ def _move(plan: Callable[[Environment], Plan], problem: Problem, arms: int, hori
     other[0] = -problem.action_bound
     change = ReplacedRecord(world, 0, 1, other, problem.reward_bound)
     moved = _first_batch(plan(change), horizon) - _first_batch(plan(world), horizon)
-    return float(np.linalg.norm(moved)) / (math.sqrt(2.0) * record_radius(problem))
+    return float(np.linalg.norm(moved)) / (math.sqrt(2.0) * LINEAR.radius(problem))
 
 
 def _first_batch(plan: Plan, horizon: int) -> Array:

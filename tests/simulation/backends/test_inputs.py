@@ -15,10 +15,10 @@ import pytest
 from numpy.typing import NDArray
 
 import feducb
+from feducb.models import LINEAR
 from feducb.models.play import OwnDataPlay, ReleasedPlay
 from feducb.models.ridge import factorise
 from feducb.policies import Optimistic
-from feducb.privacy.noise import coordinate_count, to_matrices
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.schedules import parse_schedule
@@ -64,7 +64,7 @@ class Noise:
         self.weight, self.shift = privatizer.reward_weight, float(np.sum(privatizer.shift))
         scale = math.sqrt(float(np.sum(np.square(privatizer.noise_scale))))
         self._rows = scale * privatizer.mechanism.decoder()
-        mechanism, count = privatizer.mechanism, coordinate_count(DIM)
+        mechanism, count = privatizer.mechanism, LINEAR.coordinates(DIM)
         streams = [Streams(plan.seed).pooled(run, 0, Purpose.NOISE) for run in runs]
         self._fresh = np.array(
             [
@@ -81,9 +81,9 @@ class Noise:
     def add(self, number: int, gram: Array, moment: Array) -> tuple[Array, Array, Array]:
         """(runs, d, d) and (runs, d) under the noise of a release, and its variance (runs,)."""
         row = self._rows[number - 1]
-        own, other = to_matrices(row @ self._fresh, DIM)
+        own, other = LINEAR.read(row @ self._fresh, dim=DIM, weight=self.weight, unit=math.sqrt(2.0))
         variance = np.full(len(gram), float(row @ row))
-        return gram + own + self.shift * np.eye(DIM), moment + other / self.weight, variance
+        return gram + own + self.shift * np.eye(DIM), moment + other, variance
 
 
 # Agents that act on released sums.

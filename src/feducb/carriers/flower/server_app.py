@@ -19,7 +19,7 @@ from typing import Any
 
 from feducb.carriers.flower.exchange import RECORD, Answer, Ask, quoted
 from feducb.errors import ConfigurationError
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.storage.flower_book import FlowerBook
 from feducb.system import optional

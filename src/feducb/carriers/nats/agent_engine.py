@@ -12,7 +12,7 @@ from feducb.carriers.nats.on_graph import OnGraph
 from feducb.carriers.nats.with_controller import WithController
 from feducb.carriers.peering import PeerDriver
 from feducb.errors import ConfigurationError, RefusedError
-from feducb.privacy.deployed import Terms
+from feducb.privacy.terms import Terms
 from feducb.protocol import frames
 from feducb.protocol.admission import RefusalCount
 from feducb.protocol.engine_table import NatsSettings

@@ -1,4 +1,4 @@
-"""Mechanisms for continual sums: one interface (`base.Mechanism`), one conformance suite.
+"""Mechanisms for continual sums: one interface (`mechanism.Mechanism`), one conformance suite.
 
 | name | state | worst error at n = 64 |
 |---|---|---|
@@ -30,10 +30,7 @@ __all__ = [
     "choose_mechanism",
 ]
 
-MECHANISMS: dict[
-    str,
-    type[BinaryTree] | type[OptimalTree] | type[SquareRootToeplitz] | type[Dense] | type[BufferedToeplitz],
-] = {
+MECHANISMS: dict[str, type[Mechanism]] = {
     "tree": BinaryTree,
     "optimal-tree": OptimalTree,
     "toeplitz": SquareRootToeplitz,

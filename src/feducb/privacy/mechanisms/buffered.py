@@ -18,14 +18,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.config import require_integer
 from feducb.errors import ConfigurationError
-from feducb.privacy.mechanisms.mechanism import SLACK, Array, Memory, mix, norm, square_root_coefficients
+from feducb.privacy.mechanisms.mechanism import (
+    SLACK,
+    Mechanism,
+    Memory,
+    mix,
+    norm,
+    square_root_coefficients,
+)
+from feducb.types import Array
 
 __all__ = ["BufferedToeplitz", "Rates", "build_table"]
 
@@ -33,14 +41,13 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class BufferedToeplitz:
+class BufferedToeplitz(Mechanism):
     """BLT for n releases, with rates from the table for the next power of two (`scripts/make_blt_table`)."""
 
     name: ClassVar[str] = "blt"
-    releases: int
 
     def __post_init__(self) -> None:
-        require_integer("releases", self.releases, at_least=1)
+        Mechanism.__post_init__(self)
         largest = max(_table())
         if self.releases > largest:
             raise ConfigurationError("releases", self.releases, f"at most {largest} for blt")
@@ -51,33 +58,19 @@ class BufferedToeplitz:
         table = _table()
         return table[min(size for size in table if size >= self.releases)]
 
-    def rows(self, release: int) -> int:
-        """One row per release."""
-        return 1
-
     def encoder(self) -> Array:
         """E, by streaming unit batches through."""
-        return self._matrix(encode=True)
-
-    def decoder(self) -> Array:
-        """F, by streaming unit draws through."""
-        return self._matrix(encode=False)
-
-    def _matrix(self, *, encode: bool) -> Array:
         memory: Memory = ()
         out = []
         for release, unit in enumerate(np.eye(self.releases), start=1):
-            step = self.encode if encode else self.correlate
-            memory, row = step(memory, release, unit[None])
+            memory, row = self.encode(memory, release, unit[None])
             out.append(row)
         return np.array(out)
 
     def error(self, release: int) -> float:
         """‖row_k(F)‖, from row norms that are computed in chunks and kept."""
-        if self.releases > _CHUNK:
-            first = (release - 1) // _CHUNK
-            return float(_row_norm_chunk(self, first)[release - 1 - first * _CHUNK])
-        return float(_row_norm_chunk(self, 0)[release - 1])
+        chunk, place = divmod(release - 1, _CHUNK)
+        return float(_row_norm_chunk(self, chunk)[place])
 
     def worst_error(self) -> float:
         """The largest row norm; O(n) time, under a second for a million."""
@@ -146,10 +139,7 @@ class BufferedToeplitz:
 
 @lru_cache(maxsize=64)
 def _row_norm_chunk(mechanism: BufferedToeplitz, which: int) -> Array:
-    for number, chunk in enumerate(mechanism._row_norms()):
-        if number == which:
-            return chunk
-    raise AssertionError("no such chunk")
+    return next(islice(mechanism._row_norms(), which, None))
 
 
 class Rates:

@@ -14,15 +14,14 @@ from feducb.config import require_integer
 from feducb.errors import ConfigurationError
 from feducb.privacy.mechanisms.mechanism import (
     SLACK,
-    Array,
-    Memory,
+    Mechanism,
     lag_matrix,
-    mix,
     norm,
     prefix_sums,
     square_root_coefficients,
 )
 from feducb.system import single_threaded_blas
+from feducb.types import Array
 
 __all__ = ["DENSE_LIMIT", "Dense", "SquareRootToeplitz"]
 
@@ -38,43 +37,11 @@ class Factors(NamedTuple):
     lower_bound: float
 
 
-class _Matrix:
-    """What mechanisms with a square matrix share: they keep all draws and read off row k of F."""
-
-    __slots__ = ()
-    releases: int
-
-    def decoder(self) -> Array:
-        raise AssertionError("given by the subclass")
-
-    def rows(self, release: int) -> int:
-        """One row per release."""
-        return 1
-
-    def error(self, release: int) -> float:
-        """‖row_k(F)‖, read off the matrix."""
-        return norm(self.decoder()[release - 1])
-
-    def worst_error(self) -> float:
-        """The largest row norm of F."""
-        return float(np.linalg.norm(self.decoder(), axis=1).max())
-
-    def correlate(self, memory: Memory, release: int, fresh: Array) -> tuple[Memory, Array]:
-        """Row k of F times all draws so far."""
-        draws = (*memory, fresh[0])
-        kept = np.stack([draw for draw in draws if draw is not None])
-        return draws, mix(self.decoder()[release - 1, :release], kept)
-
-
 @dataclass(frozen=True, slots=True)
-class SquareRootToeplitz(_Matrix):
+class SquareRootToeplitz(Mechanism):
     """E = F = √P, Toeplitz with coefficients C(2j, j)/4^j (Fichtenberger, Henzinger & Upadhyay 2023)."""
 
     name: ClassVar[str] = "toeplitz"
-    releases: int
-
-    def __post_init__(self) -> None:
-        require_integer("releases", self.releases, at_least=1)
 
     def encoder(self) -> Array:
         """√P, scaled so that its first (longest) column has length 1."""
@@ -86,7 +53,7 @@ class SquareRootToeplitz(_Matrix):
 
 
 @dataclass(frozen=True, slots=True)
-class Dense(_Matrix):
+class Dense(Mechanism):
     """The factorisation with the least worst error there is (the γ₂ norm of P), for n ≤ 256.
 
     Attributes:
@@ -96,11 +63,10 @@ class Dense(_Matrix):
     """
 
     name: ClassVar[str] = "dense"
-    releases: int
     quiet: int = 0
 
     def __post_init__(self) -> None:
-        require_integer("releases", self.releases, at_least=1)
+        Mechanism.__post_init__(self)
         if self.releases > DENSE_LIMIT:
             raise ConfigurationError(
                 "releases", self.releases, f"at most {DENSE_LIMIT} for a dense mechanism"

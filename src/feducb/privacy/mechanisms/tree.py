@@ -8,14 +8,40 @@ from typing import ClassVar
 
 import numpy as np
 
-from feducb.config import require_integer
-from feducb.privacy.mechanisms.mechanism import Array, Memory
+from feducb.privacy.mechanisms.mechanism import Mechanism, Memory
+from feducb.types import Array
 
 __all__ = ["BinaryTree", "OptimalTree"]
 
 
+class _Tree(Mechanism):
+    """Nodes of height h span 2^h batches; batch k completes those up to the lowest set bit of k."""
+
+    __slots__ = ()
+
+    @property
+    def touched(self) -> int:
+        """How many nodes a record can enter: the squared column norm of E before scaling."""
+        return self.releases.bit_length()
+
+    def encoder(self) -> Array:
+        """E, rows = nodes in order of completion, lowest first, scaled so that no column is longer than 1."""
+        rows = []
+        for end in range(1, self.releases + 1):
+            tallest = (end & -end).bit_length()
+            for height in range(tallest - self.rows(end), tallest):
+                row = np.zeros(self.releases)
+                row[end - (1 << height) : end] = 1.0
+                rows.append(row)
+        return np.array(rows) / math.sqrt(self.touched)
+
+    def worst_error(self) -> float:
+        """The release with the most set bits: 2^j − 1, or n itself."""
+        return max(self.error((1 << (self.touched - 1)) - 1 or 1), self.error(self.releases))
+
+
 @dataclass(frozen=True, slots=True)
-class BinaryTree:
+class BinaryTree(_Tree):
     """The paper's mechanism (Alg. 2), as a lazy binary counter.
 
     Release k completes exactly one node of the tree that any release reads, the one that ends at batch k
@@ -27,44 +53,10 @@ class BinaryTree:
     """
 
     name: ClassVar[str] = "tree"
-    releases: int
-
-    def __post_init__(self) -> None:
-        require_integer("releases", self.releases, at_least=1)
-
-    @property
-    def touched(self) -> int:
-        """How many nodes a record can enter: the squared column norm of E before scaling."""
-        return self.releases.bit_length()
-
-    def rows(self, release: int) -> int:
-        """One node per release."""
-        return 1
-
-    def encoder(self) -> Array:
-        """E, rows = nodes in order of completion, scaled so that no column is longer than 1."""
-        matrix = np.zeros((self.releases, self.releases))
-        for end in range(1, self.releases + 1):
-            matrix[end - 1, end - (end & -end) : end] = 1.0
-        return matrix / math.sqrt(self.touched)
-
-    def decoder(self) -> Array:
-        """F, row k = the nodes that release k sums."""
-        matrix = np.zeros((self.releases, self.releases))
-        for release in range(1, self.releases + 1):
-            end = release
-            while end:
-                matrix[release - 1, end - 1] = 1.0
-                end &= end - 1
-        return matrix * math.sqrt(self.touched)
 
     def error(self, release: int) -> float:
         """Release k adds up popcount(k) nodes, each with noise √bit_length(n)."""
         return math.sqrt(release.bit_count() * self.touched)
-
-    def worst_error(self) -> float:
-        """The release with the most set bits: 2^j − 1, or n itself."""
-        return max(self.error((1 << (self.touched - 1)) - 1 or 1), self.error(self.releases))
 
     def correlate(self, memory: Memory, release: int, fresh: Array) -> tuple[Memory, Array]:
         """Carry: the completed node replaces all shorter ones."""
@@ -76,7 +68,7 @@ class BinaryTree:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimalTree:
+class OptimalTree(_Tree):
     """The same tree, all completed nodes published and read as well as can be (Honaker 2015, from below).
 
     A node of height h is estimated by itself (variance 1) and by the sum of its children's estimates
@@ -85,15 +77,6 @@ class OptimalTree:
     """
 
     name: ClassVar[str] = "optimal-tree"
-    releases: int
-
-    def __post_init__(self) -> None:
-        require_integer("releases", self.releases, at_least=1)
-
-    @property
-    def touched(self) -> int:
-        """How many nodes a record can enter."""
-        return self.releases.bit_length()
 
     def rows(self, release: int) -> int:
         """Every node that batch k completes: one for each height up to the lowest set bit of k."""
@@ -105,35 +88,10 @@ class OptimalTree:
             variances.append(1.0 / (1.0 + 1.0 / (2.0 * variances[-1])))
         return variances
 
-    def encoder(self) -> Array:
-        """E, rows = nodes in order of completion, lowest first."""
-        rows = []
-        for end in range(1, self.releases + 1):
-            for height in range(self.rows(end)):
-                row = np.zeros(self.releases)
-                row[end - (1 << height) : end] = 1.0
-                rows.append(row)
-        return np.array(rows) / math.sqrt(self.touched)
-
-    def decoder(self) -> Array:
-        """F, by streaming unit draws through."""
-        counts = [self.rows(release) for release in range(1, self.releases + 1)]
-        draws, memory, first, out = np.eye(sum(counts)), (), 0, []
-        state: Memory = memory
-        for release, count in enumerate(counts, start=1):
-            state, row = self.correlate(state, release, draws[first : first + count])
-            out.append(row)
-            first += count
-        return np.array(out)
-
     def error(self, release: int) -> float:
         """√(Σ of κ_h over the set bits of k, times bit_length(n))."""
         held = sum(variance for height, variance in enumerate(self._variances()) if release >> height & 1)
         return math.sqrt(held * self.touched)
-
-    def worst_error(self) -> float:
-        """As for the plain tree: all bits set, or n itself."""
-        return max(self.error((1 << (self.touched - 1)) - 1 or 1), self.error(self.releases))
 
     def correlate(self, memory: Memory, release: int, fresh: Array) -> tuple[Memory, Array]:
         """Carry, each parent averaged from its own draw and its children's estimates."""

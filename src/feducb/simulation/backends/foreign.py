@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from feducb.config import Problem
 from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound, ReleasedSetBound
+from feducb.models.linear import Linear
 from feducb.models.play import OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
 from feducb.policies import Optimistic
 from feducb.privacy.mechanisms import MECHANISMS
@@ -19,6 +20,7 @@ __all__ = ["foreign"]
 _COMPILED: dict[str, tuple[type, ...]] = {
     "environment": (PaperEnvironment,),
     "problem": (Problem,),
+    "model": (Linear,),
     "policy": (Optimistic,),
     "rule": (UniformPlay, ReleasedPlay, OwnDataPlay),
     "bound on released sums": (CalibratedBound, ReleasedSetBound),
@@ -42,6 +44,7 @@ def _parts(plan: Plan) -> Iterator[tuple[str, object]]:
     """Everything that decides how a plan is played, the whole before its parts."""
     yield "environment", plan.environment
     yield "problem", plan.problem
+    yield "model", plan.federation.model
     yield "policy", plan.policy
     for estimator in plan.estimators:
         yield from _parts_of(estimator)
@@ -61,4 +64,5 @@ def _parts_of(estimator: Estimator) -> Iterator[tuple[str, object]]:
     if privatizer is not None:
         yield "privatizer", privatizer
         yield "problem", privatizer.problem
+        yield "model", privatizer.model
         yield "mechanism", privatizer.mechanism

@@ -1,0 +1,170 @@
+"""What is promised about releases, and to whom: as it is stored, compared and signed.
+
+What a person costs is the trust's to know (`Trust.spend`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+
+from feducb.config import Budget, Problem, require_integer
+from feducb.errors import ConfigurationError
+from feducb.interfaces import Model, Trust, require_model, require_trust
+from feducb.privacy.grid import Certificate, certify
+from feducb.privacy.mechanisms import Dense, Mechanism, choose_mechanism
+from feducb.privacy.privatizer import Excess
+
+__all__ = ["Neighbours", "Terms", "require_agents_per_person"]
+
+
+class Neighbours(Enum):
+    """Which two worlds must look alike."""
+
+    ONE_RECORD = "one record (an action and its reward) is replaced by another; no other record changes"
+    ONE_PERSON = "all records of one person are replaced by others; nobody else's change"
+
+
+def require_agents_per_person(setting: str, value: int, agents: int) -> int:
+    """Return ``value`` if a person can visit so many of the agents there are, else raise."""
+    if require_integer(setting, value, at_least=1) > agents:
+        raise ConfigurationError(setting, value, f"at most the number of agents, {agents}")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """What an agent or a trusted controller promises about its releases. Public.
+
+    Attributes:
+        problem: the public bounds.
+        budget: (ε, δ) of a person.
+        releases: n, in each group.
+        mechanism: the mechanism's name; ``auto`` takes the best for n.
+        quiet: how many releases at the start nobody will read (`Dense.quiet`).
+        records_per_person: p, how many records of one person may enter at an agent, over all its groups.
+        agents_per_person: how many agents one person visits at most; 1 says that people do not visit several.
+            Where the controller is trusted, its noise covers p records at each of so many. Where nobody is,
+            noise does not depend on it: the promise is about what one agent lets out, and `mu_at` says what a
+            person at several pays.
+        trust: who adds the noise; its name will do.
+        groups: estimators an agent keeps, over disjoint records; each has its own stream of ``releases``
+            releases. What is promised does not depend on how many there are.
+        model: what is learnt; its name will do.
+        excess: what happens to a record beyond the bounds. ``clip`` (default) shortens it, and takes what is
+            not finite for nothing; ``refuse`` raises and takes in none of the records that came with it, so
+            use it only where the caller sends records one by one.
+    """
+
+    problem: Problem
+    budget: Budget
+    releases: int
+    mechanism: str = "auto"
+    quiet: int = 0
+    records_per_person: int = 1
+    agents_per_person: int = 1
+    trust: Trust = field(default_factory=lambda: require_trust("nobody"))
+    groups: int = 1
+    excess: Excess = "clip"
+    model: Model = field(default_factory=lambda: require_model("linear"))
+
+    def __post_init__(self) -> None:
+        for count in ("releases", "records_per_person", "agents_per_person", "groups"):
+            object.__setattr__(self, count, require_integer(count, getattr(self, count), at_least=1))
+        object.__setattr__(self, "trust", require_trust(self.trust))
+        object.__setattr__(self, "model", require_model(self.model))
+        if self.groups > 1:
+            self.trust.refuse("groups", "groups", self.groups)
+        if self.excess not in ("clip", "refuse"):
+            raise ConfigurationError("excess", self.excess, "clip or refuse")
+        object.__setattr__(self, "quiet", require_integer("quiet", self.quiet, at_least=0))
+        if self.quiet and not isinstance(self.factors, Dense):
+            raise ConfigurationError("quiet", self.quiet, f"0 with the mechanism {self.factors.name}")
+
+    @property
+    def factors(self) -> Mechanism:
+        """The mechanism that ``mechanism`` names, for so many releases and so many quiet ones."""
+        chosen = choose_mechanism(self.mechanism, self.releases)
+        return Dense(self.releases, self.quiet) if self.quiet and isinstance(chosen, Dense) else chosen
+
+    @property
+    def weight(self) -> float:
+        """s, by which rewards are multiplied before noise: it follows from the public bounds."""
+        return self.model.weight(self.problem)
+
+    @property
+    def radius(self) -> float:
+        """R²: replacing one record moves a batch by at most √2 R²."""
+        return self.model.radius(self.problem, self.weight)
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Which two worlds must look alike."""
+        return Neighbours.ONE_RECORD if self.records_covered == 1 else Neighbours.ONE_PERSON
+
+    @property
+    def records_covered(self) -> int:
+        """How many records of one person the noise covers: p, or under a trusted controller p at each agent.
+
+        A person's records move the rows by at most the sum of their moves (docs/theory.md, 2).
+        """
+        return self.trust.records_covered(self.records_per_person, self.agents_per_person)
+
+    def mu_at(self, agents: int) -> float:
+        """μ of a person with p records at each of so many agents (`Trust.spend`)."""
+        return self.trust.mu_at(self.certificate().mu, agents, agents_per_person=self.agents_per_person)
+
+    def certificate(self) -> Certificate:
+        """The noise, and the proof that it suffices."""
+        return certify(
+            self.budget,
+            sensitivity=math.sqrt(2.0) * self.radius,
+            coordinates=self.model.coordinates(self.problem.dim),
+            releases=self.releases,
+            records=self.records_covered,
+        )
+
+    def digest(self) -> bytes:
+        """8 bytes that tell promises apart: of all that noise follows from, as it was stated.
+
+        Of what was stated, not of the noise: other machines may round that otherwise.
+        """
+        problem, budget = self.problem, self.budget
+        real = (problem.action_bound, problem.reward_bound, problem.parameter_bound)
+        counts = (problem.dim, self.releases, self.quiet, self.records_per_person, self.agents_per_person)
+        plain = [
+            *(float(value) for value in (*real, budget.epsilon, budget.delta)),
+            *(int(value) for value in counts),
+            self.factors.name,
+            self.trust.name,
+            *self._unless_linear.values(),
+        ]
+        return hashlib.sha256(json.dumps(plain).encode()).digest()[:8]
+
+    @property
+    def _unless_linear(self) -> dict[str, str]:
+        """The model, in what files and digests are made of; the first one goes without saying."""
+        return {} if self.model.name == "linear" else {"model": self.model.name}
+
+    def to_json(self) -> str:
+        """As text, for the store."""
+        written = ("releases", "quiet", "records_per_person", "agents_per_person", "groups", "excess")
+        plain = {name: getattr(self, name) for name in written}
+        plain |= {"problem": asdict(self.problem), **asdict(self.budget), **self._unless_linear}
+        plain |= {"mechanism": self.factors.name, "trust": self.trust.name}
+        return json.dumps(plain, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Terms:
+        """Read what `to_json` wrote, also an earlier version's.
+
+        Absent where there was no such choice: ``agents_per_person`` (noise was for p records alone),
+        ``groups`` and ``model``.
+        """
+        plain = json.loads(text)
+        plain["problem"] = Problem(**plain["problem"])
+        plain["budget"] = Budget(epsilon=plain["epsilon"], delta=plain["delta"])
+        return cls(**{one.name: plain[one.name] for one in fields(cls) if one.name in plain})
