@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,12 +10,14 @@ from numpy.typing import NDArray
 
 from feducb.audit.bounds import epsilon_from_counts, gaussian_epsilon, least_distance
 from feducb.audit.canary import SCORES, Projection, placements, score_weights
+from feducb.audit.doors import Make
 from feducb.audit.findings import ClaimResult, ScoreResult
+from feducb.audit.pool import Progress, draw_all
 from feducb.audit.trials import Draws, Job
 from feducb.privacy.calibration import to_mu
 from feducb.privacy.deployed import Terms
 
-__all__ = ["OFFSETS", "Evidence", "claim_jobs", "judge"]
+__all__ = ["OFFSETS", "Evidence", "claim_jobs", "draw_evidence", "judge"]
 
 Array = NDArray[np.float64]
 Evidence = Mapping[tuple[int, int], Draws]
@@ -24,24 +27,32 @@ _AT_ONCE = 1_000
 OFFSETS = (0.0, 0.5, 1.0, 1.5, 2.0)  # thresholds, in deviations beyond the middle between the worlds
 
 
-def claim_jobs(subject: str, terms: Terms, trials: int) -> list[Job]:
+def claim_jobs(make: Make, terms: Terms, trials: int) -> list[Job]:
     """``trials`` in each world, spread evenly over the placements of the canary, in jobs of a second."""
     places = placements(terms.releases)
     jobs = []
     for number, place in enumerate(places):
         own = trials // len(places) + (number < trials % len(places))
-        for first in range(0, own, _AT_ONCE):
-            jobs += [
-                Job(
-                    subject=subject,
-                    terms=terms.to_json(),
-                    placement=place,
-                    world=world,
-                    trials=min(_AT_ONCE, own - first),
-                )
-                for world in (0, 1)
-            ]
+        for first, world in itertools.product(range(0, own, _AT_ONCE), (0, 1)):
+            count = min(_AT_ONCE, own - first)
+            jobs.append(Job(make=make, terms=terms, placement=place, world=world, trials=count))
     return jobs
+
+
+def draw_evidence(
+    subjects: Sequence[tuple[Make, Terms, int]], *, progress: Progress | None = None
+) -> list[Evidence]:
+    """For each privatizer, its terms and trials in each world: what left."""
+    jobs = [claim_jobs(*subject) for subject in subjects]
+    draws = iter(draw_all(list(itertools.chain(*jobs)), progress=progress))
+    evidence: list[Evidence] = []
+    for own in jobs:
+        kept: dict[tuple[int, int], Draws] = {}
+        for job in own:
+            where, drawn = (job.placement, job.world), next(draws)
+            kept[where] = kept[where] + drawn if where in kept else drawn
+        evidence.append(kept)
+    return evidence
 
 
 def judge(terms: Terms, evidence: Evidence, level: float) -> ClaimResult:
@@ -50,9 +61,8 @@ def judge(terms: Terms, evidence: Evidence, level: float) -> ClaimResult:
     Pooling is fair: which batch holds the canary is public, and a mixture of (ε, δ)-private pairs of worlds
     over a public choice is (ε, δ)-private.
     """
-    places = placements(terms.releases)
     samples: dict[tuple[str, int], tuple[Array, Array]] = {}
-    for place in places:
+    for place in placements(terms.releases):
         projection, weights = Projection.of(terms, place), score_weights(terms, place)
         for score in SCORES:
             # The middle between the worlds by the certified noise: thresholds are set before any draw.
@@ -61,11 +71,9 @@ def judge(terms: Terms, evidence: Evidence, level: float) -> ClaimResult:
                 projection.read(evidence[place, world].values) @ weights[score] - middle for world in (0, 1)
             )
             samples[score, place + 1] = zeros, ones
-    optimal = [samples[SCORES[0], place + 1] for place in places]
-    samples[SCORES[0], 0] = (
-        np.concatenate([zeros for zeros, _ in optimal]),
-        np.concatenate([ones for _, ones in optimal]),
-    )
+    optimal = [pair for (score, _), pair in samples.items() if score == SCORES[0]]
+    zeros, ones = (np.concatenate(parts) for parts in zip(*optimal, strict=True))
+    samples[SCORES[0], 0] = zeros, ones
     results = []
     for (score, place), (zeros, ones) in sorted(samples.items()):
         # The pooled score sees most: it has half of the level, the others share the rest.
@@ -85,7 +93,7 @@ def judge(terms: Terms, evidence: Evidence, level: float) -> ClaimResult:
         epsilon_claimed=terms.budget.epsilon,
         delta=terms.budget.delta,
         trust=terms.trust.name,
-        trials=sum(len(evidence[place, 0].values) for place in places),
+        trials=len(samples[SCORES[0], 0][0]),
         mu_claimed=to_mu(terms.budget),
         mu_lower_bound=best.mu,
         epsilon_lower_bound_gaussian=best.epsilon_gaussian,
@@ -96,17 +104,8 @@ def judge(terms: Terms, evidence: Evidence, level: float) -> ClaimResult:
 
 def _free_of_assumptions(zeros: Array, ones: Array, *, delta: float, level: float) -> float:
     """The best threshold, in either direction; centred scores, so world 0 leans down and world 1 up."""
-    share = level / (2 * len(OFFSETS))
-    bounds: Sequence[float] = [
-        epsilon_from_counts(
-            int(np.sum(one > offset)),
-            len(one),
-            int(np.sum(zero > offset)),
-            len(zero),
-            delta=delta,
-            level=share,
-        )
-        for offset in OFFSETS
-        for zero, one in ((zeros, ones), (-ones, -zeros))
-    ]
+    share, bounds = level / (2 * len(OFFSETS)), []
+    for offset, (zero, one) in itertools.product(OFFSETS, ((zeros, ones), (-ones, -zeros))):
+        hits, false_hits = int(np.sum(one > offset)), int(np.sum(zero > offset))
+        bounds.append(epsilon_from_counts(hits, len(one), false_hits, len(zero), delta=delta, level=share))
     return max(bounds)

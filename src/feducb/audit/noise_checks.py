@@ -7,7 +7,6 @@ about 1e-6 deviations, and of 1e-5 in a residue's probability, far below what an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +98,7 @@ def _binomial_p_value(counts: Ints, trials: int, share: float) -> Array:
 
 def check_grid(terms: Terms, evidence: Evidence) -> Check:
     """Messages hold whole multiples of one public grid, and their headers are the same in every world."""
-    headers = frozenset().union(*_headers(evidence))
+    headers = set[tuple[int, bytes]]().union(*(draws.headers for draws in evidence.values()))
     largest = max(int(np.abs(draws.values).max()) for draws in evidence.values())
     return Check(
         f"grid epsilon={terms.budget.epsilon:g} trust={terms.trust}",
@@ -107,7 +106,3 @@ def check_grid(terms: Terms, evidence: Evidence) -> Check:
         f"{len(headers)} distinct headers for {terms.releases} releases; "
         f"grid 2^{terms.certificate().exponent}, integers up to 2^{math.log2(largest):.1f}",
     )
-
-
-def _headers(evidence: Evidence) -> Iterable[frozenset[tuple[int, bytes]]]:
-    return (draws.headers for draws in evidence.values())

@@ -2,98 +2,86 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-
-import numpy as np
+from contextlib import ExitStack, contextmanager, suppress
+from queue import SimpleQueue
 
 from feducb.audit.trials import Draws, Job, draw
 from feducb.errors import PrivacyError
 
-__all__ = ["Progress", "draw_all"]
+__all__ = ["Progress", "draw_all", "serve"]
 
 Progress = Callable[[int, int], None]
 
 _INLINE = 400  # trials so few that starting a process takes longer
 _MOST_WORKERS = 8
+_SERVE = "from feducb.audit.pool import serve; serve()"
 
 
 def draw_all(jobs: Sequence[Job], *, progress: Progress | None = None) -> list[Draws]:
     """Run all jobs, in order of the list, on as many processes as there are processors."""
-    total, lock, done = sum(job.trials for job in jobs), threading.Lock(), 0
-
-    def tell(trials: int) -> None:
-        nonlocal done
-        with lock:
-            done += trials
-            if progress is not None:
-                progress(done, total)
-
+    total, done, lock = sum(job.trials for job in jobs), 0, threading.Lock()
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = min(processors, _MOST_WORKERS, len(jobs))
-    if count < 2 or total <= _INLINE:
-        results = []
-        for job in jobs:
-            results.append(draw(job))
-            tell(job.trials)
-        return results
-    workers = [_Worker() for _ in range(count)]
-    idle = list(workers)
+    count = min(processors, _MOST_WORKERS, len(jobs)) if total > _INLINE else 1
+    idle: SimpleQueue[Callable[[Job], Draws]] = SimpleQueue()
 
     def work(job: Job) -> Draws:
-        with lock:
-            worker = idle.pop()
+        nonlocal done
+        run = idle.get()
         try:
-            result = worker.draw(job)
+            result = run(job)
         finally:
-            with lock:
-                idle.append(worker)
-        tell(job.trials)
+            idle.put(run)
+        with lock:
+            done += job.trials
+            if progress is not None:
+                progress(done, total)
         return result
 
-    try:
-        with ThreadPoolExecutor(count) as pool:
-            return list(pool.map(work, jobs))
-    finally:
-        for worker in workers:
-            worker.close()
+    with ExitStack() as opened:
+        for _ in range(count):
+            idle.put(opened.enter_context(_worker()) if count > 1 else draw)
+        return list(opened.enter_context(ThreadPoolExecutor(count)).map(work, jobs))
 
 
-class _Worker:
+@contextmanager
+def _worker() -> Iterator[Callable[[Job], Draws]]:
     """A process that runs jobs. Not `multiprocessing`: that would run the caller's script a second time."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
+    ) as process:
+        jobs, results = process.stdin, process.stdout
+        assert jobs is not None
+        assert results is not None
 
-    def __init__(self) -> None:
-        paths = os.pathsep.join(path for path in sys.path if path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "feducb.audit.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
-        )
+        def draw_there(job: Job) -> Draws:
+            try:
+                pickle.dump(job, jobs)
+                jobs.flush()
+                result: Draws = pickle.load(results)
+            except (EOFError, OSError, pickle.UnpicklingError):
+                with suppress(OSError):
+                    jobs.close()  # one that still runs ends too
+                code = process.wait()
+                raise PrivacyError(f"the audit's worker ended with code {code}, expected results") from None
+            return result
 
-    def draw(self, job: Job) -> Draws:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
-        self._process.stdin.flush()
-        size = self._process.stdout.read(8)
-        if len(size) < 8:
-            raise PrivacyError(f"the audit's worker ended with code {self._process.wait()}, expected results")
-        with np.load(io.BytesIO(self._process.stdout.read(int.from_bytes(size, "little")))) as kept:
-            numbers, texts = kept["numbers"].tolist(), kept["headers"].tolist()
-            headers = frozenset(zip(numbers, (bytes.fromhex(text) for text in texts), strict=True))
-            return Draws(kept["values"], headers)
+        yield draw_there
 
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
+
+def serve() -> None:
+    """The other side: jobs from standard input, results to standard output, until there are no more."""
+    with suppress(EOFError):
+        while True:
+            pickle.dump(draw(pickle.load(sys.stdin.buffer)), sys.stdout.buffer)
+            sys.stdout.buffer.flush()

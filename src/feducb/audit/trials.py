@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.audit.canary import Batch, worlds
+from feducb.audit.doors import Make
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.protocol import messages
 
-__all__ = ["SHIPPED", "Draws", "Job", "draw", "privatizer_class"]
+__all__ = ["Draws", "Job", "draw"]
 
 Ints = NDArray[np.int64]
-
-SHIPPED = "shipped"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,15 +27,15 @@ class Job:
     """Trials of one world.
 
     Attributes:
-        subject: ``shipped``, or the name of a deliberately broken privatizer.
-        terms: what is claimed, as text (`Terms.to_json`).
+        make: the privatizer; a module's own class or function, so that another process finds it by name.
+        terms: what is claimed.
         placement: the canary's batch, from 0.
         world: 0 or 1.
         trials: how many.
     """
 
-    subject: str
-    terms: str
+    make: Make
+    terms: Terms
     placement: int
     world: int
     trials: int
@@ -58,23 +57,12 @@ class Draws:
         return Draws(np.concatenate([self.values, other.values]), self.headers | other.headers)
 
 
-def privatizer_class(subject: str) -> type[DeployedPrivatizer]:
-    """The shipped class, or a broken one by name."""
-    if subject == SHIPPED:
-        return DeployedPrivatizer
-    from feducb.audit.broken import PRIVATIZERS
-
-    return PRIVATIZERS[subject]
-
-
 def draw(job: Job) -> Draws:
     """Run the trials in this process."""
-    terms = Terms.from_json(job.terms)
-    make = privatizer_class(job.subject)
-    door = make(terms)
-    agents = [make(terms), make(terms)] if terms.trust.raw else []
+    door = job.make(job.terms)
+    agents = [job.make(job.terms) for _ in range(2)] if job.terms.trust.raw else []
     fresh = door.dump()
-    stream = worlds(terms, job.placement, job.world)
+    stream = worlds(job.terms, job.placement, job.world)
     values, headers = [], set()
     for _ in range(job.trials):
         door.load(fresh)
@@ -93,7 +81,6 @@ def _hand_in(door: DeployedPrivatizer, agents: Sequence[DeployedPrivatizer], bat
     """Records go to the privatizer, or, if it may have raw sums, to two agents first, in turn."""
     if not agents:
         door.record(batch.actions, batch.rewards)
-        return
     for place, agent in enumerate(agents):
         agent.record(batch.actions[place::2], batch.rewards[place::2])
         door.receive(agent.upload(), len(batch.rewards[place::2]))
