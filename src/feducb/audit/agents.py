@@ -95,12 +95,8 @@ def _season(
 ) -> Seen:
     """A whole season; what its releases were made of.
 
-    Args:
-        kind: of agent.
-        settings: of the agent.
-        absent: a visitor who does not come.
-        first_reward: of the first visitor.
-        learns: whether the policy that is followed shows what paid best so far, or takes turns.
+    The visitor ``absent`` does not come; ``first_reward`` is the first one's, in units of its bound. The
+    policy that is followed shows what paid best so far if it ``learns``, and takes turns if not.
     """
     now, seen, paid = 0.0, Seen(), np.zeros(2)
     candidates = np.vstack([one.actions for one in canary_pair(settings.terms)])

@@ -70,19 +70,16 @@ SHIPPED = Code(
     controller=DeployedPrivatizer,
 )
 
-# Part, what of the terms is changed for it, checks. Several groups; a person with several records at each of
-# several agents, and a controller that all of them trust.
+# A person with several records at each of several agents, and a controller that all of them trust.
+_PERSON = {"trust": CONTROLLER, "records_per_person": 2, "agents_per_person": 3}
+# Part, what of the terms is changed for it, checks.
 _CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], ...]], ...] = (
     ("privatizer", {}, (check_encoder, check_presence, check_clipping, check_horizon)),
     ("tally", {}, (check_tally,)),
     ("store", {"groups": 2}, (check_replay,)),
     ("groups", {"groups": 2}, (check_groups,)),
     ("agent", {}, (check_agent_presence, check_shadow, check_quorum)),
-    (
-        "controller",
-        {"trust": CONTROLLER, "records_per_person": 2, "agents_per_person": 3},
-        (check_several_agents,),
-    ),
+    ("controller", _PERSON, (check_several_agents,)),
 )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from feducb.audit.canary import Batch
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
-from feducb.privacy.encoders import Wide
+from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS
 
 __all__ = ["UNIT_BITS", "Make", "Seen", "entries", "length", "measure_encoder", "row_to_come"]
@@ -81,25 +81,25 @@ class Seen:
     def watch(self, doors: Sequence[DeployedPrivatizer]) -> None:
         """From now on, read it off the encoders of these groups, so it does not matter who mixed them up."""
         for group, door in enumerate(doors):
-            self._watch(door, self.rows[group], self.noise[group])
-
-    @staticmethod
-    def _watch(door: DeployedPrivatizer, rows: list[Ints], noise: list[Ints]) -> None:
-        encode, decode = door._encoder.encode, door._encoder.decode
-
-        def note_row(batch: Ints | Wide) -> Ints:
-            rows.append(encode(batch))
-            return rows[-1]
-
-        def note_noise(row: Ints) -> Array:
-            noise.append(row - rows[-1])
-            return decode(row)
-
-        vars(door._encoder).update(encode=note_row, decode=note_noise)
+            _watch(door._encoder, self.rows[group], self.noise[group])
 
     def moves(self, other: Seen) -> list[Ints]:
         """By group, (n, q): how the other world's rows differ."""
         return [np.subtract(self.rows[group], other.rows[group]) for group in sorted(self.rows)]
+
+
+def _watch(encoder: Encoder, rows: list[Ints], noise: list[Ints]) -> None:
+    encode, decode = encoder.encode, encoder.decode
+
+    def note_row(batch: Ints | Wide) -> Ints:
+        rows.append(encode(batch))
+        return rows[-1]
+
+    def note_noise(row: Ints) -> Array:
+        noise.append(row - rows[-1])
+        return decode(row)
+
+    vars(encoder).update(encode=note_row, decode=note_noise)
 
 
 def length(moves: Iterable[Ints], terms: Terms) -> float:

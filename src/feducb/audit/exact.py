@@ -168,13 +168,9 @@ def _moved_and_replaced(rows: Ints, records: Array) -> float:
     """How far all rows move at most if one of the records is in a batch, or another one in another batch."""
     columns = rows.astype(np.float64) / 2.0**UNIT_BITS
     products, inner = columns.T @ columns, records @ records.T
-    lengths = products.diagonal()
-    pairs, places = (list(itertools.combinations(range(len(one)), 2)) for one in (inner, products))
-    squares = [
-        lengths[k] * inner[i, i] + lengths[m] * inner[j, j] - 2.0 * products[k, m] * inner[i, j]
-        for (i, j), (k, m) in itertools.product(pairs, places)
-    ]
-    return math.sqrt(max(squares, default=0.0))
+    (i, j), (k, m) = np.triu_indices(len(inner), 1), np.triu_indices(len(products), 1)
+    squares = np.outer(inner[i, i], products[k, k]) + np.outer(inner[j, j], products[m, m])
+    return math.sqrt((squares - 2.0 * np.outer(inner[i, j], products[k, m])).max(initial=0.0))
 
 
 def check_clipping(make: Make, terms: Terms) -> Check:

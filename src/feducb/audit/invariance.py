@@ -41,6 +41,7 @@ _ON_A_GRAPH: dict[str, Any] = {"topology": "line:5", "ttl": 2}
 GRAPH: dict[str, Any] = CALIBRATED | _ON_A_GRAPH
 """The same without a controller: two cliques, two estimators per agent."""
 
+_WORLD = PaperEnvironment(problem=Problem(dim=2), arms=6)
 _PLACES = [(agent, at) for agent in range(_AGENTS) for at in (1, 3, 4, 5, 20, 41, 60)]
 
 
@@ -139,15 +140,11 @@ def _replaced(world: Environment, agent: int, at: int) -> ReplacedRecord:
     return ReplacedRecord(world, agent, at, np.array([0.0, -1.0]), -1.0)
 
 
-def _world() -> PaperEnvironment:
-    return PaperEnvironment(problem=Problem(dim=2), arms=6)
-
-
 def _traces(setting: dict[str, Any]) -> tuple[_Trace, list[tuple[int, int, _Trace]]]:
     """With every record as it is, and with one replaced: whose, in which round, and the trace."""
-    world, setting = _world(), {"agents": _AGENTS} | setting
-    changed = [(agent, at, _trace(_replaced(world, agent, at), setting)) for agent, at in _PLACES]
-    return _trace(world, setting), changed
+    setting = {"agents": _AGENTS} | setting
+    changed = [(agent, at, _trace(_replaced(_WORLD, agent, at), setting)) for agent, at in _PLACES]
+    return _trace(_WORLD, setting), changed
 
 
 def check_release_times(setting: dict[str, Any]) -> Check:
@@ -164,7 +161,7 @@ def check_release_times(setting: dict[str, Any]) -> Check:
 def check_private_schedule() -> Check:
     """The determinant trigger is refused where anything private is promised."""
     try:
-        _trace(_world(), {**CALIBRATED, "agents": _AGENTS, "schedule": "determinant", "releases": None})
+        _trace(_WORLD, {**CALIBRATED, "agents": _AGENTS, "schedule": "determinant", "releases": None})
     except PrivateScheduleError as error:
         return Check("private schedule", True, str(error))
     return Check("private schedule", False, "the determinant trigger was taken")

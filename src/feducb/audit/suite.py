@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from feducb.audit.checks import SHIPPED, Code, exact_checks
-from feducb.audit.claims import Evidence, draw_evidence, judge
+from feducb.audit.claims import Evidence, check_grid, check_low_bits, check_noise, draw_evidence, judge
 from feducb.audit.exact import check_encoder, check_presence, check_sensitivity
 from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.invariance import CALIBRATED, check_graph, check_private_schedule
-from feducb.audit.noise_checks import check_grid, check_low_bits, check_noise
-from feducb.audit.pool import Progress
+from feducb.audit.trials import Progress
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
@@ -60,7 +59,8 @@ def run_audit(
         raise ConfigurationError("epsilons", epsilons, "at least one")
     if trials is not None:
         require_integer("trials", trials, at_least=_LEAST_TRIALS)
-    all_terms = [_terms(epsilon, delta) for epsilon in dict.fromkeys(epsilons)]
+    budgets = [Budget(epsilon=epsilon, delta=delta) for epsilon in dict.fromkeys(epsilons)]
+    all_terms = [Terms(problem=Problem(dim=2), budget=budget, releases=_RELEASES) for budget in budgets]
     for terms in all_terms:
         GridNoise(terms.certificate())  # raises here, not in a worker: no such noise, or no OpenDP
     largest = max(all_terms, key=lambda terms: terms.budget.epsilon)
@@ -101,15 +101,6 @@ def run_audit(
         false_alarm=FALSE_ALARM,
         false_alarm_split={name: FALSE_ALARM * share for name, share in _SHARES.items()},
         seconds=time.perf_counter() - started,
-    )
-
-
-def _terms(epsilon: float, delta: float) -> Terms:
-    return Terms(
-        problem=Problem(dim=2),
-        budget=Budget(epsilon=epsilon, delta=delta),
-        releases=_RELEASES,
-        excess="clip",
     )
 
 
