@@ -75,14 +75,14 @@ def check_shadow(kind: type[Agent], terms: Terms) -> Check:
 
 def _settings(terms: Terms, **changes: Any) -> AgentSettings:
     """An agent under these terms whose windows close at once; a release every ten seconds."""
-    plain = AgentSettings(
+    return AgentSettings(
         problem=terms.problem,
         budget=terms.budget,
         releases=terms.releases,
         season=10.0 * terms.releases,
         window=1.0,
+        **changes,
     )
-    return replace(plain, **changes)
 
 
 def _season(

@@ -34,8 +34,6 @@ __all__ = ["FAULTS"]
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_RESTARTS = 3
-
 
 class BrokenUnscaledTree(DeployedPrivatizer):
     """Noise without √m: nodes of the tree are published as they are, with the noise of a single node."""
@@ -114,7 +112,7 @@ class BrokenRestart(DeployedPrivatizer):
 
     def release(self) -> GridRelease:
         state, seen = self.dump(), []
-        for _ in range(_RESTARTS + 1):
+        for _ in range(4):
             self.load(state)
             made = super().release()
             seen.append(made.values)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom, chi2
 
 from feducb.audit.bounds import epsilon_from_counts, gaussian_epsilon, least_distance
@@ -22,15 +22,7 @@ from feducb.audit.trials import Draws, Job, Progress, draw_all
 from feducb.privacy.calibration import to_mu
 from feducb.privacy.deployed import Terms
 
-__all__ = [
-    "Evidence",
-    "check_grid",
-    "check_low_bits",
-    "check_noise",
-    "claim_jobs",
-    "draw_evidence",
-    "judge",
-]
+__all__ = ["Evidence", "check_grid", "check_low_bits", "check_noise", "draw_evidence", "judge"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,7 +34,7 @@ _LOW_BITS = 4
 _OFFSETS = (0.0, 0.5, 1.0, 1.5, 2.0)  # thresholds, in deviations beyond the middle between the worlds
 
 
-def claim_jobs(make: Make, terms: Terms, trials: int) -> list[Job]:
+def _claim_jobs(make: Make, terms: Terms, trials: int) -> list[Job]:
     """``trials`` in each world, spread evenly over the placements of the canary, in jobs of a second."""
     places = placements(terms.releases)
     jobs = []
@@ -58,7 +50,7 @@ def draw_evidence(
     subjects: Sequence[tuple[Make, Terms, int]], *, progress: Progress | None = None
 ) -> list[Evidence]:
     """For each privatizer, its terms and trials in each world: what left."""
-    jobs = [claim_jobs(*subject) for subject in subjects]
+    jobs = [_claim_jobs(*subject) for subject in subjects]
     draws = iter(draw_all(list(itertools.chain(*jobs)), progress=progress))
     evidence: list[Evidence] = []
     for own in jobs:
@@ -76,7 +68,7 @@ def judge(terms: Terms, evidence: Evidence, level: float) -> ClaimResult:
     Pooling is fair: which batch holds the canary is public, and a mixture of (ε, δ)-private pairs of worlds
     over a public choice is (ε, δ)-private.
     """
-    move = canary_move(terms)
+    move, delta = canary_move(terms), terms.budget.delta
     distance = float(np.linalg.norm(move))  # μ of a record whose column has length 1
     samples: dict[tuple[str, int], tuple[Array, Array]] = {}
     for place in placements(terms.releases):
@@ -94,20 +86,12 @@ def judge(terms: Terms, evidence: Evidence, level: float) -> ClaimResult:
     for (score, place), (zeros, ones) in sorted(samples.items()):
         # The pooled score sees most: it has half of the level, the others share the rest.
         share = level / 4.0 if place == 0 else level / 4.0 / (len(samples) - 1)
-        mu = least_distance(zeros, ones, share)
-        results.append(
-            ScoreResult(
-                score=score,
-                placement=place,
-                mu=mu,
-                epsilon_gaussian=gaussian_epsilon(mu, terms.budget.delta),
-                epsilon=_free_of_assumptions(zeros, ones, delta=terms.budget.delta, level=share),
-            )
-        )
+        mu, free = least_distance(zeros, ones, share), _free_of_assumptions(zeros, ones, delta, share)
+        results.append(ScoreResult(score, place, mu, gaussian_epsilon(mu, delta), free))
     best = max(results, key=lambda result: result.mu)
     return ClaimResult(
         epsilon_claimed=terms.budget.epsilon,
-        delta=terms.budget.delta,
+        delta=delta,
         trust=terms.trust.name,
         trials=len(samples[SCORES[0], 0][0]),
         mu_claimed=to_mu(terms.budget),
@@ -118,7 +102,7 @@ def judge(terms: Terms, evidence: Evidence, level: float) -> ClaimResult:
     )
 
 
-def _free_of_assumptions(zeros: Array, ones: Array, *, delta: float, level: float) -> float:
+def _free_of_assumptions(zeros: Array, ones: Array, delta: float, level: float) -> float:
     """The best threshold, in either direction; centred scores, so world 0 leans down and world 1 up."""
     share, bounds = level / (2 * len(_OFFSETS)), []
     for offset, (zero, one) in itertools.product(_OFFSETS, ((zeros, ones), (-ones, -zeros))):
@@ -142,8 +126,9 @@ def check_noise(terms: Terms, evidence: Evidence, level: float) -> Check:
     squares = np.concatenate([own, both + gram[rows, columns], both - gram[rows, columns]])
     share = level / 2.0
     whole = float(own.sum())
-    suspicious = _p_value(np.array([whole]), trials * count)[0] < share
-    strange = int((_p_value(squares, trials) < share / len(squares)).sum())
+    suspicious = _two_sided(chi2.sf(whole, trials * count), chi2.cdf(whole, trials * count)) < share
+    directions = _two_sided(chi2.sf(squares, trials), chi2.cdf(squares, trials))
+    strange = int((directions < share / len(squares)).sum())
     return Check(
         f"noise epsilon={terms.budget.epsilon:g} trust={terms.trust}",
         not suspicious and not strange,
@@ -152,17 +137,17 @@ def check_noise(terms: Terms, evidence: Evidence, level: float) -> Check:
     )
 
 
-def _p_value(squares: Array, freedom: int) -> Array:
-    """Two-sided, for sums of squares that should be χ²."""
-    return np.asarray(2.0 * np.minimum(chi2.sf(squares, freedom), chi2.cdf(squares, freedom)))
-
-
 def _white(terms: Terms, place: int, world: int, evidence: Evidence) -> Array:
     """(trials, n·q): the noise of the rows, in units of the certified deviation; records are taken off."""
     noise = residuals(terms, place, evidence[place, world].values)
     noise[:, place:] -= world * canary_move(terms)
     rows = np.linalg.solve(terms.factors.decoder(), noise)
     return np.asarray(rows.reshape(len(rows), -1))
+
+
+def _two_sided(above: ArrayLike, below: ArrayLike) -> Array:
+    """p-values from those of both tails."""
+    return np.asarray(np.minimum(1.0, 2.0 * np.minimum(above, below)))
 
 
 def check_low_bits(terms: Terms, evidence: Evidence, level: float) -> Check:
@@ -178,19 +163,14 @@ def check_low_bits(terms: Terms, evidence: Evidence, level: float) -> Check:
         integers = np.concatenate([first, draws.values], axis=1)
         residues = integers.reshape(len(integers), -1) & (bins - 1)
         counts = np.stack([(residues == residue).sum(axis=0) for residue in range(bins)])
-        worst = min(worst, float(_binomial_p_value(counts, len(residues), 1.0 / bins).min()))
+        law = binom(len(residues), 1.0 / bins)
+        worst = min(worst, float(_two_sided(law.sf(counts - 1), law.cdf(counts)).min()))
         tests += counts.size
     return Check(
         f"low bits epsilon={terms.budget.epsilon:g} trust={terms.trust}",
         worst >= level / tests,
         f"least p-value {worst:.1e} of {tests} residue counts mod {bins}",
     )
-
-
-def _binomial_p_value(counts: Ints, trials: int, share: float) -> Array:
-    """Two-sided, exact."""
-    most, least = binom.sf(counts - 1, trials, share), binom.cdf(counts, trials, share)
-    return np.minimum(1.0, 2.0 * np.minimum(most, least))
 
 
 def check_grid(terms: Terms, evidence: Evidence) -> Check:

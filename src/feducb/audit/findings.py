@@ -1,4 +1,4 @@
-"""What an audit finds, as plain data."""
+"""What an audit comes to, as plain data."""
 
 from __future__ import annotations
 

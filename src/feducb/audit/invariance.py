@@ -42,6 +42,7 @@ GRAPH: dict[str, Any] = CALIBRATED | _ON_A_GRAPH
 """The same without a controller: two cliques, two estimators per agent."""
 
 _WORLD = PaperEnvironment(problem=Problem(dim=2), arms=6)
+_OTHER = (np.array([0.0, -1.0]), -1.0)  # action and reward of a replaced record
 _PLACES = [(agent, at) for agent in range(_AGENTS) for at in (1, 3, 4, 5, 20, 41, 60)]
 
 
@@ -136,21 +137,17 @@ def _trace(environment: Environment, setting: dict[str, Any]) -> _Trace:
     return _Trace(decided, left, result.release_rounds[0], result.topology)
 
 
-def _replaced(world: Environment, agent: int, at: int) -> ReplacedRecord:
-    return ReplacedRecord(world, agent, at, np.array([0.0, -1.0]), -1.0)
-
-
-def _traces(setting: dict[str, Any]) -> tuple[_Trace, list[tuple[int, int, _Trace]]]:
-    """With every record as it is, and with one replaced: whose, in which round, and the trace."""
+def _traces(setting: dict[str, Any]) -> tuple[_Trace, dict[tuple[int, int], _Trace]]:
+    """With every record as it is; and, by agent and round, with one replaced."""
     setting = {"agents": _AGENTS} | setting
-    changed = [(agent, at, _trace(_replaced(_WORLD, agent, at), setting)) for agent, at in _PLACES]
+    changed = {place: _trace(ReplacedRecord(_WORLD, *place, *_OTHER), setting) for place in _PLACES}
     return _trace(_WORLD, setting), changed
 
 
 def check_release_times(setting: dict[str, Any]) -> Check:
     """Replace one record at a time: all release rounds stay (row 1 of the paper's list of leaks)."""
     plain, changed = _traces(setting)
-    moved = [(agent, at) for agent, at, other in changed if other.rounds != plain.rounds]
+    moved = [place for place, other in changed.items() if other.rounds != plain.rounds]
     return Check(
         "release times",
         not moved,
@@ -171,7 +168,7 @@ def check_decisions(setting: dict[str, Any]) -> Check:
     """Replace one record at a time: before its release no other decision changes (row 2)."""
     plain, changed = _traces(setting)
     moved, counted = [], 0
-    for agent, at, other in changed:
+    for (agent, at), other in changed.items():
         release = next((one for one in plain.rounds if one >= at), _HORIZON)
         same = plain.decided == other.decided
         counted += not same[:, release:].all() or other.rounds != plain.rounds
@@ -185,20 +182,19 @@ def check_decisions(setting: dict[str, Any]) -> Check:
     )
 
 
-def _steady_world() -> OwnEnvironment:
-    """A world in which a visitor uses up as many random numbers whatever was chosen for another."""
+def _draw_steadily(generator: np.random.Generator, agent: int, rounds: int) -> Array:
+    directions = generator.standard_normal((rounds, 6, 2))
+    return np.asarray(directions / np.linalg.norm(directions, axis=-1, keepdims=True))
 
-    def draw(generator: np.random.Generator, agent: int, rounds: int) -> Array:
-        directions = generator.standard_normal((rounds, 6, 2))
-        return np.asarray(directions / np.linalg.norm(directions, axis=-1, keepdims=True))
 
-    return OwnEnvironment(
-        problem=Problem(dim=2),
-        arms=6,
-        theta=np.array([0.5, 0.3]),
-        draw=draw,
-        pay=lambda generator, actions, means: means + 0.2 * (generator.random(len(means)) - 0.5),
-    )
+# A visitor uses up as many random numbers whatever was chosen for another.
+_STEADY_WORLD = OwnEnvironment(
+    problem=Problem(dim=2),
+    arms=6,
+    theta=np.array([0.5, 0.3]),
+    draw=_draw_steadily,
+    pay=lambda generator, actions, means: means + 0.2 * (generator.random(len(means)) - 0.5),
+)
 
 
 def check_graph(setting: dict[str, Any]) -> Check:
@@ -209,13 +205,13 @@ def check_graph(setting: dict[str, Any]) -> Check:
     not at another agent's door before that, not in another clique or estimator, and never in when anything
     leaves.
     """
-    world, setting = _steady_world(), _ON_A_GRAPH | setting
-    decided, left, _, graph = _trace(world, setting)
+    setting = _ON_A_GRAPH | setting
+    decided, left, _, graph = _trace(_STEADY_WORLD, setting)
     assert graph is not None
     groups = 1 if setting.get("estimators") == "one" else graph.ttl
     moved, counted = [], 0
     for agent, at in product(range(graph.agents), (1, 5, 6, 20, 41)):
-        other = _trace(_replaced(world, agent, at), setting)
+        other = _trace(ReplacedRecord(_STEADY_WORLD, agent, at, *_OTHER), setting)
         group, members = at % groups, graph.members(agent)
         own = {(agent, t) for who, t in left if who == agent and t >= at and t % groups == group}
         read = min((t for _, t in own), default=_HORIZON + 1) + graph.ttl
