@@ -38,8 +38,8 @@ def test_clopper_pearson_at_its_own_bound_the_tail_is_the_level(count: int, tria
 
 def test_epsilon_from_counts_by_hand() -> None:
     low, high = 0.01 ** (1 / 50), 1.0 - 0.01 ** (1 / 50)
-    told = epsilon_from_counts(50, 50, 0, 50, delta=1e-3, level=0.02)
-    assert told == pytest.approx(math.log((low - 1e-3) / high))
+    bound = epsilon_from_counts(50, 50, 0, 50, delta=1e-3, level=0.02)
+    assert bound == pytest.approx(math.log((low - 1e-3) / high))
     assert epsilon_from_counts(0, 50, 0, 50, delta=1e-3, level=0.02) == 0.0
     assert epsilon_from_counts(10, 50, 40, 50, delta=1e-3, level=0.02) == 0.0
 

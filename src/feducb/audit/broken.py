@@ -86,6 +86,8 @@ class BrokenGrid(_ChangedNoise):
 class BrokenFreshness(_ChangedNoise):
     """One noise for all releases: differences are bare."""
 
+    _first: Ints
+
     def _changed(self, noise: Ints) -> Ints:
         self._first = noise if self.released == 0 else self._first
         return self._first

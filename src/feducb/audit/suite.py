@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from feducb.audit.checks import SHIPPED, Code, exact_checks
 from feducb.audit.claims import Evidence, check_grid, check_low_bits, check_noise, draw_evidence, judge
+from feducb.audit.doors import Make
 from feducb.audit.exact import check_encoder, check_presence, check_sensitivity
 from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.invariance import CALIBRATED, check_graph, check_private_schedule
@@ -74,7 +75,9 @@ def run_audit(
         from feducb.audit.broken import FAULTS
 
         faults = FAULTS
-    attacked = [(DeployedPrivatizer, terms, count) for terms, count in zip(all_terms, counts, strict=True)]
+    attacked: list[tuple[Make, Terms, int]] = [
+        (DeployedPrivatizer, terms, count) for terms, count in zip(all_terms, counts, strict=True)
+    ]
     attacked += [
         (code.privatizer, code.terms(largest), _SELF_TEST_TRIALS)
         for code in faults.values()
