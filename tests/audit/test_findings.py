@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
-from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult, ScoreResult
+from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
 
 
 def _claim(**changes: Any) -> ClaimResult:

@@ -84,4 +84,4 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """ε at δ of a Gaussian of distance μ; 0 where δ alone covers it."""
     if mu <= 1e-6:
         return 0.0
-    return to_epsilon(mu, delta) if math.isfinite(mu) else math.inf
+    return to_epsilon(mu, delta) if mu < 1e4 else mu * mu / 2.0  # below ε, and as good as it, so far out
