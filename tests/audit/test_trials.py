@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import subprocess
@@ -11,6 +12,7 @@ import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -181,13 +183,9 @@ def test_no_job_at_all() -> None:
     assert draw_all([]) == []
 
 
-@pytest.mark.parametrize(
-    ("make", "code"),
-    [(_ends_its_process, 7), (_raises, 1), (_says_too_much, 0)],
-    ids=["ends", "raises", "talks"],
-)
+@pytest.mark.parametrize(("make", "code"), [(_ends_its_process, 7), (_says_too_much, 0)])
 def test_a_worker_that_goes_wrong_is_said_and_none_is_left(
-    make: Any, code: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    make: Any, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _processes(monkeypatch)
     before = threading.active_count()
@@ -195,7 +193,6 @@ def test_a_worker_that_goes_wrong_is_said_and_none_is_left(
     with pytest.raises(PrivacyError, match=f"worker ended with code {code}, expected results"):
         draw_all(jobs)
     assert threading.active_count() == before
-    assert ("RuntimeError: no such privatizer" in capfd.readouterr().err) == (make is _raises)
 
 
 def test_what_goes_wrong_in_this_process_is_raised_as_it_is() -> None:
@@ -203,26 +200,26 @@ def test_what_goes_wrong_in_this_process_is_raised_as_it_is() -> None:
         draw_all([replace(JOB, make=_raises)])
 
 
-def test_a_privatizer_that_no_other_process_can_find_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_privatizer_that_no_other_process_can_find_does_not_travel() -> None:
     class Local(DeployedPrivatizer):
         pass
 
-    _processes(monkeypatch)
     with pytest.raises((AttributeError, pickle.PicklingError), match="local"):
-        draw_all([replace(JOB, make=Local), JOB])
+        pickle.dumps(replace(JOB, make=Local))
 
 
-def test_a_worker_ends_when_there_are_no_more_jobs() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", trials._SERVE],
-        input=pickle.dumps(replace(JOB, make=DeployedPrivatizer, trials=1)) * 2,
-        capture_output=True,
-        check=True,
-        timeout=100,
-    )
-    assert done.stdout.count(b"feducb.audit.trials") == 2
-    first: Draws = pickle.loads(done.stdout)
-    assert first.values.shape == (1, 4, 5)
+def test_the_other_side_draws_until_there_are_no_more_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`serve`, in this process: two jobs in, two results out, and an end."""
+    jobs = io.BytesIO(pickle.dumps(replace(JOB, trials=1)) + pickle.dumps(replace(JOB, trials=2)))
+    results = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=jobs))
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=results))
+    trials.serve()
+    monkeypatch.undo()
+    results.seek(0)
+    first, second = pickle.load(results), pickle.load(results)
+    assert (first.values.shape, second.values.shape) == ((1, 4, 5), (2, 4, 5))
+    assert results.read() == b""
 
 
 def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path) -> None:
