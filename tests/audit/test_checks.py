@@ -1,4 +1,4 @@
-"""The table of checks and the planted faults: all parts are audited, and each fault is seen by its own check."""
+"""The table of checks and the planted faults: all parts are audited, each fault is seen by its own check."""
 
 from __future__ import annotations
 
@@ -208,4 +208,4 @@ def test_the_header_tells_by_little() -> None:
         door.record(record.actions, record.rewards)
         variances.append(door.release().variance)
     assert variances[0] != variances[1]
-    assert variances[0] == pytest.approx(variances[1], rel=1e-3)
+    assert variances[0] == pytest.approx(variances[1], rel=1e-2)
