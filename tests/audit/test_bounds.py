@@ -48,7 +48,7 @@ def test_epsilon_from_counts_by_hand() -> None:
 def test_the_distance_bound_is_above_the_truth_as_often_as_its_level(
     distance: float, rng: np.random.Generator
 ) -> None:
-    level, repeats = 0.1, 2000
+    level, repeats = 0.1, 1000
     above = sum(
         least_distance(rng.normal(3.0, 2.0, 80), rng.normal(3.0 + 2.0 * distance, 2.0, 60), level) > distance
         for _ in range(repeats)

@@ -26,6 +26,8 @@ from feducb.audit.canary import canary_pair
 from feducb.audit.checks import SHIPPED, Code, exact_checks
 from feducb.audit.doors import Seen, entries
 from feducb.audit.exact import check_clipping, check_encoder, check_horizon, check_presence, check_sensitivity
+from feducb.audit.findings import Check
+from feducb.audit.invariance import check_decisions, check_graph, check_release_times
 from feducb.config import Budget, Problem
 from feducb.errors import ReleasesExhaustedError
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
@@ -49,16 +51,16 @@ def test_no_check_is_in_the_table_twice_and_none_is_left_out() -> None:
     listed = [check for _, _, own in checks._CHECKS for check in own]
     assert len(listed) == len(set(listed)) == 11
     imported = {one for name, one in vars(checks).items() if name.startswith("check_")}
-    policy = {checks.check_release_times, checks.check_decisions, checks.check_graph}
+    policy = {check_release_times, check_decisions, check_graph}
     assert imported == {*listed, *policy}
 
 
 def test_only_parts_that_are_there_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def note(subject: object, terms: Terms) -> checks.Check:
+    def note(subject: object, terms: Terms) -> Check:
         asked.append((subject, terms))
-        return checks.Check("noted", passed=True, detail="")
+        return Check("noted", passed=True, detail="")
 
     monkeypatch.setattr(checks, "_CHECKS", (("store", {"groups": 2}, (note, note)), ("agent", {}, (note,))))
     assert list(exact_checks(Code(), TERMS)) == []
@@ -161,7 +163,7 @@ def test_the_stretched_encoder_still_publishes_the_right_sums() -> None:
         vars(door._noise).update(draw=lambda count: np.zeros(count, dtype=np.int64))
         door.record(one.actions, one.rewards)
         values.append([door.release().values for _ in range(3)])
-    assert np.abs(np.subtract(*values)).max() <= 3
+    assert np.abs(np.subtract(values[0], values[1])).max() <= 3
 
 
 def test_the_unclipped_reward_counts_in_full() -> None:

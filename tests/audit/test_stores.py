@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike
 
 from feducb.audit.broken import BrokenPersonBound, BrokenRouting, BrokenSharing, ForgetfulStore
 from feducb.audit.canary import background
@@ -107,15 +105,8 @@ def test_one_noise_for_two_groups_is_seen_although_rows_are_right() -> None:
 class _Losing(AgentStore):
     """Records of the second group are dropped: nothing moves there, and a check on it would be idle."""
 
-    def record(
-        self,
-        actions: ArrayLike,
-        rewards: ArrayLike,
-        persons: Sequence[str | None] | None = None,
-        *,
-        group: int = 0,
-    ) -> int:
-        return super().record(actions, rewards, persons, group=group) if group == 0 else 0
+    def record(self, *records: Any, group: int = 0, **how: Any) -> int:
+        return super().record(*records, group=group, **how) if group == 0 else 0
 
 
 def test_a_group_that_nothing_enters_is_seen() -> None:
@@ -127,16 +118,9 @@ def test_a_group_that_nothing_enters_is_seen() -> None:
 class _Twice(AgentStore):
     """Every record enters its own group twice."""
 
-    def record(
-        self,
-        actions: ArrayLike,
-        rewards: ArrayLike,
-        persons: Sequence[str | None] | None = None,
-        *,
-        group: int = 0,
-    ) -> int:
-        super().record(actions, rewards, persons, group=group)
-        return super().record(actions, rewards, persons, group=group)
+    def record(self, *records: Any, group: int = 0, **how: Any) -> int:
+        super().record(*records, group=group, **how)
+        return super().record(*records, group=group, **how)
 
 
 def test_a_record_that_counts_twice_in_its_own_group_is_seen_by_its_length() -> None:

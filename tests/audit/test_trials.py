@@ -23,9 +23,10 @@ from feducb.audit.canary import coordinates_of, worlds
 from feducb.audit.trials import Draws, Job, draw, draw_all
 from feducb.config import Budget, Problem
 from feducb.errors import PrivacyError, RecordOutOfBoundsError
+from feducb.interfaces import Trust
 from feducb.privacy.deployed import DeployedPrivatizer, Terms
 from feducb.privacy.grid import Certificate
-from feducb.trust import CONTROLLER
+from feducb.trust import CONTROLLER, NOBODY
 
 TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=8.0, delta=1e-6), releases=4)
 JOB = Job(make=DeployedPrivatizer, terms=TERMS, placement=1, world=0, trials=5)
@@ -69,10 +70,10 @@ def test_no_two_trials_are_alike() -> None:
     assert len(flat) == 10
 
 
-@pytest.mark.parametrize("trust", ["nobody", "controller"])
+@pytest.mark.parametrize("trust", [NOBODY, CONTROLLER])
 @pytest.mark.parametrize("world", [0, 1])
 @pytest.mark.parametrize("placement", [0, 2, 3])
-def test_without_noise_the_sums_of_the_world_leave(trust: str, world: int, placement: int) -> None:
+def test_without_noise_the_sums_of_the_world_leave(trust: Trust, world: int, placement: int) -> None:
     """Whoever adds the noise, all records of all batches so far are in a release, to a few grid steps."""
     terms = replace(TERMS, trust=trust, excess="refuse")
     draws = draw(Job(make=_Silent, terms=terms, placement=placement, world=world, trials=2))
@@ -231,7 +232,8 @@ def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path) -> None:
             print("begins")
             from feducb.audit import trials
             from feducb.config import Budget, Problem
-            from feducb.privacy.deployed import DeployedPrivatizer, Terms
+            from feducb.interfaces import Trust
+from feducb.privacy.deployed import DeployedPrivatizer, Terms
 
             trials._INLINE = 0
             trials.os.sched_getaffinity = lambda _: {0, 1}

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from sqlite3 import Connection
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.inbox import Inbox
@@ -170,16 +171,9 @@ class BrokenHeader(DeployedPrivatizer):
 class BrokenRouting(AgentStore):
     """A record enters its own group and the next one."""
 
-    def record(
-        self,
-        actions: ArrayLike,
-        rewards: ArrayLike,
-        persons: Sequence[str | None] | None = None,
-        *,
-        group: int = 0,
-    ) -> int:
-        super().record(actions, rewards, persons, group=(group + 1) % self.terms.groups)
-        return super().record(actions, rewards, persons, group=group)
+    def record(self, *records: Any, group: int = 0, **how: Any) -> int:
+        super().record(*records, group=(group + 1) % self.terms.groups, **how)
+        return super().record(*records, group=group, **how)
 
 
 class BrokenSharing(AgentStore):
