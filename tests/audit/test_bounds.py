@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binom, nct
+from scipy.stats import binom, nct, norm
 
 from feducb.audit.bounds import (
     epsilon_from_counts,
@@ -38,8 +38,8 @@ def test_clopper_pearson_at_its_own_bound_the_tail_is_the_level(count: int, tria
 
 def test_epsilon_from_counts_by_hand() -> None:
     low, high = 0.01 ** (1 / 50), 1.0 - 0.01 ** (1 / 50)
-    told = epsilon_from_counts(50, 50, 0, 50, delta=1e-3, level=0.02)
-    assert told == pytest.approx(math.log((low - 1e-3) / high))
+    bound = epsilon_from_counts(50, 50, 0, 50, delta=1e-3, level=0.02)
+    assert bound == pytest.approx(math.log((low - 1e-3) / high))
     assert epsilon_from_counts(0, 50, 0, 50, delta=1e-3, level=0.02) == 0.0
     assert epsilon_from_counts(10, 50, 40, 50, delta=1e-3, level=0.02) == 0.0
 
@@ -48,7 +48,7 @@ def test_epsilon_from_counts_by_hand() -> None:
 def test_the_distance_bound_is_above_the_truth_as_often_as_its_level(
     distance: float, rng: np.random.Generator
 ) -> None:
-    level, repeats = 0.1, 2000
+    level, repeats = 0.1, 1000
     above = sum(
         least_distance(rng.normal(3.0, 2.0, 80), rng.normal(3.0 + 2.0 * distance, 2.0, 60), level) > distance
         for _ in range(repeats)
@@ -125,3 +125,23 @@ def test_a_bound_from_counts_moves_the_right_way() -> None:
     assert bound(hits=0) == 0.0
     assert bound(hits=100, false_hits=900) == 0.0
     assert epsilon_from_counts(900, 1000, 100, 1000, delta=0.95, level=1e-3) == 0.0  # δ alone explains it
+
+
+def test_a_distance_beyond_all_measure_still_has_an_epsilon_below_the_true_one() -> None:
+    """ε(δ) of μ is at least μ²/2 for δ below one half; where numbers end, that is what is said."""
+    for mu in (9e3, 1.1e4, 1e10, 1e150):
+        assert mu * mu / 2.0 <= gaussian_epsilon(mu, 1e-6) <= mu * mu / 2.0 + 6.0 * mu
+    assert gaussian_epsilon(1e-7, 1e-6) == 0.0
+
+
+def test_the_free_bound_is_below_the_gaussian_truth_as_often_as_its_level(rng: np.random.Generator) -> None:
+    """Thresholds on two normal worlds, μ = 1: the true ε of each event is known. Over seeds, 1e-6."""
+    level, repeats, trials, delta = 0.2, 2000, 200, 1e-3
+    likely, unlikely = float(norm.sf(-0.5)), float(norm.sf(0.5))
+    truth = math.log((likely - delta) / unlikely)
+    hits, false_hits = rng.binomial(trials, likely, repeats), rng.binomial(trials, unlikely, repeats)
+    above = sum(
+        epsilon_from_counts(int(one), trials, int(other), trials, delta=delta, level=level) > truth
+        for one, other in zip(hits, false_hits, strict=True)
+    )
+    assert above <= binom.isf(1e-6, repeats, level)

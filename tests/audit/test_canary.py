@@ -10,7 +10,7 @@ import pytest
 from feducb import Budget, Problem
 from feducb.audit.canary import (
     SCORES,
-    Projection,
+    canary_move,
     canary_pair,
     coordinates_of,
     placements,
@@ -73,6 +73,6 @@ def test_scores_have_unit_noise_and_the_optimal_one_the_whole_distance(mechanism
 
 
 def test_the_distance_is_the_claimed_one_up_to_rounding() -> None:
-    distance = Projection.of(_terms(), 0).distance
+    distance = np.linalg.norm(canary_move(_terms()))
     assert to_mu(Budget(epsilon=8.0, delta=1e-6)) * (1.0 - 2e-5) < distance
     assert distance < to_mu(Budget(epsilon=8.0, delta=1e-6))

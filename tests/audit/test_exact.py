@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from feducb.audit.doors import measure_encoder
 from feducb.audit.exact import (
     check_clipping,
     check_encoder,
@@ -18,7 +19,6 @@ from feducb.audit.exact import (
     check_presence,
     check_sensitivity,
     check_tally,
-    measure_encoder,
 )
 from feducb.audit.findings import Check
 from feducb.config import Budget, Problem
@@ -182,7 +182,7 @@ def test_a_tally_is_paid_for_out_of_what_releases_leave(factor: float) -> None:
         scale = tally_scale(terms, default)
         return None if scale is None else max(1, math.floor(scale * factor))
 
-    assert check_tally(DeployedPrivatizer, TERMS, scale_of).passed == (factor == 1.0)
+    assert check_tally(scale_of, TERMS).passed == (factor == 1.0)
 
 
 def test_checks_leave_no_release_behind() -> None:

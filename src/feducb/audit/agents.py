@@ -1,34 +1,39 @@
-"""The deployed agent between a visitor and its privatizer: whose records one visitor can move.
+"""The deployed agent between a visitor and its privatizer, and between a sum and its decisions.
 
-Two worlds differ in one visitor; every visitor has coins of her own, so nothing else differs. What each
-release was made of is read off its encoder, in whole numbers and before noise, as in `groups`: these checks
-know no chance, and give no false alarm.
+All checks here are exact: they give no false alarm. Where two worlds differ in one visitor, every visitor has
+coins of her own, so nothing else differs.
 """
 
 from __future__ import annotations
 
-import math
 import random
 import tempfile
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.agent import Agent, AgentSettings
 from feducb.audit.canary import canary_pair
+from feducb.audit.doors import Seen, length
 from feducb.audit.findings import Check
-from feducb.audit.groups import Seen, Watched
+from feducb.config import Budget
 from feducb.privacy.terms import Terms
+from feducb.protocol import messages
 
-__all__ = ["check_agent_presence", "check_shadow"]
-
-Ints = NDArray[np.int64]
+__all__ = ["check_agent_presence", "check_quorum", "check_shadow"]
 
 _VISITORS = 8
 _GROUPS = 2
+_AGENTS = 4
+# By changed settings, over how many agents a sum may be: everybody; three of four; two cliques of two.
+_QUORUMS: tuple[tuple[dict[str, Any], set[int]], ...] = (
+    ({}, {4}),
+    ({"quorum": 3}, {3, 4}),
+    ({"clique": ("agent", "other"), "cliques": 2}, {2}),
+)
 
 
 def check_agent_presence(kind: type[Agent], terms: Terms) -> Check:
@@ -36,9 +41,9 @@ def check_agent_presence(kind: type[Agent], terms: Terms) -> Check:
     settings = _settings(terms, groups=_GROUPS, agents=2, start=0.0)
     everybody, farthest, strays = _season(kind, settings), 0.0, list[int]()
     for visitor in range(_VISITORS):
-        moves = _moves(everybody, _season(kind, settings, absent=visitor))
+        moves = everybody.moves(_season(kind, settings, absent=visitor))
         strays += [visitor] if sum(bool(move.any()) for move in moves) != 1 else []
-        farthest = max(farthest, _length(moves, terms))
+        farthest = max(farthest, length(moves, terms))
     bound = settings.terms.certificate().sensitivity
     return Check(
         f"presence at an agent groups={_GROUPS}",
@@ -56,10 +61,10 @@ def check_shadow(kind: type[Agent], terms: Terms) -> Check:
     """
     learning = _settings(terms, shadow=True)
     one, other = (_season(kind, learning, first_reward=sign, learns=True) for sign in (1.0, -1.0))
-    leaked = _length(_moves(one, other), terms)
+    leaked = length(one.moves(other), terms)
     fixed = replace(learning, follow_policy="fixed")
-    one, other = (_season(kind, fixed, first_reward=sign, learns=False) for sign in (1.0, -1.0))
-    moved, bound = _length(_moves(one, other), terms), learning.terms.certificate().sensitivity
+    one, other = (_season(kind, fixed, first_reward=sign) for sign in (1.0, -1.0))
+    moved, bound = length(one.moves(other), terms), learning.terms.certificate().sensitivity
     return Check(
         "shadow mode",
         leaked == 0.0 and 0.0 < moved <= bound,
@@ -68,16 +73,16 @@ def check_shadow(kind: type[Agent], terms: Terms) -> Check:
     )
 
 
-def _settings(terms: Terms, **changes: object) -> AgentSettings:
+def _settings(terms: Terms, **changes: Any) -> AgentSettings:
     """An agent under these terms whose windows close at once; a release every ten seconds."""
-    plain = AgentSettings(
+    return AgentSettings(
         problem=terms.problem,
         budget=terms.budget,
         releases=terms.releases,
         season=10.0 * terms.releases,
         window=1.0,
+        **changes,
     )
-    return replace(plain, **changes)  # type: ignore[arg-type]
 
 
 def _season(
@@ -90,22 +95,16 @@ def _season(
 ) -> Seen:
     """A whole season; what its releases were made of.
 
-    Args:
-        kind: of agent.
-        settings: of the agent.
-        absent: a visitor who does not come.
-        first_reward: of the first visitor.
-        learns: whether the policy that is followed shows what paid best so far, or takes turns.
+    The visitor ``absent`` does not come; ``first_reward`` is the first one's, in units of its bound. The
+    policy that is followed shows what paid best so far if it ``learns``, and takes turns if not.
     """
     now, seen, paid = 0.0, Seen(), np.zeros(2)
-    one, other = canary_pair(settings.terms)
-    candidates = np.vstack([one.actions, other.actions])
+    candidates = np.vstack([one.actions for one in canary_pair(settings.terms)])
     with (
         tempfile.TemporaryDirectory() as folder,
         kind.open(Path(folder) / "agent.db", settings, clock=lambda: now) as agent,
     ):
-        for group, door in enumerate(agent.store._privatizers):
-            door._encoder = Watched(door._encoder, group, seen)
+        seen.watch(agent.store._privatizers)
         for visitor in range(_VISITORS):
             now = 10.0 * (visitor * settings.releases // _VISITORS) + 1.0
             agent.tick(alone=False)
@@ -122,10 +121,53 @@ def _season(
     return seen
 
 
-def _moves(one: Seen, other: Seen) -> Sequence[Ints]:
-    return [np.subtract(one.rows[group], other.rows[group]) for group in sorted(one.rows)]
+def check_quorum(kind: type[Agent], terms: Terms) -> Check:
+    """Bring an agent sums over 1, 2, … agents, also after a restart: it acts on those that its quorum allows.
+
+    The sum over k agents is number k, so that none is too old to be taken; ε is large, so that every sum is
+    worth reading: what is refused is refused for its size alone.
+    """
+    plain = AgentSettings(
+        problem=terms.problem,
+        budget=Budget(epsilon=1e4, delta=1e-3),
+        agents=_AGENTS,
+        decisions=1_000_000,
+        releases=_AGENTS,
+        start=0.0,
+    )
+    wrong, acted = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        sums = _sums(Path(folder), plain)
+        for case, (changes, allowed) in enumerate(_QUORUMS):
+            for size, total in enumerate(sums, start=1):
+                path = Path(folder) / f"{case}-{size}.db"
+                seen = _acts_on(kind, path, replace(plain, **changes), total)
+                acted += all(seen)
+                wrong += [(changes, size)] if seen != (size in allowed, size in allowed) else []
+    return Check(
+        "quorum",
+        not wrong and acted > 0,
+        f"(settings, agents in a sum) where an agent acted on too few, or not on enough: {wrong or 'none'}; "
+        f"{acted} sums acted on, as they may be",
+    )
 
 
-def _length(moves: Sequence[Ints], terms: Terms) -> float:
-    step = math.ldexp(1.0, terms.certificate().exponent)
-    return step * math.hypot(*(float(np.linalg.norm(move)) for move in moves))
+def _sums(folder: Path, settings: AgentSettings) -> list[messages.GridSum]:
+    """Number k is over k agents."""
+    releases = []
+    for number in range(_AGENTS):
+        with Agent.open(folder / f"{number}.db", settings) as agent:
+            releases.append([messages.decode(agent.release()) for _ in range(_AGENTS)])
+    return [messages.combine([own[size] for own in releases[: size + 1]]) for size in range(_AGENTS)]
+
+
+def _acts_on(
+    kind: type[Agent], path: Path, settings: AgentSettings, total: messages.GridSum
+) -> tuple[bool, bool]:
+    """Whether decisions rest on the sum, at once and after a restart."""
+    with kind.open(path, settings) as agent:
+        with suppress(ValueError):  # refused
+            agent.absorb(total)
+        at_once = agent.decide(np.eye(settings.problem.dim), scores=True).scores is not None
+    with kind.open(path, settings) as agent:
+        return at_once, agent.decide(np.eye(settings.problem.dim), scores=True).scores is not None

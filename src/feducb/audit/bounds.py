@@ -17,13 +17,7 @@ from scipy.stats import chi2
 
 from feducb.privacy.calibration import to_epsilon
 
-__all__ = [
-    "epsilon_from_counts",
-    "gaussian_epsilon",
-    "least_distance",
-    "least_share",
-    "most_share",
-]
+__all__ = ["epsilon_from_counts", "gaussian_epsilon", "least_distance", "least_share", "most_share"]
 
 Array = NDArray[np.float64]
 
@@ -46,15 +40,8 @@ def epsilon_from_counts(
 ) -> float:
     """A lower bound on ε at δ from how often one event happened in each of two neighbouring worlds.
 
-    P₁(event) ≤ e^ε P₀(event) + δ for every (ε, δ)-private mechanism; each side may fail with level/2.
-
-    Args:
-        hits: how often in the one world.
-        trials: of how many.
-        false_hits: how often in the other.
-        false_trials: of how many.
-        delta: δ of the claim.
-        level: the chance that the bound is above the truth.
+    P₁(event) ≤ e^ε P₀(event) + δ for every (ε, δ)-private mechanism. ``level`` is the chance that the bound
+    is above the truth; each side may fail with half of it.
     """
     likely = least_share(hits, trials, level / 2.0) - delta
     unlikely = most_share(false_hits, false_trials, level / 2.0)
@@ -97,4 +84,4 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """ε at δ of a Gaussian of distance μ; 0 where δ alone covers it."""
     if mu <= 1e-6:
         return 0.0
-    return to_epsilon(mu, delta) if math.isfinite(mu) else math.inf
+    return to_epsilon(mu, delta) if mu < 1e4 else mu * mu / 2.0  # below ε, and as good as it, so far out

@@ -7,63 +7,34 @@ in print, and nothing else wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 from sqlite3 import Connection
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.inbox import Inbox
+from feducb.audit.checks import Code
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease
-from feducb.privacy.encoders import Encoder, Wide
+from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
 from feducb.privacy.privatizer import within_bounds
 from feducb.privacy.tally import ONE_IN
 from feducb.privacy.terms import Terms
-from feducb.protocol import messages
 from feducb.protocol.messages import GridSum
-from feducb.protocol.parcels import Parcel, ParcelKind
+from feducb.protocol.parcels import Parcel
 from feducb.storage import AgentStore
 from feducb.storage.events import Due
 
-__all__ = [
-    "AGENTS",
-    "CONTROLLERS",
-    "GROUPED",
-    "POLICIES",
-    "PRIVATIZERS",
-    "STORES",
-    "TALLIES",
-    "ForgetfulStore",
-]
+__all__ = ["FAULTS"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_RESTARTS = 3
-
-
-class _Stretched:
-    """An encoder whose columns are too long by a factor."""
-
-    def __init__(self, inner: Encoder, factor: float) -> None:
-        self._inner, self._factor = inner, factor
-
-    def encode(self, batch: Ints | Wide) -> Ints:
-        return self._inner.encode(np.rint(batch.astype(np.float64) * self._factor).astype(np.int64))
-
-    def decode(self, row: Ints) -> Array:
-        return np.asarray(self._inner.decode(row) / self._factor)
-
-    def dump(self) -> bytes:
-        return self._inner.dump()
-
-    def load(self, data: bytes) -> None:
-        self._inner.load(data)
 
 
 class BrokenUnscaledTree(DeployedPrivatizer):
@@ -71,20 +42,57 @@ class BrokenUnscaledTree(DeployedPrivatizer):
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
-        self._encoder = _Stretched(self._encoder, math.sqrt(terms.releases.bit_length()))
+        factor = math.sqrt(terms.releases.bit_length())
+        encode, decode = self._encoder.encode, self._encoder.decode
+
+        def stretched(batch: Ints | Wide) -> Ints:
+            return encode(np.rint(batch.astype(np.float64) * factor).astype(np.int64))
+
+        def shrunk(row: Ints) -> Array:
+            return decode(row) / factor
+
+        vars(self._encoder).update(encode=stretched, decode=shrunk)
 
 
-class _HalvedDraws(GridNoise):
-    def draw(self, count: int) -> Ints:
-        return np.rint(super().draw(count) / math.sqrt(2.0)).astype(np.int64)
-
-
-class BrokenSymmetrisation(DeployedPrivatizer):
-    """(N + Nᵀ)/2 in place of (N + Nᵀ)/√2: noise smaller by √2."""
+class _ChangedNoise(DeployedPrivatizer):
+    """Noise as certified, changed after it was drawn."""
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
-        self._noise = _HalvedDraws(self.certificate)
+        draw = self._noise.draw
+
+        def draw_changed(count: int) -> Ints:
+            return self._changed(draw(count))
+
+        vars(self._noise).update(draw=draw_changed)
+
+    @abstractmethod
+    def _changed(self, noise: Ints) -> Ints:
+        """What is added in its place."""
+
+
+class BrokenSymmetrisation(_ChangedNoise):
+    """(N + Nᵀ)/2 in place of (N + Nᵀ)/√2: noise smaller by √2."""
+
+    def _changed(self, noise: Ints) -> Ints:
+        return np.rint(noise / math.sqrt(2.0)).astype(np.int64)
+
+
+class BrokenGrid(_ChangedNoise):
+    """Noise on a coarser grid than the data: the low bits of a release are the data's."""
+
+    def _changed(self, noise: Ints) -> Ints:
+        return noise // 16 * 16
+
+
+class BrokenFreshness(_ChangedNoise):
+    """One noise for all releases: differences are bare."""
+
+    _first: Ints
+
+    def _changed(self, noise: Ints) -> Ints:
+        self._first = noise if self.released == 0 else self._first
+        return self._first
 
 
 class BrokenRewardBound(DeployedPrivatizer):
@@ -99,9 +107,8 @@ class BrokenRewardBound(DeployedPrivatizer):
         super().record(actions, kept)
         short, _ = within_bounds(problem, "clip", actions, kept)
         missing = math.sqrt(2.0) * self.terms.weight * (rewards - kept) @ short
-        self._batch[-problem.dim :] += np.rint(
-            np.ldexp(missing, FINE_BITS - self.certificate.exponent)
-        ).astype(np.int64)
+        fine = np.rint(np.ldexp(missing, FINE_BITS - self.certificate.exponent))
+        self._batch[-problem.dim :] += fine.astype(np.int64)
 
 
 class BrokenRestart(DeployedPrivatizer):
@@ -109,7 +116,7 @@ class BrokenRestart(DeployedPrivatizer):
 
     def release(self) -> GridRelease:
         state, seen = self.dump(), []
-        for _ in range(_RESTARTS + 1):
+        for _ in range(4):
             self.load(state)
             made = super().release()
             seen.append(made.values)
@@ -117,34 +124,26 @@ class BrokenRestart(DeployedPrivatizer):
         return made
 
 
-class _CoarseDraws(GridNoise):
-    def draw(self, count: int) -> Ints:
-        return super().draw(count) // 16 * 16
+class ForgetfulStore(AgentStore):
+    """Keeps a release in memory until it is sent: after a crash before that it is made again."""
 
+    _before = b""
 
-class BrokenGrid(DeployedPrivatizer):
-    """Noise on a coarser grid than the data: the low bits of a release are the data's."""
+    def release(self, group: int = 0) -> bytes:
+        self._before = self._before or self.database.serialize()
+        return super().release(group)
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(terms)
-        self._noise = _CoarseDraws(self.certificate)
+    def outbox(self) -> list[Parcel]:
+        for group, stream in enumerate(self._privatizers):
+            if stream.pending:
+                self.release(group)
+        return super().outbox()
 
-
-class _SameDraws(GridNoise):
-    kept: Ints | None = None
-
-    def draw(self, count: int) -> Ints:
-        self.kept = super().draw(count) if self.kept is None else self.kept
-        return self.kept
-
-
-class BrokenFreshness(DeployedPrivatizer):
-    """One noise for all releases: differences are bare."""
-
-    def release(self) -> GridRelease:
-        if self.released == 0:
-            self._noise = _SameDraws(self.certificate)
-        return super().release()
+    def close(self) -> None:
+        lost = self._before and not self.closed and super().outbox()
+        super().close()
+        if lost:
+            self.path.write_bytes(self._before)
 
 
 class BrokenHorizon(DeployedPrivatizer):
@@ -170,52 +169,12 @@ class BrokenHeader(DeployedPrivatizer):
         return made
 
 
-class ForgetfulStore:
-    """A store, of one group, that writes its state when a release is sent, not when it is made."""
-
-    def __init__(self, path: Path, terms: Terms) -> None:
-        self._path, self._made = path, b""
-        self._door = DeployedPrivatizer(terms)
-        if path.exists():
-            self._door.load(path.read_bytes())
-
-    def record(self, actions: Array, rewards: Array, *, group: int = 0) -> None:
-        """Take records in, and write the state."""
-        self._door.record(actions, rewards)
-        self._path.write_bytes(self._door.dump())
-
-    def release(self, group: int = 0) -> bytes:
-        """Make a release, and keep it in memory only."""
-        self._made = messages.encode(self._door.release())
-        return self._made
-
-    def outbox(self) -> list[Parcel]:
-        """What is to be sent, made again if a restart lost it."""
-        data = self._made or self.release()
-        return [Parcel(ParcelKind.RELEASE, 0, 0, messages.decode(data).number, data)]
-
-    def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
-        """Now it is written."""
-        self._path.write_bytes(self._door.dump())
-        self._made = b""
-
-    def close(self) -> None:
-        """Everything in memory is lost."""
-
-
 class BrokenRouting(AgentStore):
     """A record enters its own group and the next one."""
 
-    def record(
-        self,
-        actions: ArrayLike,
-        rewards: ArrayLike,
-        persons: Sequence[str | None] | None = None,
-        *,
-        group: int = 0,
-    ) -> int:
-        super().record(actions, rewards, persons, group=(group + 1) % self.terms.groups)
-        return super().record(actions, rewards, persons, group=group)
+    def record(self, *records: Any, group: int = 0, **how: Any) -> int:
+        super().record(*records, group=(group + 1) % self.terms.groups, **how)
+        return super().record(*records, group=group, **how)
 
 
 class BrokenSharing(AgentStore):
@@ -223,9 +182,9 @@ class BrokenSharing(AgentStore):
 
     def _load(self) -> None:
         super()._load()
-        shared = _SameDraws(self.terms.certificate())
+        shared = cache(self._privatizers[0]._noise.draw)
         for door in self._privatizers:
-            door._noise = shared
+            vars(door._noise).update(draw=shared)
 
 
 class BrokenTurns(Agent):
@@ -249,8 +208,8 @@ class BrokenFollowing(Agent):
 class _GreedyInbox(Inbox):
     """Takes every sum for one over as many agents as are needed."""
 
-    def admit(self, told: GridSum, settings: AgentSettings, season: int, agents: int | None = None) -> bool:
-        return told.number > self.number(told.group)
+    def admit(self, total: GridSum, settings: AgentSettings, season: int, agents: int | None = None) -> bool:
+        return total.number > self.number(total.group)
 
 
 class BrokenQuorum(Agent):
@@ -270,42 +229,28 @@ class BrokenPersonBound(DeployedPrivatizer):
         self._noise = GridNoise(self.certificate)
 
 
-PRIVATIZERS: dict[str, type[DeployedPrivatizer]] = {
-    "noise without √m": BrokenUnscaledTree,
-    "(N + Nᵀ)/2": BrokenSymmetrisation,
-    "unclipped reward": BrokenRewardBound,
-    "noise redrawn on restart": BrokenRestart,
-    "noise coarser than the data": BrokenGrid,
-    "one noise for all releases": BrokenFreshness,
-    "no end of releases": BrokenHorizon,
-    "telling header": BrokenHeader,
-}
-
-STORES: dict[str, type[ForgetfulStore]] = {"noise redrawn on restart": ForgetfulStore}
-
-GROUPED: dict[str, type[AgentStore]] = {
-    "a record in two groups": BrokenRouting,
-    "one noise for all groups": BrokenSharing,
-}
-
-AGENTS: dict[str, type[Agent]] = {
-    "groups by turns": BrokenTurns,
-    "following a policy that learns": BrokenFollowing,
-    "quorum ignored": BrokenQuorum,
-}
-
-CONTROLLERS: dict[str, type[DeployedPrivatizer]] = {"one person at several agents": BrokenPersonBound}
-
-
-def _unpaid_scale(terms: Terms, default_reward: float) -> int | None:
+def _unpaid_scale(terms: Terms, default_reward: float) -> int:
     """Noise that suits a count which leaves alone: together with the releases it costs twice."""
     return math.ceil(ONE_IN * terms.records_per_person / terms.certificate().mu)
 
 
-TALLIES: dict[str, Callable[[Terms, float], int | None]] = {"a tally that nobody paid for": _unpaid_scale}
-
-# The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is in the structure.
-POLICIES: dict[str, dict[str, Any]] = {
-    "determinant trigger": {"mode": "paper", "schedule": "determinant:30", "epsilon": 1e6},
-    "acting on raw data": {"mode": "paper", "schedule": "explicit:40,60", "epsilon": 1e6},
+FAULTS = {
+    "noise without √m": Code(privatizer=BrokenUnscaledTree, mechanism="tree"),
+    "(N + Nᵀ)/2": Code(privatizer=BrokenSymmetrisation),
+    "unclipped reward": Code(privatizer=BrokenRewardBound, epsilon=1.0),  # the free bound can pass a small ε
+    "noise redrawn on restart": Code(privatizer=BrokenRestart, store=ForgetfulStore),
+    "noise coarser than the data": Code(privatizer=BrokenGrid),
+    "one noise for all releases": Code(privatizer=BrokenFreshness),
+    "no end of releases": Code(privatizer=BrokenHorizon),
+    "telling header": Code(privatizer=BrokenHeader),
+    "a record in two groups": Code(groups=BrokenRouting),
+    "one noise for all groups": Code(groups=BrokenSharing),
+    "groups by turns": Code(agent=BrokenTurns),
+    "following a policy that learns": Code(agent=BrokenFollowing),
+    "quorum ignored": Code(agent=BrokenQuorum),
+    "one person at several agents": Code(controller=BrokenPersonBound),
+    "a tally that nobody paid for": Code(tally=_unpaid_scale),
+    # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is structural.
+    "determinant trigger": Code(policy={"mode": "paper", "schedule": "determinant:30", "epsilon": 1e6}),
+    "acting on raw data": Code(policy={"mode": "paper", "schedule": "explicit:40,60", "epsilon": 1e6}),
 }

@@ -9,7 +9,7 @@ likelihood ratio (Neyman–Pearson).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,12 @@ from feducb.privacy.terms import Terms
 __all__ = [
     "SCORES",
     "Batch",
-    "Projection",
     "background",
+    "canary_move",
     "canary_pair",
     "coordinates_of",
     "placements",
+    "residuals",
     "score_weights",
     "worlds",
 ]
@@ -97,48 +98,18 @@ def worlds(terms: Terms, placement: int, world: int) -> list[Batch]:
     return stream
 
 
-@dataclass(frozen=True, slots=True)
-class Projection:
-    """Releases read along the canary's direction, less what world 0 would say, in units of the noise.
+def canary_move(terms: Terms) -> Array:
+    """(q,), Δ: how the canary's batch differs in world 1, in units of the certified noise."""
+    first, second = (coordinates_of(terms, batch) for batch in canary_pair(terms))
+    return np.asarray((second - first) / terms.certificate().scale)
 
-    Attributes:
-        direction: (q,), Δ/‖Δ‖.
-        expected: (n, q), prefix sums of world 0, in real units.
-        step: real units a grid step.
-        scale: deviation of the certified noise, in real units.
-        distance: ‖Δ‖/scale: μ of a record whose column has length 1.
-    """
 
-    direction: Array
-    expected: Array
-    step: float
-    scale: float
-    distance: float
-
-    @classmethod
-    def of(cls, terms: Terms, placement: int) -> Projection:
-        """For a canary in this batch."""
-        certificate = terms.certificate()
-        sums = [coordinates_of(terms, batch) for batch in background(terms.problem, terms.releases)]
-        first, second = (coordinates_of(terms, batch) for batch in canary_pair(terms))
-        sums[placement] = sums[placement] + first
-        move = second - first
-        length = float(np.linalg.norm(move))
-        return cls(
-            direction=move / length,
-            expected=np.cumsum(sums, axis=0),
-            step=math.ldexp(1.0, certificate.exponent),
-            scale=certificate.scale,
-            distance=length / certificate.scale,
-        )
-
-    def residuals(self, values: Ints) -> Array:
-        """(trials, n, q): releases less what world 0 would say, in units of the noise."""
-        return np.asarray((values * self.step - self.expected) / self.scale)
-
-    def read(self, values: Ints) -> Array:
-        """(trials, n): residuals along the canary."""
-        return np.asarray(self.residuals(values) @ self.direction)
+def residuals(terms: Terms, placement: int, values: Ints) -> Array:
+    """(trials, n, q): releases less what world 0 would say, in units of the certified noise."""
+    certificate = terms.certificate()
+    sums = [coordinates_of(terms, batch) for batch in worlds(replace(terms, excess="refuse"), placement, 0)]
+    released = np.ldexp(values.astype(np.float64), certificate.exponent)
+    return np.asarray((released - np.cumsum(sums, axis=0)) / certificate.scale)
 
 
 def score_weights(terms: Terms, placement: int) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""What an audit finds, as plain data."""
+"""What an audit comes to, as plain data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from feducb.trust import NOBODY
 
 __all__ = ["AuditReport", "Broken", "Check", "ClaimResult", "ScoreResult"]
 
+_HEADLINE = (
+    "epsilon_claimed",
+    "delta",
+    "epsilon_lower_bound_gaussian",
+    "epsilon_lower_bound",
+    "mu_lower_bound",
+    "trials",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -17,6 +26,12 @@ class Check:
     name: str
     passed: bool
     detail: str
+
+    @property
+    def kind(self) -> str:
+        """Its name without what it was run on."""
+        words = [word for word in self.name.split() if "=" not in word]
+        return "encoder" if words[0] == "encoder" else " ".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +137,8 @@ class AuditReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers and lists; the keys on top are the `headline`'s, all claims are in ``claims``."""
-        headline = self.headline
-        return {
-            "epsilon_claimed": headline.epsilon_claimed,
-            "delta": headline.delta,
-            "epsilon_lower_bound_gaussian": headline.epsilon_lower_bound_gaussian,
-            "epsilon_lower_bound": headline.epsilon_lower_bound,
-            "mu_lower_bound": headline.mu_lower_bound,
-            "trials": headline.trials,
-            "claims": [claim.as_dict() for claim in self.claims],
-            "checks": [asdict(check) for check in self.checks],
-            "broken": [{**asdict(one), "by": list(one.by)} for one in self.broken],
-            "false_alarm": self.false_alarm,
-            "false_alarm_split": dict(self.false_alarm_split),
-            "seconds": self.seconds,
-            "passed": self.passed,
-        }
+        top = {name: getattr(self.headline, name) for name in _HEADLINE}
+        claims = [claim.as_dict() for claim in self.claims]
+        broken = [{**asdict(one), "by": list(one.by)} for one in self.broken]
+        lists = {"claims": claims, "checks": [asdict(check) for check in self.checks], "broken": broken}
+        return {**top, **asdict(self), **lists, "passed": self.passed}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,6 @@ from feducb.worlds.world import Chosen, Contexts, Environment, OwnEnvironment, V
 __all__ = [
     "CALIBRATED",
     "GRAPH",
-    "ON_A_GRAPH",
     "ReplacedRecord",
     "check_decisions",
     "check_graph",
@@ -31,16 +32,17 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
-Trace = tuple[NDArray[np.int64], tuple[int, ...]]
 
 _AGENTS, _HORIZON = 2, 60
 CALIBRATED: dict[str, Any] = {"mode": "calibrated", "epsilon": 20.0, "releases": 8, "first_release": 4}
 """What is shipped; a large ε, so that a record does show after its release, and the check is not idle."""
 
-ON_A_GRAPH: dict[str, Any] = {"topology": "line:5", "ttl": 2}
-GRAPH: dict[str, Any] = CALIBRATED | ON_A_GRAPH
+_ON_A_GRAPH: dict[str, Any] = {"topology": "line:5", "ttl": 2}
+GRAPH: dict[str, Any] = CALIBRATED | _ON_A_GRAPH
 """The same without a controller: two cliques, two estimators per agent."""
 
+_WORLD = PaperEnvironment(problem=Problem(dim=2), arms=6)
+_OTHER = (np.array([0.0, -1.0]), -1.0)  # action and reward of a replaced record
 _PLACES = [(agent, at) for agent in range(_AGENTS) for at in (1, 3, 4, 5, 20, 41, 60)]
 
 
@@ -102,41 +104,50 @@ class _ReplacedVisits:
         return rewards
 
 
-def _world() -> PaperEnvironment:
-    return PaperEnvironment(problem=Problem(dim=2), arms=6)
+class _Trace(NamedTuple):
+    """What was seen of one run, with the same seed every time.
+
+    Attributes:
+        decided: (agents, T), all decisions.
+        left: by agent and round, what it released.
+        rounds: of releases, where there is a controller.
+        graph: where there is none.
+    """
+
+    decided: NDArray[np.int64]
+    left: dict[tuple[int, int], bytes]
+    rounds: tuple[int, ...]
+    graph: Topology | None
 
 
-def _trace(environment: Environment, setting: dict[str, Any]) -> Trace:
-    """All decisions (agents, T) and the release rounds of one run, with the same seed every time."""
-    steps: list[NDArray[np.int64]] = []
+def _trace(environment: Environment, setting: dict[str, Any]) -> _Trace:
+    decisions: dict[int, list[NDArray[np.int64]]] = defaultdict(list)
+    left: dict[tuple[int, int], bytes] = {}
 
     def look(step: Step) -> None:
-        steps.append(step.chosen.index[0])
+        last = step.first_round + step.rewards.shape[2] - 1
+        for position, agent in enumerate(step.team.agents):
+            decisions[agent].append(step.chosen.index[0, position])
+            if step.release is not None:
+                parts = step.release.gram[0, position], step.release.moment[0, position]
+                left[agent, last] = b"".join(part.tobytes() for part in parts)
 
-    result = simulate(
-        environment=environment,
-        agents=_AGENTS,
-        horizon=_HORIZON,
-        runs=1,
-        observer=look,
-        **setting,
-    )
-    return np.concatenate(steps, axis=1), result.release_rounds[0]
+    result = simulate(environment=environment, horizon=_HORIZON, runs=1, observer=look, **setting)
+    decided = np.array([np.concatenate(decisions[agent]) for agent in sorted(decisions)])
+    return _Trace(decided, left, result.release_rounds[0], result.topology)
 
 
-def _traces(setting: dict[str, Any]) -> tuple[Trace, list[tuple[int, int, Trace]]]:
-    world = _world()
-    changed = [
-        (agent, at, _trace(ReplacedRecord(world, agent, at, np.array([0.0, -1.0]), -1.0), setting))
-        for agent, at in _PLACES
-    ]
-    return _trace(world, setting), changed
+def _traces(setting: dict[str, Any]) -> tuple[_Trace, dict[tuple[int, int], _Trace]]:
+    """With every record as it is; and, by agent and round, with one replaced."""
+    setting = {"agents": _AGENTS} | setting
+    changed = {place: _trace(ReplacedRecord(_WORLD, *place, *_OTHER), setting) for place in _PLACES}
+    return _trace(_WORLD, setting), changed
 
 
 def check_release_times(setting: dict[str, Any]) -> Check:
     """Replace one record at a time: all release rounds stay (row 1 of the paper's list of leaks)."""
-    (_, rounds), changed = _traces(setting)
-    moved = [(agent, at) for agent, at, (_, other) in changed if other != rounds]
+    plain, changed = _traces(setting)
+    moved = [place for place, other in changed.items() if other.rounds != plain.rounds]
     return Check(
         "release times",
         not moved,
@@ -147,7 +158,7 @@ def check_release_times(setting: dict[str, Any]) -> Check:
 def check_private_schedule() -> Check:
     """The determinant trigger is refused where anything private is promised."""
     try:
-        _trace(_world(), {**CALIBRATED, "schedule": "determinant", "releases": None})
+        _trace(_WORLD, {**CALIBRATED, "agents": _AGENTS, "schedule": "determinant", "releases": None})
     except PrivateScheduleError as error:
         return Check("private schedule", True, str(error))
     return Check("private schedule", False, "the determinant trigger was taken")
@@ -155,15 +166,14 @@ def check_private_schedule() -> Check:
 
 def check_decisions(setting: dict[str, Any]) -> Check:
     """Replace one record at a time: before its release no other decision changes (row 2)."""
-    (before, rounds), changed = _traces(setting)
+    plain, changed = _traces(setting)
     moved, counted = [], 0
-    for agent, at, (after, other) in changed:
-        release = next((one for one in rounds if one >= at), _HORIZON)
-        same = before[:, :release] == after[:, :release]
+    for (agent, at), other in changed.items():
+        release = next((one for one in plain.rounds if one >= at), _HORIZON)
+        same = plain.decided == other.decided
+        counted += not same[:, release:].all() or other.rounds != plain.rounds
         same[agent, at - 1] = True  # the replaced visitor's own decision is hers
-        if not same.all():
-            moved.append((agent, at))
-        counted += bool((before[:, release:] != after[:, release:]).any()) or other != rounds
+        moved += [(agent, at)] if not same[:, :release].all() else []
     return Check(
         "decisions",
         not moved and counted > 0,
@@ -172,40 +182,19 @@ def check_decisions(setting: dict[str, Any]) -> Check:
     )
 
 
-def _steady_world() -> OwnEnvironment:
-    """A world in which a visitor uses up as many random numbers whatever was chosen for another."""
-
-    def draw(generator: np.random.Generator, agent: int, rounds: int) -> Array:
-        directions = generator.standard_normal((rounds, 6, 2))
-        return np.asarray(directions / np.linalg.norm(directions, axis=-1, keepdims=True))
-
-    return OwnEnvironment(
-        problem=Problem(dim=2),
-        arms=6,
-        theta=np.array([0.5, 0.3]),
-        draw=draw,
-        pay=lambda generator, actions, means: means + 0.2 * (generator.random(len(means)) - 0.5),
-    )
+def _draw_steadily(generator: np.random.Generator, agent: int, rounds: int) -> Array:
+    directions = generator.standard_normal((rounds, 6, 2))
+    return np.asarray(directions / np.linalg.norm(directions, axis=-1, keepdims=True))
 
 
-def _graph_trace(
-    environment: Environment, setting: dict[str, Any]
-) -> tuple[dict[int, NDArray[np.int64]], dict[tuple[int, int], bytes], Topology]:
-    """Decisions by agent, and by agent and round what left it."""
-    decisions: dict[int, list[NDArray[np.int64]]] = {}
-    left: dict[tuple[int, int], bytes] = {}
-
-    def look(step: Step) -> None:
-        last = step.first_round + step.rewards.shape[2] - 1
-        for position, agent in enumerate(step.team.agents):
-            decisions.setdefault(agent, []).append(step.chosen.index[0, position])
-            if step.release is not None:
-                parts = step.release.gram[0, position], step.release.moment[0, position]
-                left[agent, last] = b"".join(part.tobytes() for part in parts)
-
-    result = simulate(environment=environment, horizon=_HORIZON, runs=1, observer=look, **setting)
-    assert result.topology is not None
-    return {agent: np.concatenate(parts) for agent, parts in decisions.items()}, left, result.topology
+# A visitor uses up as many random numbers whatever was chosen for another.
+_STEADY_WORLD = OwnEnvironment(
+    problem=Problem(dim=2),
+    arms=6,
+    theta=np.array([0.5, 0.3]),
+    draw=_draw_steadily,
+    pay=lambda generator, actions, means: means + 0.2 * (generator.random(len(means)) - 0.5),
+)
 
 
 def check_graph(setting: dict[str, Any]) -> Check:
@@ -216,32 +205,22 @@ def check_graph(setting: dict[str, Any]) -> Check:
     not at another agent's door before that, not in another clique or estimator, and never in when anything
     leaves.
     """
-    world = _steady_world()
-    decided, left, graph = _graph_trace(world, setting)
+    setting = _ON_A_GRAPH | setting
+    decided, left, _, graph = _trace(_STEADY_WORLD, setting)
+    assert graph is not None
     groups = 1 if setting.get("estimators") == "one" else graph.ttl
     moved, counted = [], 0
-    for agent in range(graph.agents):
-        for at in (1, 5, 6, 20, 41):
-            change = ReplacedRecord(world, agent, at, np.array([0.0, -1.0]), -1.0)
-            other_decided, other_left, _ = _graph_trace(change, setting)
-            group, members = at % groups, graph.members(agent)
-            own_releases = (t for who, t in left if who == agent and t >= at and t % groups == group)
-            first = min(own_releases, default=None)
-            seen = _HORIZON + 1 if first is None else first + graph.ttl
-            strange = set(left) ^ set(other_left)
-            for who, when in set(left) & set(other_left):
-                own = who == agent and when >= at
-                may = when % groups == group and (own or (who in members and when >= seen))
-                if left[who, when] != other_left[who, when]:
-                    counted += 1
-                    if not may:
-                        strange.add((who, when))
-            for who, before in decided.items():
-                for when in (np.nonzero(before != other_decided[who])[0] + 1).tolist():
-                    may = when % groups == group and who in members and when >= seen
-                    if not may and (who, when) != (agent, at):
-                        strange.add((who, when))
-            moved += [(agent, at)] if strange else []
+    for agent, at in product(range(graph.agents), (1, 5, 6, 20, 41)):
+        other = _trace(ReplacedRecord(_STEADY_WORLD, agent, at, *_OTHER), setting)
+        group, members = at % groups, graph.members(agent)
+        own = {(agent, t) for who, t in left if who == agent and t >= at and t % groups == group}
+        read = min((t for _, t in own), default=_HORIZON + 1) + graph.ttl
+        later = {(who, t) for who, t in product(members, range(read, _HORIZON + 1)) if t % groups == group}
+        released = {name for name in left.keys() & other.left if left[name] != other.left[name]}
+        choices = {(int(who), int(t) + 1) for who, t in np.argwhere(decided != other.decided)}
+        counted += len(released)
+        strange = (left.keys() ^ other.left) | (released - own - later) | (choices - later - {(agent, at)})
+        moved += [(agent, at)] if strange else []
     return Check(
         f"on a graph estimators={groups}",
         not moved and counted > 0,

@@ -1,0 +1,95 @@
+"""Which checks each part of the code goes through, shipped or broken on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from feducb.agent import Agent
+from feducb.audit.agents import check_agent_presence, check_quorum, check_shadow
+from feducb.audit.doors import Make
+from feducb.audit.exact import (
+    ScaleOf,
+    check_clipping,
+    check_encoder,
+    check_horizon,
+    check_presence,
+    check_tally,
+)
+from feducb.audit.findings import Check
+from feducb.audit.invariance import check_decisions, check_graph, check_release_times
+from feducb.audit.stores import check_groups, check_replay, check_several_agents
+from feducb.config import Budget
+from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.tally import tally_scale
+from feducb.privacy.terms import Terms
+from feducb.storage import AgentStore
+from feducb.trust import CONTROLLER
+
+__all__ = ["SHIPPED", "Code", "exact_checks"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Code:
+    """The parts that are audited together; a fault is planted in one or two, and then there are no others.
+
+    Attributes:
+        privatizer: an agent's.
+        tally: the noise of the tally of rewards out of range.
+        store: an agent's file, across restarts.
+        groups: the same, with several groups.
+        agent: the whole of it.
+        controller: the privatizer of a controller that is trusted.
+        policy: what is simulated, as settings of `feducb.simulate`.
+        mechanism: with which a fault shows.
+        epsilon: at which it shows; that of the audit if not given.
+    """
+
+    privatizer: Make | None = None
+    tally: ScaleOf | None = None
+    store: type[AgentStore] | None = None
+    groups: type[AgentStore] | None = None
+    agent: type[Agent] | None = None
+    controller: Make | None = None
+    policy: dict[str, Any] | None = None
+    mechanism: str = "auto"
+    epsilon: float | None = None
+
+    def terms(self, plain: Terms) -> Terms:
+        """Those under which a fault shows."""
+        budget = Budget(epsilon=self.epsilon or plain.budget.epsilon, delta=plain.budget.delta)
+        return replace(plain, mechanism=self.mechanism, budget=budget)
+
+
+SHIPPED = Code(
+    privatizer=DeployedPrivatizer,
+    tally=tally_scale,
+    store=AgentStore,
+    groups=AgentStore,
+    agent=Agent,
+    controller=DeployedPrivatizer,
+)
+
+# A person with several records at each of several agents, and a controller that all of them trust.
+_PERSON = {"trust": CONTROLLER, "records_per_person": 2, "agents_per_person": 3}
+# Part, what of the terms is changed for it, checks.
+_CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], ...]], ...] = (
+    ("privatizer", {}, (check_encoder, check_presence, check_clipping, check_horizon)),
+    ("tally", {}, (check_tally,)),
+    ("store", {"groups": 2}, (check_replay,)),
+    ("groups", {"groups": 2}, (check_groups,)),
+    ("agent", {}, (check_agent_presence, check_shadow, check_quorum)),
+    ("controller", _PERSON, (check_several_agents,)),
+)
+
+
+def exact_checks(code: Code, terms: Terms) -> Iterator[Check]:
+    """Each part that there is goes through all of its checks that know no chance."""
+    for part, changes, checks in _CHECKS:
+        if (subject := getattr(code, part)) is not None:
+            for check in checks:
+                yield check(subject, replace(terms, **changes))
+    if code.policy is not None:
+        for check_policy in (check_release_times, check_decisions, check_graph):
+            yield check_policy(code.policy)
