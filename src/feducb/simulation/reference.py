@@ -13,7 +13,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +22,17 @@ from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.synchronisation import add_up, synchronise
+from feducb.simulation.checkpoint import Piece
 from feducb.simulation.plan import Plan, Team
-from feducb.types import ReleasedSum
+from feducb.types import Array, ReleasedSum
 from feducb.worlds.streams import Purpose, Streams
 from feducb.worlds.world import Chosen, Contexts
 
-__all__ = ["Batch", "BlockResult", "Keeper", "Observer", "Step", "checkpoints", "run_block"]
-
-Array = NDArray[np.float64]
+__all__ = ["Batch", "BlockResult", "Observer", "Step", "checkpoints", "run_block"]
 
 _ARRIVAL_BYTES = 2**21  # visitors held at once: few enough to stay in cache
 _CURVE_POINTS = 200
+_UNKEPT = Piece(None, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,18 +183,6 @@ class _Block:
         self.next_round = 1
 
 
-class Keeper(Protocol):
-    """Keeps the state of a block through a crash."""
-
-    def load(self) -> Any:
-        """What was kept; None if nothing was."""
-        ...
-
-    def keep(self, state: Any, *, done: bool = False) -> None:
-        """Called between rounds; ``done`` after the last."""
-        ...
-
-
 def run_block(
     plan: Plan,
     runs: range,
@@ -203,7 +190,7 @@ def run_block(
     team: Team | None = None,
     progress: Callable[[int], None] = lambda steps: None,
     observer: Observer | None = None,
-    keeper: Keeper | None = None,
+    piece: Piece = _UNKEPT,
 ) -> BlockResult:
     """Play the given runs of one team from the first round to the last.
 
@@ -213,12 +200,12 @@ def run_block(
         team: which team; the first if not given.
         progress: told how many agent-steps were just done.
         observer: shown every step.
-        keeper: keeps what is done, and gives what was done before.
+        piece: keeps what is done, and gives what was done before.
     """
     if plan.determinant and len(runs) > 1:
         raise ValueError("under the determinant trigger a block is one run")
     team = team or plan.teams[0]
-    block: _Block = (keeper and keeper.load()) or _Block(plan, team, runs)
+    block: _Block = piece.load() or _Block(plan, team, runs)
     shape, estimates, groups = (len(runs), len(team.agents)), block.estimates, len(team.estimators)
     visits, regret = block.visits, block.regret
     points, at_once = checkpoints(plan.horizon).tolist(), _rounds_at_once(plan, shape)
@@ -270,10 +257,9 @@ def run_block(
             observer(Step(first, team, chosen, rewards, release, total, estimate.knowledge, visits.theta))
         progress(rounds * len(runs) * len(team.agents))
         block.next_round = last + 1
-        if keeper is not None and last % at_once == 0:  # no visitor has arrived who was not served
-            keeper.keep(block)
-    if keeper is not None:
-        keeper.keep(block, done=True)
+        if last % at_once == 0 and piece.due():  # no visitor has arrived who was not served
+            piece.save(block)
+    piece.save(block)
     return BlockResult(regret, (tuple(block.released_at),) * len(runs), tuple(block.requests))
 
 

@@ -156,8 +156,7 @@ def test_no_two_estimators_or_runs_share_random_numbers() -> None:
     for units in teams._units(plan):
         for unit in units:
             assert unit.estimator.privatizer is not None
-            pooled = teams._pooled(unit.estimator.privatizer)
-            out = teams._open_out(plan, unit, range(3), pooled)
+            (out,) = teams._open_outs(plan, unit, [range(3)])
             draws |= {float(number) for number in out.noise.draw(1, 2).ravel()}
     assert len(draws) == 6 * 3 * 2
 
