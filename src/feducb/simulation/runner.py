@@ -81,15 +81,9 @@ def simulate(
 
 
 def run_plan(plan: Plan, config: dict[str, Any], options: RunOptions | None = None) -> SimulationResult:
-    """Run a plan.
-
-    Args:
-        plan: what to run.
-        config: the settings, for the result.
-        options: on what; an observer needs the reference.
-    """
-    options = options or RunOptions()
-    threads = options.threads
+    """Run a plan, on what the options say; the result repeats ``config``. An observer needs the reference."""
+    options = options or {}
+    threads, progress, folder = (options.get(name) for name in ("threads", "progress", "checkpoint"))
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     require_integer("threads", threads, at_least=1)
@@ -100,16 +94,16 @@ def run_plan(plan: Plan, config: dict[str, Any], options: RunOptions | None = No
         require_memory(plan.agents, on_device, free_device_memory(), of="device memory")
     config = config | {"backend": player.name}
     kept = None
-    if options.checkpoint is not None:  # what a name does not tell: bands, edges, improvements that are off
-        kept = Checkpoint(options.checkpoint, config | {"version": __version__, "plan": _fingerprint(plan)})
+    if folder is not None:  # what a name does not tell: bands, edges, improvements that are off
+        kept = Checkpoint(folder, config | {"version": __version__, "plan": _fingerprint(plan)})
     all_steps, done, lock = plan.runs * plan.agents * plan.horizon, 0, threading.Lock()
 
     def tell(steps: int) -> None:
         nonlocal done
         with lock:
             done += steps
-            if options.progress is not None:
-                options.progress(done, all_steps)
+            if progress is not None:
+                progress(done, all_steps)
             if kept is not None:
                 kept.tell(done, all_steps)
 
@@ -130,30 +124,23 @@ def _fingerprint(plan: Plan) -> str:
 
 
 def _player(plan: Plan, options: RunOptions) -> Backend:
-    backend = options.backend
-    if options.observer is not None:
+    backend, observer = options.get("backend", "auto"), options.get("observer")
+    if observer is not None:
         if backend not in ("auto", "reference"):
             raise ConfigurationError("backend", backend, "reference: only it shows every step to an observer")
-        return ReferenceBackend(options.observer)
+        return ReferenceBackend(observer)
     if not isinstance(backend, str):
         return backend
     player, remark = choose_backend(backend, plan)
-    if remark is not None:
-        options.note(remark)
+    if remark is not None and "note" in options:
+        options["note"](remark)
     return player
 
 
 def summarise(
     plan: Plan, config: dict[str, Any], teams: Sequence[BlockResult], seconds: float
 ) -> SimulationResult:
-    """The result of all runs, from what they came to for each team.
-
-    Args:
-        plan: what was run.
-        config: the settings.
-        teams: all runs of each team, in the plan's order.
-        seconds: how long it took.
-    """
+    """The result of all runs, from what they came to for each team, in the plan's order."""
     sizes = np.array([len(team.agents) for team in plan.teams])
     by_team = np.cumsum([team.regret for team in teams], axis=2)  # (teams, runs, points)
     regret = np.einsum("t,trp->rp", sizes / plan.agents, by_team)

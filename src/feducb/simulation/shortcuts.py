@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -25,12 +25,11 @@ __all__ = ["Lasting", "RunOptions", "Shortcuts", "Simulation", "paper_world", "r
 _RAW_RELEASES = 256  # without privacy more releases cost messages alone; with it, noise
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunOptions:
+class RunOptions(TypedDict, total=False):
     """On what a simulation is computed, and who is told: nothing here changes the result.
 
     Attributes:
-        backend: ``auto`` takes the fastest that can: gpu, cpu, or the readable reference.
+        backend: ``auto`` (if not given) takes the fastest that can: gpu, cpu, or the readable reference.
         threads: worker threads; as many as there are processors if not given.
         progress: called with (agent-steps done, agent-steps in all), from any thread.
         observer: shown every `Step`, by the reference on one thread.
@@ -38,26 +37,20 @@ class RunOptions:
         note: told in a line if another backend plays than was asked for.
     """
 
-    backend: BackendName | Backend = "auto"
-    threads: int | None = None
-    progress: Callable[[int, int], None] | None = None
-    observer: Observer | None = None
-    checkpoint: str | Path | None = None
-    note: Callable[[str], None] = lambda line: None
-
-
-class Lasting(TypedDict, total=False):
-    """Keywords beside a federation and a world: `simulate` explains each."""
-
-    horizon: int
-    runs: int
-    seed: int
     backend: BackendName | Backend
     threads: int | None
     progress: Callable[[int, int], None] | None
     observer: Observer | None
     checkpoint: str | Path | None
     note: Callable[[str], None]
+
+
+class Lasting(RunOptions, total=False):
+    """Keywords beside a federation and a world: `simulate` explains each."""
+
+    horizon: int
+    runs: int
+    seed: int
 
 
 class Shortcuts(Lasting, total=False):
@@ -108,20 +101,17 @@ class Simulation:
     horizon: int = 10_000
     runs: int = 5
     seed: int = 0
-    options: RunOptions = field(default_factory=RunOptions)
+    options: RunOptions = field(default_factory=lambda: RunOptions())
     words: dict[str, Any] = field(default_factory=dict)
 
     def config(self) -> dict[str, Any]:
         """The settings, as plain data."""
-        plain = self.federation.as_dict() | {
-            "arms": self.world.arms,
-            "horizon": self.horizon,
-            "runs": self.runs,
-            "seed": self.seed,
-            "gap": _gap(self.world),
-            "environment": type(self.world).__name__,
-        }
-        return plain | self.words
+        world, gap = self.world, None
+        if isinstance(world, PaperEnvironment):  # between its bands; other worlds have none
+            gap = round(world.best[0] - world.others[1], 12)
+        lasting = {"arms": world.arms, "horizon": self.horizon, "runs": self.runs, "seed": self.seed}
+        named = {"gap": gap, "environment": type(world).__name__}
+        return self.federation.as_dict() | lasting | named | self.words
 
 
 def spell_out(
@@ -139,24 +129,22 @@ def spell_out(
             raise TypeError(f"simulate() got an unexpected keyword argument {name!r}")
         if federation is not None and name not in lasting:
             raise TypeError(f"simulate() takes no {name!r} beside a federation: it is described there")
-    given = {name: value for name, value in settings.items() if name in lasting}
-    options = {one.name: given.pop(one.name) for one in fields(RunOptions) if one.name in given}
-    common: dict[str, Any] = given | {"options": RunOptions(**options)}
+    options = RunOptions(**{name: settings[name] for name in RunOptions.__annotations__ if name in settings})  # type: ignore[typeddict-item]
+    given = {name: value for name, value in settings.items() if name not in options}
+    common: dict[str, Any] = {name: given.pop(name) for name in lasting if name in given}
+    common["options"] = options
     if federation is None:
         if world is not None:
             raise TypeError(
                 "simulate() takes a world after a federation; beside keywords it is environment=…"
             )
-        return _from_keywords(
-            {name: value for name, value in settings.items() if name not in options}, common
-        )
+        return _from_keywords(given, common)
     return Simulation(federation=federation, world=world or paper_world(federation.problem), **common)
 
 
-def _from_keywords(asked: dict[str, Any], common: dict[str, Any]) -> Simulation:
-    given = dict(asked)
-    seed, horizon = given.pop("seed", 0), given.pop("horizon", 10_000)
-    given.pop("runs", None)
+def _from_keywords(given: dict[str, Any], common: dict[str, Any]) -> Simulation:
+    """From what describes the federation and its world, and is used up, and what `Simulation` has too."""
+    seed, horizon = common.get("seed", 0), common.get("horizon", 10_000)
     gap, arms, dim = given.pop("gap", 0.1), given.pop("arms", None), given.pop("dim", 10)
     world: Environment | None = given.pop("environment", None)
     if world is None:
@@ -197,9 +185,8 @@ def _schedule(given: dict[str, Any], horizon: int) -> tuple[PublicSchedule | Det
     words = {"releases": releases, "first_release": first_release}
     if not isinstance(schedule, str):
         return schedule, words
-    return parse_schedule(schedule, releases=releases, first_release=first_release), words | {
-        "schedule": schedule
-    }
+    words["schedule"] = schedule
+    return parse_schedule(schedule, releases=releases, first_release=first_release), words
 
 
 def raw_schedule(horizon: int, first_release: int = 8) -> Geometric:
@@ -213,11 +200,6 @@ def paper_world(problem: Problem, arms: int | None = None, gap: float = 0.1) -> 
     return PaperEnvironment(
         problem=problem, arms=problem.dim**2 if arms is None else arms, best=best, others=others
     )
-
-
-def _gap(world: Environment) -> float | None:
-    """Between the bands of the paper's world; other worlds have none."""
-    return round(world.best[0] - world.others[1], 12) if isinstance(world, PaperEnvironment) else None
 
 
 def _graph(topology: str | Topology | None, ttl: int | None, seed: int) -> Topology | None:

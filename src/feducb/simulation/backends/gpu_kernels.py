@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -158,7 +157,6 @@ class GpuKernels:
         environment: the paper's; d at most 128.
         seed: of everything random.
         philox_rounds: 7, or the more cautious 10.
-        options: further compiler options, for measurements.
     """
 
     def __init__(
@@ -167,7 +165,6 @@ class GpuKernels:
         *,
         seed: int,
         philox_rounds: int = 7,
-        options: Sequence[str] = (),
     ) -> None:
         dim = environment.problem.dim
         if dim > LARGEST_DIM or environment.arms > LARGEST_ARMS:
@@ -179,15 +176,13 @@ class GpuKernels:
         self.environment = environment
         self.dim, self.arms = dim, environment.arms
         self.philox_rounds = philox_rounds
-        self._options = tuple(options)
         # Neighbouring seeds must not give neighbouring keys.
         self._keys = tuple(np.random.SeedSequence(seed).generate_state(2, np.uint32))
         (low, high), (other_low, other_high) = environment.best, environment.others
         bands = [low, high - low, other_low, other_high - other_low]
         lengths = [1.0 / environment.parameter_norm, environment.problem.action_bound**2]
         self._world = self.cupy.asarray(np.array(bands + lengths, dtype=np.float32))
-        self._modules: dict[tuple[str, ...], Any] = {}
-        self._fixed: dict[bool, tuple[Any, list[int]]] = {}
+        self._modules: dict[tuple[str, ...], tuple[Any, list[int]]] = {}
         attributes = self.cupy.cuda.Device().attributes
         self.multiprocessors = int(attributes["MultiProcessorCount"])
 
@@ -196,7 +191,8 @@ class GpuKernels:
         """Whether another arm's mean can exceed the best arm's."""
         return self.environment.others[1] > self.environment.best[0]
 
-    def _module(self, *settings: str) -> Any:
+    def _module(self, *settings: str) -> tuple[Any, list[int]]:
+        """Kernels and their layout, compiled by themselves when first used: at large d that takes its time."""
         if settings not in self._modules:
             options = (
                 "--std=c++17",
@@ -208,10 +204,14 @@ class GpuKernels:
                 f"-DDIM={self.dim}",
                 f"-DPHILOX_ROUNDS={self.philox_rounds}",
                 *settings,
-                *self._options,
             )
             source = files("feducb.simulation.backends").joinpath("kernels.cu").read_text(encoding="utf-8")
-            self._modules[settings] = self.cupy.RawModule(code=source, options=options)
+            module, sizes = (
+                self.cupy.RawModule(code=source, options=options),
+                self.cupy.zeros(8, dtype=np.int32),
+            )
+            module.get_function("layout")((1,), (1,), (sizes,))
+            self._modules[settings] = module, self.cupy.asnumpy(sizes).tolist()
         return self._modules[settings]
 
     def _function(self, module: Any, name: str, shared: int) -> Any:
@@ -219,19 +219,6 @@ class GpuKernels:
         # Above 48 KiB a kernel must ask for its shared memory.
         kernel.max_dynamic_shared_size_bytes = shared
         return kernel
-
-    def _layout(self, module: Any) -> list[int]:
-        sizes = self.cupy.zeros(8, dtype=np.int32)
-        module.get_function("layout")((1,), (1,), (sizes,))
-        return [int(size) for size in self.cupy.asnumpy(sizes)]
-
-    def _fixed_kernel(self, wide: bool) -> tuple[Any, list[int]]:
-        if wide not in self._fixed:
-            # Each kernel is compiled by itself, when it is first used: at large d compiling takes its time.
-            module = self._module("-DNO_OWN", f"-DWIDE={int(wide)}")
-            sizes = self._layout(module)
-            self._fixed[wide] = self._function(module, "fixed_epoch", sizes[2]), sizes
-        return self._fixed[wide]
 
     def fixed_epoch(
         self,
@@ -257,8 +244,8 @@ class GpuKernels:
         if steps > _MOST_STEPS:
             raise ValueError(f"{steps} steps of a run at once are more than the sums hold: {_MOST_STEPS}")
         wide = belief is not None and bool(np.any(belief.euclidean_width))
-        kernel, sizes = self._fixed_kernel(wide)
-        entries, threads, shared, passes = sizes[:4]
+        module, (entries, threads, shared, passes, *_) = self._module("-DNO_OWN", f"-DWIDE={int(wide)}")
+        kernel = self._function(module, "fixed_epoch", shared)
         if belief is None:
             sides = np.zeros((count, max(self.dim - 1, 1), 4), dtype=np.float32)
             arrow = Arrowhead(np.zeros((count, 6), dtype=np.float32), sides, np.zeros(0))
@@ -393,7 +380,8 @@ class GpuKernels:
         return np.asarray(cupy.asnumpy(chosen).astype(np.int64))
 
     def _parts(self, name: str, wide: bool = False) -> Any:
-        return self._module("-DPARTS", "-DNO_FIXED", "-DNO_OWN", f"-DWIDE={int(wide)}").get_function(name)
+        module, _ = self._module("-DPARTS", "-DNO_FIXED", "-DNO_OWN", f"-DWIDE={int(wide)}")
+        return module.get_function(name)
 
 
 _ON_THE_GPU = ("_base", "_anchor", "_pending", "_regret")
@@ -430,13 +418,12 @@ class OwnDataRuns:
         dim, cupy, count, agents = kernels.dim, kernels.cupy, len(stretch.runs), stretch.agents
         if group is None:
             group = _lanes(dim, kernels.arms, count * agents)
-        module = kernels._module(
+        module, sizes = kernels._module(
             "-DNO_FIXED",
             f"-DWIDE={int(settings.euclidean != 0.0)}",
             f"-DGUARD={int(settings.watched)}",
             f"-DGROUP={group}",
         )
-        sizes = kernels._layout(module)
         entries, self._threads, self._shared, self._groups, self._multiple = sizes[0], *sizes[4:8]
         self._kernel = kernels._function(module, "own_data_epoch", self._shared)
         widths = (
