@@ -82,8 +82,8 @@ def simulate(
 
 def run_plan(plan: Plan, config: dict[str, Any], options: RunOptions | None = None) -> SimulationResult:
     """Run a plan, on what the options say; the result repeats ``config``. An observer needs the reference."""
-    options = options or {}
-    threads, progress, folder = (options.get(name) for name in ("threads", "progress", "checkpoint"))
+    options = options or RunOptions()
+    threads, progress = options.get("threads"), options.get("progress")
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     require_integer("threads", threads, at_least=1)
@@ -94,7 +94,8 @@ def run_plan(plan: Plan, config: dict[str, Any], options: RunOptions | None = No
         require_memory(plan.agents, on_device, free_device_memory(), of="device memory")
     config = config | {"backend": player.name}
     kept = None
-    if folder is not None:  # what a name does not tell: bands, edges, improvements that are off
+    if (folder := options.get("checkpoint")) is not None:
+        # What a name does not tell: bands, edges, improvements that are off.
         kept = Checkpoint(folder, config | {"version": __version__, "plan": _fingerprint(plan)})
     all_steps, done, lock = plan.runs * plan.agents * plan.horizon, 0, threading.Lock()
 

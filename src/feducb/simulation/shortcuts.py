@@ -101,7 +101,7 @@ class Simulation:
     horizon: int = 10_000
     runs: int = 5
     seed: int = 0
-    options: RunOptions = field(default_factory=lambda: RunOptions())
+    options: RunOptions = field(default_factory=RunOptions)
     words: dict[str, Any] = field(default_factory=dict)
 
     def config(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def spell_out(
             raise TypeError(f"simulate() got an unexpected keyword argument {name!r}")
         if federation is not None and name not in lasting:
             raise TypeError(f"simulate() takes no {name!r} beside a federation: it is described there")
-    options = RunOptions(**{name: settings[name] for name in RunOptions.__annotations__ if name in settings})  # type: ignore[typeddict-item]
+    options: Any = {name: settings[name] for name in RunOptions.__annotations__ if name in settings}
     given = {name: value for name, value in settings.items() if name not in options}
     common: dict[str, Any] = {name: given.pop(name) for name in lasting if name in given}
     common["options"] = options

@@ -192,7 +192,7 @@ class GpuKernels:
         return self.environment.others[1] > self.environment.best[0]
 
     def _module(self, *settings: str) -> tuple[Any, list[int]]:
-        """Kernels and their layout, compiled by themselves when first used: at large d that takes its time."""
+        """Kernels and their layout, compiled by themselves when first used: at large d it takes its time."""
         if settings not in self._modules:
             options = (
                 "--std=c++17",
@@ -206,10 +206,8 @@ class GpuKernels:
                 *settings,
             )
             source = files("feducb.simulation.backends").joinpath("kernels.cu").read_text(encoding="utf-8")
-            module, sizes = (
-                self.cupy.RawModule(code=source, options=options),
-                self.cupy.zeros(8, dtype=np.int32),
-            )
+            module = self.cupy.RawModule(code=source, options=options)
+            sizes = self.cupy.zeros(8, dtype=np.int32)
             module.get_function("layout")((1,), (1,), (sizes,))
             self._modules[settings] = module, self.cupy.asnumpy(sizes).tolist()
         return self._modules[settings]
