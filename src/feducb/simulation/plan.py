@@ -55,12 +55,12 @@ class Plan:
 
     @property
     def agents(self) -> int:
-        """M."""
+        """M, how many play."""
         return self.federation.agents
 
     @property
     def policy(self) -> Policy:
-        """How agents choose."""
+        """How agents choose among candidates."""
         return self.federation.policy
 
     @property
@@ -86,7 +86,7 @@ class Plan:
 
     @property
     def problem(self) -> Problem:
-        """The public bounds."""
+        """The public bounds on actions, rewards and θ*."""
         return self.environment.problem
 
     @property

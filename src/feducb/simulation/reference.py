@@ -19,16 +19,17 @@ from numpy.typing import NDArray
 
 from feducb.models.play import Knowledge
 from feducb.privacy.noise import SeededNoise
-from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
+from feducb.privacy.privatizer import Privatizer, Release
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.synchronisation import add_up, synchronise
 from feducb.simulation.checkpoint import Piece
 from feducb.simulation.plan import Plan, Team
+from feducb.trust import Trust
 from feducb.types import Array, ReleasedSum
 from feducb.worlds.streams import Purpose, Streams
 from feducb.worlds.world import Chosen, Contexts
 
-__all__ = ["Batch", "BlockResult", "Observer", "Step", "checkpoints", "run_block"]
+__all__ = ["BlockResult", "Live", "Observer", "Step", "checkpoints", "run_block"]
 
 _ARRIVAL_BYTES = 2**21  # visitors held at once: few enough to stay in cache
 _CURVE_POINTS = 200
@@ -84,22 +85,26 @@ def checkpoints(horizon: int) -> NDArray[np.int64]:
     return np.unique(np.round(np.linspace(horizon / points, horizon, points)).astype(np.int64))
 
 
-class Batch:
-    """Records on their way into a privatizer, which takes them in by pieces: one by one would be slow.
+class _Batch:
+    """Records on their way out, through a privatizer that takes them in by pieces: one by one would be slow.
 
     Pieces have one size whatever comes at once, so that sums are the same to the last bit.
     """
 
     _PIECE = 64
 
-    def __init__(self) -> None:
+    def __init__(self, privatizer: Privatizer, shape: tuple[int, int]) -> None:
+        self._privatizer, self._state = privatizer, privatizer.start(shape)
         self._actions: list[Array] = []
         self._rewards: list[Array] = []
         self._waiting = 0
 
-    def add(
-        self, privatizer: Privatizer, pending: PrivatizerState, actions: Array, rewards: Array
-    ) -> PrivatizerState:
+    @property
+    def spent(self) -> bool:
+        """Whether there are no further releases."""
+        return self._state.released >= self._privatizer.mechanism.releases
+
+    def add(self, actions: Array, rewards: Array) -> None:
         """Some more: actions (..., n, d), rewards (..., n)."""
         done = 0
         while done < rewards.shape[-1]:
@@ -109,27 +114,29 @@ class Batch:
             self._waiting += self._rewards[-1].shape[-1]
             done = more.stop
             if self._waiting == self._PIECE:
-                pending = self.end(privatizer, pending)
-        return pending
+                self._take_in()
 
-    def end(self, privatizer: Privatizer, pending: PrivatizerState) -> PrivatizerState:
-        """Take in what waits."""
+    def _take_in(self) -> None:
         if self._waiting:
             actions, rewards = np.concatenate(self._actions, axis=-2), np.concatenate(self._rewards, axis=-1)
-            pending = privatizer.record(pending, actions, rewards)
+            self._state = self._privatizer.record(self._state, actions, rewards)
             self._actions, self._rewards, self._waiting = [], [], 0
-        return pending
+
+    def release(self, noise: SeededNoise, trust: Trust) -> Release:
+        """What leaves now, of all records so far."""
+        self._take_in()
+        self._state, release = synchronise(self._privatizer, self._state, noise, trust=trust)
+        return release
 
 
-class _Live:
+class Live:
     """One estimator as it goes: what agents know, what they have recorded, what is on its way to them."""
 
     def __init__(self, estimator: Estimator, shape: tuple[int, int]) -> None:
-        self.rule, self.privatizer = estimator.rule, estimator.privatizer
+        self.rule = estimator.rule
         self.public_rounds = frozenset(estimator.release_rounds)
         self.knowledge = self.rule.start(shape)
-        self.pending = self.privatizer.start(shape) if self.privatizer else None
-        self.batch = Batch()
+        self.batch = _Batch(estimator.privatizer, shape) if estimator.privatizer else None
         self.arriving: deque[tuple[int, ReleasedSum]] = deque()
         self.asked = False
 
@@ -140,8 +147,8 @@ class _Live:
 
     def observe(self, actions: Array, rewards: Array) -> None:
         """Records of rounds in which it was used: actions (runs, agents, R, d), rewards (runs, agents, R)."""
-        if self.privatizer is not None and self.pending is not None:
-            self.pending = self.batch.add(self.privatizer, self.pending, actions, rewards)
+        if self.batch is not None:
+            self.batch.add(actions, rewards)
         if self.rule.acts_on_own_data:
             self.knowledge = self.rule.observe(self.knowledge, actions[:, :, 0], rewards[:, :, 0])
 
@@ -151,7 +158,7 @@ class _Live:
         There the request travels first, and is answered when the estimator has its next turn (Alg. 3, as its
         proof reads it); who is about to answer does not ask again.
         """
-        if self.privatizer is None or self.pending is None:
+        if self.batch is None:
             return None, []
         asking, askers = self.rule.wants_sync(self.knowledge), list[int]()
         due = now in self.public_rounds
@@ -161,11 +168,9 @@ class _Live:
             due = due or self.asked
             self.asked = bool(asking.any()) and not due
             askers = np.nonzero(asking[0])[0].tolist() if self.asked else []
-        if not due or self.pending.released >= self.privatizer.mechanism.releases:
+        if not due or self.batch.spent:
             return None, askers
-        pending = self.batch.end(self.privatizer, self.pending)
-        self.pending, release = synchronise(self.privatizer, pending, noise, trust=plan.trust)
-        return release, askers
+        return self.batch.release(noise, plan.trust), askers
 
 
 class _Block:
@@ -176,7 +181,7 @@ class _Block:
         self.visits = plan.environment.open(streams, runs, team.agents)
         self.noise = SeededNoise(streams.noise(runs, team.agents, pooled=plan.trust.pooled))
         self.coins = streams.grid(runs, team.agents, Purpose.PLAY)
-        self.estimates = [_Live(estimator, (len(runs), len(team.agents))) for estimator in team.estimators]
+        self.estimates = [Live(estimator, (len(runs), len(team.agents))) for estimator in team.estimators]
         self.regret = np.zeros((len(runs), len(checkpoints(plan.horizon))))
         self.released_at: list[int] = []
         self.requests: list[int] = []
@@ -264,7 +269,7 @@ def run_block(
 
 
 def _rounds_at_once(plan: Plan, shape: tuple[int, int]) -> int:
-    one_round = 8 * shape[0] * shape[1] * plan.environment.arms * plan.environment.problem.dim
+    one_round = 8 * shape[0] * shape[1] * plan.environment.arms * plan.problem.dim
     return max(1, _ARRIVAL_BYTES // one_round)
 
 

@@ -27,8 +27,9 @@ from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.promises import describe_privacy, describe_theory
 from feducb.simulation.reference import BlockResult, checkpoints
 from feducb.simulation.results import SimulationResult
-from feducb.simulation.shortcuts import RunOptions, Shortcuts, spell_out
+from feducb.simulation.shortcuts import LASTS, RunOptions, Shortcuts, spell_out
 from feducb.version import __version__
+from feducb.worlds.synthetic import PaperEnvironment
 from feducb.worlds.world import Environment
 
 __all__ = ["run_plan", "simulate", "summarise"]
@@ -73,11 +74,19 @@ def simulate(
     Raises:
         ConfigurationError: a setting cannot be.
     """
-    asked = spell_out(federation, world, settings)
-    agents, private = asked.federation.agents, asked.federation.baseline is None
+    given: dict[str, Any] = dict(settings)
+    federation, world, words = spell_out(federation, world, given)
+    agents, private = federation.agents, federation.baseline is None
     require_memory(agents, plan_bytes(agents, private=private), free_memory())
-    plan = make_plan(asked.federation, asked.world, horizon=asked.horizon, runs=asked.runs, seed=asked.seed)
-    return run_plan(plan, asked.config(), asked.options)
+    lasts = {name: given.get(name, usual) for name, usual in LASTS.items()}
+    plan = make_plan(federation, world, **lasts)
+    gap = None  # between the bands of the paper's world; other worlds have none
+    if isinstance(world, PaperEnvironment):
+        gap = round(world.best[0] - world.others[1], 12)
+    named = {"gap": gap, "environment": type(world).__name__}
+    config = federation.as_dict() | {"arms": world.arms} | lasts | named | words
+    options: Any = {name: given[name] for name in RunOptions.__annotations__ if name in given}
+    return run_plan(plan, config, options)
 
 
 def run_plan(plan: Plan, config: dict[str, Any], options: RunOptions | None = None) -> SimulationResult:

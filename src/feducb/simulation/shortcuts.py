@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -20,7 +19,10 @@ from feducb.trust import Trust
 from feducb.worlds.synthetic import PaperEnvironment, bands_for_gap
 from feducb.worlds.world import Environment
 
-__all__ = ["Lasting", "RunOptions", "Shortcuts", "Simulation", "paper_world", "raw_schedule", "spell_out"]
+__all__ = ["LASTS", "Lasting", "RunOptions", "Shortcuts", "paper_world", "raw_schedule", "spell_out"]
+
+LASTS = {"horizon": 10_000, "runs": 5, "seed": 0}
+"""How long a simulation lasts, how often it is repeated and its seed, where nothing else is said."""
 
 _RAW_RELEASES = 256  # without privacy more releases cost messages alone; with it, noise
 
@@ -82,42 +84,12 @@ class Shortcuts(Lasting, total=False):
     environment: Environment | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Simulation:
-    """What is to be simulated, and how.
-
-    Attributes:
-        federation: who plays.
-        world: where.
-        horizon: T.
-        runs: independent repetitions.
-        seed: of everything random.
-        options: on what it is computed.
-        words: settings as they were written, where objects were made of them; for the result.
-    """
-
-    federation: Federation
-    world: Environment
-    horizon: int = 10_000
-    runs: int = 5
-    seed: int = 0
-    options: RunOptions = field(default_factory=RunOptions)
-    words: dict[str, Any] = field(default_factory=dict)
-
-    def config(self) -> dict[str, Any]:
-        """The settings, as plain data."""
-        world, gap = self.world, None
-        if isinstance(world, PaperEnvironment):  # between its bands; other worlds have none
-            gap = round(world.best[0] - world.others[1], 12)
-        lasting = {"arms": world.arms, "horizon": self.horizon, "runs": self.runs, "seed": self.seed}
-        named = {"gap": gap, "environment": type(world).__name__}
-        return self.federation.as_dict() | lasting | named | self.words
-
-
 def spell_out(
     federation: Federation | None, world: Environment | None, settings: Mapping[str, Any]
-) -> Simulation:
-    """The simulation that a call of `simulate` asks for.
+) -> tuple[Federation, Environment, dict[str, Any]]:
+    """Who plays and where, as a call of `simulate` asks for it.
+
+    And settings as they were written, where objects were made of them; for the result.
 
     Raises:
         ConfigurationError: a setting cannot be.
@@ -129,22 +101,19 @@ def spell_out(
             raise TypeError(f"simulate() got an unexpected keyword argument {name!r}")
         if federation is not None and name not in lasting:
             raise TypeError(f"simulate() takes no {name!r} beside a federation: it is described there")
-    options: Any = {name: settings[name] for name in RunOptions.__annotations__ if name in settings}
-    given = {name: value for name, value in settings.items() if name not in options}
-    common: dict[str, Any] = {name: given.pop(name) for name in lasting if name in given}
-    common["options"] = options
-    if federation is None:
-        if world is not None:
-            raise TypeError(
-                "simulate() takes a world after a federation; beside keywords it is environment=…"
-            )
-        return _from_keywords(given, common)
-    return Simulation(federation=federation, world=world or paper_world(federation.problem), **common)
+    if federation is not None:
+        return federation, world or paper_world(federation.problem), {}
+    if world is not None:
+        raise TypeError("simulate() takes a world after a federation; beside keywords it is environment=…")
+    given = {name: value for name, value in settings.items() if name not in lasting}
+    seed, horizon = (settings.get(name, LASTS[name]) for name in ("seed", "horizon"))
+    return _from_keywords(given, seed, horizon)
 
 
-def _from_keywords(given: dict[str, Any], common: dict[str, Any]) -> Simulation:
-    """From what describes the federation and its world, and is used up, and what `Simulation` has too."""
-    seed, horizon = common.get("seed", 0), common.get("horizon", 10_000)
+def _from_keywords(
+    given: dict[str, Any], seed: int, horizon: int
+) -> tuple[Federation, Environment, dict[str, Any]]:
+    """From what describes the federation and its world; it is used up."""
     gap, arms, dim = given.pop("gap", 0.1), given.pop("arms", None), given.pop("dim", 10)
     world: Environment | None = given.pop("environment", None)
     if world is None:
@@ -171,7 +140,7 @@ def _from_keywords(given: dict[str, Any], common: dict[str, Any]) -> Simulation:
     releases = words["releases"]
     if releases is not None and releases > horizon:
         raise ConfigurationError("releases", releases, f"at most the horizon, {horizon}")
-    return Simulation(federation=federation, world=world, words=words, **common)
+    return federation, world, words
 
 
 def _schedule(given: dict[str, Any], horizon: int) -> tuple[PublicSchedule | Determinant, dict[str, Any]]:

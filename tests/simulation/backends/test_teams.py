@@ -28,7 +28,7 @@ from feducb.types import Belief
 class Probe:
     """Kernels that play nothing: every record is the same, and calls are written down."""
 
-    steps_at_once = 7  # cut everywhere
+    work_at_once = 7.0 * 3 * 2  # seven steps: cut everywhere
 
     def __init__(self, dim: int) -> None:
         self.dim = dim

@@ -175,8 +175,8 @@ class Kernels(Protocol):
     """
 
     @property
-    def steps_at_once(self) -> int:
-        """Agent-steps of one call that take a few seconds."""
+    def work_at_once(self) -> float:
+        """Agent-steps × K × d of one call that take a few seconds."""
         ...
 
     def fixed(self, belief: Belief | None, stretch: Stretch, rounds: int) -> Sums:

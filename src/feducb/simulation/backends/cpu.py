@@ -37,12 +37,7 @@ class CpuBackend(KernelsBackend):
 class CpuKernels:
     """`epochs` and `own_data` for one plan; they are imported, and so is numba, when it is made."""
 
-    work_at_once = 4e9  # agent-steps × K × d: a few seconds
-
-    @property
-    def steps_at_once(self) -> int:
-        """Fewer where a step is more work."""
-        return max(1, int(self.work_at_once / (self.world.arms * self.world.dim)))
+    work_at_once = 4e9
 
     def __init__(self, plan: Plan, *, threads: int, defer: bool) -> None:
         from feducb.simulation.backends import epochs, own_data

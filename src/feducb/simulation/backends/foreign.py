@@ -10,7 +10,6 @@ from feducb.models.play import OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
 from feducb.policies import Optimistic
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.privacy.privatizer import Privatizer
-from feducb.protocol.estimators import Estimator
 from feducb.simulation.plan import Plan
 from feducb.worlds.synthetic import PaperEnvironment
 
@@ -44,21 +43,15 @@ def _parts(plan: Plan) -> Iterator[tuple[str, object]]:
     yield "problem", plan.problem
     yield "policy", plan.policy
     for estimator in plan.estimators:
-        yield from _parts_of(estimator)
-
-
-def _parts_of(estimator: Estimator) -> Iterator[tuple[str, object]]:
-    rule, privatizer = estimator.rule, estimator.privatizer
-    yield "rule", rule
-    if isinstance(rule, ReleasedPlay):
-        yield "bound on released sums", rule.bound
-        yield "problem", rule.bound.problem
-    if isinstance(rule, OwnDataPlay):
-        yield "bound on own data", rule.bound
-        yield "problem", rule.bound.problem
-        if rule.trigger is not None:
+        rule, privatizer = estimator.rule, estimator.privatizer
+        yield "rule", rule
+        if isinstance(rule, ReleasedPlay | OwnDataPlay):
+            kind = "released sums" if isinstance(rule, ReleasedPlay) else "own data"
+            yield f"bound on {kind}", rule.bound
+            yield "problem", rule.bound.problem
+        if isinstance(rule, OwnDataPlay) and rule.trigger is not None:
             yield "trigger", rule.trigger
-    if privatizer is not None:
-        yield "privatizer", privatizer
-        yield "problem", privatizer.problem
-        yield "mechanism", privatizer.mechanism
+        if privatizer is not None:
+            yield "privatizer", privatizer
+            yield "problem", privatizer.problem
+            yield "mechanism", privatizer.mechanism

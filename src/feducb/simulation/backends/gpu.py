@@ -44,12 +44,7 @@ class GpuBackend(KernelsBackend):
 class DeviceKernels(GpuKernels):
     """`GpuKernels` for one plan."""
 
-    work_at_once = 4e12  # agent-steps × K × d: a few seconds
-
-    @property
-    def steps_at_once(self) -> int:
-        """Fewer where a step is more work."""
-        return max(1, int(self.work_at_once / (self.arms * self.dim)))
+    work_at_once = 4e12
 
     def __init__(self, plan: Plan, *, defer: bool) -> None:
         assert isinstance(plan.environment, PaperEnvironment)

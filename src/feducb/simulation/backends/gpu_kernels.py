@@ -186,11 +186,6 @@ class GpuKernels:
         attributes = self.cupy.cuda.Device().attributes
         self.multiprocessors = int(attributes["MultiProcessorCount"])
 
-    @property
-    def overlap(self) -> bool:
-        """Whether another arm's mean can exceed the best arm's."""
-        return self.environment.others[1] > self.environment.best[0]
-
     def _module(self, *settings: str) -> tuple[Any, list[int]]:
         """Kernels and their layout, compiled by themselves when first used: at large d it takes its time."""
         if settings not in self._modules:
@@ -251,6 +246,8 @@ class GpuKernels:
             # Infinite: no score beats it, so all arms are drawn at every step.
             bound = others_bound(belief, self.environment) if defer else np.full(count, np.inf)
             arrow = arrowhead(belief, bound)
+        # Whether another arm's mean can exceed the best arm's.
+        overlap = self.environment.others[1] > self.environment.best[0]
         points = np.asarray(stretch.points, dtype=np.uint32)
         cupy = self.cupy
         sums = cupy.zeros((count, entries), dtype=np.int64)
@@ -272,7 +269,7 @@ class GpuKernels:
                 np.int32(len(points)),
                 *self._keys,
                 np.uint32(belief is not None),
-                np.uint32(self.overlap),
+                np.uint32(overlap),
                 np.uint32(self.arms),
                 np.uint32(agents),
                 np.uint32(count),

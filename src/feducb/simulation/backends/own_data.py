@@ -99,7 +99,7 @@ class _Agents(NamedTuple):
 
 @compiled
 def _copy_rows(source: Any, target: Any) -> None:
-    """Copy as many rows as both have."""
+    """Copy as many rows as both have, by loops: a slice would be an array to allocate."""
     for row in range(min(len(source), len(target))):
         for column in range(source.shape[1]):
             target[row, column] = source[row, column]
@@ -107,11 +107,9 @@ def _copy_rows(source: Any, target: Any) -> None:
 
 @compiled
 def _copy(source: Any, target: Any) -> None:
-    """Copy all matrices of a task, by loops: a slice would be an array to allocate."""
+    """Copy all matrices of a task."""
     for number in range(len(source)):
-        for row in range(source.shape[1]):
-            for column in range(source.shape[2]):
-                target[number, row, column] = source[number, row, column]
+        _copy_rows(source[number], target[number])
 
 
 @summed

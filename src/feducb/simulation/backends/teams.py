@@ -274,7 +274,7 @@ def _play_released(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, playe
         played.knowledge, played.outs = rule.start((len(runs), 1)), _open_outs(plan, unit, [runs])
     due = set(unit.releases())
     cuts = sorted(due | {at + unit.lag - 1 for at in due})
-    at_once = max(1, kernels.steps_at_once // (agents * len(runs)))
+    at_once = _rounds_at_once(plan, kernels, agents * len(runs))
     while played.next_round <= len(unit.rounds):
         first = played.next_round
         while played.arriving and played.arriving[0][0] <= first:
@@ -292,6 +292,11 @@ def _play_released(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, playe
                 played.release_rounds = [(*rounds, real) for rounds in played.release_rounds]
         played.next_round = last + 1
         yield (last - first + 1) * agents * len(runs)
+
+
+def _rounds_at_once(plan: Plan, kernels: Kernels, players: int) -> int:
+    """What a call takes a few seconds for: fewer rounds where a step is more work."""
+    return max(1, int(kernels.work_at_once / (plan.environment.arms * plan.problem.dim)) // players)
 
 
 def _of_runs(belief: Belief | None, exploration: float) -> Belief | None:
@@ -321,7 +326,7 @@ def _play_own(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: _P
     else:
         played.outs = _open_outs(plan, unit, [range(run, run + 1) for run in runs])
     stops = np.array([*due, horizon])
-    at_once = max(1, kernels.steps_at_once // (agents * len(runs)))
+    at_once = _rounds_at_once(plan, kernels, agents * len(runs))
     while played.next_round <= horizon:
         done = play.next_round - unit.base - 1
         stop = stops[np.minimum(np.searchsorted(stops, done, side="right"), len(stops) - 1)]
