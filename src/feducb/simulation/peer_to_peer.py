@@ -71,7 +71,7 @@ def play(plan: Plan, run: int = 0, *, link: Link = on_time) -> Played:
         link: what becomes of a message.
     """
     assert plan.topology is not None
-    streams, everybody = Streams(plan.seed), range(plan.agents)
+    streams, everybody, policy = Streams(plan.seed), range(plan.agents), plan.federation.policy
     visits = plan.environment.open(streams, range(run, run + 1), everybody)
     noise = [SeededNoise(streams.grid(range(run, run + 1), [agent], Purpose.NOISE)) for agent in everybody]
     coins = [streams.agent(run, agent, Purpose.PLAY) for agent in everybody]
@@ -108,10 +108,10 @@ def play(plan: Plan, run: int = 0, *, link: Link = on_time) -> Played:
             memory = memories[agent][group]
             _look(plan, memory, states[agent], group, now)
             versions[agent, now - 1] = max(memory.seen, default=0)
-            wanted = plan.policy.needs_coins or any(one.knowledge.belief is None for one in memories[agent])
+            wanted = policy.needs_coins or any(one.knowledge.belief is None for one in memories[agent])
             coin = coins[agent].random(1).reshape(1, 1, 1) if wanted else None
             offered = contexts.actions[:, agent : agent + 1]
-            index[agent, now - 1] = plan.policy.decide(memory.knowledge.belief, offered, coin)[0][0, 0, 0]
+            index[agent, now - 1] = policy.decide(memory.knowledge.belief, offered, coin)[0][0, 0, 0]
         chosen = contexts.chosen(index[None, :, now - 1 : now])
         rewards = visits.reward(chosen)
         for agent in everybody:

@@ -9,7 +9,7 @@ from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.models.confidence import OwnDataBound
 from feducb.models.play import OwnDataPlay, UniformPlay
-from feducb.policies import Optimistic, Policy
+from feducb.policies import Optimistic
 from feducb.protocol.estimators import Estimator, calibrated_estimator, paper_estimator
 from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import Topology
@@ -59,11 +59,6 @@ class Plan:
         return self.federation.agents
 
     @property
-    def policy(self) -> Policy:
-        """How agents choose among candidates."""
-        return self.federation.policy
-
-    @property
     def topology(self) -> Topology | None:
         """The graph; None with a controller."""
         return self.federation.topology
@@ -92,8 +87,8 @@ class Plan:
     @property
     def exploration(self) -> float:
         """What compiled kernels scale the bonus by; they play the optimistic policy alone."""
-        assert isinstance(self.policy, Optimistic)
-        return self.policy.exploration
+        assert isinstance(self.federation.policy, Optimistic)
+        return self.federation.policy.exploration
 
     @property
     def lag(self) -> int:
@@ -125,14 +120,8 @@ def make_plan(
     require_integer("seed", seed, at_least=0)
     if environment.problem != federation.problem:
         raise ConfigurationError("world", environment.problem, f"{federation.problem}, as in the federation")
-    return Plan(
-        federation=federation,
-        environment=environment,
-        horizon=horizon,
-        runs=runs,
-        seed=seed,
-        teams=_plan_teams(federation, horizon),
-    )
+    teams, lasts = _plan_teams(federation, horizon), {"horizon": horizon, "runs": runs, "seed": seed}
+    return Plan(federation=federation, environment=environment, teams=teams, **lasts)
 
 
 def _plan_teams(federation: Federation, horizon: int) -> tuple[Team, ...]:

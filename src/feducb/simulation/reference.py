@@ -70,7 +70,7 @@ class BlockResult:
 
     Attributes:
         regret: (runs, points), per-agent regret in the rounds up to each checkpoint and after the last.
-        release_rounds: the rounds at which releases took place, one tuple a run.
+        release_rounds: the rounds at which releases took place, one tuple per run.
         requests: who asked for a synchronisation, by number, as often as each did (``paper`` on a graph).
     """
 
@@ -212,8 +212,10 @@ def run_block(
     team = team or plan.teams[0]
     block: _Block = piece.load() or _Block(plan, team, runs)
     shape, estimates, groups = (len(runs), len(team.agents)), block.estimates, len(team.estimators)
-    visits, regret = block.visits, block.regret
-    points, at_once = checkpoints(plan.horizon).tolist(), _rounds_at_once(plan, shape)
+    visits, regret, policy = block.visits, block.regret, plan.federation.policy
+    points = checkpoints(plan.horizon).tolist()
+    one_round = 8 * len(runs) * len(team.agents) * plan.environment.arms * plan.problem.dim
+    at_once = max(1, _ARRIVAL_BYTES // one_round)
     progress((block.next_round - 1) * len(runs) * len(team.agents))
 
     for first, contexts in _steps(plan, team, visits.arrive, block.next_round, at_once):
@@ -222,8 +224,8 @@ def run_block(
         for estimate in estimates:
             estimate.catch_up(first)
         # Every agent acts (Alg. 1, l. 4–9), in round t by estimator t mod γ (Alg. 3, l. 4).
-        coins = None  # one a round as long as any estimator is blind, whichever has its turn
-        if plan.policy.needs_coins or any(estimate.knowledge.belief is None for estimate in estimates):
+        coins = None  # one per round as long as any estimator is blind, whichever has its turn
+        if policy.needs_coins or any(estimate.knowledge.belief is None for estimate in estimates):
             coins = np.array([[one.random(rounds) for one in row] for row in block.coins])
         turns = [
             (estimates[(first + offset) % groups], slice(offset, None, groups))
@@ -231,7 +233,7 @@ def run_block(
         ]
         index = np.empty((*shape, rounds), dtype=np.int64)
         for estimate, own in turns:
-            index[:, :, own], _ = plan.policy.decide(
+            index[:, :, own], _ = policy.decide(
                 estimate.knowledge.belief,
                 contexts.actions[:, :, own],
                 None if coins is None else coins[:, :, own],
@@ -266,11 +268,6 @@ def run_block(
             piece.save(block)
     piece.save(block)
     return BlockResult(regret, (tuple(block.released_at),) * len(runs), tuple(block.requests))
-
-
-def _rounds_at_once(plan: Plan, shape: tuple[int, int]) -> int:
-    one_round = 8 * shape[0] * shape[1] * plan.environment.arms * plan.problem.dim
-    return max(1, _ARRIVAL_BYTES // one_round)
 
 
 def _steps(

@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.protocol.graphs import Topology
+from feducb.types import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["SimulationResult"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +28,7 @@ class SimulationResult:
     Attributes:
         rounds: (points,), the rounds at which the curve is read.
         regret: (runs, points), cumulative pseudo-regret of the average agent.
-        release_rounds: the rounds at which releases took place, one tuple a run.
+        release_rounds: the rounds at which releases took place, one tuple per run.
         releases: how many releases an agent made in a run (mean over runs).
         messages: point-to-point messages of a run (mean over runs): uploads and downloads, or hops of floods.
         bytes: their size.
@@ -132,11 +131,9 @@ class SimulationResult:
     @property
     def label(self) -> str:
         """A short name for a legend."""
-        baseline = self.config.get("baseline")
-        if baseline:
-            return {"no-privacy": "no privacy", "alone": "each agent alone", "uniform": "uniform play"}[
-                baseline
-            ]
+        baselines = {"no-privacy": "no privacy", "alone": "each agent alone", "uniform": "uniform play"}
+        if baseline := self.config.get("baseline"):
+            return baselines[baseline]
         name = "the paper's constants" if self.config.get("mode") == "paper" else "feducb (calibrated)"
         return name if self.topology is None else f"{name}, {self.topology.name}, γ = {self.topology.ttl}"
 

@@ -25,9 +25,9 @@ class CpuBackend(KernelsBackend):
 
     name = "cpu"
 
-    def missing(self, plan: Plan) -> str | None:
-        """numba, if it is."""
-        return None if find_spec("numba") else "numba is not installed"
+    def refusal(self, plan: Plan) -> str | None:
+        """Why this plan cannot be played here; None if it can."""
+        return super().refusal(plan) or (None if find_spec("numba") else "numba is not installed")
 
     def kernels(self, plan: Plan, *, threads: int) -> Kernels:
         """The compiled loops, for this plan's world."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -12,12 +10,9 @@ from feducb.simulation.backends.tiles import (
     LANES,
     MEAN,
     SCORE,
-    Beliefs,
-    Candidates,
     Whose,
     World,
     draw,
-    padded,
     score,
     score_dense,
     scratch,
@@ -26,22 +21,10 @@ from feducb.types import Array, Belief
 
 __all__ = ["draw_arms", "score_actions"]
 
-_from_python = njit(error_model="numpy")
-
-
-@_from_python
-def _draw(candidates: Candidates, whose: Whose, world: World) -> None:
-    draw(candidates, LANES, whose, world)
-
-
-@_from_python
-def _score(candidates: Candidates, dim: int, beliefs: Beliefs) -> None:
-    score(candidates, LANES, dim, beliefs, 0)
-
-
-@_from_python
-def _score_dense(candidates: Candidates, dim: int, theta: Any, inverse: Any, widths: Any) -> None:
-    score_dense(candidates, LANES, dim, theta, inverse, widths)
+# The same again, with a way in from Python.
+_draw, _score, _score_dense = (
+    njit(error_model="numpy")(kernel.py_func) for kernel in (draw, score, score_dense)
+)
 
 
 def draw_arms(world: World, *, run: int, agent: int, first_round: int, rounds: int) -> tuple[Array, Array]:
@@ -55,7 +38,7 @@ def draw_arms(world: World, *, run: int, agent: int, first_round: int, rounds: i
         number = np.arange(first, first + LANES)
         candidates.counters[:LANES] = number % world.arms
         candidates.counters[LANES:] = first_round + number // world.arms
-        _draw(candidates, Whose(np.uint32(run), np.uint32(agent)), world)
+        _draw(candidates, LANES, Whose(np.uint32(run), np.uint32(agent)), world)
         filled = min(LANES, count - first)
         actions[first : first + filled] = candidates.tile.reshape(-1, LANES)[:dim, :filled].T
         means[first : first + filled] = candidates.sheet[MEAN : MEAN + filled]
@@ -72,16 +55,15 @@ def score_actions(belief: Belief, actions: Array, *, dense: bool = False) -> Arr
     """
     count, dim = actions.shape
     aligned, space, scores = align(belief), scratch(dim), np.empty(count)
-    parts = (padded(part) for part in (aligned.theta, aligned.cross, aligned.values))
-    beliefs = Beliefs(*parts, aligned.widths.astype(np.float32), np.zeros(1))
+    beliefs = aligned.in_single_precision(np.zeros(1))
     space.theta[:dim], space.inverse[:dim, :dim] = belief.theta[0], belief.inverse[0]
     turned = actions if dense else actions @ aligned.frame[0]
     for first in range(0, count, LANES):
         here = turned[first : first + LANES]
         space.others.tile.reshape(-1, LANES)[:dim, : len(here)] = here.T
         if dense:
-            _score_dense(space.others, dim, space.theta, space.inverse, aligned.widths[0])
+            _score_dense(space.others, LANES, dim, space.theta, space.inverse, aligned.widths[0])
         else:
-            _score(space.others, dim, beliefs)
+            _score(space.others, LANES, dim, beliefs, 0)
         scores[first : first + LANES] = space.others.sheet[SCORE : SCORE + len(here)]
     return scores

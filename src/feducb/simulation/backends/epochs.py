@@ -34,7 +34,6 @@ from feducb.simulation.backends.tiles import (
     compiled,
     draw,
     draw_coins,
-    padded,
     pay,
     score,
     scratch,
@@ -286,7 +285,7 @@ def _single_precision(
         nothing = np.zeros((1, 0), np.float32)
         return Beliefs(nothing, nothing, nothing, nothing, np.zeros(1)), None
     aligned = align(belief)
-    theta, cross, values = (padded(part) for part in (aligned.theta, aligned.cross, aligned.values))
-    bounds = highest_scores(world, aligned, rounding(world.dim)) if defer else np.full(len(theta), math.inf)
-    beliefs = Beliefs(theta, cross, values, aligned.widths.astype(np.float32), bounds)
-    return beliefs, aligned.frame[:, None]
+    bounds = np.full(len(aligned.theta), math.inf)
+    if defer:
+        bounds = highest_scores(world, aligned, rounding(world.dim))
+    return aligned.in_single_precision(bounds), aligned.frame[:, None]

@@ -41,7 +41,7 @@ def _parts(plan: Plan) -> Iterator[tuple[str, object]]:
     """Everything that decides how a plan is played, the whole before its parts."""
     yield "environment", plan.environment
     yield "problem", plan.problem
-    yield "policy", plan.policy
+    yield "policy", plan.federation.policy
     for estimator in plan.estimators:
         rule, privatizer = estimator.rule, estimator.privatizer
         yield "rule", rule

@@ -28,8 +28,10 @@ class GpuBackend(KernelsBackend):
 
     name = "gpu"
 
-    def missing(self, plan: Plan) -> str | None:
-        """Room for the problem, or a GPU, if one is."""
+    def refusal(self, plan: Plan) -> str | None:
+        """Why this plan cannot be played here: also for want of room for the problem, or of a GPU."""
+        if (reason := super().refusal(plan)) is not None:
+            return reason
         if plan.problem.dim > LARGEST_DIM:
             return f"d is above {LARGEST_DIM}"
         if plan.environment.arms > LARGEST_ARMS:

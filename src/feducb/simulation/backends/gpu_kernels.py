@@ -248,6 +248,7 @@ class GpuKernels:
             arrow = arrowhead(belief, bound)
         # Whether another arm's mean can exceed the best arm's.
         overlap = self.environment.others[1] > self.environment.best[0]
+        numbers = (belief is not None, overlap, self.arms, agents, count, runs.start, stretch.first_round)
         points = np.asarray(stretch.points, dtype=np.uint32)
         cupy = self.cupy
         sums = cupy.zeros((count, entries), dtype=np.int64)
@@ -268,13 +269,7 @@ class GpuKernels:
                 cupy.asarray(points),
                 np.int32(len(points)),
                 *self._keys,
-                np.uint32(belief is not None),
-                np.uint32(overlap),
-                np.uint32(self.arms),
-                np.uint32(agents),
-                np.uint32(count),
-                np.uint32(runs.start),
-                np.uint32(stretch.first_round),
+                *(np.uint32(number) for number in numbers),
                 np.uint64(steps),
                 sums,
                 regret,

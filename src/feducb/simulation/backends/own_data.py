@@ -64,6 +64,7 @@ class _Leg(NamedTuple):
         waited: how many were played since the last synchronisation.
         tasks: run and agent.
         points: rounds at which regret is read.
+        matrices, vectors, numbers: as in `OwnDataState`; are brought up to date.
         regret, trace: as in `OwnDataResult`; no trace if none is asked for.
         counts: rounds played, in how many all candidates were drawn, whether the agent asked in the last.
     """
@@ -73,28 +74,12 @@ class _Leg(NamedTuple):
     waited: int
     tasks: NDArray[np.int64]
     points: NDArray[np.int64]
-    regret: Array
-    trace: Array
-    counts: NDArray[np.int64]
-
-
-class _Regression(NamedTuple):
-    """V⁻¹, U, θ̂ and ū of the agent that plays, its action x, and V⁻¹x."""
-
-    inverse: Any
-    gram: Any
-    theta: Any
-    moment: Any
-    action: Any
-    direction: Any
-
-
-class _Agents(NamedTuple):
-    """What kernels know of agents and bring up to date: see `OwnDataState`."""
-
     matrices: Array
     vectors: Array
     numbers: Array
+    regret: Array
+    trace: Array
+    counts: NDArray[np.int64]
 
 
 @compiled
@@ -135,9 +120,10 @@ def _shrink(inverse: Any, direction: Any, growth: float) -> None:
 
 
 @compiled
-def _take_in(own: _Regression, growth: float, reward: float) -> None:
+def _take_in(matrices: Any, vectors: Any, growth: float, reward: float) -> None:
     """U ← U + x xᵀ, ū ← ū + y x (Alg. 1, l. 10); so θ̂ ← θ̂ + V⁻¹x (y − xᵀθ̂) with the new V."""
-    inverse, gram, theta, moment, action, direction = own
+    gram, theta, moment = matrices[_GRAM], vectors[_THETA], vectors[_MOMENT]
+    action, direction = vectors[_ACTION], vectors[_DIRECTION]
     error = reward
     for row in range(len(action)):
         error -= theta[row] * action[row]
@@ -146,13 +132,11 @@ def _take_in(own: _Regression, growth: float, reward: float) -> None:
         moment[row] += action[row] * reward
         for column in range(len(action)):
             gram[row, column] += action[row] * action[column]
-    _shrink(inverse, direction, growth)
+    _shrink(matrices[_INVERSE], direction, growth)
 
 
 @written_out
-def _best_other(
-    space: Scratch, own: _Regression, world: World, whose: Whose, now: Any, widths: Any, best: Any
-) -> Any:
+def _best_other(space: Scratch, world: World, whose: Whose, now: Any, widths: Any, best: Any) -> Any:
     """Look for a candidate that scores above the best one's, whose score and mean are given.
 
     Its action goes to the place of that one's.
@@ -161,7 +145,7 @@ def _best_other(
         Its number, or 0 if there is none; its mean; and the highest of all means.
     """
     tile, sheet, counters = space.others
-    inverse, _, theta, _, action, _ = own
+    action, theta, inverse = space.vectors[_ACTION], space.vectors[_THETA], space.matrices[_INVERSE]
     dim, others = world.dim, world.arms - 1
     # Scores of candidates that are looked at in bulk may be in single precision: `_look_up` widens its bound
     # for that.
@@ -194,30 +178,17 @@ def _best_other(
 def _kernel(sources: int) -> Any:  # noqa: PLR0915
     @kept_on_disk
     def run_own_data(  # noqa: PLR0912, PLR0915
-        world: World,
-        settings: OwnDataSettings,
-        agents: _Agents,
-        leg: _Leg,
-        first: int,
-        last: int,
-        space: Scratch,
+        world: World, settings: OwnDataSettings, leg: _Leg, first: int, last: int, space: Scratch
     ) -> int:
         """Play some tasks, each up to and with the round in which it asks for a synchronisation."""
         dim, first_round, rounds, points = world.dim, leg.first_round, leg.rounds, leg.points
-        matrices, vectors, numbers = agents
+        matrices, vectors, numbers = leg.matrices, leg.vectors, leg.numbers
         exploration, trace, regret = settings.exploration, leg.trace, leg.regret
         chosen, others = space.chosen, space.others
         record, visits = chosen.sheet, chosen.counters
-        own = _Regression(
-            space.matrices[_INVERSE],
-            space.matrices[_GRAM],
-            space.vectors[_THETA],
-            space.vectors[_MOMENT],
-            space.vectors[_ACTION],
-            space.vectors[_DIRECTION],
-        )
-        inverse, _, theta, _, action, direction = own
-        guard, ceiling_theta = space.matrices[_GUARD], space.vectors[_CEILING_THETA]
+        inverse, guard = space.matrices[_INVERSE], space.matrices[_GUARD]
+        theta, ceiling_theta = space.vectors[_THETA], space.vectors[_CEILING_THETA]
+        action, direction = space.vectors[_ACTION], space.vectors[_DIRECTION]
         for task in range(first, last):
             whose, point, lost = Whose(_u32(leg.tasks[task, 0]), _u32(leg.tasks[task, 1])), 0, 0.0
             played, looked, asked = 0, 0, 0
@@ -258,7 +229,7 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
                     looked += 1
                     now, widths = _u32(first_round + number), (ellipsoid, euclidean)
                     index, other_mean, best_mean = _best_other(
-                        space, own, world, whose, now, widths, (highest, mean)
+                        space, world, whose, now, widths, (highest, mean)
                     )
                     if index > 0:
                         mean = other_mean
@@ -268,7 +239,7 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
                         reward = others.sheet[REWARD]
                 # Alg. 1, l. 10 and 11: own records enter at once. So play the printed algorithm and agents
                 # alone, of whom nothing leaves; `calibrated` must not.
-                _take_in(own, growth, np.float64(reward))
+                _take_in(space.matrices, space.vectors, growth, np.float64(reward))
                 log_det += math.log(growth)
                 while points[point] < first_round + number:
                     regret[task, point] += lost
@@ -443,15 +414,8 @@ def own_data_steps(
 ) -> OwnDataResult:
     """Play rounds in which agents take their own records in at once, until one asks for a synchronisation.
 
-    Args:
-        world: the environment.
-        state: what agents know; is brought up to date.
-        stretch: who plays, and from when on; one run only if there is a trigger, since each has its own sync
-            rounds.
-        rounds: how many rounds at most.
-        defer: as in `fixed_epoch`; so are the others.
-        traced: whether to keep every choice.
-        threads: worker threads.
+    The state is brought up to date. If there is a trigger, one run plays at a time, since each has its own
+    sync rounds. All else is as in `fixed_epoch`.
     """
     runs, agents, watched = stretch.runs, stretch.agents, state.settings.watched
     if watched and len(runs) != 1:
@@ -471,16 +435,17 @@ def own_data_steps(
             waited=state.waited,
             tasks=tasks,
             points=points,
+            matrices=state.matrices,
+            vectors=state.vectors,
+            numbers=state.numbers,
             regret=np.zeros((len(tasks), len(points))),
             trace=np.zeros((len(tasks) if traced else 0, rounds, 3 + world.dim)),
             counts=np.zeros((len(tasks), 3), np.int64),
         )
-        parts = _Agents(state.matrices, state.vectors, state.numbers)
-
-        def work(first: int, last: int) -> None:
-            _run_own_data(world, state.settings, parts, leg, first, last, scratch(world.dim))
-
-        spread(len(tasks), work)
+        spread(
+            len(tasks),
+            lambda first, last: _run_own_data(world, state.settings, leg, first, last, scratch(world.dim)),
+        )
         return leg
 
     with workers(threads) as spread:

@@ -27,15 +27,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from feducb.simulation.backends.parallel import Spread, all_here, kept_on_disk
-from feducb.simulation.backends.tiles import World
-from feducb.types import Belief
+from feducb.simulation.backends.tiles import Beliefs, World, padded
+from feducb.types import Array, Belief
 
 __all__ = ["Aligned", "Ball", "align", "highest_score", "highest_scores", "rounding"]
-
-Array = NDArray[np.float64]
 
 _BRACKET = 16.0  # searches of s and of the gap cover a factor e^16 …
 _THIRDS = 24  # … and end within one of e^0.001; a minimum is flat
@@ -59,6 +56,11 @@ class Aligned(NamedTuple):
     values: Array
     widths: Array
     largest: Array
+
+    def in_single_precision(self, bounds: Array) -> Beliefs:
+        """As kernels score by them, with bounds on the scores of others."""
+        theta, cross, values = (padded(part) for part in (self.theta, self.cross, self.values))
+        return Beliefs(theta, cross, values, self.widths.astype(np.float32), bounds)
 
 
 class Ball(NamedTuple):

@@ -98,10 +98,6 @@ class KernelsBackend(ABC):
         self.defer = defer
 
     @abstractmethod
-    def missing(self, plan: Plan) -> str | None:
-        """What this machine or these kernels lack for a plan; None if nothing."""
-
-    @abstractmethod
     def kernels(self, plan: Plan, *, threads: int) -> Kernels:
         """Kernels for a plan."""
 
@@ -113,7 +109,7 @@ class KernelsBackend(ABC):
             return "the determinant trigger on a graph counts who asked, which only the reference does"
         if turns_in_all(plan) > MOST_ROUNDS:
             return "there are more rounds than 32 bits count"
-        return self.missing(plan)
+        return None
 
     def play(
         self, plan: Plan, *, threads: int, progress: Progress, checkpoint: Checkpoint | None
