@@ -72,7 +72,7 @@ class _Work(NamedTuple):
 @compiled
 def _keep_best(chosen: Candidates, at: int, others: Candidates, start: int, stop: int, dim: int) -> None:
     """Put the best of the others' columns start … stop − 1 in the place ``at`` if it scores higher."""
-    record, sheet = chosen.sheet, others.sheet
+    (chosen_tile, record, _), (tile, sheet, counters) = chosen, others
     best, highest, best_mean = -1, record[SCORE + at], record[BEST + at]
     for j in range(start, stop):
         best_mean = max(best_mean, sheet[MEAN + j])
@@ -81,9 +81,9 @@ def _keep_best(chosen: Candidates, at: int, others: Candidates, start: int, stop
     record[BEST + at] = best_mean
     if best >= 0:
         record[SCORE + at], record[MEAN + at] = highest, sheet[MEAN + best]
-        record[INDEX + at] = _f32(others.counters[best])
+        record[INDEX + at] = _f32(counters[best])
         for row in range(dim):
-            chosen.tile[row * LANES + at] = others.tile[row * LANES + best]
+            chosen_tile[row * LANES + at] = tile[row * LANES + best]
 
 
 @written_out
@@ -138,7 +138,8 @@ def _kernel(sources: int) -> Any:
         """Play some tasks; beliefs without coordinates are none."""
         dim, tasks, points = world.dim, work.tasks, work.points
         chosen, waiting, sums, sums_moment = space.chosen, space.retries.waiting, space.sums, space.vectors[0]
-        record, visits = chosen.sheet, chosen.counters
+        tile, record, visits = chosen  # once: each look into a group of arrays counts references
+        bounds, regret = beliefs.bounds, work.regret
         for task in range(first, last):
             whose, which = Whose(_u32(tasks[task, 0]), _u32(tasks[task, 1])), tasks[task, 2]
             first_round, rounds, point, lost = tasks[task, 3], tasks[task, 4], 0, 0.0
@@ -162,7 +163,7 @@ def _kernel(sources: int) -> Any:
                         record[BEST + j] = record[MEAN + j]
                         # Not `<=`: the bound is one on all others' scores, and on a tie candidate 0 wins
                         # either way.
-                        if record[SCORE + j] < beliefs.bounds[which]:
+                        if record[SCORE + j] < bounds[which]:
                             waiting[unsettled] = j
                             unsettled += 1
                     _look_at_others(space, unsettled, whose, world, beliefs, which)
@@ -180,17 +181,17 @@ def _kernel(sources: int) -> Any:
                     draw(chosen, lanes, whose, world)
                 # Alg. 1, l. 9 and 11: the reward, and the record that the next release is made of.
                 pay(chosen, count, whose, world, space.retries)
-                add_records(chosen.tile, record, space.wide, count, dim, sums, sums_moment)
+                add_records(tile, record, space.wide, count, dim, sums, sums_moment)
                 for j in range(count):
                     # Means are float32, their differences are added in float64, and put down once per
                     # interval of the curve.
                     while points[point] < first_round + start + j:
-                        work.regret[task, point] += lost
+                        regret[task, point] += lost
                         point, lost = point + 1, 0.0
                     lost += np.float64(record[BEST + j]) - np.float64(record[MEAN + j])
                 if len(work.trace) > 0:
                     _keep_trace(work.trace[task], start, count, chosen, dim)
-            work.regret[task, point] += lost
+            regret[task, point] += lost
             # `add_records` fills the diagonal and above; some columns beyond d hold what nobody reads.
             for row in range(dim):
                 work.moment[task, row] = sums_moment[row]

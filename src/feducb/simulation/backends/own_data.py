@@ -146,13 +146,14 @@ def _best_other(space: Scratch, world: World, whose: Whose, now: Any, widths: An
     """
     tile, sheet, counters = space.others
     action, theta, inverse = space.vectors[_ACTION], space.vectors[_THETA], space.matrices[_INVERSE]
+    single_theta, single_inverse = space.theta, space.inverse
     dim, others = world.dim, world.arms - 1
     # Scores of candidates that are looked at in bulk may be in single precision: `_look_up` widens its bound
     # for that.
     for row in range(dim):
-        space.theta[row] = theta[row]
+        single_theta[row] = theta[row]
         for column in range(dim):
-            space.inverse[row, column] = inverse[row, column]
+            single_inverse[row, column] = inverse[row, column]
     highest, mean = best
     number, best_mean = 0, mean
     for first in range(0, others, LANES):
@@ -161,7 +162,7 @@ def _best_other(space: Scratch, world: World, whose: Whose, now: Any, widths: An
         for j in range(lanes):
             counters[j], counters[LANES + j] = _u32(1 + first + j), now
         draw(space.others, lanes, whose, world)
-        score_dense(space.others, lanes, dim, space.theta, space.inverse, widths)
+        score_dense(space.others, lanes, dim, single_theta, single_inverse, widths)
         place = -1
         for j in range(filled):
             best_mean = max(best_mean, sheet[MEAN + j])
@@ -185,7 +186,7 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
         matrices, vectors, numbers = leg.matrices, leg.vectors, leg.numbers
         exploration, trace, regret = settings.exploration, leg.trace, leg.regret
         chosen, others = space.chosen, space.others
-        record, visits = chosen.sheet, chosen.counters
+        tile, record, visits = chosen  # once: each look into a group of arrays counts references
         inverse, guard = space.matrices[_INVERSE], space.matrices[_GUARD]
         theta, ceiling_theta = space.vectors[_THETA], space.vectors[_CEILING_THETA]
         action, direction = space.vectors[_ACTION], space.vectors[_DIRECTION]
@@ -207,7 +208,7 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
                     draw(chosen, lanes, whose, world)
                     pay(chosen, lanes, whose, world, space.retries)
                 for row in range(dim):
-                    action[row] = chosen.tile[row * LANES + at]
+                    action[row] = tile[row * LANES + at]
                 # Alg. 1, l. 4 to 8: V = S + U is kept as its inverse; det(V + xxᵀ) = (1 + xᵀV⁻¹x) det V.
                 growth = 1.0 + _turn(inverse, action, direction)
                 linear, length, moved = 0.0, 0.0, 0.0
