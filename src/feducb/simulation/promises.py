@@ -88,7 +88,7 @@ def describe_theory(
     first = largest.estimators[0]
     if not first.printed or first.threshold is None:
         return None
-    setting, groups = (plan.problem, plan.horizon), len(largest.estimators)
+    problem, horizon, groups = plan.problem, plan.horizon, len(largest.estimators)
     spread, kappa, radius = _printed_spread(plan, largest)
     constants = {
         "depth": first.printed[0].depth,
@@ -106,23 +106,23 @@ def describe_theory(
         for team in plan.teams:
             size, (own, _, own_radius) = len(team.agents), _printed_spread(plan, team)
             bound += theory.regret_bound_decentralised(
-                *setting, cliques=[size], ttl=groups, radius=own_radius, **own
+                problem, horizon, cliques=[size], ttl=groups, radius=own_radius, **own
             )
         return constants | {"sync_bound": None, "regret_bound_theorem_2": bound}
     agents, threshold = plan.agents, first.threshold
     return constants | {
         # Proposition 1 is about the trigger; a public schedule synchronises when it says.
-        "sync_bound": theory.sync_bound(*setting, threshold=threshold, **spread)
+        "sync_bound": theory.sync_bound(problem, horizon, threshold=threshold, **spread)
         if plan.determinant
         else None,
         "regret_bound_theorem_1": theory.regret_bound_centralised(
-            *setting, agents=agents, threshold=threshold, radius=radius, **spread
+            problem, horizon, agents=agents, threshold=threshold, radius=radius, **spread
         ),
         "regret_bound_theorem_1_printed": theory.regret_bound_centralised_printed(
-            *setting, agents=agents, radius=radius, **spread
+            problem, horizon, agents=agents, radius=radius, **spread
         ),
         "regret_bound_theorem_2_complete_graph": theory.regret_bound_decentralised(
-            *setting, cliques=[agents], ttl=1, radius=radius, **spread
+            problem, horizon, cliques=[agents], ttl=1, radius=radius, **spread
         ),
     }
 

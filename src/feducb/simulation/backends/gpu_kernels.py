@@ -470,7 +470,7 @@ class OwnDataRuns:
         host = {name: self._kernels.cupy.asnumpy(part) for name, part in parts.items()}
         return host | {"next_round": self.next_round.copy(), "waited": self.waited.copy()}
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: Any) -> None:
         """Go on from a state."""
         for name in _ON_THE_GPU:
             setattr(self, name, self._kernels.cupy.asarray(state[name]))
