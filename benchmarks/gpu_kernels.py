@@ -22,7 +22,8 @@ import feducb
 from feducb.config import Problem
 from feducb.models.confidence import OwnDataBound, PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
-from feducb.simulation.backends.gpu_kernels import GpuKernels, OwnDataRuns, OwnDataSettings
+from feducb.simulation.backends.backend import Stretch
+from feducb.simulation.backends.gpu_kernels import GpuKernels, OwnDataRuns
 from feducb.simulation.reference import checkpoints
 from feducb.types import Belief
 from feducb.worlds.synthetic import PaperEnvironment
@@ -60,15 +61,12 @@ def fixed(dim: int, arms: int, rounds: int, kind: str) -> None:
     records = 1e8 if kind == "late" else 1e3
     known = belief(runs, dim, records=records, width=1.0 if kind == "wide" else 0.0)
 
+    points = checkpoints(rounds).tolist()
+    stretch = Stretch(runs=range(runs), agents=agents, first_round=1, points=points)
+
     def play() -> object:
         return kernels.fixed_epoch(
-            None if kind == "uniform" else known,
-            runs=range(runs),
-            agents=agents,
-            first_round=1,
-            rounds=rounds,
-            checkpoints=checkpoints(rounds),
-            defer=kind == "late",
+            None if kind == "uniform" else known, stretch, rounds, defer=kind == "late"
         )
 
     rate(play, runs * agents * rounds, f"fixed beliefs, d = {dim}, K = {arms}, {kind}")
@@ -89,15 +87,9 @@ def own_data(dim: int, arms: int, rounds: int, kind: str, group: int | None = No
             kappa=4000.0,
         )
         rule = OwnDataPlay(bound=bound, prior=_RHO, trigger=Trigger(threshold=1e12, offset=2 * _RHO))
-    state = OwnDataRuns(
-        kernels,
-        OwnDataSettings.of(rule),
-        runs=range(runs),
-        agents=agents,
-        checkpoints=checkpoints(10**7),
-        prior=rule.prior,
-        group=group,
-    )
+    points = checkpoints(10**7).tolist()
+    stretch = Stretch(runs=range(runs), agents=agents, first_round=1, points=points)
+    state = OwnDataRuns(kernels, rule, stretch, group=group)
     rate(
         lambda: state.advance(np.full(runs, rounds)),
         runs * agents * rounds,

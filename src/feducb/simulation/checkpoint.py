@@ -11,13 +11,14 @@ import json
 import pickle
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from feducb.errors import ConfigurationError
 from feducb.system import write_atomically
 
-__all__ = ["EVERY", "Checkpoint", "look"]
+__all__ = ["EVERY", "Checkpoint", "Piece", "look"]
 
 EVERY = 20.0
 """Seconds between two savings of a piece of work: what a crash can lose."""
@@ -97,8 +98,29 @@ class Checkpoint:
             return
         self._told_at = now
         seconds = self.seconds_before + now - self._opened
-        told = {"done": done, "total": total, "seconds": seconds, "at": time.time()}
-        write_atomically(self.folder / _PROGRESS, json.dumps(told))
+        progress = {"done": done, "total": total, "seconds": seconds, "at": time.time()}
+        write_atomically(self.folder / _PROGRESS, json.dumps(progress))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of work, kept through a crash; without a checkpoint it is not."""
+
+    checkpoint: Checkpoint | None
+    name: str
+
+    def load(self) -> Any:
+        """What was saved last; None if nothing was."""
+        return None if self.checkpoint is None else self.checkpoint.load(self.name)
+
+    def due(self) -> bool:
+        """Whether it should be saved now."""
+        return self.checkpoint is not None and self.checkpoint.due(self.name)
+
+    def save(self, state: Any) -> None:
+        """Keep its state in place of the one before."""
+        if self.checkpoint is not None:
+            self.checkpoint.save(self.name, state)
 
 
 def look(folder: str | Path) -> dict[str, Any]:

@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.models.play import Knowledge, OwnDataPlay
+from feducb.models.play import OwnDataPlay
 from feducb.privacy.noise import SeededNoise
-from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
+from feducb.privacy.privatizer import Release
 from feducb.protocol import peers
 from feducb.protocol.estimators import Estimator
 from feducb.simulation.plan import Plan
-from feducb.simulation.reference import Batch
+from feducb.simulation.reference import Live
+from feducb.trust import NOBODY
 from feducb.types import ReleasedSum
 from feducb.worlds.streams import Purpose, Streams
 
 __all__ = ["Link", "Played", "on_time", "play"]
 
-Array = NDArray[np.float64]
 Link = Callable[[int, int, int], tuple[int, ...]]
 """(round, sender, receiver) → after how many rounds each copy of a message arrives; empty if it is lost."""
 
@@ -55,15 +55,9 @@ class Played:
     releases: dict[int, list[tuple[int, Release]]]
 
 
-@dataclass(slots=True)
-class _Memory:
+class _Memory(Live):
     """What an agent keeps for one estimator, beside what it heard."""
 
-    estimator: Estimator
-    knowledge: Knowledge
-    privatizer: Privatizer
-    pending: PrivatizerState
-    batch: Batch
     seen: tuple[int, ...] = ()  # numbers of the releases in what it knows
     own: int = 0  # the own one among them (``paper``)
 
@@ -77,7 +71,7 @@ def play(plan: Plan, run: int = 0, *, link: Link = on_time) -> Played:
         link: what becomes of a message.
     """
     assert plan.topology is not None
-    streams, everybody = Streams(plan.seed), range(plan.agents)
+    streams, everybody, policy = Streams(plan.seed), range(plan.agents), plan.federation.policy
     visits = plan.environment.open(streams, range(run, run + 1), everybody)
     noise = [SeededNoise(streams.grid(range(run, run + 1), [agent], Purpose.NOISE)) for agent in everybody]
     coins = [streams.agent(run, agent, Purpose.PLAY) for agent in everybody]
@@ -114,23 +108,19 @@ def play(plan: Plan, run: int = 0, *, link: Link = on_time) -> Played:
             memory = memories[agent][group]
             _look(plan, memory, states[agent], group, now)
             versions[agent, now - 1] = max(memory.seen, default=0)
-            wanted = plan.policy.needs_coins or any(one.knowledge.belief is None for one in memories[agent])
+            wanted = policy.needs_coins or any(one.knowledge.belief is None for one in memories[agent])
             coin = coins[agent].random(1).reshape(1, 1, 1) if wanted else None
             offered = contexts.actions[:, agent : agent + 1]
-            index[agent, now - 1] = plan.policy.decide(memory.knowledge.belief, offered, coin)[0][0, 0, 0]
+            index[agent, now - 1] = policy.decide(memory.knowledge.belief, offered, coin)[0][0, 0, 0]
         chosen = contexts.chosen(index[None, :, now - 1 : now])
         rewards = visits.reward(chosen)
         for agent in everybody:
             memory, own = memories[agent][group], slice(agent, agent + 1)
-            records = chosen.actions[:, own], rewards[:, own]
-            memory.pending = memory.batch.add(memory.privatizer, memory.pending, *records)
-            rule = memory.estimator.rule
-            memory.knowledge = rule.observe(memory.knowledge, records[0][:, :, 0], records[1][:, :, 0])
-            asks = bool(rule.wants_sync(memory.knowledge).any())
-            due = now in memory.estimator.release_rounds or peers.owes_release(states[agent], now=now)
-            if due and memory.pending.released < memory.privatizer.mechanism.releases:
-                pending = memory.batch.end(memory.privatizer, memory.pending)
-                memory.pending, release = memory.privatizer.release(pending, noise[agent])
+            memory.observe(chosen.actions[:, own], rewards[:, own])
+            asks = bool(memory.rule.wants_sync(memory.knowledge).any())
+            due = now in memory.public_rounds or peers.owes_release(states[agent], now=now)
+            if due and memory.batch is not None and not memory.batch.spent:
+                release = memory.batch.release(noise[agent], NOBODY)
                 published[agent].append((now, release))
                 states[agent], outgoing = peers.publish(
                     states[agent], group=group, number=release.number, payload=release, now=now
@@ -154,12 +144,12 @@ def _remember(estimator: Estimator, position: int) -> _Memory:
         noise_scale=scale[position : position + 1],
         shift=shift[position : position + 1] if shift.ndim else shift,
     )
-    return _Memory(estimator, estimator.rule.start((1, 1)), own, own.start((1, 1)), Batch())
+    return _Memory(replace(estimator, privatizer=own), (1, 1))
 
 
 def _look(plan: Plan, memory: _Memory, state: peers.PeerState[Release], group: int, now: int) -> None:
     """Absorb what the agent may use now, if that is new: a whole version, or in ``paper`` what is newest."""
-    if isinstance(memory.estimator.rule, OwnDataPlay):
+    if isinstance(memory.rule, OwnDataPlay):
         view = peers.newest_view(state, group=group, now=now)
         # An own release enters with those of its clique, γ after it was made, and own records go with it.
         view = tuple(one for one in view if one.round + plan.lag <= now)
@@ -173,12 +163,9 @@ def _look(plan: Plan, memory: _Memory, state: peers.PeerState[Release], group: i
     if not view or numbers == memory.seen:
         return
     memory.seen = numbers
-    releases = [one.payload for one in view]
-    total = ReleasedSum(
-        number=max(numbers),
-        gram=np.concatenate([one.gram for one in releases], axis=1).sum(axis=1),
-        moment=np.concatenate([one.moment for one in releases], axis=1).sum(axis=1),
-        variance=np.concatenate([one.variance for one in releases], axis=1).sum(axis=1),
-        agents=len(releases),
+    gram, moment, variance = (
+        np.concatenate([getattr(one.payload, part) for one in view], axis=1).sum(axis=1)
+        for part in ("gram", "moment", "variance")
     )
-    memory.knowledge = memory.estimator.rule.absorb(memory.knowledge, total)
+    total = ReleasedSum(max(numbers), gram, moment, variance, agents=len(view))
+    memory.knowledge = memory.rule.absorb(memory.knowledge, total)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.models.play import OwnDataPlay, UniformPlay
-from feducb.policies import Optimistic, Policy
+from feducb.policies import Optimistic
 from feducb.protocol.estimators import Estimator, calibrated_estimator, paper_estimator
 from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import Topology
@@ -54,13 +54,8 @@ class Plan:
 
     @property
     def agents(self) -> int:
-        """M."""
+        """M, how many play."""
         return self.federation.agents
-
-    @property
-    def policy(self) -> Policy:
-        """How agents choose."""
-        return self.federation.policy
 
     @property
     def topology(self) -> Topology | None:
@@ -85,14 +80,14 @@ class Plan:
 
     @property
     def problem(self) -> Problem:
-        """The public bounds."""
+        """The public bounds on actions, rewards and θ*."""
         return self.environment.problem
 
     @property
     def exploration(self) -> float:
         """What compiled kernels scale the bonus by; they play the optimistic policy alone."""
-        assert isinstance(self.policy, Optimistic)
-        return self.policy.exploration
+        assert isinstance(self.federation.policy, Optimistic)
+        return self.federation.policy.exploration
 
     @property
     def lag(self) -> int:
@@ -124,14 +119,8 @@ def make_plan(
     require_integer("seed", seed, at_least=0)
     if environment.problem != federation.problem:
         raise ConfigurationError("world", environment.problem, f"{federation.problem}, as in the federation")
-    return Plan(
-        federation=federation,
-        environment=environment,
-        horizon=horizon,
-        runs=runs,
-        seed=seed,
-        teams=_plan_teams(federation, horizon),
-    )
+    teams, lasts = _plan_teams(federation, horizon), {"horizon": horizon, "runs": runs, "seed": seed}
+    return Plan(federation=federation, environment=environment, teams=teams, **lasts)
 
 
 def _plan_teams(federation: Federation, horizon: int) -> tuple[Team, ...]:

@@ -20,9 +20,8 @@ from feducb.simulation.shortcuts import Lasting, paper_world
 
 __all__ = ["plan_privacy", "verdict"]
 
-_CHECKED = (
-    2048  # columns of E are measured up to here; beyond, the buffered mechanism's are 1 by construction
-)
+# Columns of E are measured up to here; beyond, the buffered mechanism's are 1 by construction.
+_CHECKED = 2048
 
 
 def plan_privacy(
@@ -35,16 +34,9 @@ def plan_privacy(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Noise, mechanism, re-accounted ε and expected regret, as plain data.
+    """Noise, mechanism, re-accounted ε and expected regret of M agents under these terms, as plain data.
 
-    Args:
-        terms: what is to be promised.
-        agents: M.
-        arms: K of the simulation, d² if not given.
-        horizon: T of the simulation.
-        runs: of the simulation.
-        seed: of the simulation.
-        progress: as for `simulate`.
+    All else is of the simulation, as for `simulate`.
     """
     require_integer("agents", agents, at_least=1)
     require_integer("horizon", horizon, at_least=1)
@@ -56,7 +48,8 @@ def plan_privacy(
     sigma = noise_scale(terms.radius, record_mu)
     # Back from the noise to ε, by what a record really moves and a person really has: at an agent, or at all
     # agents that she visits where one noise has to cover them.
-    moved = terms.radius * _longest_column(mechanism) / sigma
+    longest = 1.0 if mechanism.releases > _CHECKED else np.linalg.norm(mechanism.encoder(), axis=0).max()
+    moved = terms.radius * float(longest) / sigma
     visited = trust.records_covered(1, terms.agents_per_person)
     person_mu = trust.spend([moved] * visited, [terms.records_per_person] * visited)
     entry = certificate.scale / math.sqrt(2.0)
@@ -126,12 +119,6 @@ def verdict(planned: dict[str, Any]) -> str:
         f"{head}: over {regret['horizon']} rounds with {agents} at ε = {planned['epsilon']:g} "
         f"the average agent loses {federated:,.1f} in a federation and {alone:,.1f} by itself."
     )
-
-
-def _longest_column(mechanism: Mechanism) -> float:
-    if mechanism.releases > _CHECKED:
-        return 1.0
-    return float(np.linalg.norm(mechanism.encoder(), axis=0).max())
 
 
 def _state_bytes(mechanism: Mechanism, coordinates: int) -> int:

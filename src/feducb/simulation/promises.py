@@ -9,6 +9,7 @@ import numpy as np
 
 from feducb.models import theory
 from feducb.privacy.mechanisms import BinaryTree
+from feducb.protocol.estimators import Estimator
 from feducb.simulation.plan import Plan, Team
 
 __all__ = ["describe_privacy", "describe_theory"]
@@ -39,7 +40,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
             "trust": "everybody",
             "holds": False,
         }
-    worst = {
+    worst: dict[str, Any] = {
         "epsilon": max(budget.epsilon for budget in plan.budgets),
         "delta": max(budget.delta for budget in plan.budgets),
         "mechanism": way_out.mechanism.name,
@@ -50,18 +51,18 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         worst["budgets"] = [{"epsilon": b.epsilon, "delta": b.delta} for b in plan.budgets]
     if plan.federation.mode == "calibrated":
         words, records = plan.trust.words, plan.federation.records_per_person
-        found = {
-            # from the noise that is really added, not from the budget that asked for it
-            "mu": records
-            * max(
-                model.radius(plan.problem, one.privatizer.reward_weight) / np.min(one.privatizer.noise_scale)
-                for one in plan.estimators
-                if one.privatizer is not None
-            ),
+        # from the noise that is really added, not from the budget that asked for it
+        moved = max(
+            model.radius(plan.problem, one.privatizer.reward_weight) / np.min(one.privatizer.noise_scale)
+            for one in plan.estimators
+            if one.privatizer is not None
+        )
+        worst |= {
+            "mu": records * moved,
             "adversary": f"interactive: reads {words.reads} and chooses later visitors by it",
             "unit": _UNIT if records == 1 else _PERSON.format(records, words.where),
         }
-        return statement | worst | found
+        return statement | worst
     mus = []
     for estimator in plan.estimators:
         assert estimator.privatizer is not None
@@ -71,15 +72,8 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
     leak = "own-data play lets one reward change later actions and so the releases"
     if plan.determinant:
         leak = "release rounds read raw data, so that no epsilon holds; " + leak
-    return (
-        statement
-        | worst
-        | {
-            "mu": max(mus),
-            "adversary": f"a fixed stream only, NOT private against an interactive adversary: {leak}",
-            "holds": False,
-        }
-    )
+    adversary = f"a fixed stream only, NOT private against an interactive adversary: {leak}"
+    return statement | worst | {"mu": max(mus), "adversary": adversary, "holds": False}
 
 
 def describe_theory(
@@ -93,65 +87,60 @@ def describe_theory(
     first = largest.estimators[0]
     if not first.printed or first.threshold is None:
         return None
-    turns = len(range(len(largest.estimators), plan.horizon + 1, len(largest.estimators)))
-    spread, kappa, radius = _printed_spread(plan, largest, turns)
-    told = {
+    problem, horizon, groups = plan.problem, plan.horizon, len(largest.estimators)
+    spread, kappa, radius = _printed_spread(plan, largest)
+    constants = {
         "depth": first.printed[0].depth,
-        "noise_scale": float(np.mean([one.noise_scale for one in first.printed])),
-        "operator_bound": float(np.mean([one.operator_bound for one in first.printed])),
+        "noise_scale": _mean(first, "noise_scale"),
+        "operator_bound": _mean(first, "operator_bound"),
         **spread._asdict(),
         "kappa": kappa,
         "threshold": first.threshold,
-        "syncs": float(np.mean(releases)) / len(largest.estimators),
+        "syncs": float(np.mean(releases)) / groups,
         "radius": radius,
         "group_regret": per_agent_regret * plan.agents,
     }
     if plan.topology is not None:
-        bounds = []
+        bound = 0.0
         for team in plan.teams:
-            its_spread, _, its_radius = _printed_spread(plan, team, turns)
-            ttl, size = len(team.estimators), len(team.agents)
-            bounds.append(
-                theory.regret_bound_decentralised(
-                    plan.problem, plan.horizon, its_spread, cliques=[size], ttl=ttl, radius=its_radius
-                )
+            size, (own, _, own_radius) = len(team.agents), _printed_spread(plan, team)
+            bound += theory.regret_bound_decentralised(
+                problem, horizon, own, cliques=[size], ttl=groups, radius=own_radius
             )
-        return told | {"sync_bound": None, "regret_bound_theorem_2": sum(bounds)}
+        return constants | {"sync_bound": None, "regret_bound_theorem_2": bound}
+    agents, threshold = plan.agents, first.threshold
     # Theorem 1's last line is Theorem 2 on a complete graph.
     last_line = theory.regret_bound_decentralised(
-        plan.problem, plan.horizon, spread, cliques=[plan.agents], ttl=1, radius=radius
+        problem, horizon, spread, cliques=[agents], ttl=1, radius=radius
     )
-    return told | {
+    return constants | {
         # Proposition 1 is about the trigger; a public schedule synchronises when it says.
-        "sync_bound": theory.sync_bound(plan.problem, plan.horizon, spread, threshold=first.threshold)
+        "sync_bound": theory.sync_bound(problem, horizon, spread, threshold=threshold)
         if plan.determinant
         else None,
         "regret_bound_theorem_1": theory.regret_bound_centralised(
-            plan.problem,
-            plan.horizon,
-            spread,
-            agents=plan.agents,
-            threshold=first.threshold,
-            radius=radius,
+            problem, horizon, spread, agents=agents, threshold=threshold, radius=radius
         ),
         "regret_bound_theorem_1_printed": last_line,
         "regret_bound_theorem_2_complete_graph": last_line,
     }
 
 
-def _printed_spread(plan: Plan, team: Team, turns: int) -> tuple[theory.Spread, float, float]:
+def _mean(estimator: Estimator, constant: str) -> float:
+    """Of a printed constant, over a team's agents."""
+    return float(np.mean([getattr(one, constant) for one in estimator.printed]))
+
+
+def _printed_spread(plan: Plan, team: Team) -> tuple[theory.Spread, float, float]:
     """ρ_min and ρ_max, κ and the radius β̄ that a team plays with."""
-    first = team.estimators[0]
-    spread = theory.Spread(
-        rho_min=float(np.mean([one.rho_min for one in first.printed])),
-        rho_max=float(np.mean([one.rho_max for one in first.printed])),
-    )
-    kappa = float(np.mean([one.kappa for one in first.printed]))
+    first, groups = team.estimators[0], len(team.estimators)
+    spread = theory.Spread(rho_min=_mean(first, "rho_min"), rho_max=_mean(first, "rho_max"))
+    kappa = _mean(first, "kappa")
     radius = theory.uniform_radius(
         plan.problem,
-        turns,
+        plan.horizon // groups,
         spread,
-        alpha=plan.federation.alpha / len(team.estimators),
+        alpha=plan.federation.alpha / groups,
         agents=len(team.agents),
         kappa=kappa,
         releases=first.privatizer.mechanism.releases if first.privatizer else None,

@@ -13,27 +13,27 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from feducb.models.play import Knowledge
 from feducb.privacy.noise import SeededNoise
-from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
+from feducb.privacy.privatizer import Privatizer, Release
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.synchronisation import add_up, synchronise
+from feducb.simulation.checkpoint import Piece
 from feducb.simulation.plan import Plan, Team
-from feducb.types import ReleasedSum
+from feducb.trust import Trust
+from feducb.types import Array, ReleasedSum
 from feducb.worlds.streams import Purpose, Streams
 from feducb.worlds.world import Chosen, Contexts
 
-__all__ = ["Batch", "BlockResult", "Keeper", "Observer", "Step", "checkpoints", "run_block"]
-
-Array = NDArray[np.float64]
+__all__ = ["BlockResult", "Live", "Observer", "Step", "checkpoints", "run_block"]
 
 _ARRIVAL_BYTES = 2**21  # visitors held at once: few enough to stay in cache
 _CURVE_POINTS = 200
+_UNKEPT = Piece(None, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class BlockResult:
 
     Attributes:
         regret: (runs, points), per-agent regret in the rounds up to each checkpoint and after the last.
-        release_rounds: the rounds at which releases took place, one tuple a run.
+        release_rounds: the rounds at which releases took place, one tuple per run.
         requests: who asked for a synchronisation, by number, as often as each did (``paper`` on a graph).
     """
 
@@ -85,22 +85,26 @@ def checkpoints(horizon: int) -> NDArray[np.int64]:
     return np.unique(np.round(np.linspace(horizon / points, horizon, points)).astype(np.int64))
 
 
-class Batch:
-    """Records on their way into a privatizer, which takes them in by pieces: one by one would be slow.
+class _Batch:
+    """Records on their way out, through a privatizer that takes them in by pieces: one by one would be slow.
 
     Pieces have one size whatever comes at once, so that sums are the same to the last bit.
     """
 
     _PIECE = 64
 
-    def __init__(self) -> None:
+    def __init__(self, privatizer: Privatizer, shape: tuple[int, int]) -> None:
+        self._privatizer, self._state = privatizer, privatizer.start(shape)
         self._actions: list[Array] = []
         self._rewards: list[Array] = []
         self._waiting = 0
 
-    def add(
-        self, privatizer: Privatizer, pending: PrivatizerState, actions: Array, rewards: Array
-    ) -> PrivatizerState:
+    @property
+    def spent(self) -> bool:
+        """Whether there are no further releases."""
+        return self._state.released >= self._privatizer.mechanism.releases
+
+    def add(self, actions: Array, rewards: Array) -> None:
         """Some more: actions (..., n, d), rewards (..., n)."""
         done = 0
         while done < rewards.shape[-1]:
@@ -110,27 +114,29 @@ class Batch:
             self._waiting += self._rewards[-1].shape[-1]
             done = more.stop
             if self._waiting == self._PIECE:
-                pending = self.end(privatizer, pending)
-        return pending
+                self._take_in()
 
-    def end(self, privatizer: Privatizer, pending: PrivatizerState) -> PrivatizerState:
-        """Take in what waits."""
+    def _take_in(self) -> None:
         if self._waiting:
             actions, rewards = np.concatenate(self._actions, axis=-2), np.concatenate(self._rewards, axis=-1)
-            pending = privatizer.record(pending, actions, rewards)
+            self._state = self._privatizer.record(self._state, actions, rewards)
             self._actions, self._rewards, self._waiting = [], [], 0
-        return pending
+
+    def release(self, noise: SeededNoise, trust: Trust) -> Release:
+        """What leaves now, of all records so far."""
+        self._take_in()
+        self._state, release = synchronise(self._privatizer, self._state, noise, trust=trust)
+        return release
 
 
-class _Live:
+class Live:
     """One estimator as it goes: what agents know, what they have recorded, what is on its way to them."""
 
     def __init__(self, estimator: Estimator, shape: tuple[int, int]) -> None:
-        self.rule, self.privatizer = estimator.rule, estimator.privatizer
+        self.rule = estimator.rule
         self.public_rounds = frozenset(estimator.release_rounds)
         self.knowledge = self.rule.start(shape)
-        self.pending = self.privatizer.start(shape) if self.privatizer else None
-        self.batch = Batch()
+        self.batch = _Batch(estimator.privatizer, shape) if estimator.privatizer else None
         self.arriving: deque[tuple[int, ReleasedSum]] = deque()
         self.asked = False
 
@@ -141,8 +147,8 @@ class _Live:
 
     def observe(self, actions: Array, rewards: Array) -> None:
         """Records of rounds in which it was used: actions (runs, agents, R, d), rewards (runs, agents, R)."""
-        if self.privatizer is not None and self.pending is not None:
-            self.pending = self.batch.add(self.privatizer, self.pending, actions, rewards)
+        if self.batch is not None:
+            self.batch.add(actions, rewards)
         if self.rule.acts_on_own_data:
             self.knowledge = self.rule.observe(self.knowledge, actions[:, :, 0], rewards[:, :, 0])
 
@@ -152,7 +158,7 @@ class _Live:
         There the request travels first, and is answered when the estimator has its next turn (Alg. 3, as its
         proof reads it); who is about to answer does not ask again.
         """
-        if self.privatizer is None or self.pending is None:
+        if self.batch is None:
             return None, []
         asking, askers = self.rule.wants_sync(self.knowledge), list[int]()
         due = now in self.public_rounds
@@ -162,11 +168,9 @@ class _Live:
             due = due or self.asked
             self.asked = bool(asking.any()) and not due
             askers = np.nonzero(asking[0])[0].tolist() if self.asked else []
-        if not due or self.pending.released >= self.privatizer.mechanism.releases:
+        if not due or self.batch.spent:
             return None, askers
-        pending = self.batch.end(self.privatizer, self.pending)
-        self.pending, release = synchronise(self.privatizer, pending, noise, trust=plan.trust)
-        return release, askers
+        return self.batch.release(noise, plan.trust), askers
 
 
 class _Block:
@@ -177,23 +181,11 @@ class _Block:
         self.visits = plan.environment.open(streams, runs, team.agents)
         self.noise = SeededNoise(streams.noise(runs, team.agents, pooled=plan.trust.pooled))
         self.coins = streams.grid(runs, team.agents, Purpose.PLAY)
-        self.estimates = [_Live(estimator, (len(runs), len(team.agents))) for estimator in team.estimators]
+        self.estimates = [Live(estimator, (len(runs), len(team.agents))) for estimator in team.estimators]
         self.regret = np.zeros((len(runs), len(checkpoints(plan.horizon))))
         self.released_at: list[int] = []
         self.requests: list[int] = []
         self.next_round = 1
-
-
-class Keeper(Protocol):
-    """Keeps the state of a block through a crash."""
-
-    def load(self) -> Any:
-        """What was kept; None if nothing was."""
-        ...
-
-    def keep(self, state: Any, *, done: bool = False) -> None:
-        """Called between rounds; ``done`` after the last."""
-        ...
 
 
 def run_block(
@@ -203,7 +195,7 @@ def run_block(
     team: Team | None = None,
     progress: Callable[[int], None] = lambda steps: None,
     observer: Observer | None = None,
-    keeper: Keeper | None = None,
+    piece: Piece = _UNKEPT,
 ) -> BlockResult:
     """Play the given runs of one team from the first round to the last.
 
@@ -213,15 +205,17 @@ def run_block(
         team: which team; the first if not given.
         progress: told how many agent-steps were just done.
         observer: shown every step.
-        keeper: keeps what is done, and gives what was done before.
+        piece: keeps what is done, and gives what was done before.
     """
     if plan.determinant and len(runs) > 1:
         raise ValueError("under the determinant trigger a block is one run")
     team = team or plan.teams[0]
-    block: _Block = (keeper and keeper.load()) or _Block(plan, team, runs)
+    block: _Block = piece.load() or _Block(plan, team, runs)
     shape, estimates, groups = (len(runs), len(team.agents)), block.estimates, len(team.estimators)
-    visits, regret = block.visits, block.regret
-    points, at_once = checkpoints(plan.horizon).tolist(), _rounds_at_once(plan, shape)
+    visits, regret, policy = block.visits, block.regret, plan.federation.policy
+    points = checkpoints(plan.horizon).tolist()
+    one_round = 8 * len(runs) * len(team.agents) * plan.environment.arms * plan.problem.dim
+    at_once = max(1, _ARRIVAL_BYTES // one_round)
     progress((block.next_round - 1) * len(runs) * len(team.agents))
 
     for first, contexts in _steps(plan, team, visits.arrive, block.next_round, at_once):
@@ -230,8 +224,8 @@ def run_block(
         for estimate in estimates:
             estimate.catch_up(first)
         # Every agent acts (Alg. 1, l. 4–9), in round t by estimator t mod γ (Alg. 3, l. 4).
-        coins = None  # one a round as long as any estimator is blind, whichever has its turn
-        if plan.policy.needs_coins or any(estimate.knowledge.belief is None for estimate in estimates):
+        coins = None  # one per round as long as any estimator is blind, whichever has its turn
+        if policy.needs_coins or any(estimate.knowledge.belief is None for estimate in estimates):
             coins = np.array([[one.random(rounds) for one in row] for row in block.coins])
         turns = [
             (estimates[(first + offset) % groups], slice(offset, None, groups))
@@ -239,7 +233,7 @@ def run_block(
         ]
         index = np.empty((*shape, rounds), dtype=np.int64)
         for estimate, own in turns:
-            index[:, :, own], _ = plan.policy.decide(
+            index[:, :, own], _ = policy.decide(
                 estimate.knowledge.belief,
                 contexts.actions[:, :, own],
                 None if coins is None else coins[:, :, own],
@@ -270,16 +264,10 @@ def run_block(
             observer(Step(first, team, chosen, rewards, release, total, estimate.knowledge, visits.theta))
         progress(rounds * len(runs) * len(team.agents))
         block.next_round = last + 1
-        if keeper is not None and last % at_once == 0:  # no visitor has arrived who was not served
-            keeper.keep(block)
-    if keeper is not None:
-        keeper.keep(block, done=True)
+        if last % at_once == 0 and piece.due():  # no visitor has arrived who was not served
+            piece.save(block)
+    piece.save(block)
     return BlockResult(regret, (tuple(block.released_at),) * len(runs), tuple(block.requests))
-
-
-def _rounds_at_once(plan: Plan, shape: tuple[int, int]) -> int:
-    one_round = 8 * shape[0] * shape[1] * plan.environment.arms * plan.environment.problem.dim
-    return max(1, _ARRIVAL_BYTES // one_round)
 
 
 def _steps(

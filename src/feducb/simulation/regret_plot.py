@@ -32,7 +32,7 @@ def plot_curves(
     subtitle: str = "",
     path: str | Path | None = None,
 ) -> Figure:
-    """Draw per-agent regret curves, one a label, with bands of two standard errors.
+    """Draw per-agent regret curves, one per label, with bands of two standard errors.
 
     Where one curve dwarfs the others, a second panel shows the others at their own scale.
 
@@ -50,17 +50,16 @@ def plot_curves(
     figure = Figure(figsize=(12.0, 5.2) if zoomed else (9.0, 5.2), layout="constrained")
     FigureCanvasAgg(figure)
     if zoomed:
-        whole, close = figure.subplots(1, 2)
-        _draw(whole, results)
         largest = max(results, key=lambda label: results[label].mean)
-        _draw(close, {label: result for label, result in results.items() if label != largest})
-        close.set_title(f"the same without {largest}", loc="left", fontsize=10.5, color="#555555")
-        whole.set_title("all", loc="left", fontsize=10.5, color="#555555")
+        others = {label: result for label, result in results.items() if label != largest}
+        panels = {"all": results, f"the same without {largest}": others}
+        for axes, (name, shown) in zip(figure.subplots(1, 2), panels.items(), strict=True):
+            _draw(axes, shown)
+            axes.set_title(name, loc="left", fontsize=10.5, color="#555555")
     else:
         _draw(figure.subplots(), results)
-    heading = title + ("\n" if title and subtitle else "")
-    if heading:
-        figure.suptitle(heading.rstrip(), x=0.01, ha="left", fontsize=15, fontweight="bold")
+    if title:
+        figure.suptitle(title.rstrip(), x=0.01, ha="left", fontsize=15, fontweight="bold")
     if subtitle:
         figure.supxlabel(subtitle, x=0.01, ha="left", fontsize=9.5, color="#555555")
     if path is not None:

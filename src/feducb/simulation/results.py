@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.protocol.graphs import Topology
+from feducb.types import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["SimulationResult"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +28,7 @@ class SimulationResult:
     Attributes:
         rounds: (points,), the rounds at which the curve is read.
         regret: (runs, points), cumulative pseudo-regret of the average agent.
-        release_rounds: the rounds at which releases took place, one tuple a run.
+        release_rounds: the rounds at which releases took place, one tuple per run.
         releases: how many releases an agent made in a run (mean over runs).
         messages: point-to-point messages of a run (mean over runs): uploads and downloads, or hops of floods.
         bytes: their size.
@@ -76,29 +75,20 @@ class SimulationResult:
     @property
     def stderr_curve(self) -> Array | None:
         """(points,), its standard error; None with a single run."""
-        runs = len(self.regret)
-        return None if runs < 2 else np.asarray(self.regret.std(axis=0, ddof=1) / math.sqrt(runs))
+        return _stderr(self.regret)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, as plain data."""
-        errors = self.stderr_curve
-        curve = [
-            {
-                "round": int(at),
-                "mean": float(value),
-                "stderr": None if errors is None else float(errors[point]),
-            }
-            for point, (at, value) in enumerate(zip(self.rounds, self.mean_curve, strict=True))
-        ]
-        same = len(set(self.release_rounds)) == 1
-        graph = {} if self.topology is None else {"topology": self.topology.as_dict() | self._by_clique()}
+        curve = _means(self.regret)
+        rounds: list[Any] = [list(rounds) for rounds in self.release_rounds]
+        graph = {} if self.topology is None else {"topology": self.topology.as_dict()}
+        if self.topology is not None and self.clique_regret is not None:
+            graph["topology"] |= {"clique_regret": _means(self.clique_regret.T)}
         return {
-            "per_agent_regret": {"mean": self.mean, "stderr": self.stderr},
-            "curve": curve,
+            "per_agent_regret": curve[-1],
+            "curve": [{"round": int(at), **point} for at, point in zip(self.rounds, curve, strict=True)],
             "releases": _whole(self.releases),
-            "release_rounds": list(self.release_rounds[0])
-            if same
-            else [list(rounds) for rounds in self.release_rounds],
+            "release_rounds": rounds[0] if len(set(self.release_rounds)) == 1 else rounds,
             "messages": _whole(self.messages),
             "bytes": _whole(self.bytes),
             "seconds": self.seconds,
@@ -107,19 +97,6 @@ class SimulationResult:
             "privacy": self.privacy,
             "theory": self.theory,
             **graph,
-        }
-
-    def _by_clique(self) -> dict[str, Any]:
-        if self.clique_regret is None:
-            return {}
-        runs = self.clique_regret.shape[1]
-        errors = self.clique_regret.std(axis=1, ddof=1) / math.sqrt(runs) if runs > 1 else None
-        means = self.clique_regret.mean(axis=1)
-        return {
-            "clique_regret": [
-                {"mean": float(mean), "stderr": None if errors is None else float(errors[clique])}
-                for clique, mean in enumerate(means)
-            ]
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -154,13 +131,26 @@ class SimulationResult:
     @property
     def label(self) -> str:
         """A short name for a legend."""
-        baseline = self.config.get("baseline")
-        if baseline:
-            return {"no-privacy": "no privacy", "alone": "each agent alone", "uniform": "uniform play"}[
-                baseline
-            ]
+        baselines = {"no-privacy": "no privacy", "alone": "each agent alone", "uniform": "uniform play"}
+        if baseline := self.config.get("baseline"):
+            return baselines[baseline]
         name = "the paper's constants" if self.config.get("mode") == "paper" else "feducb (calibrated)"
         return name if self.topology is None else f"{name}, {self.topology.name}, γ = {self.topology.ttl}"
+
+
+def _stderr(values: Array) -> Array | None:
+    """Standard errors of the means of (runs, n) values; None of a single run."""
+    return None if len(values) < 2 else np.asarray(values.std(axis=0, ddof=1) / math.sqrt(len(values)))
+
+
+def _means(values: Array) -> list[dict[str, float | None]]:
+    """Means of (runs, n) values and their standard errors, as plain data."""
+    means = values.mean(axis=0).tolist()
+    errors = _stderr(values)
+    return [
+        {"mean": mean, "stderr": error}
+        for mean, error in zip(means, [None] * len(means) if errors is None else errors.tolist(), strict=True)
+    ]
 
 
 def _whole(value: float) -> float:

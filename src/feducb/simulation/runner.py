@@ -27,8 +27,9 @@ from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.promises import describe_privacy, describe_theory
 from feducb.simulation.reference import BlockResult, checkpoints
 from feducb.simulation.results import SimulationResult
-from feducb.simulation.shortcuts import RunOptions, Shortcuts, spell_out
+from feducb.simulation.shortcuts import LASTS, RunOptions, Shortcuts, spell_out
 from feducb.version import __version__
+from feducb.worlds.synthetic import PaperEnvironment
 from feducb.worlds.world import Environment
 
 __all__ = ["run_plan", "simulate", "summarise"]
@@ -73,23 +74,25 @@ def simulate(
     Raises:
         ConfigurationError: a setting cannot be.
     """
-    asked = spell_out(federation, world, settings)
-    agents, private = asked.federation.agents, asked.federation.baseline is None
+    given: dict[str, Any] = dict(settings)
+    federation, world, words = spell_out(federation, world, given)
+    agents, private = federation.agents, federation.baseline is None
     require_memory(agents, plan_bytes(agents, private=private), free_memory())
-    plan = make_plan(asked.federation, asked.world, horizon=asked.horizon, runs=asked.runs, seed=asked.seed)
-    return run_plan(plan, asked.config(), asked.options)
+    lasts = {name: given.get(name, usual) for name, usual in LASTS.items()}
+    plan = make_plan(federation, world, **lasts)
+    gap = None  # between the bands of the paper's world; other worlds have none
+    if isinstance(world, PaperEnvironment):
+        gap = round(world.best[0] - world.others[1], 12)
+    named = {"gap": gap, "environment": type(world).__name__}
+    config = federation.as_dict() | {"arms": world.arms} | lasts | named | words
+    options: Any = {name: given[name] for name in RunOptions.__annotations__ if name in given}
+    return run_plan(plan, config, options)
 
 
 def run_plan(plan: Plan, config: dict[str, Any], options: RunOptions | None = None) -> SimulationResult:
-    """Run a plan.
-
-    Args:
-        plan: what to run.
-        config: the settings, for the result.
-        options: on what; an observer needs the reference.
-    """
+    """Run a plan, on what the options say; the result repeats ``config``. An observer needs the reference."""
     options = options or RunOptions()
-    threads = options.threads
+    threads, progress = options.get("threads"), options.get("progress")
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     require_integer("threads", threads, at_least=1)
@@ -100,16 +103,17 @@ def run_plan(plan: Plan, config: dict[str, Any], options: RunOptions | None = No
         require_memory(plan.agents, on_device, free_device_memory(), of="device memory")
     config = config | {"backend": player.name}
     kept = None
-    if options.checkpoint is not None:  # what a name does not tell: bands, edges, improvements that are off
-        kept = Checkpoint(options.checkpoint, config | {"version": __version__, "plan": _fingerprint(plan)})
+    if (folder := options.get("checkpoint")) is not None:
+        # What a name does not tell: bands, edges, improvements that are off.
+        kept = Checkpoint(folder, config | {"version": __version__, "plan": _fingerprint(plan)})
     all_steps, done, lock = plan.runs * plan.agents * plan.horizon, 0, threading.Lock()
 
     def tell(steps: int) -> None:
         nonlocal done
         with lock:
             done += steps
-            if options.progress is not None:
-                options.progress(done, all_steps)
+            if progress is not None:
+                progress(done, all_steps)
             if kept is not None:
                 kept.tell(done, all_steps)
 
@@ -130,30 +134,23 @@ def _fingerprint(plan: Plan) -> str:
 
 
 def _player(plan: Plan, options: RunOptions) -> Backend:
-    backend = options.backend
-    if options.observer is not None:
+    backend, observer = options.get("backend", "auto"), options.get("observer")
+    if observer is not None:
         if backend not in ("auto", "reference"):
             raise ConfigurationError("backend", backend, "reference: only it shows every step to an observer")
-        return ReferenceBackend(options.observer)
+        return ReferenceBackend(observer)
     if not isinstance(backend, str):
         return backend
     player, remark = choose_backend(backend, plan)
-    if remark is not None:
-        options.note(remark)
+    if remark is not None and "note" in options:
+        options["note"](remark)
     return player
 
 
 def summarise(
     plan: Plan, config: dict[str, Any], teams: Sequence[BlockResult], seconds: float
 ) -> SimulationResult:
-    """The result of all runs, from what they came to for each team.
-
-    Args:
-        plan: what was run.
-        config: the settings.
-        teams: all runs of each team, in the plan's order.
-        seconds: how long it took.
-    """
+    """The result of all runs, from what they came to for each team, in the plan's order."""
     sizes = np.array([len(team.agents) for team in plan.teams])
     by_team = np.cumsum([team.regret for team in teams], axis=2)  # (teams, runs, points)
     regret = np.einsum("t,trp->rp", sizes / plan.agents, by_team)

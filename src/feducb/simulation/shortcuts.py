@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -20,17 +19,19 @@ from feducb.trust import Trust
 from feducb.worlds.synthetic import PaperEnvironment, bands_for_gap
 from feducb.worlds.world import Environment
 
-__all__ = ["Lasting", "RunOptions", "Shortcuts", "Simulation", "paper_world", "raw_schedule", "spell_out"]
+__all__ = ["LASTS", "Lasting", "RunOptions", "Shortcuts", "paper_world", "raw_schedule", "spell_out"]
+
+LASTS = {"horizon": 10_000, "runs": 5, "seed": 0}
+"""How long a simulation lasts, how often it is repeated and its seed, where nothing else is said."""
 
 _RAW_RELEASES = 256  # without privacy more releases cost messages alone; with it, noise
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunOptions:
+class RunOptions(TypedDict, total=False):
     """On what a simulation is computed, and who is told: nothing here changes the result.
 
     Attributes:
-        backend: ``auto`` takes the fastest that can: gpu, cpu, or the readable reference.
+        backend: ``auto`` (if not given) takes the fastest that can: gpu, cpu, or the readable reference.
         threads: worker threads; as many as there are processors if not given.
         progress: called with (agent-steps done, agent-steps in all), from any thread.
         observer: shown every `Step`, by the reference on one thread.
@@ -38,26 +39,20 @@ class RunOptions:
         note: told in a line if another backend plays than was asked for.
     """
 
-    backend: BackendName | Backend = "auto"
-    threads: int | None = None
-    progress: Callable[[int, int], None] | None = None
-    observer: Observer | None = None
-    checkpoint: str | Path | None = None
-    note: Callable[[str], None] = lambda line: None
-
-
-class Lasting(TypedDict, total=False):
-    """Keywords beside a federation and a world: `simulate` explains each."""
-
-    horizon: int
-    runs: int
-    seed: int
     backend: BackendName | Backend
     threads: int | None
     progress: Callable[[int, int], None] | None
     observer: Observer | None
     checkpoint: str | Path | None
     note: Callable[[str], None]
+
+
+class Lasting(RunOptions, total=False):
+    """Keywords beside a federation and a world: `simulate` explains each."""
+
+    horizon: int
+    runs: int
+    seed: int
 
 
 class Shortcuts(Lasting, total=False):
@@ -89,45 +84,12 @@ class Shortcuts(Lasting, total=False):
     environment: Environment | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Simulation:
-    """What is to be simulated, and how.
-
-    Attributes:
-        federation: who plays.
-        world: where.
-        horizon: T.
-        runs: independent repetitions.
-        seed: of everything random.
-        options: on what it is computed.
-        words: settings as they were written, where objects were made of them; for the result.
-    """
-
-    federation: Federation
-    world: Environment
-    horizon: int = 10_000
-    runs: int = 5
-    seed: int = 0
-    options: RunOptions = field(default_factory=RunOptions)
-    words: dict[str, Any] = field(default_factory=dict)
-
-    def config(self) -> dict[str, Any]:
-        """The settings, as plain data."""
-        plain = self.federation.as_dict() | {
-            "arms": self.world.arms,
-            "horizon": self.horizon,
-            "runs": self.runs,
-            "seed": self.seed,
-            "gap": _gap(self.world),
-            "environment": type(self.world).__name__,
-        }
-        return plain | self.words
-
-
 def spell_out(
     federation: Federation | None, world: Environment | None, settings: Mapping[str, Any]
-) -> Simulation:
-    """The simulation that a call of `simulate` asks for.
+) -> tuple[Federation, Environment, dict[str, Any]]:
+    """Who plays and where, as a call of `simulate` asks for it.
+
+    And settings as they were written, where objects were made of them; for the result.
 
     Raises:
         ConfigurationError: a setting cannot be.
@@ -139,24 +101,19 @@ def spell_out(
             raise TypeError(f"simulate() got an unexpected keyword argument {name!r}")
         if federation is not None and name not in lasting:
             raise TypeError(f"simulate() takes no {name!r} beside a federation: it is described there")
-    given = {name: value for name, value in settings.items() if name in lasting}
-    options = {one.name: given.pop(one.name) for one in fields(RunOptions) if one.name in given}
-    common: dict[str, Any] = given | {"options": RunOptions(**options)}
-    if federation is None:
-        if world is not None:
-            raise TypeError(
-                "simulate() takes a world after a federation; beside keywords it is environment=…"
-            )
-        return _from_keywords(
-            {name: value for name, value in settings.items() if name not in options}, common
-        )
-    return Simulation(federation=federation, world=world or paper_world(federation.problem), **common)
+    if federation is not None:
+        return federation, world or paper_world(federation.problem), {}
+    if world is not None:
+        raise TypeError("simulate() takes a world after a federation; beside keywords it is environment=…")
+    given = {name: value for name, value in settings.items() if name not in lasting}
+    seed, horizon = (settings.get(name, LASTS[name]) for name in ("seed", "horizon"))
+    return _from_keywords(given, seed, horizon)
 
 
-def _from_keywords(asked: dict[str, Any], common: dict[str, Any]) -> Simulation:
-    given = dict(asked)
-    seed, horizon = given.pop("seed", 0), given.pop("horizon", 10_000)
-    given.pop("runs", None)
+def _from_keywords(
+    given: dict[str, Any], seed: int, horizon: int
+) -> tuple[Federation, Environment, dict[str, Any]]:
+    """From what describes the federation and its world; it is used up."""
     gap, arms, dim = given.pop("gap", 0.1), given.pop("arms", None), given.pop("dim", 10)
     world: Environment | None = given.pop("environment", None)
     if world is None:
@@ -183,7 +140,7 @@ def _from_keywords(asked: dict[str, Any], common: dict[str, Any]) -> Simulation:
     releases = words["releases"]
     if releases is not None and releases > horizon:
         raise ConfigurationError("releases", releases, f"at most the horizon, {horizon}")
-    return Simulation(federation=federation, world=world, words=words, **common)
+    return federation, world, words
 
 
 def _schedule(given: dict[str, Any], horizon: int) -> tuple[PublicSchedule | Determinant, dict[str, Any]]:
@@ -197,9 +154,8 @@ def _schedule(given: dict[str, Any], horizon: int) -> tuple[PublicSchedule | Det
     words = {"releases": releases, "first_release": first_release}
     if not isinstance(schedule, str):
         return schedule, words
-    return parse_schedule(schedule, releases=releases, first_release=first_release), words | {
-        "schedule": schedule
-    }
+    words["schedule"] = schedule
+    return parse_schedule(schedule, releases=releases, first_release=first_release), words
 
 
 def raw_schedule(horizon: int, first_release: int = 8) -> Geometric:
@@ -213,11 +169,6 @@ def paper_world(problem: Problem, arms: int | None = None, gap: float = 0.1) -> 
     return PaperEnvironment(
         problem=problem, arms=problem.dim**2 if arms is None else arms, best=best, others=others
     )
-
-
-def _gap(world: Environment) -> float | None:
-    """Between the bands of the paper's world; other worlds have none."""
-    return round(world.best[0] - world.others[1], 12) if isinstance(world, PaperEnvironment) else None
 
 
 def _graph(topology: str | Topology | None, ttl: int | None, seed: int) -> Topology | None:

@@ -6,6 +6,7 @@ Seeded. A false-alarm rate is the chance that kernels without a fault would have
 from __future__ import annotations
 
 import math
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -18,32 +19,26 @@ from feducb.models.confidence import OwnDataBound, PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
 from feducb.models.ridge import factorise, update
 from feducb.policies.optimistic import best_by_bound, upper_confidence_bounds
-from feducb.simulation.backends import cpu_kernels
-from feducb.simulation.backends.cpu_kernels import (
-    OwnDataState,
-    Radius,
-    World,
-    draw_arms,
-    fixed_epoch,
-    own_data,
-    own_data_steps,
-    score_actions,
-)
-from feducb.simulation.backends.own_data import _look_up
+from feducb.simulation.backends import own_data as own
+from feducb.simulation.backends.backend import OwnDataSettings, Stretch, Sums
+from feducb.simulation.backends.cpu_kernels import draw_arms as draw_arms_of
+from feducb.simulation.backends.cpu_kernels import score_actions
+from feducb.simulation.backends.epochs import fixed_epoch
+from feducb.simulation.backends.own_data import OwnDataResult, OwnDataState, _look_up, own_data_steps
 from feducb.simulation.backends.parallel import all_here, kept_on_disk
 from feducb.simulation.backends.pruning import align
+from feducb.simulation.backends.tiles import World
 from feducb.types import Belief
 from feducb.worlds.streams import Streams
 from feducb.worlds.synthetic import PaperEnvironment
 
 Array = NDArray[np.float64]
-Parts = tuple[Array, Array, Array, Array]
 
 RARE = 1e-7  # the false-alarm rate of one look
 FAR = float(stats.norm.isf(RARE / 2))
 
 
-def learnt(dim: int, records: float, *, b: float = 0.0, seed: int = 0, beta: float = 1.5) -> Parts:
+def learnt(dim: int, records: float, *, b: float = 0.0, seed: int = 0, beta: float = 1.5) -> Belief:
     """A belief as it is after about so many records of uniform play: θ̂ near e₁, V known better along it."""
     rng = np.random.default_rng([seed, dim, int(records)])
     basis = rng.standard_normal((dim, 2 * dim))
@@ -52,12 +47,35 @@ def learnt(dim: int, records: float, *, b: float = 0.0, seed: int = 0, beta: flo
     inverse = np.asarray(np.linalg.inv(across + np.eye(dim)), np.float64)
     theta = 0.3 * np.linalg.cholesky(inverse) @ rng.standard_normal(dim)
     theta[0] += 1.0
-    return theta, inverse, np.array(beta), np.array(b)
+    return Belief(theta, inverse, np.array(beta), np.array(b))
 
 
-def play(world: World, belief: Parts | None, rounds: int, **changed: Any) -> cpu_kernels.EpochResult:
-    setting: dict[str, Any] = {"seed": 3, "runs": [0], "agents": 1, "first_round": 1, "points": [10**9]}
-    return fixed_epoch(world, belief, rounds=rounds, **(setting | changed))
+def explored(belief: Belief, exploration: float) -> Belief:
+    """With both widths scaled."""
+    widths = exploration * belief.ellipsoid_width, exploration * belief.euclidean_width
+    return Belief(belief.theta, belief.inverse, *widths)
+
+
+def of_runs(belief: Belief, runs: int = 1) -> Belief:
+    """The same belief in each of some runs."""
+    parts = (belief.theta, belief.inverse, belief.ellipsoid_width, belief.euclidean_width)
+    return Belief(*(np.tile(part, (runs,) + (1,) * part.ndim) for part in parts))
+
+
+def stretch(changed: dict[str, Any]) -> Stretch:
+    """Who plays and from when on, taken out of the keywords of a call."""
+    setting: dict[str, Any] = {"runs": range(1), "agents": 1, "first_round": 1, "points": [10**9]}
+    return Stretch(**{name: changed.pop(name, usual) for name, usual in setting.items()})
+
+
+def play(world: World, belief: Belief | None, rounds: int, **changed: Any) -> Sums:
+    who = stretch(changed)
+    shared = None if belief is None else of_runs(belief, len(who.runs))
+    return fixed_epoch(world._replace(seed=3), shared, who, rounds, **changed)
+
+
+def draw_arms(world: World, *, seed: int, **whose: Any) -> tuple[Array, Array]:
+    return draw_arms_of(world._replace(seed=seed), **whose)
 
 
 def reference_arms(world: World, rounds: int) -> tuple[Array, Array]:
@@ -131,11 +149,11 @@ def test_scores_and_choices_are_the_references(dim: int, b: float) -> None:
     world = World(dim=dim, arms=50)
     actions, _ = draw_arms(world, seed=1, run=0, agent=0, first_round=1, rounds=200)
     for records in (1.0, 100.0, 1e6):
-        parts = learnt(dim, records, b=b)
-        belief = Belief(*parts)
+        belief = learnt(dim, records, b=b)
         exact = upper_confidence_bounds(belief, actions, exploration=0.7)
         for dense in (False, True):
-            ours = score_actions(parts, actions.reshape(-1, dim), exploration=0.7, dense=dense)
+            shared = of_runs(explored(belief, 0.7))
+            ours = score_actions(shared, actions.reshape(-1, dim), dense=dense)
             np.testing.assert_allclose(ours.reshape(exact.shape), exact, rtol=3e-6)
             chosen = best_by_bound(belief, actions, exploration=0.7)
             tied = np.take_along_axis(exact, chosen[:, None], axis=1) - np.sort(exact, axis=1)[:, -2:-1]
@@ -147,13 +165,12 @@ def test_scores_and_choices_are_the_references(dim: int, b: float) -> None:
 @pytest.mark.parametrize("records", [3.0, 300.0, 3e4])
 def test_an_epoch_chooses_as_the_reference_would(world: World, records: float) -> None:
     rounds = 300
-    parts = learnt(world.dim, records, b=0.5)
-    result = play(world, parts, rounds, traced=True, exploration=0.8, first_round=17)
+    belief = explored(learnt(world.dim, records, b=0.5), 0.8)
+    result = play(world, belief, rounds, traced=True, first_round=17)
     assert result.trace is not None
     actions, means = draw_arms(world, seed=3, run=0, agent=0, first_round=17, rounds=rounds)
-    frame = align(parts[0][None], parts[1][None], np.zeros((1, 2))).frame[0]
-    actions = actions @ frame.T
-    index = best_by_bound(Belief(*parts), actions, exploration=0.8)
+    actions = actions @ align(of_runs(belief)).frame[0].T
+    index = best_by_bound(belief, actions)
     ours = result.trace[0, 0, :, 0].astype(np.int64)
     assert (ours != index).sum() <= 1  # a tie within single precision
     at = np.arange(rounds)
@@ -213,9 +230,9 @@ def test_candidates_that_are_not_drawn_change_nothing(dim: int, b: float) -> Non
     world, rounds = World(dim=dim, arms=30), 1500
     shares = []
     for records in (10.0, 300.0, 1000.0, 3000.0, 1e4, 1e6):
-        parts = learnt(dim, records, b=b)
-        some = play(world, parts, rounds, agents=2)
-        everything = play(world, parts, rounds, agents=2, defer=False)
+        belief = learnt(dim, records, b=b)
+        some = play(world, belief, rounds, agents=2)
+        everything = play(world, belief, rounds, agents=2, defer=False)
         np.testing.assert_array_equal(some.gram, everything.gram)
         np.testing.assert_array_equal(some.moment, everything.moment)
         np.testing.assert_array_equal(some.regret, everything.regret)
@@ -228,10 +245,10 @@ def test_candidates_that_are_not_drawn_change_nothing(dim: int, b: float) -> Non
 def test_epochs_have_the_references_regret() -> None:
     # A belief that is wrong now and then; one z test: false-alarm rate 1e-7.
     world, rounds = World(dim=5, arms=12), 20_000
-    parts = learnt(5, 1000.0)
-    result = play(world, parts, rounds, points=list(range(1, rounds + 1)))
+    belief = learnt(5, 1000.0)
+    result = play(world, belief, rounds, points=list(range(1, rounds + 1)))
     actions, means = reference_arms(world, rounds)
-    index = best_by_bound(Belief(*parts), actions)
+    index = best_by_bound(belief, actions)
     theirs = means.max(axis=1) - means[np.arange(rounds), index]
     ours = result.regret[0, 0]
     assert 0.01 < theirs.mean() < 0.15
@@ -252,10 +269,11 @@ def test_bands_that_overlap_are_searched_for_the_best_mean() -> None:
 
 
 def test_regret_goes_to_its_point_and_epochs_can_be_cut() -> None:
-    world, parts, points = World(dim=3, arms=6), learnt(3, 100.0), [40, 100, 170, 300]
-    whole = play(world, parts, 300, points=points, agents=3, runs=[4, 9])
+    world, belief, points = World(dim=3, arms=6), learnt(3, 100.0), [40, 100, 170, 300]
+    runs = range(4, 10, 5)
+    whole = play(world, belief, 300, points=points, agents=3, runs=runs)
     pieces = [
-        play(world, parts, stop - start, points=points, agents=3, runs=[4, 9], first_round=start + 1)
+        play(world, belief, stop - start, points=points, agents=3, runs=runs, first_round=start + 1)
         for start, stop in ((0, 40), (40, 41), (41, 290), (290, 300))
     ]
     np.testing.assert_allclose(whole.regret, sum(piece.regret for piece in pieces), atol=1e-12)
@@ -263,20 +281,21 @@ def test_regret_goes_to_its_point_and_epochs_can_be_cut() -> None:
     np.testing.assert_allclose(whole.moment, sum(piece.moment for piece in pieces), atol=1e-10)
     assert not pieces[3].regret[..., :3].any()
     # Runs and agents are what their numbers say, whoever is beside them.
-    alone = play(world, parts, 300, points=points, agents=2, runs=[9])
+    alone = play(world, belief, 300, points=points, agents=2, runs=range(9, 10))
     np.testing.assert_array_equal(alone.gram[0], whole.gram[1, :2])
     assert len(np.unique(whole.regret.sum(axis=-1))) == 6
 
 
-def test_each_agent_may_hold_a_belief_of_its_own() -> None:
-    world = World(dim=4, arms=9)
-    beliefs = [[learnt(4, 50.0, seed=3 * run + agent) for agent in range(3)] for run in range(2)]
-    stacked: Any = tuple(np.array([[one[part] for one in row] for row in beliefs]) for part in range(4))
-    together = play(world, stacked, 200, runs=[0, 1], agents=3)
+def test_each_run_holds_a_belief_of_its_own() -> None:
+    world, beliefs = World(dim=4, arms=9), [learnt(4, 50.0, seed=run) for run in range(2)]
+    who: dict[str, Any] = {"agents": 3, "first_round": 1, "points": [200]}
+    stacked = Belief(
+        *(np.concatenate(parts) for parts in zip(*(astuple(of_runs(one)) for one in beliefs), strict=True))
+    )
+    together = fixed_epoch(world._replace(seed=3), stacked, Stretch(runs=range(2), **who), 200)
     for run in range(2):
-        shared: Any = tuple(part[:, None] for part in (np.array([beliefs[run][2][i]]) for i in range(4)))
-        single = play(world, shared, 200, runs=[run], agents=3)
-        np.testing.assert_allclose(together.gram[run, 2], single.gram[0, 2], atol=1e-12)
+        single = play(world, beliefs[run], 200, runs=range(run, run + 1), **who)
+        np.testing.assert_allclose(together.gram[run], single.gram[0], atol=1e-12)
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -307,7 +326,7 @@ def test_sizes_from_the_smallest_to_the_largest(dim: int, arms: int) -> None:
         assert np.trace(result.gram[0, 0]) <= 3.0 * (1.0 + 1e-5)
         if arms == 1:
             assert result.regret.sum() == 0.0
-    state = own_data(np.eye(dim)[None], np.zeros((1, dim)), offset=1.0)
+    state = own_data(np.eye(dim)[None], np.zeros((1, dim)), ALONE._replace(threshold=1e9, offset=1.0))
     assert own_steps(world, state, 3).rounds == 3
     assert np.isfinite(state.inverse).all()
 
@@ -315,20 +334,24 @@ def test_sizes_from_the_smallest_to_the_largest(dim: int, arms: int) -> None:
 # Agents that act on their own data.
 
 
-def own_steps(world: World, state: OwnDataState, rounds: int, **changed: Any) -> cpu_kernels.OwnDataResult:
-    setting: dict[str, Any] = {"seed": 3, "runs": [0], "agents": 1, "first_round": 1, "points": [10**9]}
-    radius = Radius(0.5, 2.0 * math.log(10.0), 0.0, 1.0)
-    return own_data_steps(world, state, changed.pop("radius", radius), rounds=rounds, **(setting | changed))
+ALONE = OwnDataSettings(0.5, 2.0 * math.log(10.0), 0.0, 1.0)
+
+
+def own_data(gram: Array, moment: Array, settings: OwnDataSettings = ALONE) -> OwnDataState:
+    return own.own_data(settings, gram, moment)
+
+
+def own_steps(world: World, state: OwnDataState, rounds: int, **changed: Any) -> OwnDataResult:
+    return own_data_steps(world._replace(seed=3), state, stretch(changed), rounds, **changed)
 
 
 def test_own_data_steps_are_the_references(rng: np.random.Generator) -> None:
     world, rounds, alpha, rho = World(dim=4, arms=9), 1300, 0.1, 0.5
     problem = feducb.Problem(dim=4)
     bound = OwnDataBound(problem=problem, alpha=alpha, regularizer=rho)
-    radius = Radius(0.5, 2.0 * math.log(1.0 / alpha) - 4 * math.log(rho), 0.0, rho)
-    state = own_data(rho * np.eye(4)[None], np.zeros((1, 4)))
-    result = own_steps(world, state, rounds, traced=True, radius=radius, exploration=0.5)
-    assert result.trace is not None
+    settings = OwnDataSettings(0.5, 2.0 * math.log(1.0 / alpha) - 4 * math.log(rho), 0.0, rho, 0.5)
+    state = own_data(rho * np.eye(4)[None], np.zeros((1, 4)), settings)
+    result = own_steps(world, state, rounds, traced=True)
     trace = result.trace[0, 0]
     actions, means = draw_arms(world, seed=3, run=0, agent=0, first_round=1, rounds=rounds)
     ridge, differ = factorise(rho * np.eye(4), np.zeros(4)), 0
@@ -377,19 +400,17 @@ def test_a_ceiling_from_before_holds_for_what_was_learnt_since(
     # Were the change since then left out, 4 and 83 of these 200 choices would be others.
     world, agents, gram = World(dim=3, arms=8), 200, np.tile(20.0 * np.eye(3), (200, 1, 1))
 
-    def known(estimate: Any) -> OwnDataState:
-        return own_data(gram, np.tile(20.0 * np.asarray(estimate), (agents, 1)))
+    def known(estimate: Any, sigma: float) -> OwnDataState:
+        settings = OwnDataSettings(sigma, 0.0, 0.0, 0.0)
+        return own_data(gram, np.tile(20.0 * np.asarray(estimate), (agents, 1)), settings)
 
     def first_choices(state: OwnDataState) -> Array:
-        radius = Radius(sigma, 0.0, 0.0, 0.0)
-        trace = own_steps(world, state, 1, agents=agents, traced=True, radius=radius).trace
-        assert trace is not None
-        return trace[0, :, 0, 0]
+        return own_steps(world, state, 1, agents=agents, traced=True).trace[0, :, 0, 0]
 
-    before, now = known((1.0, 0.0, 0.0)), known(theta)
-    _look_up(before, world, Radius(0.1, 0.0, 0.0, 0.0), 1.0, all_here)
+    before, now = known((1.0, 0.0, 0.0), 0.1), known(theta, sigma)
+    _look_up(before, world, all_here)
     now.numbers[:, 3:], now.vectors[:, 2] = before.numbers[:, 3:], before.vectors[:, 2]
-    np.testing.assert_array_equal(first_choices(now), first_choices(known(theta)))
+    np.testing.assert_array_equal(first_choices(now), first_choices(known(theta, sigma)))
 
 
 def test_alone_has_the_references_regret() -> None:
@@ -405,31 +426,27 @@ def test_alone_has_the_references_regret() -> None:
     assert 0.3 < ours.mean() / theirs.mean() < 3.0
 
 
-def triggered_rule() -> tuple[OwnDataPlay, Radius, float]:
-    """The printed rule with small constants, its radius, and the prior."""
+def triggered_rule() -> tuple[OwnDataPlay, OwnDataSettings]:
+    """The printed rule with small constants, and the same as numbers."""
     problem, prior = feducb.Problem(dim=3), 2.0
     bound = PaperBound(
         problem=problem, alpha=0.1, agents=4, releases=100, rho_min=prior, root_rho_max=0.3, kappa=0.2
     )
     logarithm = 2.0 * math.log(2.0 * 4 * 100 / 0.1) - 3 * math.log(prior)
     rule = OwnDataPlay(bound=bound, prior=prior, trigger=Trigger(threshold=40.0, offset=1.5))
-    return rule, Radius(0.5, logarithm, 0.3 + 0.2, 0.0), prior
+    return rule, OwnDataSettings(0.5, logarithm, 0.3 + 0.2, 0.0, threshold=40.0, offset=1.5)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_first_to_ask_ends_the_round_for_all(threads: int) -> None:
-    rule, radius, prior = triggered_rule()
-    world, agents, trigger = World(dim=3, arms=5), 4, rule.trigger
-    assert trigger is not None
-    offset = trigger.offset
+    rule, settings = triggered_rule()
+    world, agents = World(dim=3, arms=5), 4
 
     def start() -> OwnDataState:
-        return own_data(np.tile(prior * np.eye(3), (agents, 1, 1)), np.zeros((agents, 3)), offset=offset)
+        return own_data(np.tile(rule.prior * np.eye(3), (agents, 1, 1)), np.zeros((agents, 3)), settings)
 
     state = start()
-    setting: dict[str, Any] = {
-        "agents": agents, "radius": radius, "threshold": trigger.threshold, "threads": threads
-    }  # fmt: skip
+    setting: dict[str, Any] = {"agents": agents, "threads": threads}
     result = own_steps(world, state, 500, traced=True, **setting)
     assert result.asked
     assert 5 < result.rounds < 100
@@ -443,7 +460,6 @@ def test_the_first_to_ask_ends_the_round_for_all(threads: int) -> None:
         np.testing.assert_array_equal(getattr(state, part), getattr(slow, part))
     np.testing.assert_allclose(result.regret, lost, rtol=1e-12)
     # And so does the reference, given these records.
-    assert result.trace is not None
     knowledge = rule.start((agents,))
     for at in range(rounds):
         assert at == 0 or not rule.wants_sync(knowledge).any()
@@ -470,12 +486,12 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_kernels_are_compiled_once_for_all_settings() -> None:
     from feducb.simulation.backends import epochs
-    from feducb.simulation.backends import own_data as own
 
     for world in (World(2, 3), World(np.int64(3), 3, (np.float64(1), 1), (0, 0), 1, 2)):  # type: ignore[arg-type]
         play(world, None, 3)
-        play(world, learnt(world.dim, 10.0), 3, exploration=2, traced=True, runs=range(2))
-        own_steps(world, own_data(np.eye(world.dim)[None], np.zeros((1, world.dim))), 3, exploration=1)
+        play(world, explored(learnt(world.dim, 10.0), 2), 3, traced=True, runs=range(2))
+        state = own_data(np.eye(world.dim)[None], np.zeros((1, world.dim)), ALONE._replace(exploration=1))
+        own_steps(world, state, 3)
     assert len(epochs._run_epochs.signatures) == len(own._run_own_data.signatures) == 1
 
 
@@ -486,6 +502,7 @@ def test_a_kernel_without_a_place_on_disk_is_compiled_all_the_same() -> None:
 
 
 def test_a_trigger_takes_one_run_at_a_time() -> None:
-    state = own_data(np.tile(np.eye(2), (2, 1, 1)), np.zeros((2, 2)), offset=1.0)
+    settings = ALONE._replace(threshold=1e9, offset=1.0)
+    state = own_data(np.tile(np.eye(2), (2, 1, 1)), np.zeros((2, 2)), settings)
     with pytest.raises(ValueError, match="one run at a time"):
-        own_steps(World(dim=2, arms=2), state, 5, runs=[0, 1])
+        own_steps(World(dim=2, arms=2), state, 5, runs=range(2))

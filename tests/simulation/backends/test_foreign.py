@@ -89,7 +89,7 @@ def _other_mechanism(plan: Plan) -> Plan:
 
 
 def _other_policy(plan: Plan) -> Plan:
-    return replace(plan, federation=replace(plan.federation, policy=_like(plan.policy)))
+    return replace(plan, federation=replace(plan.federation, policy=_like(plan.federation.policy)))
 
 
 def _greedy(plan: Plan) -> Plan:

@@ -5,6 +5,7 @@ Statistical tests have a fixed seed and say how often a right kernel would fail 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ from feducb.config import Problem
 from feducb.models.confidence import OwnDataBound, PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
 from feducb.policies.optimistic import best_by_bound, upper_confidence_bounds
+from feducb.simulation.backends.backend import Stretch
 from feducb.simulation.backends.gpu_kernels import (
     GpuKernels,
     OwnDataRuns,
-    OwnDataSettings,
     arrowhead,
     missing_gpu,
     others_bound,
@@ -47,6 +48,12 @@ def beliefs(rng: np.random.Generator, runs: int, dim: int, *, wide: bool, record
     theta = 0.9 * np.eye(dim)[0] + 0.3 * rng.standard_normal((runs, dim)) / np.sqrt(records)
     inverse = np.asarray(np.linalg.inv(gram), dtype=np.float64)
     return Belief(theta, inverse, rng.uniform(0.5, 1.5, runs), np.full(runs, 0.7 * wide))
+
+
+def explored(belief: Belief, exploration: float) -> Belief:
+    """With both widths scaled."""
+    widths = exploration * belief.ellipsoid_width, exploration * belief.euclidean_width
+    return Belief(belief.theta, belief.inverse, *widths)
 
 
 def pick(belief: Belief, run: int) -> Belief:
@@ -77,7 +84,7 @@ def test_no_other_arm_exceeds_the_bound(rng: np.random.Generator, dim: int, wide
     environment = world(dim, 2, parameter_norm=0.9)
     actions, _ = reference_arms(environment, 20_000, seed=dim)
     belief = beliefs(rng, 6, dim, wide=wide, records=20.0)
-    bound = others_bound(belief, environment, exploration=0.8)
+    bound = others_bound(explored(belief, 0.8), environment)
     for run in range(6):
         scores = upper_confidence_bounds(pick(belief, run), actions[:, 1], exploration=0.8)
         assert scores.max() <= bound[run]
@@ -87,7 +94,7 @@ def test_no_other_arm_exceeds_the_bound(rng: np.random.Generator, dim: int, wide
 
 def test_the_arrowhead_scores_as_the_belief_does(rng: np.random.Generator) -> None:
     belief = beliefs(rng, 3, 6, wide=True)
-    frame = arrowhead(belief, np.zeros(3), exploration=0.5)
+    frame = arrowhead(explored(belief, 0.5), np.zeros(3))
     actions = rng.standard_normal((3, 50, 6))
     turned = actions[..., 1:] @ frame.rotations
     head, side = frame.heads.astype(np.float64), frame.sides.astype(np.float64)
@@ -240,7 +247,7 @@ def test_choices_are_those_of_the_agent(
     kernels = GpuKernels(world(dim, arms), seed=0)
     belief = pick(beliefs(rng, 1, dim, wide=wide), 0)
     actions = rng.standard_normal((300, arms, dim)) / np.sqrt(dim)
-    chosen = kernels.choose(belief, actions, exploration=0.7, full=full)
+    chosen = kernels.choose(explored(belief, 0.7), actions, full=full)
     right = best_by_bound(belief, actions, exploration=0.7)
     scores = upper_confidence_bounds(belief, actions, exploration=0.7)
     best = np.take_along_axis(scores, right[:, None], axis=1)[:, 0]
@@ -312,15 +319,9 @@ def test_sums_are_those_of_the_agents_own_choices(
     kernels = GpuKernels(world(dim, arms, parameter_norm=0.9), seed=11)
     belief = None if play == "uniform" else beliefs(rng, 2, dim, wide=play == "wide")
     points = [20, 45, 10_000]
-    setting: dict[str, Any] = {
-        "runs": range(5, 7),
-        "agents": agents,
-        "first_round": 11,
-        "rounds": rounds,
-        "checkpoints": points,
-    }
-    everything = kernels.fixed_epoch(belief, **setting, defer=False)
-    deferred = kernels.fixed_epoch(belief, **setting, defer=True)
+    stretch = Stretch(runs=range(5, 7), agents=agents, first_round=11, points=points)
+    everything = kernels.fixed_epoch(belief, stretch, rounds, defer=False)
+    deferred = kernels.fixed_epoch(belief, stretch, rounds, defer=True)
     for field in ("gram", "moment", "regret"):
         np.testing.assert_array_equal(getattr(everything, field), getattr(deferred, field))
     if belief is not None and arms > 1:
@@ -343,26 +344,22 @@ def test_sums_are_those_of_the_agents_own_choices(
 def test_results_do_not_depend_on_the_launch(rng: np.random.Generator) -> None:
     kernels = GpuKernels(world(6, 20), seed=2)
     belief = beliefs(rng, 3, 6, wide=False)
-    setting: dict[str, Any] = {"agents": 11, "checkpoints": [100, 1000]}
-    whole = kernels.fixed_epoch(belief, runs=range(3), first_round=1, rounds=500, **setting)
+    stretch = Stretch(runs=range(3), agents=11, first_round=1, points=[100, 1000])
+    whole = kernels.fixed_epoch(belief, stretch, 500)
     for blocks in (1, 7, 1000):
-        again = kernels.fixed_epoch(
-            belief, runs=range(3), first_round=1, rounds=500, blocks=blocks, **setting
-        )
+        again = kernels.fixed_epoch(belief, stretch, 500, blocks=blocks)
         for field in ("gram", "moment", "regret", "drawn"):
             np.testing.assert_array_equal(getattr(whole, field), getattr(again, field))
     cut = [
-        kernels.fixed_epoch(belief, runs=range(3), first_round=first, rounds=rounds, **setting)
+        kernels.fixed_epoch(belief, replace(stretch, first_round=first), rounds)
         for first, rounds in ((1, 123), (124, 377))
     ]
     np.testing.assert_allclose(cut[0].gram + cut[1].gram, whole.gram, rtol=1e-6, atol=1e-3)
     np.testing.assert_array_equal(cut[0].regret + cut[1].regret, whole.regret)
     alone = kernels.fixed_epoch(
         Belief(belief.theta[2:], belief.inverse[2:], belief.ellipsoid_width[2:], belief.euclidean_width[2:]),
-        runs=range(2, 3),
-        first_round=1,
-        rounds=500,
-        **setting,
+        replace(stretch, runs=range(2, 3)),
+        500,
     )
     np.testing.assert_array_equal(alone.gram[0], whole.gram[2])
 
@@ -379,9 +376,8 @@ def test_records_have_the_law_of_the_reference(
     environment = world(dim, arms, others=others)
     kernels = GpuKernels(environment, seed=4)
     belief = beliefs(rng, 1, dim, wide=False, records=records) if believes else None
-    sums = kernels.fixed_epoch(
-        belief, runs=range(1), agents=1000, first_round=1, rounds=1000, checkpoints=[1000]
-    )
+    stretch = Stretch(runs=range(1), agents=1000, first_round=1, points=[1000])
+    sums = kernels.fixed_epoch(belief, stretch, 1000)
     if belief is not None:
         assert 10_000 < sums.drawn[0] < 990_000  # both ways are taken
     actions, means = reference_arms(environment, 40_000, seed=9)
@@ -473,15 +469,8 @@ def test_own_data_play_follows_the_rule(
     kernels = GpuKernels(world(dim, arms), seed=3)
     problem = kernels.environment.problem
     rule = alone_rule(problem) if kind == "alone" else paper_rule(problem, None)
-    state = OwnDataRuns(
-        kernels,
-        OwnDataSettings.of(rule, exploration=0.7),
-        runs=range(4, 6),
-        agents=agents,
-        checkpoints=[rounds // 2, rounds],
-        prior=rule.prior,
-        group=group,
-    )
+    stretch = Stretch(runs=range(4, 6), agents=agents, first_round=1, points=[rounds // 2, rounds])
+    state = OwnDataRuns(kernels, rule, stretch, exploration=0.7, group=group)
     assert len(state.advance(np.full(2, rounds))) == 0
     assert state.next_round.tolist() == [rounds + 1] * 2
     grams, moments = state.pending(np.arange(2))
@@ -507,9 +496,8 @@ def test_regret_alone_has_the_law_of_the_reference() -> None:
     assert reference.stderr is not None
     kernels = GpuKernels(world(4, 10), seed=6)
     rule = OwnDataPlay(bound=OwnDataBound(problem=kernels.environment.problem, alpha=0.1), prior=1.0)
-    state = OwnDataRuns(
-        kernels, OwnDataSettings.of(rule), runs=range(48), agents=8, checkpoints=[300], prior=1.0
-    )
+    stretch = Stretch(runs=range(48), agents=8, first_round=1, points=[300])
+    state = OwnDataRuns(kernels, rule, stretch)
     state.advance(np.full(48, 300))
     found = state.regret[:, -1] / 8
     error = np.hypot(reference.stderr, found.std(ddof=1) / np.sqrt(48))
@@ -527,9 +515,8 @@ def test_the_trigger_ends_an_epoch_where_the_rule_does(dim: int, arms: int, thre
     runs = range(2, 5)
 
     def start() -> OwnDataRuns:
-        return OwnDataRuns(
-            kernels, OwnDataSettings.of(rule), runs=runs, agents=agents, checkpoints=[1000], prior=rule.prior
-        )
+        stretch = Stretch(runs=runs, agents=agents, first_round=1, points=[1000])
+        return OwnDataRuns(kernels, rule, stretch)
 
     long, short = start(), start()
     np.testing.assert_array_equal(long.advance(np.full(3, 1000)), np.arange(3))
@@ -557,15 +544,8 @@ def test_synchronisations_restart_a_run_and_leave_the_others_alone() -> None:
     rule = paper_rule(kernels.environment.problem, 200.0)
 
     def play(chunk: int, group: int) -> tuple[list[list[int]], Array]:
-        state = OwnDataRuns(
-            kernels,
-            OwnDataSettings.of(rule),
-            runs=range(3),
-            agents=6,
-            checkpoints=[100, 500],
-            prior=rule.prior,
-            group=group,
-        )
+        stretch = Stretch(runs=range(3), agents=6, first_round=1, points=[100, 500])
+        state = OwnDataRuns(kernels, rule, stretch, group=group)
         total_gram, total_moment = np.zeros((3, 4, 4)), np.zeros((3, 4))
         syncs: list[list[int]] = [[], [], []]
         while (state.next_round <= 500).any():

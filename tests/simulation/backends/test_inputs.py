@@ -7,7 +7,7 @@ plan, the budgets' noise through the mechanism's matrix. No statistics: an input
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,10 @@ from feducb.policies import Optimistic
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.schedules import parse_schedule
-from feducb.simulation.backends import cpu_kernels, gpu_kernels
+from feducb.simulation.backends import epochs as cpu_epochs
+from feducb.simulation.backends import gpu_kernels
+from feducb.simulation.backends import own_data as cpu_own_data
+from feducb.simulation.backends.backend import OwnDataSettings, Stretch
 from feducb.simulation.backends.cpu import CpuBackend
 from feducb.simulation.backends.gpu import GpuBackend
 from feducb.simulation.backends.gpu_kernels import missing_gpu
@@ -102,33 +105,26 @@ class Epoch:
 def _spy_on_epochs(monkeypatch: pytest.MonkeyPatch) -> list[Epoch]:
     """Every call of either backend's kernel, whichever plays; on processors sums are taken from the trace."""
     epochs: list[Epoch] = []
-    on_cpu, on_gpu = cpu_kernels.fixed_epoch, gpu_kernels.GpuKernels.fixed_epoch
+    on_cpu, on_gpu = cpu_epochs.fixed_epoch, gpu_kernels.GpuKernels.fixed_epoch
 
-    def cpu(world: Any, parts: Any, **given: Any) -> Any:
-        result = on_cpu(world, parts, **(given | {"traced": True}))
+    def note(belief: Belief | None, stretch: Stretch, rounds: int, gram: Array, moment: Array) -> None:
+        parts = None if belief is None else astuple(belief)
+        epochs.append(Epoch(stretch.first_round + rounds - 1, parts, gram, moment))
+
+    def cpu(world: Any, belief: Belief | None, stretch: Stretch, rounds: int, **given: Any) -> Any:
+        result = on_cpu(world, belief, stretch, rounds, **(given | {"traced": True}))
         assert result.trace is not None
         rewards, actions = result.trace[..., 2], result.trace[..., 3:]
-        belief = None
-        if parts is not None:
-            theta, inverse, ellipsoid, euclidean = (part[:, 0] for part in parts)
-            scale = given.get("exploration", 1.0)
-            belief = (theta, inverse, scale * ellipsoid, scale * euclidean)
         gram = np.einsum("ratd,rate->rde", actions, actions)
-        moment = np.einsum("rat,ratd->rd", rewards, actions)
-        epochs.append(Epoch(given["first_round"] + given["rounds"] - 1, belief, gram, moment))
+        note(belief, stretch, rounds, gram, np.einsum("rat,ratd->rd", rewards, actions))
         return result
 
-    def gpu(kernels: Any, belief: Belief | None, **given: Any) -> Any:
-        result = on_gpu(kernels, belief, **given)
-        parts = None
-        if belief is not None:
-            scale = given.get("exploration", 1.0)
-            widths = scale * belief.ellipsoid_width, scale * belief.euclidean_width
-            parts = (belief.theta, belief.inverse, *widths)
-        epochs.append(Epoch(given["first_round"] + given["rounds"] - 1, parts, result.gram, result.moment))
+    def gpu(kernels: Any, belief: Belief | None, stretch: Stretch, rounds: int, **given: Any) -> Any:
+        result = on_gpu(kernels, belief, stretch, rounds, **given)
+        note(belief, stretch, rounds, result.gram, result.moment)
         return result
 
-    monkeypatch.setattr(cpu_kernels, "fixed_epoch", cpu)
+    monkeypatch.setattr(cpu_epochs, "fixed_epoch", cpu)
     monkeypatch.setattr(gpu_kernels.GpuKernels, "fixed_epoch", gpu)
     return epochs
 
@@ -187,51 +183,54 @@ class OwnData:
     bases: list[tuple[Array, Array]] = field(default_factory=list)
     batches: list[tuple[Array, Array]] = field(default_factory=list)
     widths: set[tuple[float, float, float, float]] = field(default_factory=set)
-    trigger: set[tuple[float, float | None]] = field(default_factory=set)
+    trigger: set[tuple[float, float]] = field(default_factory=set)
+
+    def note(self, settings: OwnDataSettings) -> None:
+        scale = settings.exploration
+        widths = scale * settings.constant, scale * settings.euclidean
+        self.widths.add((scale * settings.noise_scale, settings.logarithm, *widths))
+        self.trigger.add((settings.threshold, settings.offset))
 
 
 def _spy_on_own_data(monkeypatch: pytest.MonkeyPatch) -> OwnData:
     seen = OwnData()
-    start, step = cpu_kernels.own_data, cpu_kernels.own_data_steps
+    start, step = cpu_own_data.own_data, cpu_own_data.own_data_steps
     runs = gpu_kernels.OwnDataRuns
-    prepare, restart = runs.__init__, runs.restart
+    prepare, restart, pending = runs.__init__, runs.restart, runs.pending
 
-    def cpu_start(gram: Array, moment: Array, *, offset: float | None) -> Any:
+    def cpu_start(settings: OwnDataSettings, gram: Array, moment: Array) -> Any:
         assert np.all(gram == gram[:1])
         assert np.all(moment == moment[:1])
         seen.bases.append((gram[0].copy(), moment[0].copy()))
         seen.batches.append((np.zeros((DIM, DIM)), np.zeros(DIM)))
-        return start(gram, moment, offset=offset)
+        return start(settings, gram, moment)
 
-    def cpu_step(world: Any, state: Any, radius: Any, **given: Any) -> Any:
-        result = step(world, state, radius, **(given | {"traced": True}))
-        assert result.trace is not None
+    def cpu_step(world: Any, state: Any, stretch: Stretch, rounds: int, **given: Any) -> Any:
+        result = step(world, state, stretch, rounds, **(given | {"traced": True}))
         rewards, actions = result.trace[0, :, :, 2], result.trace[0, :, :, 3:]
         gram, moment = seen.batches[-1]
         gram += np.einsum("atd,ate->de", actions, actions)
         moment += np.einsum("at,atd->d", rewards, actions)
-        scale = given["exploration"]
-        sigma, logarithm, constant, euclidean = radius
-        seen.widths.add((scale * sigma, logarithm, scale * constant, scale * euclidean))
-        seen.trigger.add((given["threshold"], state.offset))
+        seen.note(state.settings)
         return result
 
-    def gpu_start(self: Any, kernels: Any, settings: Any, **given: Any) -> None:
-        prepare(self, kernels, settings, **given)
-        scale, threshold = settings.exploration, settings.threshold
-        widths = scale * settings.constant_width, scale * settings.euclidean_width
-        seen.widths.add((scale * settings.noise_scale, settings.information, *widths))
-        seen.trigger.add((math.inf, None) if threshold is None else (threshold, settings.offset))
+    def gpu_start(self: Any, kernels: Any, rule: OwnDataPlay, stretch: Stretch, **given: Any) -> None:
+        prepare(self, kernels, rule, stretch, **given)
+        sigma, logarithm, constant, euclidean, threshold, offset = kernels.cupy.asnumpy(
+            self._numbers
+        ).tolist()
+        seen.widths.add((sigma, logarithm, constant, euclidean))
+        seen.trigger.add((threshold, offset) if self.watched else (math.inf, 0.0))
 
     def gpu_restart(self: Any, places: Any, gram: Array, moment: Array) -> None:
         if seen.bases:
-            pending_gram, pending_moment = self.pending(places)
+            pending_gram, pending_moment = pending(self, places)
             seen.batches.append((pending_gram[0].sum(axis=0), pending_moment[0].sum(axis=0)))
         seen.bases.append((gram[0].copy(), moment[0].copy()))
         restart(self, places, gram, moment)
 
-    monkeypatch.setattr(cpu_kernels, "own_data", cpu_start)
-    monkeypatch.setattr(cpu_kernels, "own_data_steps", cpu_step)
+    monkeypatch.setattr(cpu_own_data, "own_data", cpu_start)
+    monkeypatch.setattr(cpu_own_data, "own_data_steps", cpu_step)
     monkeypatch.setattr(runs, "__init__", gpu_start)
     monkeypatch.setattr(runs, "restart", gpu_restart)
     return seen
@@ -268,7 +267,7 @@ def test_own_data_is_played_on_sums_under_the_budgets_noise_with_the_bounds_widt
         width = sigma * math.sqrt(max(logarithm + float(ridge.log_det), 0.0)) + constant
         assert width == pytest.approx(plan.exploration * float(belief.ellipsoid_width), rel=1e-12)
         assert euclidean == pytest.approx(plan.exploration * float(belief.euclidean_width), rel=1e-12)
-    asked_at = (math.inf, None) if rule.trigger is None else (rule.trigger.threshold, rule.trigger.offset)
+    asked_at = (math.inf, 0.0) if rule.trigger is None else (rule.trigger.threshold, rule.trigger.offset)
     assert seen.trigger == {asked_at}
 
     np.testing.assert_allclose(seen.bases[0][0], rule.prior * np.eye(DIM), rtol=1e-12)

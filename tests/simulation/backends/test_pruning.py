@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from feducb.policies.optimistic import upper_confidence_bounds
 from feducb.simulation.backends.cpu_kernels import score_actions
-from feducb.simulation.backends.pruning import align, highest_score, rounding
+from feducb.simulation.backends.pruning import Aligned, Ball, align, highest_score, rounding
 from feducb.types import Belief
 
 Array = NDArray[np.float64]
@@ -30,12 +30,19 @@ def a_belief(
     return Belief(theta, inverse, np.array(beta), np.array(b))
 
 
+def one_run(belief: Belief) -> Belief:
+    return Belief(
+        belief.theta[None],
+        belief.inverse[None],
+        belief.ellipsoid_width[None],
+        belief.euclidean_width[None],
+    )
+
+
 def the_bound(belief: Belief, *, length: float, low: float, high: float, eta: float | None = None) -> float:
-    widths = np.array([[float(belief.ellipsoid_width), float(belief.euclidean_width)]])
-    aligned = align(belief.theta[None], belief.inverse[None], widths)
-    parts = (aligned.theta[0], aligned.cross[0], aligned.values[0], aligned.widths[0], aligned.largest[0])
+    aligned = Aligned(*(part[0] for part in align(one_run(belief))))
     eta = rounding(len(belief.theta)) if eta is None else eta
-    return float(highest_score(*parts, length, low, high, eta))
+    return float(highest_score(aligned, Ball(length, low, high), eta))
 
 
 def on_the_boundary(actions: Array, length: float, low: float, high: float) -> Array:
@@ -89,11 +96,11 @@ def test_no_candidate_beats_the_bound(
         candidates = np.concatenate([inside, sought])
         exact = upper_confidence_bounds(belief, candidates)
         assert exact.max() <= bound
-        triple = (belief.theta, belief.inverse, belief.ellipsoid_width, belief.euclidean_width)
-        assert score_actions(triple, candidates).max() <= bound
+        shared = one_run(belief)
+        assert score_actions(shared, candidates).max() <= bound
         full = rounding(dim) * math.sqrt(dim)  # as in own-data play
         wider = the_bound(belief, length=length, low=low, high=high, eta=full)
-        assert score_actions(triple, candidates, dense=True).max() <= wider
+        assert score_actions(shared, candidates, dense=True).max() <= wider
         # And it is worth having: in the paper's band hardly above the best that can be found.
         if spread <= 10.0 and (low, high) == (0.5, 0.6):
             assert bound <= exact.max() + 0.01 * abs(exact.max())
@@ -107,7 +114,7 @@ def test_one_dimension_has_no_other_direction() -> None:
 
 def test_alignment_only_turns(rng: np.random.Generator) -> None:
     belief = a_belief(rng, 6, beta=1.0, b=0.5, spread=10.0, off=0.3)
-    aligned = align(belief.theta[None], belief.inverse[None], np.array([[1.0, 0.5]]))
+    aligned = align(one_run(belief))
     frame = aligned.frame[0]
     np.testing.assert_allclose(frame @ frame.T, np.eye(6), atol=1e-12)
     assert frame[0, 0] == 1.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.schedules import parse_schedule
 from feducb.simulation.backends import teams
-from feducb.simulation.backends.backend import OwnPlay, OwnWidths, Stretch, Sums
-from feducb.simulation.backends.gpu_kernels import OwnDataSettings
+from feducb.simulation.backends.backend import OwnDataSettings, OwnPlay, Stretch, Sums
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
@@ -30,7 +28,7 @@ from feducb.types import Belief
 class Probe:
     """Kernels that play nothing: every record is the same, and calls are written down."""
 
-    steps_at_once = 7  # cut everywhere
+    work_at_once = 7.0 * 3 * 2  # seven steps: cut everywhere
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
@@ -44,7 +42,8 @@ class Probe:
         regret = np.zeros((len(runs), len(points)))
         for at in range(first_round, first_round + rounds):
             regret[:, np.searchsorted(points, at)] += agents
-        return Sums(gram, np.full((len(runs), self.dim), 0.5 * agents * rounds), regret)
+        moment, drawn = np.full((len(runs), self.dim), 0.5 * agents * rounds), np.zeros(len(runs), np.int64)
+        return Sums(gram, moment, regret, drawn)
 
     def own(self, rule: OwnDataPlay, stretch: Stretch) -> OwnPlay:
         pytest.fail("agents that act on released sums only were played on their own data")
@@ -139,12 +138,10 @@ def test_own_data_radii_are_those_of_the_bounds(rng: np.random.Generator) -> Non
     for bound in bounds:
         rule = OwnDataPlay(bound=bound, prior=1.0)
         belief = bound.belief(ridge)
-        gpu = OwnDataSettings.of(rule, exploration=1.0)
-        told = (gpu.noise_scale, gpu.information, gpu.constant_width, gpu.euclidean_width)
-        for sigma, logarithm, constant, euclidean in (astuple(OwnWidths.of(bound)), told):
-            width = sigma * math.sqrt(logarithm + float(ridge.log_det)) + constant
-            assert width == pytest.approx(float(belief.ellipsoid_width))
-            assert euclidean == pytest.approx(float(belief.euclidean_width))
+        sigma, logarithm, constant, euclidean, *_ = OwnDataSettings.of(rule)
+        width = sigma * math.sqrt(logarithm + float(ridge.log_det)) + constant
+        assert width == pytest.approx(float(belief.ellipsoid_width))
+        assert euclidean == pytest.approx(float(belief.euclidean_width))
 
 
 def test_no_two_estimators_or_runs_share_random_numbers() -> None:
@@ -159,8 +156,7 @@ def test_no_two_estimators_or_runs_share_random_numbers() -> None:
     for units in teams._units(plan):
         for unit in units:
             assert unit.estimator.privatizer is not None
-            pooled = teams._pooled(unit.estimator.privatizer)
-            out = teams._open_out(plan, unit, range(3), pooled)
+            (out,) = teams._open_outs(plan, unit, [range(3)])
             draws |= {float(number) for number in out.noise.draw(1, 2).ravel()}
     assert len(draws) == 6 * 3 * 2
 
@@ -176,14 +172,15 @@ def test_runs_played_in_blocks_are_the_same_runs(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_long_epoch_of_few_agents_is_all_there() -> None:
-    from feducb.simulation.backends.cpu_kernels import World, fixed_epoch
+    from feducb.simulation.backends.epochs import fixed_epoch
+    from feducb.simulation.backends.tiles import World
 
-    world = World(dim=2, arms=3)
+    world = World(dim=2, arms=3, seed=1)
     rounds = 40_000  # enough to be cut into parts for threads
-    common: dict[str, Any] = {"seed": 1, "runs": [0], "agents": 1, "points": [rounds]}
-    whole = fixed_epoch(world, None, first_round=1, rounds=rounds, threads=2, **common)
+    who: dict[str, Any] = {"runs": range(1), "agents": 1, "points": [rounds]}
+    whole = fixed_epoch(world, None, Stretch(first_round=1, **who), rounds, threads=2)
     pieces = [
-        fixed_epoch(world, None, first_round=1 + first, rounds=1000, **common)
+        fixed_epoch(world, None, Stretch(first_round=1 + first, **who), 1000)
         for first in range(0, rounds, 1000)
     ]
     np.testing.assert_allclose(whole.gram, sum(piece.gram for piece in pieces), rtol=1e-9)

@@ -3,6 +3,6 @@
 Backend                 what the runner calls
 ├─ ReferenceBackend     reference.run_block: anything that can be planned
 ├─ CpuBackend ─┐
-└─ GpuBackend ─┴─ federation    the protocol, with acting left to compiled kernels
-                  foreign       what they were not written for, and refuse
+└─ GpuBackend ─┴─ teams     the protocol, with acting left to compiled kernels
+                  foreign   what they were not written for, and refuse
 """

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.models.confidence import OwnDataBound, PaperBound
+from feducb.models.confidence import PaperBound
 from feducb.models.play import OwnDataPlay
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import BlockResult
 from feducb.types import Belief
 
-__all__ = ["Backend", "Kernels", "OwnPlay", "OwnWidths", "Stretch", "Sums"]
+__all__ = ["Backend", "Ints", "Kernels", "OwnDataSettings", "OwnPlay", "Stretch", "Sums"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -51,17 +51,21 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What some rounds of some runs came to, summed over agents.
+    """What some rounds came to, for each agent (runs, agents) or summed over agents (runs,).
 
     Attributes:
-        gram: (runs, d, d), Σ x xᵀ.
-        moment: (runs, d), Σ y x.
-        regret: (runs, points), in the rounds up to each point and after the one before.
+        gram: (..., d, d), Σ x xᵀ of the chosen actions.
+        moment: (..., d), Σ y x.
+        regret: (..., points), in the rounds up to each point and after the one before.
+        drawn: (...), in how many rounds all candidates were drawn.
+        trace: (..., rounds, 3 + d), index, mean, reward and action of each choice, if asked for.
     """
 
     gram: Array
     moment: Array
     regret: Array
+    drawn: Ints
+    trace: Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,33 +85,49 @@ class Stretch:
     points: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class OwnWidths:
-    """How wide an agent's belief is that acts on its own data: β = σ√max(A + log det V, 0) + constant, and b.
+class OwnDataSettings(NamedTuple):
+    """How agents play on their own data, as numbers for kernels.
+
+    Widths are β = σ√max(A + log det V, 0) + constant, and b.
 
     Attributes:
         noise_scale: σ.
-        logarithm: A.
-        constant: added to the root.
-        euclidean: b.
+        logarithm: A; 2 ln(1/α) − d ln ρ in `OwnDataBound`, 2 ln(2Mn/α) − d ln Σρ_min in `PaperBound`.
+        constant: added to the root; S Σ√ρ_max + Σκ in `PaperBound`.
+        euclidean: b; ρS in `OwnDataBound`.
+        exploration: scales both widths.
+        threshold: D; an agent asks when log det(V + offset I) − log det S ≥ D/Δt, Δt counting this round.
+            Infinite without a trigger.
+        offset: M(ρ_max − ρ_min), what the trigger's matrix has more than V on its diagonal.
     """
 
     noise_scale: float
     logarithm: float
     constant: float
     euclidean: float
+    exploration: float = 1.0
+    threshold: float = math.inf
+    offset: float = 0.0
+
+    @property
+    def watched(self) -> bool:
+        """Whether there is a trigger."""
+        return self.threshold < math.inf
 
     @classmethod
-    def of(cls, bound: PaperBound | OwnDataBound) -> OwnWidths:
-        """Those of a bound (`PaperBound.radius`, `OwnDataBound.belief`), as numbers for kernels."""
-        problem = bound.problem
+    def of(cls, rule: OwnDataPlay, *, exploration: float = 1.0) -> OwnDataSettings:
+        """Those of a rule: its bound's widths (`PaperBound.radius`, `OwnDataBound.belief`), its trigger."""
+        bound, problem, trigger = rule.bound, rule.bound.problem, rule.trigger
         if isinstance(bound, PaperBound):
             union = 2.0 * math.log(2.0 * bound.agents * bound.releases / bound.alpha)
             logarithm = union - problem.dim * math.log(bound.rho_min)
             constant = problem.parameter_bound * bound.root_rho_max + bound.kappa
-            return cls(problem.noise_scale, logarithm, constant, 0.0)
-        logarithm = 2.0 * math.log(1.0 / bound.alpha) - problem.dim * math.log(bound.regularizer)
-        return cls(problem.noise_scale, logarithm, 0.0, bound.regularizer * problem.parameter_bound)
+            widths = problem.noise_scale, logarithm, constant, 0.0
+        else:
+            logarithm = 2.0 * math.log(1.0 / bound.alpha) - problem.dim * math.log(bound.regularizer)
+            widths = problem.noise_scale, logarithm, 0.0, bound.regularizer * problem.parameter_bound
+        asks = (math.inf, 0.0) if trigger is None else (trigger.threshold, trigger.offset)
+        return cls(*widths, exploration, *asks)
 
 
 class OwnPlay(Protocol):
@@ -155,8 +175,8 @@ class Kernels(Protocol):
     """
 
     @property
-    def steps_at_once(self) -> int:
-        """Agent-steps of one call that take a few seconds."""
+    def work_at_once(self) -> float:
+        """Agent-steps × K × d of one call that take a few seconds."""
         ...
 
     def fixed(self, belief: Belief | None, stretch: Stretch, rounds: int) -> Sums:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import astuple
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.models.play import OwnDataPlay
-from feducb.simulation.backends.backend import Kernels, OwnPlay, OwnWidths, Stretch, Sums
+from feducb.simulation.backends.backend import Ints, Kernels, OwnDataSettings, OwnPlay, Stretch, Sums
 from feducb.simulation.backends.teams import KernelsBackend
 from feducb.simulation.plan import Plan
-from feducb.types import Belief
+from feducb.types import Array, Belief
 from feducb.worlds.synthetic import PaperEnvironment
 
 __all__ = ["CpuBackend", "CpuKernels"]
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _WORTH_THREADS = 10_000_000  # agent-steps × K × d: below, starting threads takes longer than they save
 
@@ -30,9 +25,9 @@ class CpuBackend(KernelsBackend):
 
     name = "cpu"
 
-    def missing(self, plan: Plan) -> str | None:
-        """numba, if it is."""
-        return None if find_spec("numba") else "numba is not installed"
+    def refusal(self, plan: Plan) -> str | None:
+        """Why this plan cannot be played here; None if it can."""
+        return super().refusal(plan) or (None if find_spec("numba") else "numba is not installed")
 
     def kernels(self, plan: Plan, *, threads: int) -> Kernels:
         """The compiled loops, for this plan's world."""
@@ -40,56 +35,34 @@ class CpuBackend(KernelsBackend):
 
 
 class CpuKernels:
-    """`cpu_kernels` for one plan."""
+    """`epochs` and `own_data` for one plan; they are imported, and so is numba, when it is made."""
 
-    work_at_once = 4e9  # agent-steps × K × d: a few seconds
-
-    @property
-    def steps_at_once(self) -> int:
-        """Fewer where a step is more work."""
-        return max(1, int(self.work_at_once / (self.world.arms * self.world.dim)))
+    work_at_once = 4e9
 
     def __init__(self, plan: Plan, *, threads: int, defer: bool) -> None:
-        from feducb.simulation.backends import cpu_kernels
+        from feducb.simulation.backends import epochs, own_data
+        from feducb.simulation.backends.tiles import World
 
-        self.compiled, world = cpu_kernels, plan.environment
+        self.epochs, self.own_data, world = epochs, own_data, plan.environment
         assert isinstance(world, PaperEnvironment)
-        self.world = cpu_kernels.World(
+        self.world = World(
             dim=world.problem.dim,
             arms=world.arms,
             best=world.best,
             others=world.others,
             parameter_norm=world.parameter_norm,
             action_bound=world.problem.action_bound,
+            seed=int(np.random.SeedSequence(plan.seed).generate_state(1)[0]),
         )
-        self.exploration = plan.exploration
-        self.common: dict[str, Any] = {
-            "seed": int(np.random.SeedSequence(plan.seed).generate_state(1)[0]),
-            "defer": defer,
-            "threads": threads,
-        }
+        self.exploration, self.threads, self.defer = plan.exploration, threads, defer
 
     def fixed(self, belief: Belief | None, stretch: Stretch, rounds: int) -> Sums:
         """Rounds in which nobody learns."""
-        parts = None
-        if belief is not None:
-            parts = (
-                belief.theta[:, None],
-                belief.inverse[:, None],
-                belief.ellipsoid_width[:, None],
-                belief.euclidean_width[:, None],
-            )
-        played = self.compiled.fixed_epoch(
-            self.world,
-            parts,
-            runs=stretch.runs,
-            agents=stretch.agents,
-            first_round=stretch.first_round,
-            rounds=rounds,
-            points=stretch.points,
-            **self.common,
+        by_agent = self.epochs.fixed_epoch(
+            self.world, belief, stretch, rounds, defer=self.defer, threads=self.threads
         )
-        return Sums(played.gram.sum(axis=1), played.moment.sum(axis=1), played.regret.sum(axis=1))
+        parts = (by_agent.gram, by_agent.moment, by_agent.regret, by_agent.drawn)
+        return Sums(*(part.sum(axis=1) for part in parts))
 
     def own(self, rule: OwnDataPlay, stretch: Stretch) -> OwnPlay:
         """Agents that take their own records in at once."""
@@ -100,54 +73,42 @@ class _OwnRuns:
     """One state per run: each has its own sync rounds."""
 
     def __init__(self, kernels: CpuKernels, rule: OwnDataPlay, stretch: Stretch) -> None:
-        self._kernels, self._runs, self._agents = kernels, stretch.runs, stretch.agents
-        self._points, runs = stretch.points, stretch.runs
-        self._radius = kernels.compiled.Radius(*astuple(OwnWidths.of(rule.bound)))
-        self._trigger = rule.trigger
-        dim = kernels.world.dim
-        self.next_round: Ints = np.full(len(runs), stretch.first_round, dtype=np.int64)
-        self.regret: Array = np.zeros((len(runs), len(stretch.points)))
-        self._states: list[Any] = [None] * len(runs)
-        prior = np.tile(rule.prior * np.eye(dim), (len(runs), 1, 1))
-        self.restart(np.arange(len(runs)), prior, np.zeros((len(runs), dim)))
+        self._kernels, self._stretch = kernels, stretch
+        self._settings = OwnDataSettings.of(rule, exploration=kernels.exploration)
+        dim, runs = kernels.world.dim, len(stretch.runs)
+        self.next_round: Ints = np.full(runs, stretch.first_round, dtype=np.int64)
+        self.regret: Array = np.zeros((runs, len(stretch.points)))
+        self._states: list[Any] = [None] * runs
+        self.restart(np.arange(runs), np.tile(rule.prior * np.eye(dim), (runs, 1, 1)), np.zeros((runs, dim)))
 
     def advance(self, rounds: Ints) -> Ints:
-        asked, world = [], self._kernels.world
-        for place, run in enumerate(self._runs):
-            if rounds[place]:
-                work = int(rounds[place]) * self._agents * world.arms * world.dim
-                threads = self._kernels.common["threads"] if work >= _WORTH_THREADS else 1
-                played = self._kernels.compiled.own_data_steps(
-                    self._kernels.world,
-                    self._states[place],
-                    self._radius,
-                    runs=[run],
-                    agents=self._agents,
-                    first_round=int(self.next_round[place]),
-                    rounds=int(rounds[place]),
-                    points=self._points,
-                    exploration=self._kernels.exploration,
-                    threshold=math.inf if self._trigger is None else self._trigger.threshold,
-                    **self._kernels.common | {"threads": threads},
-                )
-                self.next_round[place] += played.rounds
-                self.regret[place] += played.regret.sum(axis=(0, 1))
-                asked += [place] * played.asked
+        asked, kernels, world = [], self._kernels, self._kernels.world
+        for place in np.flatnonzero(rounds):
+            run, count = self._stretch.runs[place], int(rounds[place])
+            work = count * self._stretch.agents * world.arms * world.dim
+            played = kernels.own_data.own_data_steps(
+                world,
+                self._states[place],
+                replace(self._stretch, runs=range(run, run + 1), first_round=int(self.next_round[place])),
+                count,
+                defer=kernels.defer,
+                threads=kernels.threads if work >= _WORTH_THREADS else 1,
+            )
+            self.next_round[place] += played.rounds
+            self.regret[place] += played.regret.sum(axis=(0, 1))
+            asked += [place] * played.asked
         return np.array(asked, dtype=np.int64)
 
     def pending(self, places: Ints) -> tuple[Array, Array]:
-        data = [self._states[place] for place in places]
-        return np.stack([one.gram.sum(axis=0) for one in data]), np.stack(
-            [one.moment.sum(axis=0) for one in data]
-        )
+        states = [self._states[place] for place in places]
+        grams, moments = ([getattr(one, part).sum(axis=0) for one in states] for part in ("gram", "moment"))
+        return np.stack(grams), np.stack(moments)
 
     def restart(self, places: Ints, gram: Array, moment: Array) -> None:
-        offset = None if self._trigger is None else self._trigger.offset
-        for position, place in enumerate(places):
-            self._states[place] = self._kernels.compiled.own_data(
-                np.tile(gram[position], (self._agents, 1, 1)),
-                np.tile(moment[position], (self._agents, 1)),
-                offset=offset,
+        agents = self._stretch.agents
+        for place, own_gram, own_moment in zip(places, gram, moment, strict=True):
+            self._states[place] = self._kernels.own_data.own_data(
+                self._settings, np.tile(own_gram, (agents, 1, 1)), np.tile(own_moment, (agents, 1))
             )
 
     def dump(self) -> object:

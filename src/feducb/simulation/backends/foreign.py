@@ -11,7 +11,6 @@ from feducb.models.play import OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
 from feducb.policies import Optimistic
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.privacy.privatizer import Privatizer
-from feducb.protocol.estimators import Estimator
 from feducb.simulation.plan import Plan
 from feducb.worlds.synthetic import PaperEnvironment
 
@@ -45,24 +44,18 @@ def _parts(plan: Plan) -> Iterator[tuple[str, object]]:
     yield "environment", plan.environment
     yield "problem", plan.problem
     yield "model", plan.federation.model
-    yield "policy", plan.policy
+    yield "policy", plan.federation.policy
     for estimator in plan.estimators:
-        yield from _parts_of(estimator)
-
-
-def _parts_of(estimator: Estimator) -> Iterator[tuple[str, object]]:
-    rule, privatizer = estimator.rule, estimator.privatizer
-    yield "rule", rule
-    if isinstance(rule, ReleasedPlay):
-        yield "bound on released sums", rule.bound
-        yield "problem", rule.bound.problem
-    if isinstance(rule, OwnDataPlay):
-        yield "bound on own data", rule.bound
-        yield "problem", rule.bound.problem
-        if rule.trigger is not None:
+        rule, privatizer = estimator.rule, estimator.privatizer
+        yield "rule", rule
+        if isinstance(rule, ReleasedPlay | OwnDataPlay):
+            kind = "released sums" if isinstance(rule, ReleasedPlay) else "own data"
+            yield f"bound on {kind}", rule.bound
+            yield "problem", rule.bound.problem
+        if isinstance(rule, OwnDataPlay) and rule.trigger is not None:
             yield "trigger", rule.trigger
-    if privatizer is not None:
-        yield "privatizer", privatizer
-        yield "problem", privatizer.problem
-        yield "model", privatizer.model
-        yield "mechanism", privatizer.mechanism
+        if privatizer is not None:
+            yield "privatizer", privatizer
+            yield "problem", privatizer.problem
+            yield "model", privatizer.model
+            yield "mechanism", privatizer.mechanism

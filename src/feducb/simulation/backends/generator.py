@@ -128,14 +128,8 @@ def _log(number: Real) -> Real:
     bits = _bits(number)
     exponent = _i32(_i32(bits - _ROOT_HALF_BITS) >> _MANTISSA_BITS)
     z = _from_bits(_i32(bits - _i32(exponent << _MANTISSA_BITS))) - _ONE
-    series = _LOG[7]
-    series = fma(series, z, _LOG[6])
-    series = fma(series, z, _LOG[5])
-    series = fma(series, z, _LOG[4])
-    series = fma(series, z, _LOG[3])
-    series = fma(series, z, _LOG[2])
-    series = fma(series, z, _LOG[1])
-    series = fma(series, z, _LOG[0])
+    upper = fma(fma(fma(_LOG[7], z, _LOG[6]), z, _LOG[5]), z, _LOG[4])
+    series = fma(fma(fma(fma(upper, z, _LOG[3]), z, _LOG[2]), z, _LOG[1]), z, _LOG[0])
     return fma(_f32(exponent), _LN2, series * z)
 
 
@@ -145,12 +139,8 @@ def _exp(number: Real) -> Real:
     scaled = max(number, _SMALLEST_LOG) * _LOG2_E
     whole = _i32(scaled - _HALF)  # truncation: the nearest whole number, since scaled ≤ 0
     z = scaled - _f32(whole)
-    series = _EXP2[5]
-    series = fma(series, z, _EXP2[4])
-    series = fma(series, z, _EXP2[3])
-    series = fma(series, z, _EXP2[2])
-    series = fma(series, z, _EXP2[1])
-    series = fma(series, z, _EXP2[0])
+    upper = fma(fma(_EXP2[5], z, _EXP2[4]), z, _EXP2[3])
+    series = fma(fma(fma(upper, z, _EXP2[2]), z, _EXP2[1]), z, _EXP2[0])
     return series * _from_bits(_i32(_i32(whole + _EXPONENT_BIAS) << _MANTISSA_BITS))
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -18,25 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.models.play import OwnDataPlay
-from feducb.simulation.backends.backend import OwnWidths
-from feducb.types import Belief
+from feducb.simulation.backends.backend import Ints, OwnDataSettings, Stretch, Sums
+from feducb.types import Array, Belief
 from feducb.worlds.synthetic import PaperEnvironment
 
 __all__ = [
     "LARGEST_ARMS",
     "LARGEST_DIM",
     "Arrowhead",
-    "EpochSums",
     "GpuKernels",
     "OwnDataRuns",
-    "OwnDataSettings",
     "arrowhead",
     "missing_gpu",
     "others_bound",
 ]
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LARGEST_DIM = 128
 LARGEST_ARMS = 2**20
@@ -62,7 +55,7 @@ def missing_gpu() -> str | None:
         return f"CUDA does not answer: {error}"
 
 
-def others_bound(belief: Belief, environment: PaperEnvironment, *, exploration: float = 1.0) -> Array:
+def others_bound(belief: Belief, environment: PaperEnvironment) -> Array:
     """(runs,), a score that no arm but the best can exceed, whatever is drawn.
 
     An arm is x = (c, r) with c in the others' band over ‖θ*‖ and ‖r‖ ≤ ρ(c) = √(L² − c²). With B = V^(−1/2),
@@ -76,9 +69,8 @@ def others_bound(belief: Belief, environment: PaperEnvironment, *, exploration: 
     Args:
         belief: leading axis (runs,), in the frame of θ*.
         environment: the bands.
-        exploration: scales both widths.
     """
-    beta, width = exploration * belief.ellipsoid_width, exploration * belief.euclidean_width
+    beta, width = belief.ellipsoid_width, belief.euclidean_width
     inverse, theta = belief.inverse, belief.theta
     corner, edge = inverse[:, 0, 0], inverse[:, 0, 1:]
     # The two parts of x, along θ* and across, are bounded one by one and then weighed against each other:
@@ -122,37 +114,17 @@ class Arrowhead:
     rotations: Array
 
 
-def arrowhead(belief: Belief, bound: Array, *, exploration: float = 1.0) -> Arrowhead:
+def arrowhead(belief: Belief, bound: Array) -> Arrowhead:
     """Turn beliefs, leading axis (runs,), into the kernel's frame."""
     runs, dim = belief.theta.shape
     values, vectors = np.linalg.eigh(belief.inverse[:, 1:, 1:])
     edge = np.einsum("rdk,rd->rk", vectors, belief.inverse[:, 0, 1:])
     theta = np.einsum("rdk,rd->rk", vectors, belief.theta[:, 1:])
-    beta, width = (
-        np.broadcast_to(exploration * part, (runs,))
-        for part in (belief.ellipsoid_width, belief.euclidean_width)
-    )
+    beta, width = belief.ellipsoid_width, belief.euclidean_width
     heads = [belief.theta[:, 0], belief.inverse[:, 0, 0], beta, width, (edge**2).sum(axis=-1), bound]
     sides = np.zeros((runs, dim - 1, 4), dtype=np.float32)
     sides[..., 0], sides[..., 1], sides[..., 2] = theta, edge, values
     return Arrowhead(np.stack(heads, axis=-1).astype(np.float32), sides, vectors)
-
-
-@dataclass(frozen=True, slots=True)
-class EpochSums:
-    """What an epoch came to, in the frame of θ*.
-
-    Attributes:
-        gram: (runs, d, d), Σ x xᵀ over all agents and rounds.
-        moment: (runs, d), Σ y x.
-        regret: (runs, points), summed over agents, by interval of the regret curve.
-        drawn: (runs,), steps at which all arms were drawn.
-    """
-
-    gram: Array
-    moment: Array
-    regret: Array
-    drawn: Ints
 
 
 def _unpacked(sums: Array, dim: int) -> tuple[Array, Array]:
@@ -185,7 +157,6 @@ class GpuKernels:
         environment: the paper's; d at most 128.
         seed: of everything random.
         philox_rounds: 7, or the more cautious 10.
-        options: further compiler options, for measurements.
     """
 
     def __init__(
@@ -194,7 +165,6 @@ class GpuKernels:
         *,
         seed: int,
         philox_rounds: int = 7,
-        options: Sequence[str] = (),
     ) -> None:
         dim = environment.problem.dim
         if dim > LARGEST_DIM or environment.arms > LARGEST_ARMS:
@@ -206,33 +176,18 @@ class GpuKernels:
         self.environment = environment
         self.dim, self.arms = dim, environment.arms
         self.philox_rounds = philox_rounds
-        self._options = tuple(options)
         # Neighbouring seeds must not give neighbouring keys.
         self._keys = tuple(np.random.SeedSequence(seed).generate_state(2, np.uint32))
         (low, high), (other_low, other_high) = environment.best, environment.others
-        self._world = self.cupy.asarray(
-            np.array(
-                [
-                    low,
-                    high - low,
-                    other_low,
-                    other_high - other_low,
-                    1.0 / environment.parameter_norm,
-                    environment.problem.action_bound**2,
-                ],
-                dtype=np.float32,
-            )
-        )
-        self._modules: dict[tuple[str, ...], Any] = {}
+        bands = [low, high - low, other_low, other_high - other_low]
+        lengths = [1.0 / environment.parameter_norm, environment.problem.action_bound**2]
+        self._world = self.cupy.asarray(np.array(bands + lengths, dtype=np.float32))
+        self._modules: dict[tuple[str, ...], tuple[Any, list[int]]] = {}
         attributes = self.cupy.cuda.Device().attributes
         self.multiprocessors = int(attributes["MultiProcessorCount"])
 
-    @property
-    def overlap(self) -> bool:
-        """Whether another arm's mean can exceed the best arm's."""
-        return self.environment.others[1] > self.environment.best[0]
-
-    def _module(self, *settings: str) -> Any:
+    def _module(self, *settings: str) -> tuple[Any, list[int]]:
+        """Kernels and their layout, compiled by themselves when first used: at large d it takes its time."""
         if settings not in self._modules:
             options = (
                 "--std=c++17",
@@ -244,10 +199,12 @@ class GpuKernels:
                 f"-DDIM={self.dim}",
                 f"-DPHILOX_ROUNDS={self.philox_rounds}",
                 *settings,
-                *self._options,
             )
             source = files("feducb.simulation.backends").joinpath("kernels.cu").read_text(encoding="utf-8")
-            self._modules[settings] = self.cupy.RawModule(code=source, options=options)
+            module = self.cupy.RawModule(code=source, options=options)
+            sizes = self.cupy.zeros(8, dtype=np.int32)
+            module.get_function("layout")((1,), (1,), (sizes,))
+            self._modules[settings] = module, self.cupy.asnumpy(sizes).tolist()
         return self._modules[settings]
 
     def _function(self, module: Any, name: str, shared: int) -> Any:
@@ -256,68 +213,43 @@ class GpuKernels:
         kernel.max_dynamic_shared_size_bytes = shared
         return kernel
 
-    def _layout(self, module: Any) -> list[int]:
-        sizes = self.cupy.zeros(8, dtype=np.int32)
-        module.get_function("layout")((1,), (1,), (sizes,))
-        return [int(size) for size in self.cupy.asnumpy(sizes)]
-
-    @cached_property
-    def _fixed(self) -> dict[bool, tuple[Any, list[int]]]:
-        return {}
-
-    def _fixed_kernel(self, wide: bool) -> tuple[Any, list[int]]:
-        if wide not in self._fixed:
-            # Each kernel is compiled by itself, when it is first used: at large d compiling takes its time.
-            module = self._module("-DNO_OWN", f"-DWIDE={int(wide)}")
-            sizes = self._layout(module)
-            self._fixed[wide] = self._function(module, "fixed_epoch", sizes[2]), sizes
-        return self._fixed[wide]
-
     def fixed_epoch(
         self,
         belief: Belief | None,
-        *,
-        runs: range,
-        agents: int,
-        first_round: int,
+        stretch: Stretch,
         rounds: int,
-        checkpoints: Sequence[int] | Ints,
-        exploration: float = 1.0,
+        *,
         defer: bool = True,
         blocks: int | None = None,
-    ) -> EpochSums:
-        """Play rounds in which beliefs do not change.
+    ) -> Sums:
+        """Play rounds in which beliefs do not change; sums over agents, in the frame of θ*.
 
         Args:
             belief: leading axis (runs,), shared by a run's agents, in the frame of θ*; None draws uniformly.
-            runs: their numbers, consecutive.
-            agents: M.
-            first_round: counted from 1.
+            stretch: who plays, and from when on.
             rounds: how many.
-            checkpoints: the rounds that end the intervals of the regret curve, rising.
-            exploration: scales the bonus.
             defer: draw the other arms only where the best arm's score leaves the choice open. Choices are the
                 same, and so is regret (where the bands overlap, its law).
             blocks: thread blocks, for tests; results do not depend on it.
         """
+        runs, agents = stretch.runs, stretch.agents
         steps, count = agents * rounds, len(runs)
         if steps > _MOST_STEPS:
             raise ValueError(f"{steps} steps of a run at once are more than the sums hold: {_MOST_STEPS}")
         wide = belief is not None and bool(np.any(belief.euclidean_width))
-        kernel, sizes = self._fixed_kernel(wide)
-        entries, threads, shared, passes = sizes[:4]
+        module, (entries, threads, shared, passes, *_) = self._module("-DNO_OWN", f"-DWIDE={int(wide)}")
+        kernel = self._function(module, "fixed_epoch", shared)
         if belief is None:
-            heads = np.zeros((count, 6), dtype=np.float32)
-            arrow = Arrowhead(
-                heads, np.zeros((count, max(self.dim - 1, 1), 4), dtype=np.float32), np.zeros(0)
-            )
+            sides = np.zeros((count, max(self.dim - 1, 1), 4), dtype=np.float32)
+            arrow = Arrowhead(np.zeros((count, 6), dtype=np.float32), sides, np.zeros(0))
         else:
             # Infinite: no score beats it, so all arms are drawn at every step.
-            bound = np.full(count, np.inf)
-            if defer:
-                bound = others_bound(belief, self.environment, exploration=exploration)
-            arrow = arrowhead(belief, bound, exploration=exploration)
-        points = np.asarray(checkpoints, dtype=np.uint32)
+            bound = others_bound(belief, self.environment) if defer else np.full(count, np.inf)
+            arrow = arrowhead(belief, bound)
+        # Whether another arm's mean can exceed the best arm's.
+        overlap = self.environment.others[1] > self.environment.best[0]
+        numbers = (belief is not None, overlap, self.arms, agents, count, runs.start, stretch.first_round)
+        points = np.asarray(stretch.points, dtype=np.uint32)
         cupy = self.cupy
         sums = cupy.zeros((count, entries), dtype=np.int64)
         regret = cupy.zeros((count, len(points)), dtype=np.uint64)
@@ -337,13 +269,7 @@ class GpuKernels:
                 cupy.asarray(points),
                 np.int32(len(points)),
                 *self._keys,
-                np.uint32(belief is not None),
-                np.uint32(self.overlap),
-                np.uint32(self.arms),
-                np.uint32(agents),
-                np.uint32(count),
-                np.uint32(runs.start),
-                np.uint32(first_round),
+                *(np.uint32(number) for number in numbers),
                 np.uint64(steps),
                 sums,
                 regret,
@@ -360,7 +286,7 @@ class GpuKernels:
             gram = turn @ gram @ np.swapaxes(turn, -1, -2)
             moment = (turn @ moment[..., None])[..., 0]
         radius = self.environment.problem.action_bound
-        return EpochSums(
+        return Sums(
             # The kernel sums x/L, so that entries stay below 1 and fit their unit.
             gram=gram * radius**2,
             moment=moment * radius,
@@ -370,48 +296,26 @@ class GpuKernels:
 
     def draw_arms(self, *, run: int, agents: int, first_round: int, rounds: int) -> tuple[Array, Array]:
         """What visitors offer: actions (rounds, agents, K, d) and means (rounds, agents, K)."""
-        cupy, steps = self.cupy, agents * rounds
+        cupy = self.cupy
         actions = cupy.zeros((rounds, agents, self.arms, self.dim), dtype=np.float32)
         means = cupy.zeros((rounds, agents, self.arms), dtype=np.float32)
-        self._parts("draw_arms")(
-            (4 * self.multiprocessors,),
-            (128,),
-            (
-                self._world,
-                *self._keys,
-                np.uint32(self.arms),
-                np.uint32(agents),
-                np.uint32(run),
-                np.uint32(first_round),
-                np.uint64(steps),
-                actions,
-                means,
-            ),
-        )
+        self._draw("draw_arms", run, first_round, actions, means)
         return cupy.asnumpy(actions).astype(np.float64), cupy.asnumpy(means).astype(np.float64)
 
     def draw_rewards(self, means: Array, *, run: int, first_round: int) -> tuple[Array, Ints]:
         """Rewards of arms with these means, (rounds, agents), and the coins of uniform play."""
-        cupy, (rounds, agents) = self.cupy, means.shape
-        rewards = cupy.zeros((rounds, agents), dtype=np.float32)
-        coins = cupy.zeros((rounds, agents), dtype=np.uint32)
-        self._parts("draw_rewards")(
-            (4 * self.multiprocessors,),
-            (128,),
-            (
-                self._world,
-                *self._keys,
-                np.uint32(self.arms),
-                np.uint32(agents),
-                np.uint32(run),
-                np.uint32(first_round),
-                np.uint64(rounds * agents),
-                cupy.asarray(means.astype(np.float32)),
-                rewards,
-                coins,
-            ),
-        )
+        cupy = self.cupy
+        rewards = cupy.zeros(means.shape, dtype=np.float32)
+        coins = cupy.zeros(means.shape, dtype=np.uint32)
+        self._draw("draw_rewards", run, first_round, cupy.asarray(means.astype(np.float32)), rewards, coins)
         return cupy.asnumpy(rewards).astype(np.float64), cupy.asnumpy(coins).astype(np.int64)
+
+    def _draw(self, name: str, run: int, first_round: int, *arrays: Any) -> None:
+        """Call a kernel that draws into arrays with leading axes (rounds, agents)."""
+        rounds, agents = arrays[0].shape[:2]
+        numbers = [np.uint32(number) for number in (self.arms, agents, run, first_round)]
+        given = (self._world, *self._keys, *numbers, np.uint64(rounds * agents), *arrays)
+        self._parts(name)((4 * self.multiprocessors,), (128,), given)
 
     def draw_words(
         self, count: int, *, keys: tuple[int, int], round: int, agent: int, run: int
@@ -422,7 +326,7 @@ class GpuKernels:
         self._parts("draw_words")((4 * self.multiprocessors,), (128,), (*numbers, words))
         return np.asarray(self.cupy.asnumpy(words))
 
-    def choose(self, belief: Belief, actions: Array, *, exploration: float = 1.0, full: bool = True) -> Ints:
+    def choose(self, belief: Belief, actions: Array, *, full: bool = True) -> Ints:
         """(steps,), the choice among given actions (steps, K, d), all with one belief (no leading axis).
 
         ``full`` scores as own-data play does, with all of V⁻¹; otherwise as `fixed_epoch` does.
@@ -432,7 +336,7 @@ class GpuKernels:
             *(np.asarray(part)[None] for part in (belief.theta, belief.inverse)),
             *(np.reshape(part, (1,)) for part in (belief.ellipsoid_width, belief.euclidean_width)),
         )
-        arrow = arrowhead(one, np.zeros(1), exploration=exploration)
+        arrow = arrowhead(one, np.zeros(1))
         if not full:
             actions = actions.copy()
             actions[..., 1:] = actions[..., 1:] @ arrow.rotations[0]
@@ -466,44 +370,8 @@ class GpuKernels:
         return np.asarray(cupy.asnumpy(chosen).astype(np.int64))
 
     def _parts(self, name: str, wide: bool = False) -> Any:
-        return self._module("-DPARTS", "-DNO_FIXED", "-DNO_OWN", f"-DWIDE={int(wide)}").get_function(name)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnDataSettings:
-    """How agents play on their own data: β = σ√max(A + log det V − d log ρ, 0) + constant.
-
-    Attributes:
-        noise_scale: σ.
-        information: A − d log ρ.
-        constant_width: what is added to β.
-        euclidean_width: b.
-        exploration: scales all widths.
-        threshold: D of the determinant trigger; None without one.
-        offset: M(ρ_max − ρ_min), what the trigger's matrix has on its diagonal beside V.
-    """
-
-    noise_scale: float
-    information: float
-    constant_width: float
-    euclidean_width: float
-    exploration: float = 1.0
-    threshold: float | None = None
-    offset: float = 0.0
-
-    @classmethod
-    def of(cls, rule: OwnDataPlay, *, exploration: float = 1.0) -> OwnDataSettings:
-        """The settings of a rule."""
-        widths, trigger = OwnWidths.of(rule.bound), rule.trigger
-        return cls(
-            noise_scale=widths.noise_scale,
-            information=widths.logarithm,
-            constant_width=widths.constant,
-            euclidean_width=widths.euclidean,
-            exploration=exploration,
-            threshold=None if trigger is None else trigger.threshold,
-            offset=0.0 if trigger is None else trigger.offset,
-        )
+        module, _ = self._module("-DPARTS", "-DNO_FIXED", "-DNO_OWN", f"-DWIDE={int(wide)}")
+        return module.get_function(name)
 
 
 _ON_THE_GPU = ("_base", "_anchor", "_pending", "_regret")
@@ -514,11 +382,9 @@ class OwnDataRuns:
 
     Args:
         kernels: the environment and its random numbers.
-        settings: the radius and the trigger.
-        runs: their numbers, consecutive.
-        agents: M.
-        checkpoints: the rounds that end the intervals of the regret curve, rising.
-        prior: what the sum is before the first synchronisation, times the identity.
+        rule: the radius, the trigger, and what the sum is before the first synchronisation.
+        stretch: who plays, and from when on.
+        exploration: scales the widths.
         group: GPU lanes per agent, for tests; results do not depend on it.
 
     Attributes:
@@ -530,41 +396,35 @@ class OwnDataRuns:
     def __init__(
         self,
         kernels: GpuKernels,
-        settings: OwnDataSettings,
+        rule: OwnDataPlay,
+        stretch: Stretch,
         *,
-        runs: range,
-        agents: int,
-        checkpoints: Sequence[int] | Ints,
-        prior: float,
+        exploration: float = 1.0,
         group: int | None = None,
     ) -> None:
-        self._kernels, self._settings, self._runs, self._agents = kernels, settings, runs, agents
-        dim, cupy, count = kernels.dim, kernels.cupy, len(runs)
+        settings = OwnDataSettings.of(rule, exploration=exploration)
+        self._kernels, self._runs, self._agents = kernels, stretch.runs, stretch.agents
+        self.watched = settings.watched
+        dim, cupy, count, agents = kernels.dim, kernels.cupy, len(stretch.runs), stretch.agents
         if group is None:
             group = _lanes(dim, kernels.arms, count * agents)
-        module = kernels._module(
+        module, sizes = kernels._module(
             "-DNO_FIXED",
-            f"-DWIDE={int(settings.euclidean_width != 0.0)}",
-            f"-DGUARD={int(settings.threshold is not None)}",
+            f"-DWIDE={int(settings.euclidean != 0.0)}",
+            f"-DGUARD={int(settings.watched)}",
             f"-DGROUP={group}",
         )
-        sizes = kernels._layout(module)
         entries, self._threads, self._shared, self._groups, self._multiple = sizes[0], *sizes[4:8]
         self._kernel = kernels._function(module, "own_data_epoch", self._shared)
-        scale = settings.exploration
-        self._numbers = cupy.asarray(
-            np.array(
-                [
-                    scale * settings.noise_scale,
-                    settings.information,
-                    scale * settings.constant_width,
-                    scale * settings.euclidean_width,
-                    settings.threshold or 0.0,
-                    settings.offset,
-                ]
-            )
+        widths = (
+            exploration * settings.noise_scale,
+            settings.logarithm,
+            exploration * settings.constant,
+            exploration * settings.euclidean,
         )
-        points = np.asarray(checkpoints, dtype=np.uint32)
+        trigger = (settings.threshold if settings.watched else 0.0, settings.offset)
+        self._numbers = cupy.asarray(np.array(widths + trigger))
+        points = np.asarray(stretch.points, dtype=np.uint32)
         self._points = cupy.asarray(points)
         self._base = cupy.zeros((count, entries), dtype=np.float64)
         self._anchor = cupy.zeros(count, dtype=np.float64)
@@ -572,10 +432,10 @@ class OwnDataRuns:
         self._next = cupy.zeros((count, agents, entries), dtype=np.float64)
         self._regret = cupy.zeros((count, len(points)), dtype=np.uint64)
         self._gained = cupy.zeros((count, len(points)), dtype=np.uint64)
-        self.next_round: Ints = np.ones(count, dtype=np.int64)
+        self.next_round: Ints = np.full(count, stretch.first_round, dtype=np.int64)
         self.waited: Ints = np.zeros(count, dtype=np.int64)
-        everyone = np.arange(count)
-        self.restart(everyone, np.tile(prior * np.eye(dim), (count, 1, 1)), np.zeros((count, dim)))
+        prior = np.tile(rule.prior * np.eye(dim), (count, 1, 1))
+        self.restart(np.arange(count), prior, np.zeros((count, dim)))
 
     @property
     def regret(self) -> Array:
@@ -610,7 +470,7 @@ class OwnDataRuns:
         host = {name: self._kernels.cupy.asnumpy(part) for name, part in parts.items()}
         return host | {"next_round": self.next_round.copy(), "waited": self.waited.copy()}
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: Any) -> None:
         """Go on from a state."""
         for name in _ON_THE_GPU:
             setattr(self, name, self._kernels.cupy.asarray(state[name]))

@@ -8,15 +8,15 @@ who will, and again, with the same random numbers, up to that round.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from feducb.models.ridge import factorise
-from feducb.simulation.backends.epochs import Rounds, rising_points
+from feducb.simulation.backends.backend import OwnDataSettings, Stretch
+from feducb.simulation.backends.epochs import rising_points
 from feducb.simulation.backends.parallel import SOURCES, Spread, kept_on_disk, workers
 from feducb.simulation.backends.pruning import align, highest_scores, rounding
 from feducb.simulation.backends.tiles import (
@@ -25,6 +25,7 @@ from feducb.simulation.backends.tiles import (
     REWARD,
     SCORE,
     Scratch,
+    Whose,
     World,
     compiled,
     draw,
@@ -35,11 +36,9 @@ from feducb.simulation.backends.tiles import (
     whole_vectors,
     written_out,
 )
+from feducb.types import Array, Belief
 
-__all__ = ["OwnDataResult", "OwnDataState", "Radius", "own_data", "own_data_steps"]
-
-Array = NDArray[np.float64]
-Word = Any  # np.uint32
+__all__ = ["OwnDataResult", "OwnDataState", "own_data", "own_data_steps"]
 
 _LEG = 1024  # rounds between fresh factorisations, since rounding drifts …
 _LATE_LEG = 8192  # … and as many later on
@@ -47,33 +46,45 @@ _FRESH_SHARE = 8  # ceilings are computed again when an eighth more rounds were 
 _FEWEST_AHEAD = 8  # rounds that are played without knowing who will ask
 _ROUNDING_AGAIN = 1.01  # more than 1 + η: rounding of what has changed since a ceiling was computed
 
-# Where a state keeps which matrix, vector and number of an agent: see `OwnDataState`.
+# Where a state keeps which matrix, vector and number of an agent: see `OwnDataState`. Working space has two
+# vectors more.
 _INVERSE, _GRAM, _GUARD = range(3)
-_THETA, _MOMENT, _CEILING_THETA = range(3)
+_THETA, _MOMENT, _CEILING_THETA, _ACTION, _DIRECTION = range(5)
 _LOG_DET, _GUARD_LOG_DET, _ANCHOR, _CEILING, _CEILING_WEIGHT, _CEILING_REACH = range(6)
 
-_u32, _f32 = np.uint32, np.float32
+_u32 = np.uint32
 
 
-class Radius(NamedTuple):
-    """How far an agent trusts a regression on its own data: β = σ√max(A + log det V, 0) + constant, and b.
+class _Leg(NamedTuple):
+    """Rounds to play, by a row for each task, and room for what they come to.
 
     Attributes:
-        noise_scale: σ.
-        logarithm: A; 2 ln(1/α) − d ln ρ in `OwnDataBound`, 2 ln(2Mn/α) − d ln Σρ_min in `PaperBound`.
-        constant: added to the root; S Σ√ρ_max + Σκ in `PaperBound`.
-        euclidean: b; ρS in `OwnDataBound`.
+        first_round: the number of the first.
+        rounds: how many.
+        waited: how many were played since the last synchronisation.
+        tasks: run and agent.
+        points: rounds at which regret is read.
+        matrices, vectors, numbers: as in `OwnDataState`; are brought up to date.
+        regret, trace: as in `OwnDataResult`; no trace if none is asked for.
+        counts: rounds played, in how many all candidates were drawn, whether the agent asked in the last.
     """
 
-    noise_scale: float
-    logarithm: float
-    constant: float
-    euclidean: float
+    first_round: int
+    rounds: int
+    waited: int
+    tasks: NDArray[np.int64]
+    points: NDArray[np.int64]
+    matrices: Array
+    vectors: Array
+    numbers: Array
+    regret: Array
+    trace: Array
+    counts: NDArray[np.int64]
 
 
 @compiled
 def _copy_rows(source: Any, target: Any) -> None:
-    """Copy as many rows as both have."""
+    """Copy as many rows as both have, by loops: a slice would be an array to allocate."""
     for row in range(min(len(source), len(target))):
         for column in range(source.shape[1]):
             target[row, column] = source[row, column]
@@ -81,11 +92,9 @@ def _copy_rows(source: Any, target: Any) -> None:
 
 @compiled
 def _copy(source: Any, target: Any) -> None:
-    """Copy all matrices of a task, by loops: a slice would be an array to allocate."""
+    """Copy all matrices of a task."""
     for number in range(len(source)):
-        for row in range(source.shape[1]):
-            for column in range(source.shape[2]):
-                target[number, row, column] = source[number, row, column]
+        _copy_rows(source[number], target[number])
 
 
 @summed
@@ -111,17 +120,10 @@ def _shrink(inverse: Any, direction: Any, growth: float) -> None:
 
 
 @compiled
-def _take_in(
-    gram: Any,
-    moment: Any,
-    inverse: Any,
-    theta: Any,
-    action: Any,
-    direction: Any,
-    growth: float,
-    reward: float,
-) -> None:
+def _take_in(matrices: Any, vectors: Any, growth: float, reward: float) -> None:
     """U ← U + x xᵀ, ū ← ū + y x (Alg. 1, l. 10); so θ̂ ← θ̂ + V⁻¹x (y − xᵀθ̂) with the new V."""
+    gram, theta, moment = matrices[_GRAM], vectors[_THETA], vectors[_MOMENT]
+    action, direction = vectors[_ACTION], vectors[_DIRECTION]
     error = reward
     for row in range(len(action)):
         error -= theta[row] * action[row]
@@ -130,31 +132,21 @@ def _take_in(
         moment[row] += action[row] * reward
         for column in range(len(action)):
             gram[row, column] += action[row] * action[column]
-    _shrink(inverse, direction, growth)
+    _shrink(matrices[_INVERSE], direction, growth)
 
 
 @written_out
-def _best_other(
-    space: Scratch,
-    action: Any,
-    highest: float,
-    best_mean: Any,
-    inverse: Any,
-    theta: Any,
-    ellipsoid: float,
-    euclidean: float,
-    at_round: Word,
-    agent: Word,
-    seed: Word,
-    run: Word,
-    world: World,
-) -> Any:
-    """Look for a candidate that scores above ``highest``; its action goes to ``action``.
+def _best_other(space: Scratch, world: World, whose: Whose, now: Any, widths: Any, best: Any) -> Any:
+    """Look for a candidate that scores above the best one's, whose score and mean are given.
+
+    Its action goes to the place of that one's.
 
     Returns:
         Its number, or 0 if there is none; its mean; and the highest of all means.
     """
-    tile, sheet, counters, single_theta, single_inverse = space[3:6] + space[10:12]
+    tile, sheet, counters = space.others
+    action, theta, inverse = space.vectors[_ACTION], space.vectors[_THETA], space.matrices[_INVERSE]
+    single_theta, single_inverse = space.theta, space.inverse
     dim, others = world.dim, world.arms - 1
     # Scores of candidates that are looked at in bulk may be in single precision: `_look_up` widens its bound
     # for that.
@@ -162,66 +154,44 @@ def _best_other(
         single_theta[row] = theta[row]
         for column in range(dim):
             single_inverse[row, column] = inverse[row, column]
-    number, mean = 0, best_mean
+    highest, mean = best
+    number, best_mean = 0, mean
     for first in range(0, others, LANES):
         filled = min(LANES, others - first)
         lanes = whole_vectors(filled)
         for j in range(lanes):
-            counters[j], counters[LANES + j] = _u32(1 + first + j), at_round
-        draw(tile, sheet, counters, lanes, agent, seed, run, world)
-        score_dense(tile, sheet, lanes, dim, single_theta, single_inverse, _f32(ellipsoid), _f32(euclidean))
-        best = -1
+            counters[j], counters[LANES + j] = _u32(1 + first + j), now
+        draw(space.others, lanes, whose, world)
+        score_dense(space.others, lanes, dim, single_theta, single_inverse, widths)
+        place = -1
         for j in range(filled):
             best_mean = max(best_mean, sheet[MEAN + j])
             # Strictly: the first of equals is kept, as argmax does.
             if sheet[SCORE + j] > highest:
-                best, highest = j, np.float64(sheet[SCORE + j])
-        if best >= 0:
-            number, mean = 1 + first + best, sheet[MEAN + best]
+                place, highest = j, np.float64(sheet[SCORE + j])
+        if place >= 0:
+            number, mean = 1 + first + place, sheet[MEAN + place]
             for row in range(dim):
-                action[row] = tile[row * LANES + best]
+                action[row] = tile[row * LANES + place]
     return number, mean, best_mean
 
 
 def _kernel(sources: int) -> Any:  # noqa: PLR0915
     @kept_on_disk
     def run_own_data(  # noqa: PLR0912, PLR0915
-        world: World,
-        matrices: Any,
-        vectors: Any,
-        numbers: Any,
-        watched: bool,
-        radius: Radius,
-        exploration: float,
-        first_round: int,
-        rounds: int,
-        waited: int,
-        threshold: float,
-        points: Any,
-        seed: int,
-        tasks: Any,
-        first: int,
-        last: int,
-        regret: Any,
-        trace: Any,
-        counts: Any,
-        space: Scratch,
+        world: World, settings: OwnDataSettings, leg: _Leg, first: int, last: int, space: Scratch
     ) -> int:
-        """Play some tasks, a row each: run, agent; each up to and with the round in which it asks for a sync.
-
-        Rows of ``counts``: rounds played, in how many all candidates were drawn, whether the last asked.
-        """
-        dim, word = world.dim, _u32(seed)
-        chosen, record, visits, _, sheet, counters, waiting, tries = space[:8]
-        inverse, gram, guard = space.matrices[_INVERSE], space.matrices[_GRAM], space.matrices[_GUARD]
-        theta, moment, ceiling_theta = (
-            space.vectors[_THETA],
-            space.vectors[_MOMENT],
-            space.vectors[_CEILING_THETA],
-        )
-        action, direction = space.vectors[3], space.vectors[4]
+        """Play some tasks, each up to and with the round in which it asks for a synchronisation."""
+        dim, first_round, rounds, points = world.dim, leg.first_round, leg.rounds, leg.points
+        matrices, vectors, numbers = leg.matrices, leg.vectors, leg.numbers
+        exploration, trace, regret = settings.exploration, leg.trace, leg.regret
+        chosen, others = space.chosen, space.others
+        tile, record, visits = chosen  # once: each look into a group of arrays counts references
+        inverse, guard = space.matrices[_INVERSE], space.matrices[_GUARD]
+        theta, ceiling_theta = space.vectors[_THETA], space.vectors[_CEILING_THETA]
+        action, direction = space.vectors[_ACTION], space.vectors[_DIRECTION]
         for task in range(first, last):
-            run, agent, point, lost = _u32(tasks[task, 0]), _u32(tasks[task, 1]), 0, 0.0
+            whose, point, lost = Whose(_u32(leg.tasks[task, 0]), _u32(leg.tasks[task, 1])), 0, 0.0
             played, looked, asked = 0, 0, 0
             log_det, guard_log_det = numbers[task, _LOG_DET], numbers[task, _GUARD_LOG_DET]
             ceiling, ceiling_weight = numbers[task, _CEILING], numbers[task, _CEILING_WEIGHT]
@@ -235,10 +205,10 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
                     lanes = whole_vectors(min(LANES, rounds - number))
                     for j in range(lanes):
                         visits[j], visits[LANES + j] = _u32(0), _u32(first_round + number + j)
-                    draw(chosen, record, visits, lanes, agent, word, run, world)
-                    pay(record, visits, lanes, agent, word, run, waiting, counters, tries)
+                    draw(chosen, lanes, whose, world)
+                    pay(chosen, lanes, whose, world, space.retries)
                 for row in range(dim):
-                    action[row] = chosen[row * LANES + at]
+                    action[row] = tile[row * LANES + at]
                 # Alg. 1, l. 4 to 8: V = S + U is kept as its inverse; det(V + xxᵀ) = (1 + xᵀV⁻¹x) det V.
                 growth = 1.0 + _turn(inverse, action, direction)
                 linear, length, moved = 0.0, 0.0, 0.0
@@ -246,9 +216,9 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
                     linear += theta[row] * action[row]
                     length += direction[row] * direction[row]
                     moved += (theta[row] - ceiling_theta[row]) ** 2
-                root = math.sqrt(max(radius.logarithm + log_det, 0.0))
-                ellipsoid = exploration * (radius.noise_scale * root + radius.constant)
-                euclidean = exploration * radius.euclidean
+                root = math.sqrt(max(settings.logarithm + log_det, 0.0))
+                ellipsoid = exploration * (settings.noise_scale * root + settings.constant)
+                euclidean = exploration * settings.euclidean
                 highest = linear + ellipsoid * math.sqrt(growth - 1.0) + euclidean * math.sqrt(length)
                 # Since the ceiling was computed V has only grown, but θ̂ has moved, and β may have grown.
                 weight = ellipsoid + euclidean * reach / world.action_bound
@@ -258,19 +228,19 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
                 best_mean = mean
                 if highest < ceiling + _ROUNDING_AGAIN * change:
                     looked += 1
+                    now, widths = _u32(first_round + number), (ellipsoid, euclidean)
                     index, other_mean, best_mean = _best_other(
-                        space, action, highest, mean, inverse, theta, ellipsoid, euclidean,
-                        _u32(first_round + number), agent, word, run, world,
-                    )  # fmt: skip
+                        space, world, whose, now, widths, (highest, mean)
+                    )
                     if index > 0:
                         mean = other_mean
                         growth = 1.0 + _turn(inverse, action, direction)
-                        sheet[MEAN], counters[LANES] = mean, _u32(first_round + number)
-                        pay(sheet, counters, np.int64(1), agent, word, run, waiting, counters, tries)
-                        reward = sheet[REWARD]
+                        others.sheet[MEAN], others.counters[LANES] = mean, now
+                        pay(others, np.int64(1), whose, world, space.retries)
+                        reward = others.sheet[REWARD]
                 # Alg. 1, l. 10 and 11: own records enter at once. So play the printed algorithm and agents
                 # alone, of whom nothing leaves; `calibrated` must not.
-                _take_in(gram, moment, inverse, theta, action, direction, growth, np.float64(reward))
+                _take_in(space.matrices, space.vectors, growth, np.float64(reward))
                 log_det += math.log(growth)
                 while points[point] < first_round + number:
                     regret[task, point] += lost
@@ -282,18 +252,18 @@ def _kernel(sources: int) -> Any:  # noqa: PLR0915
                     for row in range(dim):
                         trace[task, number, 3 + row] = action[row]
                 played = number + 1
-                if watched:
+                if settings.threshold < math.inf:
                     # The trigger's matrix has M(ρ_max − ρ_min) I more than V, so it needs an inverse of its
                     # own.
                     growth = 1.0 + _turn(guard, action, direction)
                     _shrink(guard, direction, growth)
                     guard_log_det += math.log(growth)
                     # Alg. 1, l. 12, with D/(Δt + 1).
-                    if guard_log_det - numbers[task, _ANCHOR] >= threshold / (waited + played):
+                    if guard_log_det - numbers[task, _ANCHOR] >= settings.threshold / (leg.waited + played):
                         asked = 1
                         break
             regret[task, point] += lost
-            counts[task, 0], counts[task, 1], counts[task, 2] = played, looked, asked
+            leg.counts[task, 0], leg.counts[task, 1], leg.counts[task, 2] = played, looked, asked
             numbers[task, _LOG_DET], numbers[task, _GUARD_LOG_DET] = log_det, guard_log_det
             _copy(space.matrices, matrices[task])
             _copy_rows(space.vectors, vectors[task])
@@ -312,22 +282,22 @@ class OwnDataState:
     `own_data_steps` brings it up to date, in place.
 
     Attributes:
+        settings: how they play.
         base_gram, base_moment: S, (n, d, d) and (n, d): what came at the last synchronisation.
         matrices: (n, 3, d, d): V⁻¹; U, own records since then; the inverse of V + offset I.
         vectors: (n, 3, d): θ̂; ū; θ̂ when the ceiling was computed.
         numbers: (n, 6): log det V; log det(V + offset I); log det S; the ceiling, a bound on the scores of
             all candidates but the best; and when that was computed, β + b‖V⁻¹‖^½ and L‖V⁻¹‖^½.
-        offset: what the trigger's matrix has more than V on its diagonal; None without a trigger.
         waited: rounds since the last synchronisation.
         looked_up: how many it were when ceilings were computed last.
     """
 
+    settings: OwnDataSettings
     base_gram: Array
     base_moment: Array
     matrices: Array
     vectors: Array
     numbers: Array
-    offset: float | None
     waited: int = 0
     looked_up: int = 0
 
@@ -357,41 +327,40 @@ class OwnDataState:
         return self.numbers[:, _LOG_DET]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OwnDataResult:
     """What some rounds came to.
 
     Attributes:
+        regret: (runs, agents, points), as in `Sums`; so are the others.
+        drawn: (runs, agents).
         rounds: how many were played: all, or fewer if an agent asked for a synchronisation after the last.
         asked: whether one did.
-        regret: (runs, agents, points), as in `EpochResult`; so are the others.
-        drawn: (runs, agents).
-        trace: (runs, agents, rounds, 3 + d), if asked for.
+        traces: (runs, agents, rounds, 3 + d), one after the other, if asked for.
     """
 
-    rounds: int
-    asked: bool
     regret: Array
     drawn: NDArray[np.int64]
-    trace: Array | None
+    rounds: int = 0
+    asked: bool = False
+    traces: list[Array] = field(default_factory=list)
+
+    @property
+    def trace(self) -> Array:
+        """(runs, agents, rounds, 3 + d), all of them."""
+        return np.concatenate(self.traces, axis=2)
 
 
-def own_data(gram: Array, moment: Array, *, offset: float | None = None) -> OwnDataState:
-    """Start, or start again after a synchronisation: S is given, U = 0.
-
-    Args:
-        gram: (n, d, d), S.
-        moment: (n, d).
-        offset: M(ρ_max − ρ_min), if there is a determinant trigger.
-    """
+def own_data(settings: OwnDataSettings, gram: Array, moment: Array) -> OwnDataState:
+    """Start, or start again after a synchronisation: S is given, (n, d, d) and (n, d), and U = 0."""
     count, dim = moment.shape
     state = OwnDataState(
+        settings=OwnDataSettings(*map(float, settings)),  # kernels are compiled for these
         base_gram=np.array(gram, np.float64),
         base_moment=np.array(moment, np.float64),
         matrices=np.zeros((count, 3, dim, dim)),
         vectors=np.zeros((count, 3, dim)),
         numbers=np.zeros((count, 6)),
-        offset=offset,
     )
     _factorise(state)
     state.numbers[:, _ANCHOR] = state.log_det
@@ -403,8 +372,8 @@ def _factorise(state: OwnDataState) -> None:
     """Make inverses, θ̂ and determinants from the sums, which do not drift."""
     ridge = factorise(state.base_gram + state.gram, state.base_moment + state.moment)
     state.inverse[:], state.theta[:], state.log_det[:] = ridge.inverse, ridge.theta, ridge.log_det
-    if state.offset is not None:
-        shifted = ridge.gram + state.offset * np.eye(ridge.gram.shape[-1])
+    if state.settings.watched:
+        shifted = ridge.gram + state.settings.offset * np.eye(ridge.gram.shape[-1])
         watched = factorise(shifted, np.zeros_like(ridge.moment))
         state.matrices[:, _GUARD], state.numbers[:, _GUARD_LOG_DET] = watched.inverse, watched.log_det
 
@@ -415,16 +384,17 @@ def _until_fresh(waited: int) -> int:
     return leg - waited % leg
 
 
-def _look_up(state: OwnDataState, world: World, radius: Radius, exploration: float, spread: Spread) -> None:
+def _look_up(state: OwnDataState, world: World, spread: Spread) -> None:
     """Compute ceilings for the regressions as they are.
 
     They are scored in coordinates in which V⁻¹ is full. Σ|x_i V⁻¹_ij x_j| ≤ √d ‖V⁻¹‖ ‖x‖², so rounding may be
     √d times as large as in `pruning`.
     """
-    root = np.sqrt(np.maximum(radius.logarithm + state.log_det, 0.0))
-    ellipsoid = exploration * (radius.noise_scale * root + radius.constant)
-    euclidean = np.full_like(ellipsoid, exploration * radius.euclidean)
-    beliefs = align(state.theta, state.inverse, np.stack([ellipsoid, euclidean], axis=-1))
+    settings = state.settings
+    root = np.sqrt(np.maximum(settings.logarithm + state.log_det, 0.0))
+    ellipsoid = settings.exploration * (settings.noise_scale * root + settings.constant)
+    euclidean = np.full_like(ellipsoid, settings.exploration * settings.euclidean)
+    beliefs = align(Belief(state.theta, state.inverse, ellipsoid, euclidean))
     eta = rounding(world.dim) * math.sqrt(world.dim)
     state.numbers[:, _CEILING] = highest_scores(world, beliefs, eta, spread)
     state.vectors[:, _CEILING_THETA] = state.theta
@@ -436,96 +406,75 @@ def _look_up(state: OwnDataState, world: World, radius: Radius, exploration: flo
 def own_data_steps(
     world: World,
     state: OwnDataState,
-    radius: Radius,
-    *,
-    seed: int,
-    runs: Sequence[int],
-    agents: int,
-    first_round: int,
+    stretch: Stretch,
     rounds: int,
-    points: Rounds,
-    exploration: float = 1.0,
-    threshold: float = math.inf,
+    *,
     defer: bool = True,
     traced: bool = False,
     threads: int = 1,
 ) -> OwnDataResult:
     """Play rounds in which agents take their own records in at once, until one asks for a synchronisation.
 
-    Args:
-        world: the environment.
-        state: what agents know; is brought up to date.
-        radius: how wide their beliefs are.
-        seed: as in `fixed_epoch`; so is all that is not said here.
-        runs: the runs' numbers; one run only if there is a trigger, since each has its own sync rounds.
-        agents: M.
-        first_round: the number of the first round.
-        rounds: how many rounds at most.
-        points: rounds at which the regret curve is read.
-        exploration: scales β and b.
-        threshold: D; an agent asks when log det(V + offset I) − log det S ≥ D/Δt, Δt counting this round.
-        defer: whether to skip candidates that cannot be chosen.
-        traced: whether to keep every choice.
-        threads: worker threads.
+    The state is brought up to date. If there is a trigger, one run plays at a time, since each has its own
+    sync rounds. All else is as in `fixed_epoch`.
     """
-    if state.offset is not None and len(runs) != 1:
+    runs, agents, watched = stretch.runs, stretch.agents, state.settings.watched
+    if watched and len(runs) != 1:
         raise ValueError("under the determinant trigger each run has its own sync rounds: one run at a time")
     if state.theta.shape != (len(runs) * agents, world.dim):
         raise ValueError(f"a state of shape {state.theta.shape} is not that of these runs and agents")
-    world, radius = world.plain(), Radius(*map(float, radius))
-    exploration, threshold = float(exploration), float(threshold)
-    dim, leading, points = world.dim, (len(runs), agents), rising_points(points, first_round + rounds - 1)
+    world, leading = world.plain(), (len(runs), agents)
+    points = rising_points(stretch.points, stretch.first_round + rounds - 1)
     tasks = np.stack(np.broadcast_arrays(np.asarray(runs)[:, None], np.arange(agents)), axis=-1)
     tasks = tasks.reshape(-1, 2).astype(np.int64)
-    regret, drawn = np.zeros((len(tasks), len(points))), np.zeros(len(tasks), np.int64)
-    traces: list[Array] = []
-    done, asked = 0, False
+    result = OwnDataResult(np.zeros((*leading, len(points))), np.zeros(leading, np.int64))
 
-    def play(spread: Spread, count: int) -> tuple[Array, NDArray[np.int64], Array]:
-        lost, counts = np.zeros_like(regret), np.zeros((len(tasks), 3), np.int64)
-        trace = np.zeros((len(tasks) if traced else 0, count, 3 + dim))
-
-        def work(first: int, last: int) -> None:
-            _run_own_data(
-                world, state.matrices, state.vectors, state.numbers, state.offset is not None, radius,
-                exploration, first_round + done, count, state.waited, threshold, points, seed, tasks,
-                first, last, lost, trace, counts, scratch(dim),
-            )  # fmt: skip
-
-        spread(len(tasks), work)
-        return lost, counts, trace
+    def play(spread: Spread, rounds: int) -> _Leg:
+        leg = _Leg(
+            first_round=stretch.first_round + result.rounds,
+            rounds=rounds,
+            waited=state.waited,
+            tasks=tasks,
+            points=points,
+            matrices=state.matrices,
+            vectors=state.vectors,
+            numbers=state.numbers,
+            regret=np.zeros((len(tasks), len(points))),
+            trace=np.zeros((len(tasks) if traced else 0, rounds, 3 + world.dim)),
+            counts=np.zeros((len(tasks), 3), np.int64),
+        )
+        spread(
+            len(tasks),
+            lambda first, last: _run_own_data(world, state.settings, leg, first, last, scratch(world.dim)),
+        )
+        return leg
 
     with workers(threads) as spread:
-        while done < rounds and not asked:
+        while result.rounds < rounds and not result.asked:
             # Agents are played one after the other, but the first who asks ends the round for all (Alg. 1, l.
             # 13): play ahead, and if somebody asked, go back and play up to that round. Random numbers are
             # functions of the round, so the second pass meets the same visitors.
-            leg = min(rounds - done, _until_fresh(state.waited))
-            if state.offset is not None:
+            ahead = min(rounds - result.rounds, _until_fresh(state.waited))
+            if watched:
                 # Half as many as were waited so far: little is thrown away, and few passes are needed.
-                leg = min(leg, max(_FEWEST_AHEAD, state.waited // 2))
+                ahead = min(ahead, max(_FEWEST_AHEAD, state.waited // 2))
             before = tuple(part.copy() for part in (state.matrices, state.vectors, state.numbers))
-            lost, counts, trace = play(spread, leg)
-            asked = bool(counts[:, 2].any())
-            if asked:
-                leg = int(counts[counts[:, 2] > 0, 0].min())
+            leg = play(spread, ahead)
+            askers = leg.counts[:, 2] > 0
+            result.asked = bool(askers.any())
+            if result.asked:
                 state.matrices, state.vectors, state.numbers = before
-                lost, counts, trace = play(spread, leg)
-            done += leg
-            state.waited += leg
-            regret += lost
-            drawn += counts[:, 1]
-            traces.append(trace)
+                leg = play(spread, int(leg.counts[askers, 0].min()))
+            result.rounds += leg.rounds
+            state.waited += leg.rounds
+            result.regret += leg.regret.reshape(result.regret.shape)
+            result.drawn += leg.counts[:, 1].reshape(leading)
+            if traced:
+                result.traces.append(leg.trace.reshape(*leading, leg.rounds, -1))
             # At fixed numbers of rounds since the synchronisation, not of calls: cutting a run differently
             # must not change it.
             if _until_fresh(state.waited - 1) == 1:
                 _factorise(state)
                 if defer and state.waited >= state.looked_up + state.looked_up // _FRESH_SHARE:
-                    _look_up(state, world, radius, exploration, spread)
-    return OwnDataResult(
-        rounds=done,
-        asked=asked,
-        regret=regret.reshape(*leading, len(points)),
-        drawn=drawn.reshape(leading),
-        trace=np.concatenate(traces, axis=1).reshape(*leading, done, 3 + dim) if traced else None,
-    )
+                    _look_up(state, world, spread)
+    return result

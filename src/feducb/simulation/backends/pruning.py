@@ -27,14 +27,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from feducb.simulation.backends.parallel import Spread, all_here, kept_on_disk
-from feducb.simulation.backends.tiles import World
+from feducb.simulation.backends.tiles import Beliefs, World, padded
+from feducb.types import Array, Belief
 
-__all__ = ["Aligned", "align", "highest_score", "highest_scores", "rounding"]
-
-Array = NDArray[np.float64]
+__all__ = ["Aligned", "Ball", "align", "highest_score", "highest_scores", "rounding"]
 
 _BRACKET = 16.0  # searches of s and of the gap cover a factor e^16 …
 _THIRDS = 24  # … and end within one of e^0.001; a minimum is flat
@@ -48,7 +46,7 @@ class Aligned(NamedTuple):
         theta: (B, d), θ̂.
         cross: (B, d), a and m, the first row of V⁻¹.
         values: (B, d), λ from the second entry on; the first is 0.
-        widths: (B, 2), β and b, times the exploration.
+        widths: (B, 2), β and b.
         largest: (B,), ‖V⁻¹‖.
     """
 
@@ -59,23 +57,35 @@ class Aligned(NamedTuple):
     widths: Array
     largest: Array
 
+    def in_single_precision(self, bounds: Array) -> Beliefs:
+        """As kernels score by them, with bounds on the scores of others."""
+        theta, cross, values = (padded(part) for part in (self.theta, self.cross, self.values))
+        return Beliefs(theta, cross, values, self.widths.astype(np.float32), bounds)
 
-def align(theta: Array, inverse: Array, widths: Array) -> Aligned:
-    """Choose coordinates for each of B beliefs: θ̂ (B, d), V⁻¹ (B, d, d), (β, b) (B, 2)."""
+
+class Ball(NamedTuple):
+    """Where candidates lie: ‖x‖ ≤ ``longest``, and c between ``low`` and ``high``."""
+
+    longest: float
+    low: float
+    high: float
+
+
+def align(belief: Belief) -> Aligned:
+    """Choose coordinates for beliefs with the leading axis (B,)."""
     # Rounding makes an inverse slightly lopsided, and eigh reads one triangle only.
-    inverse = (inverse + np.swapaxes(inverse, -1, -2)) / 2.0
-    values = np.zeros_like(theta)
-    frame = np.zeros_like(inverse)
+    inverse = (belief.inverse + np.swapaxes(belief.inverse, -1, -2)) / 2.0
+    values, frame = np.zeros(belief.theta.shape), np.zeros(inverse.shape)
     frame[:, 0, 0] = 1.0
     # The first axis is θ*'s and stays: means are read off it. The law is the same under rotations of the
     # rest.
     values[:, 1:], frame[:, 1:, 1:] = np.linalg.eigh(inverse[:, 1:, 1:])
     return Aligned(
         frame=frame,
-        theta=np.einsum("bij,bi->bj", frame, theta),
+        theta=np.einsum("bij,bi->bj", frame, belief.theta),
         cross=np.einsum("bij,bi->bj", frame, inverse[:, 0]),
         values=values,
-        widths=widths,
+        widths=np.stack([belief.ellipsoid_width, belief.euclidean_width], axis=-1),
         largest=np.asarray(np.linalg.eigvalsh(inverse)[:, -1], np.float64),
     )
 
@@ -86,18 +96,10 @@ def rounding(dim: int) -> float:
 
 
 @njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-def _value(
-    s: float,
-    gap: float,
-    theta: Any,
-    cross: Any,
-    values: Any,
-    top: float,
-    longest: float,
-    low: float,
-    high: float,
-) -> Any:
+def _value(s: float, gap: float, belief: Aligned, top: float, ball: Ball) -> Any:
     """The bound at s and μ = s·max λ + gap, but for its terms in s alone."""
+    theta, cross, values = belief.theta, belief.cross, belief.values
+    longest, low, high = ball
     mu = s * top + gap
     base, p, q = 0.0, theta[0], mu - s * cross[0]
     for i in range(1, len(theta)):
@@ -113,23 +115,15 @@ def _value(
 
 
 @kept_on_disk
-def highest_score(
-    theta: Any,
-    cross: Any,
-    values: Any,
-    widths: Any,
-    largest: float,
-    longest: float,
-    low: float,
-    high: float,
-    eta: float,
-) -> Any:
-    """The least bound on the computed scores of candidates with c in [low, high], ‖x‖ ≤ ``longest``.
+def highest_score(belief: Aligned, ball: Ball, eta: float) -> Any:
+    """The least bound on the computed scores of candidates in a ball, for one belief (no leading axis).
 
     The best s is w/(2√Q) with Q ≤ L²‖V⁻¹‖. Given s and c, y is pulled by θ̂_⊥ + 2scm, and the best gap is
     about the length of that over 2L.
     """
-    longest, low, high = longest * (1.0 + eta), low * (1.0 - eta), high * (1.0 + eta)
+    _, theta, cross, values, widths, largest = belief
+    longest, high = ball.longest * (1.0 + eta), ball.high * (1.0 + eta)
+    wider = Ball(longest, ball.low * (1.0 - eta), high)
     across, skew, top = 0.0, 0.0, 0.0
     for i in range(1, len(theta)):
         across += theta[i] * theta[i]
@@ -157,8 +151,8 @@ def highest_score(
             lower, at_lower, at_upper = upper - _BRACKET, 0.0, 0.0
             for _ in range(_THIRDS):
                 step = (upper - lower) / 3.0
-                at_lower = _value(s, math.exp(lower + step), theta, cross, values, top, longest, low, high)
-                at_upper = _value(s, math.exp(upper - step), theta, cross, values, top, longest, low, high)
+                at_lower = _value(s, math.exp(lower + step), belief, top, wider)
+                at_upper = _value(s, math.exp(upper - step), belief, top, wider)
                 if at_lower < at_upper:
                     upper -= step
                 else:
@@ -180,15 +174,12 @@ def highest_scores(world: World, beliefs: Aligned, eta: float, spread: Spread = 
         return np.full(len(beliefs.theta), -math.inf)
     if not world.separate:  # any candidate may have the highest mean, from which regret counts
         return np.full(len(beliefs.theta), math.inf)
-    low, high = (edge / world.parameter_norm for edge in world.others)
+    ball = Ball(world.action_bound, *(edge / world.parameter_norm for edge in world.others))
     bounds = np.empty(len(beliefs.theta))
 
     def work(first: int, last: int) -> None:
         for number in range(first, last):
-            theta, cross, values, widths, largest = (part[number] for part in beliefs[1:])
-            bounds[number] = highest_score(
-                theta, cross, values, widths, largest, world.action_bound, low, high, eta
-            )
+            bounds[number] = highest_score(Aligned(*(part[number] for part in beliefs)), ball, eta)
 
     spread(len(bounds), work)
     # Where a search fails (a belief with infinite widths, say) everything is drawn: slower, never wrong.

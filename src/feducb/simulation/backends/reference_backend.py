@@ -5,12 +5,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
 from feducb.errors import ConfigurationError
-from feducb.simulation.checkpoint import Checkpoint
+from feducb.simulation.checkpoint import Checkpoint, Piece
 from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, Observer, run_block
 from feducb.system import single_threaded_blas
@@ -48,15 +47,8 @@ class ReferenceBackend:
 
         def work(block: tuple[int, Team, range]) -> BlockResult:
             number, team, runs = block
-            piece = f"team-{number}-runs-{runs.start}"
-            return run_block(
-                plan,
-                runs,
-                team=team,
-                progress=progress,
-                observer=self.observer,
-                keeper=None if checkpoint is None else _Keeper(checkpoint, piece),
-            )
+            piece = Piece(checkpoint, f"team-{number}-runs-{runs.start}")
+            return run_block(plan, runs, team=team, progress=progress, observer=self.observer, piece=piece)
 
         with single_threaded_blas():
             if self.observer is not None or threads == 1 or len(blocks) == 1:
@@ -66,22 +58,6 @@ class ReferenceBackend:
                     results = list(pool.map(work, blocks))
         in_order = iter(results)
         return [_join([next(in_order) for _ in _blocks(plan, team)]) for team in plan.teams]
-
-
-class _Keeper:
-    """Keeps the state of one block."""
-
-    def __init__(self, checkpoint: Checkpoint, piece: str) -> None:
-        self._checkpoint, self._piece = checkpoint, piece
-
-    def load(self) -> Any:
-        """What was kept; None if nothing was."""
-        return self._checkpoint.load(self._piece)
-
-    def keep(self, state: Any, *, done: bool = False) -> None:
-        """Keep it now and then, and when it is done."""
-        if done or self._checkpoint.due(self._piece):
-            self._checkpoint.save(self._piece, state)
 
 
 def _require_kept(plan: Plan) -> None:

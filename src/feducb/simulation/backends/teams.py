@@ -13,40 +13,33 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError
-from feducb.models.play import Knowledge, OwnDataPlay, Rule
+from feducb.models.play import Knowledge, OwnDataPlay
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.synchronisation import add_up
-from feducb.simulation.backends.backend import Kernels, OwnPlay, Stretch
+from feducb.simulation.backends.backend import Ints, Kernels, OwnPlay, Stretch
 from feducb.simulation.backends.foreign import foreign
-from feducb.simulation.checkpoint import Checkpoint
+from feducb.simulation.checkpoint import Checkpoint, Piece
 from feducb.simulation.plan import Plan, Team
 from feducb.simulation.reference import BlockResult, checkpoints
 from feducb.system import single_threaded_blas
-from feducb.types import Belief, ReleasedSum, Statistics, merge
+from feducb.types import Array, Belief, ReleasedSum, Statistics, merge
 from feducb.worlds.streams import Purpose, Streams
 
 __all__ = ["MOST_ROUNDS", "KernelsBackend", "play_teams", "runs_at_once", "turns_in_all"]
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Progress = Callable[[int], None]
 
 MOST_ROUNDS = 2**32 - 1  # what kernels count rounds with
 _MOST_ENTRIES = 2**24  # of Gram matrices, one per run and agent, that a kernel may hold
-
-
-class _Tell(Protocol):
-    def __call__(self, steps: int, freeze: Callable[[], None] = ...) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +71,8 @@ class _Unit:
 
     def stretch(self, runs: range, first: int) -> Stretch:
         """These runs from one of its own rounds on."""
-        return Stretch(
-            runs=runs,
-            agents=len(self.team.agents),
-            first_round=self.base + first,
-            points=self.kernel_points,
-        )
+        agents = len(self.team.agents)
+        return Stretch(runs=runs, agents=agents, first_round=self.base + first, points=self.kernel_points)
 
     def at_checkpoints(self, regret: Array) -> Array:
         """(runs, points) from (runs, kernel points): where several are one, the first has it."""
@@ -109,10 +98,6 @@ class KernelsBackend(ABC):
         self.defer = defer
 
     @abstractmethod
-    def missing(self, plan: Plan) -> str | None:
-        """What this machine or these kernels lack for a plan; None if nothing."""
-
-    @abstractmethod
     def kernels(self, plan: Plan, *, threads: int) -> Kernels:
         """Kernels for a plan."""
 
@@ -124,7 +109,7 @@ class KernelsBackend(ABC):
             return "the determinant trigger on a graph counts who asked, which only the reference does"
         if turns_in_all(plan) > MOST_ROUNDS:
             return "there are more rounds than 32 bits count"
-        return self.missing(plan)
+        return None
 
     def play(
         self, plan: Plan, *, threads: int, progress: Progress, checkpoint: Checkpoint | None
@@ -174,51 +159,37 @@ def play_teams(
     """All runs of each team."""
     results = []
     for units in _units(plan):
-        at_once = runs_at_once(len(units[0].team.agents), plan.problem.dim)
-        blocks = [range(first, min(first + at_once, plan.runs)) for first in range(0, plan.runs, at_once)]
-        parts = [
-            [_play(plan, unit, block, kernels, progress, checkpoint) for block in blocks] for unit in units
-        ]
-        regret = sum(np.concatenate([part.regret for part in unit]) for unit in parts)
-        released = [
-            tuple(sorted(at for unit in parts for at in _runs_of(unit)[run])) for run in range(plan.runs)
-        ]
-        results.append(BlockResult(np.asarray(regret) / len(units[0].team.agents), tuple(released)))
+        agents = len(units[0].team.agents)
+        at_once = runs_at_once(agents, plan.problem.dim)
+        regret = np.zeros((plan.runs, len(units[0].points)))
+        released: list[tuple[int, ...]] = [()] * plan.runs
+        for unit in units:
+            for first in range(0, plan.runs, at_once):
+                runs = range(plan.runs)[first : first + at_once]
+                piece = Piece(checkpoint, f"unit-{unit.number}-runs-{first}")
+                played = _play(plan, unit, runs, kernels, progress, piece)
+                regret[runs.start : runs.stop] += played.regret
+                for run, rounds in zip(runs, played.release_rounds, strict=True):
+                    released[run] += rounds
+        results.append(BlockResult(regret / agents, tuple(tuple(sorted(rounds)) for rounds in released)))
     return results
-
-
-def _runs_of(blocks: list[_Played]) -> list[tuple[int, ...]]:
-    return [rounds for block in blocks for rounds in block.release_rounds]
-
-
-@dataclass(slots=True)
-class _Played:
-    """What a unit's runs came to so far.
-
-    Attributes:
-        regret: (runs, points), summed over agents.
-        release_rounds: real rounds, one tuple per run.
-        next_round: the next of its own rounds; one past the last when done.
-        released: what agents know and have recorded (`ReleasedPlay` and uniform play).
-        own: what kernels hold, and by run what was recorded and released (own-data play).
-    """
-
-    regret: Array
-    release_rounds: list[tuple[int, ...]]
-    next_round: int = 1
-    released: _Released | None = None
-    own: tuple[Any, list[_Out]] | None = None
 
 
 @dataclass(slots=True)
 class _Out:
     """The way out of a team: its pooled sums, the mechanism's memory, and the noise to come."""
 
+    privatizer: Privatizer
     state: PrivatizerState
     noise: SeededNoise
 
-    def release(self, privatizer: Privatizer) -> ReleasedSum:
-        self.state, release = privatizer.release(self.state, self.noise)
+    @property
+    def spent(self) -> bool:
+        """Whether there are no further releases."""
+        return self.state.released >= self.privatizer.mechanism.releases
+
+    def release(self) -> ReleasedSum:
+        self.state, release = self.privatizer.release(self.state, self.noise)
         return add_up(release)
 
     def record(self, gram: Array, moment: Array) -> None:
@@ -227,10 +198,32 @@ class _Out:
 
 
 @dataclass(slots=True)
-class _Released:
-    knowledge: Knowledge
-    out: _Out | None
+class _Played:
+    """What a unit's runs came to so far, and what they need to go on.
+
+    Attributes:
+        regret: (runs, points), summed over agents.
+        release_rounds: real rounds, one tuple per run.
+        next_round: the next of its own rounds; one past the last when done.
+        outs: one for all runs, or in own-data play one per run; none where nothing leaves.
+        knowledge: what agents know (`ReleasedPlay` and uniform play).
+        arriving: sums on their way to them, and from which round on they are used.
+        own: the kernels' play (own-data play).
+        held: what it holds, where it is kept.
+    """
+
+    regret: Array
+    release_rounds: list[tuple[int, ...]]
+    next_round: int = 1
+    outs: list[_Out] = field(default_factory=list)
+    knowledge: Knowledge | None = None
     arriving: deque[tuple[int, ReleasedSum]] = field(default_factory=deque)
+    own: OwnPlay | None = None
+    held: Any = None
+
+    def frozen(self) -> _Played:
+        """The same, to be kept."""
+        return self if self.own is None else replace(self, own=None, held=self.own.dump())
 
 
 def _pooled(privatizer: Privatizer) -> Privatizer:
@@ -240,79 +233,66 @@ def _pooled(privatizer: Privatizer) -> Privatizer:
     return replace(privatizer, noise_scale=np.array([scale]), shift=np.array([shift]))
 
 
-def _open_out(plan: Plan, unit: _Unit, runs: range, privatizer: Privatizer) -> _Out:
-    streams = Streams(plan.seed)
-    noise = SeededNoise([[streams.pooled(run, unit.number, Purpose.NOISE)] for run in runs])
-    return _Out(privatizer.start((len(runs), 1)), noise)
+def _open_outs(plan: Plan, unit: _Unit, blocks: Sequence[range]) -> list[_Out]:
+    """One for each block of runs."""
+    if unit.estimator.privatizer is None:
+        return []
+    privatizer, streams = _pooled(unit.estimator.privatizer), Streams(plan.seed)
+    noises = [[[streams.pooled(run, unit.number, Purpose.NOISE)] for run in runs] for runs in blocks]
+    return [_Out(privatizer, privatizer.start((len(noise), 1)), SeededNoise(noise)) for noise in noises]
 
 
 def _play(
-    plan: Plan,
-    unit: _Unit,
-    runs: range,
-    kernels: Kernels,
-    progress: Progress,
-    checkpoint: Checkpoint | None,
+    plan: Plan, unit: _Unit, runs: range, kernels: Kernels, progress: Progress, piece: Piece
 ) -> _Played:
     """One unit's runs, from where they were."""
-    piece = f"unit-{unit.number}-runs-{runs.start}"
-    played: _Played | None = checkpoint.load(piece) if checkpoint else None
-    if played is None:
-        points = len(unit.points)
-        played = _Played(np.zeros((len(runs), points)), [() for _ in runs])
-    agents = len(unit.team.agents)
-    progress((played.next_round - 1) * len(runs) * agents)
-
-    def tell(steps: int, freeze: Callable[[], None] = lambda: None) -> None:
-        progress(steps)
-        if checkpoint and checkpoint.due(piece):
-            freeze()
-            checkpoint.save(piece, played)
-
+    played: _Played = piece.load() or _Played(np.zeros((len(runs), len(unit.points))), [()] * len(runs))
+    progress((played.next_round - 1) * len(runs) * len(unit.team.agents))
     if played.next_round <= len(unit.rounds):
-        player = _play_own if isinstance(unit.estimator.rule, OwnDataPlay) else _play_released
-        player(plan, unit, runs, kernels, played, tell)
-        played.released = played.own = None
-        played.next_round = len(unit.rounds) + 1
-        if checkpoint:
-            checkpoint.save(piece, played)
+        advance = _play_own if isinstance(unit.estimator.rule, OwnDataPlay) else _play_released
+        for steps in advance(plan, unit, runs, kernels, played):
+            progress(steps)
+            if piece.due():
+                piece.save(played.frozen())
+        played = _Played(played.regret, played.release_rounds, len(unit.rounds) + 1)
+        piece.save(played)
     return played
 
 
-def _play_released(
-    plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: _Played, tell: _Tell
-) -> None:
-    """Between releases the policy is fixed: `ReleasedPlay`, and uniform play."""
-    rule: Rule = unit.estimator.rule
-    privatizer = unit.estimator.privatizer and _pooled(unit.estimator.privatizer)
-    agents = len(unit.team.agents)
-    if played.released is None:
-        out = _open_out(plan, unit, runs, privatizer) if privatizer else None
-        played.released = _Released(rule.start((len(runs), 1)), out)
-    now = played.released
+def _play_released(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: _Played) -> Iterator[int]:
+    """Between releases the policy is fixed: `ReleasedPlay`, and uniform play.
+
+    Yields:
+        Agent-steps that were just done.
+    """
+    rule, agents = unit.estimator.rule, len(unit.team.agents)
+    if played.knowledge is None:
+        played.knowledge, played.outs = rule.start((len(runs), 1)), _open_outs(plan, unit, [runs])
     due = set(unit.releases())
     cuts = sorted(due | {at + unit.lag - 1 for at in due})
+    at_once = _rounds_at_once(plan, kernels, agents * len(runs))
     while played.next_round <= len(unit.rounds):
         first = played.next_round
-        while now.arriving and now.arriving[0][0] <= first:
-            now.knowledge = rule.absorb(now.knowledge, now.arriving.popleft()[1])
-        at_once = max(1, kernels.steps_at_once // (agents * len(runs)))
+        while played.arriving and played.arriving[0][0] <= first:
+            played.knowledge = rule.absorb(played.knowledge, played.arriving.popleft()[1])
         next_cut = cuts[bisect_right(cuts, first - 1) :][:1]
         last = min(*next_cut, len(unit.rounds), first - 1 + at_once)
-        sums = kernels.fixed(
-            _of_runs(now.knowledge.belief, plan.exploration),
-            unit.stretch(runs, first),
-            last - first + 1,
-        )
+        belief = _of_runs(played.knowledge.belief, plan.exploration)
+        sums = kernels.fixed(belief, unit.stretch(runs, first), last - first + 1)
         played.regret += unit.at_checkpoints(sums.regret)
-        if now.out is not None and privatizer is not None:
-            now.out.record(sums.gram, sums.moment)
+        for out in played.outs:
+            out.record(sums.gram, sums.moment)
             if last in due:
-                now.arriving.append((last + unit.lag, now.out.release(privatizer)))
+                played.arriving.append((last + unit.lag, out.release()))
                 real = unit.rounds[last - 1]
                 played.release_rounds = [(*rounds, real) for rounds in played.release_rounds]
         played.next_round = last + 1
-        tell((last - first + 1) * agents * len(runs))
+        yield (last - first + 1) * agents * len(runs)
+
+
+def _rounds_at_once(plan: Plan, kernels: Kernels, players: int) -> int:
+    """What a call takes a few seconds for: fewer rounds where a step is more work."""
+    return max(1, int(kernels.work_at_once / (plan.environment.arms * plan.problem.dim)) // players)
 
 
 def _of_runs(belief: Belief | None, exploration: float) -> Belief | None:
@@ -327,66 +307,44 @@ def _of_runs(belief: Belief | None, exploration: float) -> Belief | None:
     )
 
 
-def _play_own(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: _Played, tell: _Tell) -> None:
-    """Agents act on their own records at once: with a public schedule, a trigger, or neither."""
+def _play_own(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: _Played) -> Iterator[int]:
+    """Agents act on their own records at once: with a public schedule, a trigger, or neither.
+
+    Yields:
+        Agent-steps that were just done.
+    """
     rule = unit.estimator.rule
     assert isinstance(rule, OwnDataPlay)
-    privatizer = unit.estimator.privatizer and _pooled(unit.estimator.privatizer)
-    agents, horizon = len(unit.team.agents), len(unit.rounds)
-    play: OwnPlay = kernels.own(rule, unit.stretch(runs, 1))
-    outs: list[_Out] = []
-    if played.own is not None:
-        state, outs = played.own
-        play.load(state)
-    elif privatizer is not None:
-        outs = [_open_out(plan, unit, range(run, run + 1), privatizer) for run in runs]
-    due = unit.releases()
-    while True:
+    agents, horizon, due = len(unit.team.agents), len(unit.rounds), unit.releases()
+    play = played.own = kernels.own(rule, unit.stretch(runs, 1))
+    if played.held is not None:
+        play.load(played.held)
+    else:
+        played.outs = _open_outs(plan, unit, [range(run, run + 1) for run in runs])
+    stops = np.array([*due, horizon])
+    at_once = _rounds_at_once(plan, kernels, agents * len(runs))
+    while played.next_round <= horizon:
         done = play.next_round - unit.base - 1
-        stops = np.array([*due, horizon])
         stop = stops[np.minimum(np.searchsorted(stops, done, side="right"), len(stops) - 1)]
-        most = max(1, kernels.steps_at_once // (agents * len(runs)))
-        asked = play.advance(np.minimum(stop - done, most))
+        asked = play.advance(np.minimum(stop - done, at_once))
         after = play.next_round - unit.base - 1
         places = np.union1d(asked, np.flatnonzero(np.isin(after, due) & (after > done))).astype(np.int64)
-        if privatizer is not None and len(places):
-            _synchronise(unit, privatizer, play, outs, places, after, played)
+        if played.outs and len(places):
+            _synchronise(unit, play, places, after, played)
         played.regret = unit.at_checkpoints(play.regret)
         played.next_round = int(after.min()) + 1
-        if (after == horizon).all():
-            tell(int((after - done).sum()) * agents)
-            return
-
-        def freeze() -> None:
-            played.own = (play.dump(), outs)
-
-        tell(int((after - done).sum()) * agents, freeze)
+        yield int((after - done).sum()) * agents
 
 
-def _synchronise(
-    unit: _Unit,
-    privatizer: Privatizer,
-    play: OwnPlay,
-    outs: list[_Out],
-    places: Ints,
-    after: Ints,
-    played: _Played,
-) -> None:
+def _synchronise(unit: _Unit, play: OwnPlay, places: Ints, after: Ints, played: _Played) -> None:
     """Release for some of the runs: each has its own numbers and its own rounds."""
-    open_places = np.array(
-        [place for place in places if outs[place].state.released < privatizer.mechanism.releases],
-        dtype=np.int64,
-    )
-    if not len(open_places):
+    places = np.array([place for place in places if not played.outs[place].spent], dtype=np.int64)
+    if not len(places):
         return
-    gram, moment = play.pending(open_places)
     totals = []
-    for position, place in enumerate(open_places):
-        outs[place].record(gram[position : position + 1], moment[position : position + 1])
-        totals.append(outs[place].release(privatizer))
+    for place, gram, moment in zip(places, *play.pending(places), strict=True):
+        played.outs[place].record(gram[None], moment[None])
+        totals.append(played.outs[place].release())
         played.release_rounds[place] += (unit.rounds[int(after[place]) - 1],)
-    play.restart(
-        open_places,
-        np.concatenate([total.gram for total in totals]),
-        np.concatenate([total.moment for total in totals]),
-    )
+    grams, moments = [total.gram for total in totals], [total.moment for total in totals]
+    play.restart(places, np.concatenate(grams), np.concatenate(moments))

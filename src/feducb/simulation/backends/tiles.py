@@ -5,15 +5,13 @@ uniform in the ball of radius √(L² − c²) (`PaperEnvironment`). This law do
 
 A *tile* holds up to `LANES` candidates, in single precision: a row for each coordinate, flat, so that
 candidate j has its coordinate i at ``i·LANES + j`` and one instruction works on eight or sixteen candidates.
-Beside it lies a *sheet*, with a row for each number that belongs to a candidate (`Row`), and the *counters*,
-which say whose candidate it is: one row for its number among the K of a visitor (0 is the best), one for the
-round.
+Beside it lies a *sheet*, with a row for each number that belongs to a candidate, and the *counters*, which
+say whose candidate it is: one row for its number among the K of a visitor (0 is the best), one for the round.
 """
 
 from __future__ import annotations
 
 import math
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +36,10 @@ __all__ = [
     "REWARD",
     "SCORE",
     "SPARE",
+    "Beliefs",
+    "Candidates",
     "Scratch",
+    "Whose",
     "World",
     "add_records",
     "compiled",
@@ -53,11 +54,6 @@ __all__ = [
     "whole_vectors",
     "written_out",
 ]
-
-Tile = Any  # float32
-Sheet = Any  # float32
-Counters = Any  # uint32
-Word = Any  # np.uint32
 
 LANES = 128
 SPARE = 3  # rows behind a tile's last coordinate: coordinates are drawn and scored four at a time
@@ -86,30 +82,16 @@ summed = njit(
 )
 
 
-class Row(IntEnum):
-    """Where a sheet keeps what."""
-
-    MEAN = 0
-    SCORE = 1
-    REWARD = 2
-    BEST = 3  # the highest mean that the visitor offers
-    INDEX = 4  # the number of the chosen candidate
-    SCALE = 5
-    LINEAR = 6
-    CROSS = 7
-    SQUARE = 8
-    TURN = 9
-    LENGTH = 10
-
-
-# Where each row starts.
+# Where each row of a sheet starts. BEST is the highest mean that the visitor offers, INDEX the number of the
+# chosen candidate; those from _SCALE on are for sums on the way.
+_ROWS = 11
 MEAN, SCORE, REWARD, BEST, INDEX, _SCALE, _LINEAR, _CROSS, _SQUARE, _TURN, _LENGTH = (
-    LANES * row for row in Row
+    LANES * row for row in range(_ROWS)
 )
 
 
 class World(NamedTuple):
-    """The public numbers of a `PaperEnvironment`.
+    """The public numbers of a `PaperEnvironment`, and the seed of all that is drawn in it.
 
     Attributes:
         dim: d.
@@ -118,6 +100,7 @@ class World(NamedTuple):
         others: the other candidates' band.
         parameter_norm: ‖θ*‖.
         action_bound: L.
+        seed: of all random numbers, with those of the run, the agent and the round.
     """
 
     dim: int
@@ -126,15 +109,14 @@ class World(NamedTuple):
     others: tuple[float, float] = (0.5, 0.6)
     parameter_norm: float = 1.0
     action_bound: float = 1.0
+    seed: int = 0
 
     def plain(self) -> World:
         """The same in Python's own numbers: for others, kernels would be compiled again."""
-        best, others = (
-            (float(self.best[0]), float(self.best[1])),
-            (float(self.others[0]), float(self.others[1])),
-        )
+        (low, high), (other_low, other_high) = self.best, self.others
+        best, others = (float(low), float(high)), (float(other_low), float(other_high))
         norm, bound = float(self.parameter_norm), float(self.action_bound)
-        return World(int(self.dim), int(self.arms), best, others, norm, bound)
+        return World(int(self.dim), int(self.arms), best, others, norm, bound, int(self.seed))
 
     @property
     def separate(self) -> bool:
@@ -142,13 +124,52 @@ class World(NamedTuple):
         return self.others[1] <= self.best[0]
 
 
+class Whose(NamedTuple):
+    """Who draws: with the world's seed and the round, all that a random number depends on."""
+
+    run: Any  # np.uint32, and so is the agent
+    agent: Any
+
+
+class Candidates(NamedTuple):
+    """A tile, its sheet and its counters."""
+
+    tile: NDArray[np.float32]
+    sheet: NDArray[np.float32]
+    counters: NDArray[np.uint32]
+
+
+class Beliefs(NamedTuple):
+    """`pruning.Aligned` beliefs in single precision, with spare zeros behind each row.
+
+    Attributes:
+        theta, cross, values: (B, d + SPARE).
+        widths: (B, 2), β and b.
+        bounds: (B,), what no candidate but the best scores above.
+    """
+
+    theta: NDArray[np.float32]
+    cross: NDArray[np.float32]
+    values: NDArray[np.float32]
+    widths: NDArray[np.float32]
+    bounds: NDArray[np.float64]
+
+
+class Retries(NamedTuple):
+    """Columns that are not dealt with yet, their counters, and what is tried for them."""
+
+    waiting: NDArray[np.int64]
+    counters: NDArray[np.uint32]
+    tries: NDArray[np.float32]
+
+
 class Scratch(NamedTuple):
     """Working space of one thread; what threads write to at every step is in here, each its own.
 
     Attributes:
-        chosen, record, visits: tile, sheet and counters of what was chosen, one column per round.
-        tile, sheet, counters: of candidates that are looked at.
-        waiting, tries: columns that are not dealt with yet, and what is tried for them.
+        chosen: what was chosen, one column per round.
+        others: candidates that are looked at.
+        retries: what is not dealt with yet.
         wide: a tile in double precision.
         sums: a Gram with spare columns.
         theta, inverse: a belief in single precision, with spare rows and columns.
@@ -156,14 +177,9 @@ class Scratch(NamedTuple):
         matrices: (3, d, d).
     """
 
-    chosen: NDArray[np.float32]
-    record: NDArray[np.float32]
-    visits: NDArray[np.uint32]
-    tile: NDArray[np.float32]
-    sheet: NDArray[np.float32]
-    counters: NDArray[np.uint32]
-    waiting: NDArray[np.int64]
-    tries: NDArray[np.float32]
+    chosen: Candidates
+    others: Candidates
+    retries: Retries
     wide: NDArray[np.float64]
     sums: NDArray[np.float64]
     theta: NDArray[np.float32]
@@ -181,15 +197,18 @@ def _apart(shape: tuple[int, ...], kind: Any) -> Any:
 def scratch(dim: int) -> Scratch:
     """Working space, zeroed: spare rows are multiplied by zero, and must be finite."""
     rows = dim + SPARE
+    chosen, others = (
+        Candidates(
+            tile=_apart((rows * LANES,), np.float32),
+            sheet=_apart((_ROWS * LANES,), np.float32),
+            counters=_apart((2 * LANES,), np.uint32),
+        )
+        for _ in range(2)
+    )
     return Scratch(
-        chosen=_apart((rows * LANES,), np.float32),
-        record=_apart((len(Row) * LANES,), np.float32),
-        visits=_apart((2 * LANES,), np.uint32),
-        tile=_apart((rows * LANES,), np.float32),
-        sheet=_apart((len(Row) * LANES,), np.float32),
-        counters=_apart((2 * LANES,), np.uint32),
-        waiting=_apart((LANES,), np.int64),
-        tries=_apart((LANES,), np.float32),
+        chosen=chosen,
+        others=others,
+        retries=Retries(_apart((LANES,), np.int64), others.counters, _apart((LANES,), np.float32)),
         wide=_apart((rows, LANES), np.float64),
         sums=_apart((dim, rows), np.float64),
         theta=_apart((rows,), np.float32),
@@ -214,16 +233,16 @@ def whole_vectors(count: int) -> int:
 
 
 @compiled
-def draw(
-    tile: Tile, sheet: Sheet, counters: Counters, lanes: int, agent: Word, seed: Word, run: Word, world: World
-) -> None:
+def draw(candidates: Candidates, lanes: int, whose: Whose, world: World) -> None:
     """Draw candidates: their means and coordinates.
 
     For g ~ N(0, I) in d − 1 dimensions and E ~ Exp(1), g/√(‖g‖² + 2E) is uniform in the unit ball. Block 0 of
     a candidate's random words gives p, E and two coordinates of g, each further block four more. Rows of the
     last block that are not needed hold numbers that nobody reads.
     """
-    dim = world.dim
+    tile, sheet, counters = candidates
+    run, agent = whose
+    dim, seed = world.dim, _u32(world.seed)
     low, width = _f32(world.best[0]), _f32(world.best[1] - world.best[0])
     other_low, other_width = _f32(world.others[0]), _f32(world.others[1] - world.others[0])
     per_mean = _f32(1.0 / world.parameter_norm)
@@ -264,25 +283,25 @@ def draw(
 
 
 @compiled
-def draw_coins(
-    sheet: Sheet, counters: Counters, lanes: int, agent: Word, seed: Word, run: Word, arms: int
-) -> None:
+def draw_coins(candidates: Candidates, lanes: int, whose: Whose, world: World) -> None:
     """Choose a candidate uniformly: ⌊K u⌋."""
+    _, sheet, counters = candidates
+    run, agent = whose
+    seed = _u32(world.seed)
     for j in range(lanes):
         coin, _, _, _ = philox(_FIRST, _COIN, counters[LANES + j], agent, seed, run)
-        counters[j] = high_product(coin, _u32(arms))
+        counters[j] = high_product(coin, _u32(world.arms))
         sheet[INDEX + j] = _f32(counters[j])
 
 
 @compiled
-def score(
-    tile: Tile, sheet: Sheet, lanes: int, dim: int, theta: Any, cross: Any, values: Any, widths: Any
-) -> None:
+def score(candidates: Candidates, lanes: int, dim: int, beliefs: Beliefs, which: int) -> None:
     """θ̂ᵀx + β√(xᵀV⁻¹x) + b‖V⁻¹x‖ for V⁻¹ = [[a, mᵀ], [m, diag λ]] (`pruning.align`).
 
-    xᵀV⁻¹x = ac² + 2c mᵀy + Σλ_iy_i², and V⁻¹x = (ac + mᵀy, cm + λy). The belief is in single precision, with
-    zeros behind the last coordinate.
+    xᵀV⁻¹x = ac² + 2c mᵀy + Σλ_iy_i², and V⁻¹x = (ac + mᵀy, cm + λy).
     """
+    tile, sheet, _ = candidates
+    theta, cross, values = beliefs.theta[which], beliefs.cross[which], beliefs.values[which]
     for j in range(lanes):
         # Alg. 1, l. 8, with a second width b (docs/theory.md). Five running sums per candidate, four
         # coordinates at a time: loads and stores of the sheet are what this loop costs.
@@ -303,7 +322,8 @@ def score(
             sheet[_SQUARE + j] = fma(p, x, fma(q, y, fma(r, z, fma(s, w, sheet[_SQUARE + j]))))
             sheet[_TURN + j] = fma(m0, p, fma(m1, q, fma(m2, r, fma(m3, s, sheet[_TURN + j]))))
             sheet[_LENGTH + j] = fma(p, p, fma(q, q, fma(r, r, fma(s, s, sheet[_LENGTH + j]))))
-    along, corner, ellipsoid, euclidean = theta[0], cross[0], widths[0], widths[1]
+    along, corner, widths = theta[0], cross[0], beliefs.widths[which]
+    ellipsoid, euclidean = widths[0], widths[1]
     for j in range(lanes):
         c, crossed = tile[j], sheet[_CROSS + j]
         first_turned = fma(corner, c, crossed)
@@ -317,10 +337,10 @@ def score(
 
 
 @compiled
-def score_dense(
-    tile: Tile, sheet: Sheet, lanes: int, dim: int, theta: Any, inverse: Any, ellipsoid: Any, euclidean: Any
-) -> None:
-    """The same score for any V⁻¹; the belief is in single precision, with zeros behind each row."""
+def score_dense(candidates: Candidates, lanes: int, dim: int, theta: Any, inverse: Any, widths: Any) -> None:
+    """The same score for any V⁻¹; the belief is in single precision, with spare zeros behind each row."""
+    tile, sheet, _ = candidates
+    ellipsoid, euclidean = _f32(widths[0]), _f32(widths[1])
     for j in range(lanes):
         sheet[_LINEAR + j] = sheet[_SQUARE + j] = sheet[_LENGTH + j] = _ZERO
     for row in range(dim):
@@ -345,18 +365,12 @@ def score_dense(
 
 
 @compiled
-def pay(
-    sheet: Sheet,
-    counters: Counters,
-    count: int,
-    agent: Word,
-    seed: Word,
-    run: Word,
-    waiting: Any,
-    again: Counters,
-    tries: Any,
-) -> None:
+def pay(candidates: Candidates, count: int, whose: Whose, world: World, room: Retries) -> None:
     """Draw rewards ~ Beta(p, 1 − p) for the first ``count`` columns; those whose attempt failed try again."""
+    _, sheet, counters = candidates
+    run, agent = whose
+    seed = _u32(world.seed)
+    waiting, again, tries = room
     for j in range(count):
         waiting[j] = j
     attempt = 0
@@ -381,7 +395,7 @@ def pay(
 
 
 @summed
-def add_records(tile: Tile, sheet: Sheet, wide: Any, count: int, dim: int, gram: Any, moment: Any) -> None:
+def add_records(tile: Any, sheet: Any, wide: Any, count: int, dim: int, gram: Any, moment: Any) -> None:
     """Add Σ x xᵀ (diagonal and above) and Σ y x of the first ``count`` columns, in double precision."""
     for row in range(dim):
         for j in range(count):
