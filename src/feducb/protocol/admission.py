@@ -32,6 +32,7 @@ __all__ = [
     "check_release",
     "largest_value",
     "least_eigenvalue",
+    "refusal",
 ]
 
 FALSE_REFUSAL = 1e-12
@@ -71,6 +72,11 @@ class Receipt(NamedTuple):
     status: Literal["stored", "known", "past", "refused"]
     reason: str = ""
     text: str = ""
+
+
+def refusal(error: RefusedError) -> Receipt:
+    """The receipt that tells the sender why."""
+    return Receipt("refused", error.reason, error.text)
 
 
 @lru_cache(maxsize=64)

@@ -6,8 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 
 from feducb.protocol.peers import Announcement
-from feducb.storage.sqlite import STORE_TABLE
-from feducb.storage.sqlite_file import SqliteFile
+from feducb.storage.sqlite import STORE_TABLE, SqliteFile
 
 __all__ = ["PeerBook"]
 
@@ -43,7 +42,7 @@ class PeerBook(SqliteFile):
 
     def keep(self, kept: Mapping[tuple[int, int], Iterable[Announcement[bytes]]]) -> None:
         """What is kept from now on, by (origin, group); on disk before this returns."""
-        with self._transaction() as db:
+        with self.writing() as db:
             for (origin, group), some in kept.items():
                 _replace(db, origin, group, {one.version: one for one in some})
 
