@@ -125,7 +125,7 @@ class LocalController:
     def __init__(self, collector: Collector, mailboxes: Mapping[str, Mailbox]) -> None:
         self._collector = collector
         self._mailboxes = mailboxes
-        self.refusals = RefusalCount.of(mailboxes)
+        self.refusals = RefusalCount(mailboxes)
 
     async def step(self, *, now: float | None = None) -> int:
         """Empty all outboxes once, publish what is due; returns how many sums there were."""
@@ -149,12 +149,6 @@ class LocalController:
         if item.kind is not self._collector.takes:
             self.refusals.add(name, "malformed")
         return item.kind is self._collector.takes
-
-    async def run(self, *, pause: float = 0.05) -> None:
-        """Step again and again, with a pause in between, until cancelled."""
-        while True:
-            await self.step()
-            await asyncio.sleep(pause)
 
 
 class LocalPeers:
@@ -186,9 +180,3 @@ class LocalPeers:
             for names, total in self.drivers[name].new_sums():
                 await mailbox.absorb(total, agents=len(names))
         return sent
-
-    async def run(self, *, pause: float = 0.05) -> None:
-        """Step again and again, with a pause in between, until cancelled."""
-        while True:
-            await self.step()
-            await asyncio.sleep(pause)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -100,11 +100,9 @@ class Admission:
 
     Attributes:
         terms: by agent. Budgets may differ; dimension, bounds, releases and mechanism are common.
-        season: the one that is open.
     """
 
     terms: Mapping[str, Terms]
-    season: int = 1
 
     def prepare(self) -> None:
         """Compute all noise levels now: some mechanisms take seconds, and messages should not wait."""
@@ -112,31 +110,19 @@ class Admission:
             certificate, mechanism = _noise_of(terms)
             entry_variance(certificate, mechanism, 1)
 
-    def check(self, payload: bytes, *, agent: str, any_season: bool = False) -> messages.GridSum:
-        """Read a release of an agent, or raise `RefusedError`.
+    def check(self, payload: bytes, *, agent: str) -> messages.GridSum:
+        """Read a release of an agent, as the link authenticated it, or raise `RefusedError`.
 
-        Args:
-            payload: as it arrived.
-            agent: who it is from, as the link authenticated it.
-            any_season: leave the season to the caller.
+        Which season it may be of is left to the caller.
         """
         terms = self.terms.get(agent)
         if terms is None:
             raise RefusedError("sender", f"{agent[:64]!r} is not of this federation")
-        told = check_release(payload, terms, agents=len(self.terms))
-        if not any_season:
-            _require("season", told.season, self.season)
-        return told
+        return check_release(payload, terms, agents=len(self.terms))
 
 
 def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.GridSum:
-    """Read a release, or raise `RefusedError`; sender and season are left to the caller.
-
-    Args:
-        payload: as it arrived.
-        terms: the sender's.
-        agents: how many there are.
-    """
+    """Read a release under its sender's terms, or raise `RefusedError`; sender and season are not checked."""
     expected = messages.message_size(terms.problem.dim)
     if len(payload) != expected:
         raise RefusedError(
@@ -145,31 +131,30 @@ def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.Grid
             f"expected {expected} (dimension {terms.problem.dim})",
         )
     try:
-        told = messages.decode(payload)
+        release = messages.decode(payload)
     except ValueError as error:
         raise RefusedError("malformed", str(error)) from None
     certificate, mechanism = _noise_of(terms)
-    _require("dimension", told.dim, terms.problem.dim)
-    _require("agents", told.agents, 1)
-    _require("grid", told.exponent, certificate.exponent, differ="bounds or releases")
+    _require("dimension", release.dim, terms.problem.dim)
+    _require("agents", release.agents, 1)
+    _require("grid", release.exponent, certificate.exponent, differ="bounds or releases")
     # To the last bit, or it could not be added to the others.
-    _require("weight", told.weight, terms.weight, differ="bounds")
-    if not 0 <= told.group < terms.groups:
-        raise RefusedError("group", f"group {told.group}, expected 0 to {terms.groups - 1}")
-    if not 1 <= told.number <= terms.releases:
-        raise RefusedError("number", f"release {told.number}, expected 1 to {terms.releases}")
-    variance = entry_variance(certificate, mechanism, told.number)
-    if not math.isclose(told.variance, variance, rel_tol=_TOLERANCE):
+    _require("weight", release.weight, terms.weight, differ="bounds")
+    if not 0 <= release.group < terms.groups:
+        raise RefusedError("group", f"group {release.group}, expected 0 to {terms.groups - 1}")
+    if not 1 <= release.number <= terms.releases:
+        raise RefusedError("number", f"release {release.number}, expected 1 to {terms.releases}")
+    variance = entry_variance(certificate, mechanism, release.number)
+    if not math.isclose(release.variance, variance, rel_tol=_TOLERANCE):
+        differ = "epsilon, delta, releases, mechanism, quiet or records_per_person"
         raise RefusedError(
-            "variance",
-            f"variance {told.variance:g}, expected {variance:g}: the sender's terms differ from those known "
-            "here in epsilon, delta, releases, mechanism, quiet or records_per_person",
+            "variance", f"variance {release.variance:g}, expected {variance:g}{_differing(differ)}"
         )
     largest = largest_value(agents)
-    if max(int(told.values.max()), -int(told.values.min())) > largest:
+    if max(int(release.values.max()), -int(release.values.min())) > largest:
         raise RefusedError("magnitude", f"a value beyond {largest}, which could overflow the sum")
-    _require_definite(told)
-    return told
+    _require_definite(release)
+    return release
 
 
 def _of_dimension(size: int) -> str:
@@ -185,20 +170,24 @@ def largest_value(agents: int) -> int:
     return (2**63 - 1) // max(agents, 1)
 
 
-def _require(reason: str, found: float, expected: float, *, differ: str = "") -> None:
-    if found != expected:
-        why = f": the sender's terms differ from those known here in {differ}" if differ else ""
-        raise RefusedError(reason, f"{reason} {found!r}, expected {expected!r}{why}")
+def _require(reason: str, value: float, expected: float, *, differ: str = "") -> None:
+    if value != expected:
+        why = _differing(differ) if differ else ""
+        raise RefusedError(reason, f"{reason} {value!r}, expected {expected!r}{why}")
 
 
-def _require_definite(told: messages.GridSum) -> None:
-    floor, shifted = least_eigenvalue(told.dim, told.variance), told.read().gram
+def _differing(settings: str) -> str:
+    return f": the sender's terms differ from those known here in {settings}"
+
+
+def _require_definite(release: messages.GridSum) -> None:
+    floor, shifted = least_eigenvalue(release.dim, release.variance), release.read().gram
     np.fill_diagonal(shifted, shifted.diagonal() - floor)
     try:
         np.linalg.cholesky(shifted)  # quick; exists if all eigenvalues are above the floor
         return
     except np.linalg.LinAlgError:
-        least = float(np.linalg.eigvalsh(told.read().gram)[0])
+        least = float(np.linalg.eigvalsh(release.read().gram)[0])
     if not least >= floor:
         raise RefusedError("definite", f"an eigenvalue {least:g}, expected at least {floor:g}")
 
@@ -212,13 +201,8 @@ class RefusalCount:
         counts: by (agent, reason).
     """
 
-    names: frozenset[str]
+    names: Collection[str]
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> RefusalCount:
-        """Nothing refused yet."""
-        return cls(frozenset(names))
 
     def add(self, agent: str, reason: str) -> int:
         """Count one; returns how many of this kind there were."""
@@ -228,7 +212,7 @@ class RefusalCount:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """How many there were in all."""
         return self.counts.total()
 
     def as_dict(self) -> dict[str, dict[str, int]]:

@@ -103,7 +103,7 @@ class ReleaseBook(SqliteFile):
         self._last_received: dict[str, float] = {}
         super().__init__(path)
         self.quorum = Quorum(len(terms), quorum or len(terms), deadline)
-        self.admission = Admission(terms=terms, season=season)
+        self.admission = Admission(terms=terms)
         self.admission.prepare()
 
     def _set_up(self) -> None:
@@ -221,7 +221,7 @@ class ReleaseBook(SqliteFile):
 
     def _read(self, agent: str, payload: bytes) -> messages.GridSum:
         """Read a release, or raise `RefusedError`."""
-        release = self.admission.check(payload, agent=agent, any_season=True)
+        release = self.admission.check(payload, agent=agent)
         if release.group != 0:
             raise RefusedError("group", f"group {release.group}, expected 0 with a controller")
         if release.season > self.season:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from feducb.carriers import nats_subjects as subjects
-from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
+from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, say_rarely, worth_saying
 from feducb.errors import ConfigurationError
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.roster import Signer
@@ -20,15 +20,7 @@ from feducb.system import optional
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-__all__ = [
-    "DisconnectedError",
-    "KeyRefusedError",
-    "Link",
-    "UnreachableError",
-    "apart",
-    "counting",
-    "own_signer",
-]
+__all__ = ["Link", "apart", "counting", "own_signer"]
 
 _CLOSING = 1.0  # seconds; after a failed handshake it would hang
 _LOOK = 0.2  # seconds between looks at whether the connection is still there
@@ -89,14 +81,12 @@ class Link:
     """Connects again and again; each connection is one session."""
 
     def __init__(
-        self, settings: NatsSettings, name: str, status: EngineStatus, log: Log | None = None
+        self, settings: NatsSettings, name: str, status: EngineStatus, log: Log = say_nothing
     ) -> None:
         with optional("NATS", "nats"):
             import nats  # noqa: F401
-        self._settings = settings
-        self._name = name
-        self._status = status
-        self._log: Log = log or say_nothing
+        self._settings, self._name = settings, name
+        self._status, self._log = status, log
         self._said_connected = False
         self._said: set[str] = set()  # kinds of trouble, since a session lasted
 
@@ -113,7 +103,9 @@ class Link:
             async def once() -> None:
                 nonlocal began, ended
                 async with self.connected() as client:
-                    self._say_connected()
+                    if not self._said_connected:  # sessions that end at once do not fill the log either
+                        self._log("connected")
+                        self._said_connected = True
                     began = time.monotonic()
                     try:
                         await session(client)
@@ -133,12 +125,6 @@ class Link:
                 self._note(error)
             wait = min(2 * wait, _SLOWER * self._settings.retry)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # not all at once after the broker's return
-
-    def _say_connected(self) -> None:
-        """Unless the last word was the same: sessions that end at once do not fill the log either."""
-        if not self._said_connected:
-            self._log("connected")
-            self._said_connected = True
 
     def _note(self, error: Exception) -> None:
         """Count it; say it when it is new, and the 1st, 2nd, 4th, … time."""
@@ -265,8 +251,7 @@ def counting(status: EngineStatus, log: Log = say_nothing) -> Iterator[None]:
     except* (nats.errors.Error, ValueError, TimeoutError) as errors:
         count = status.fail(errors)
         status.unanswered += 1
-        if worth_saying(count):
-            log("no_answer", error=status.last_error, count=count)
+        say_rarely(log, "no_answer", error=status.last_error, count=count)
 
 
 def own_signer(settings: NatsSettings, expected: str) -> Signer:
