@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,21 +42,13 @@ def first_useful(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimator:
-    """One estimator of a team: how its agents play in its rounds, what leaves them, and when.
+    """One estimator of a team: how its agents play in its rounds, what leaves them, and when."""
 
-    Attributes:
-        rule: how agents play.
-        privatizer: the way out; None where nothing leaves an agent.
-        release_rounds: the public rounds; empty under the determinant trigger and where nothing leaves.
-        printed: the paper's constants, one per agent of the team (``paper`` only).
-        threshold: D (``paper`` only).
-    """
-
-    rule: Rule
-    privatizer: Privatizer | None = None
-    release_rounds: tuple[int, ...] = ()
-    printed: tuple[PrintedConstants, ...] = ()
-    threshold: float | None = None
+    rule: Rule  # how agents play
+    privatizer: Privatizer | None = None  # the way out; None where nothing leaves an agent
+    release_rounds: tuple[int, ...] = ()  # public ones; none under the determinant trigger
+    printed: tuple[PrintedConstants, ...] = ()  # the paper's, one per agent of the team (``paper`` only)
+    threshold: float | None = None  # D (``paper`` only)
 
 
 def calibrated_estimator(
@@ -78,16 +70,13 @@ def calibrated_estimator(
         agent's releases do not depend on the graph around it.
     """
     problem, tuning = federation.problem, federation.tuning
+    two_width = CalibratedBound(
+        problem=problem, alpha=alpha, releases=len(rounds), regularizer=federation.regularizer
+    )
     if federation.baseline is not None:
-        plain = CalibratedBound(
-            problem=problem,
-            alpha=alpha,
-            releases=len(rounds),
-            regularizer=federation.regularizer,
-            private=False,
-        )
         any_mechanism = BinaryTree(len(rounds))  # it spreads no noise
         raw = Privatizer(problem=problem, mechanism=any_mechanism, noise_scale=np.zeros(len(team)))
+        plain = replace(two_width, private=False)
         return Estimator(rule=ReleasedPlay(plain), privatizer=raw, release_rounds=rounds)
     everybody = federation.budgets
     budgets = [everybody[agent] for agent in team]
@@ -112,14 +101,10 @@ def calibrated_estimator(
         # starts later still, so it loses nothing by it.
         quiet = min(first_read(everybody)[1], len(rounds)) - 1
         chosen, first = Dense(len(rounds), quiet), max(first, quiet + 1)
-    bound: CalibratedBound | ReleasedSetBound
+    bound: CalibratedBound | ReleasedSetBound = two_width
     if tuning.direct:
         length = float(np.linalg.norm(scales))
         bound = _set_bound(federation, chosen, alpha=alpha, scale=length, weight=weight, first=first)
-    else:
-        bound = CalibratedBound(
-            problem=problem, alpha=alpha, releases=len(rounds), regularizer=federation.regularizer
-        )
     privatizer = Privatizer(problem=problem, mechanism=chosen, noise_scale=scales, reward_weight=weight)
     return Estimator(rule=ReleasedPlay(bound, first), privatizer=privatizer, release_rounds=rounds)
 
@@ -165,8 +150,8 @@ def paper_estimator(
     # §4.3, "Strategyproof Analysis": under the trigger any round may ask for a synchronisation
     releases = horizon if isinstance(schedule, Determinant) else len(rounds)
     printed = tuple(
-        printed_constants(problem, budget, agents=agents, releases=releases, alpha=alpha)
-        for budget in (everybody[agent] for agent in team)
+        printed_constants(problem, everybody[agent], agents=agents, releases=releases, alpha=alpha)
+        for agent in team
     )
     rho_min = np.array([one.rho_min for one in printed])
     rho_max = np.array([one.rho_max for one in printed])

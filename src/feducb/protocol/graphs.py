@@ -128,13 +128,12 @@ def build_topology(name: str, labels: Sequence[str], edges: Iterable[Edge], *, t
     starts = np.cumsum([0, *map(len, neighbours)])
     columns = np.array([other for some in neighbours for other in some], dtype=np.int32)
     links = csr_array((np.ones(len(columns)), columns, starts), shape=(count, count))
-    found = shortest_path(links, unweighted=True)
-    if not np.isfinite(found[0]).all():
-        cut_off = labels[int(np.isinf(found[0]).argmax())]
-        raise ConfigurationError(
-            "topology", name, f"a connected graph: no path leads from {labels[0]!r} to {cut_off!r}"
-        )
-    distances = found.astype(np.int32)
+    hops = shortest_path(links, unweighted=True)
+    if not np.isfinite(hops[0]).all():
+        cut_off = labels[int(np.isinf(hops[0]).argmax())]
+        expected = f"a connected graph: no path leads from {labels[0]!r} to {cut_off!r}"
+        raise ConfigurationError("topology", name, expected)
+    distances = hops.astype(np.int32)
     distances.flags.writeable = False
     diameter = int(distances.max())
     if require_integer("ttl", ttl, at_least=1) > max(diameter, 1):
@@ -314,10 +313,10 @@ def _read_edges(path: Path) -> tuple[list[str], list[Edge]]:
             raise ConfigurationError(f"line {number} of {path}", line, "two agents")
         if names:
             pairs.append((names[0], names[1]))
-    found = {name for pair in pairs for name in pair}
-    if not 0 < len(found) <= MOST_AGENTS:
+    named = {name for pair in pairs for name in pair}
+    if not 0 < len(named) <= MOST_AGENTS:
         raise ConfigurationError("topology", str(path), f"edges between 2 to {MOST_AGENTS} agents")
-    whole = all(name.isascii() and name.isdecimal() for name in found)
-    labels = sorted(found, key=lambda name: (int(name) if whole else 0, name))
+    whole = all(name.isascii() and name.isdecimal() for name in named)
+    labels = sorted(named, key=lambda name: (int(name) if whole else 0, name))
     position = {name: index for index, name in enumerate(labels)}
     return labels, [(position[one], position[other]) for one, other in pairs]
