@@ -93,12 +93,11 @@ class StoreMailbox(MemoryMailbox):
     def __init__(self, store: AgentStore, *, keep_all: bool = False) -> None:
         super().__init__(keep_all=keep_all)
         self.store = store
-        self._trusting = store.terms.trust.raw
 
     async def outbox(self) -> list[Parcel]:
         """Releases, or uploads where the controller is trusted."""
         self._news.clear()
-        return self.store.uploads() if self._trusting else self.store.outbox()
+        return self.store.uploads() if self.store.terms.trust.raw else self.store.outbox()
 
     async def mark_sent(self, item: Parcel) -> None:
         """On disk before this returns."""
@@ -116,22 +115,20 @@ class StoreMailbox(MemoryMailbox):
 
 
 class LocalController:
-    """A controller and its agents' mailboxes in one process.
-
-    Attributes:
-        refusals: by agent and reason.
-    """
+    """A controller and its agents' mailboxes in one process."""
 
     def __init__(self, collector: Collector, mailboxes: Mapping[str, Mailbox]) -> None:
-        self._collector = collector
-        self._mailboxes = mailboxes
+        self._collector, self._mailboxes = collector, mailboxes
         self.refusals = RefusalCount(mailboxes)
 
     async def step(self, *, now: float | None = None) -> int:
         """Empty all outboxes once, publish what is due; returns how many sums there were."""
         at = time.time() if now is None else now
         for name, mailbox in self._mailboxes.items():
-            items = [item for item in await mailbox.outbox() if self._meant_for_us(name, item)]
+            outbox = await mailbox.outbox()
+            items = [item for item in outbox if item.kind is self._collector.takes]
+            for _ in range(len(outbox) - len(items)):
+                self.refusals.add(name, "malformed")
             receipts = self._collector.receive([(name, item.body) for item in items], now=at)
             for item, receipt in zip(items, receipts, strict=True):
                 if receipt.status == "refused":
@@ -145,11 +142,6 @@ class LocalController:
                 await mailbox.absorb(named.total, agents=len(named.names))
         return len(made)
 
-    def _meant_for_us(self, name: str, item: Parcel) -> bool:
-        if item.kind is not self._collector.takes:
-            self.refusals.add(name, "malformed")
-        return item.kind is self._collector.takes
-
 
 class LocalPeers:
     """All agents of a graph and the links between them in one process."""
@@ -157,8 +149,7 @@ class LocalPeers:
     def __init__(
         self, topology: Topology, terms: Mapping[str, Terms], mailboxes: Mapping[str, Mailbox]
     ) -> None:
-        self._topology = topology
-        self._mailboxes = mailboxes
+        self._topology, self._mailboxes = topology, mailboxes
         self.drivers = {name: PeerDriver(topology, name, terms) for name in mailboxes}
 
     async def step(self) -> int:

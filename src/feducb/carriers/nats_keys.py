@@ -119,9 +119,9 @@ def rotate(
     Args:
         folder: what `init` made.
         agents: whose keys.
-        controller: the controller's keys, both of them.
-        server: the server's certificate, for ``hosts`` or those of the old one.
-        hosts: see `Server`.
+        controller: whether to renew the controller's, both of them.
+        server: whether to renew the server's certificate, for ``hosts`` or those of the old one.
+        hosts: see `Server`, as for ``days``.
         days: until the new certificate expires.
         listen: address and port of the server from now on; as they were if not given.
     """

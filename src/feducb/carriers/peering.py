@@ -72,7 +72,7 @@ class PeerDriver:
         self._on_refusal = on_refusal
         state: PeerState[bytes] = peers.start(topology, self._number, groups=own.groups)
         self._state = replace(state, kept=book.load()) if book is not None else state
-        self._told: dict[int, tuple[int, int]] = {}
+        self._summed: dict[int, tuple[int, int]] = {}
         self._changed: set[tuple[int, int]] = set()
 
     def announce(self, item: Parcel) -> list[Packet]:
@@ -119,9 +119,8 @@ class PeerDriver:
         if self._state.kept.get((message.origin, message.group)) != before:
             self._changed.add((message.origin, message.group))
             self.refusing.pop(accused, None)
-        return [
-            self._packet(one.to, one.message) for one in outgoing if isinstance(one.message, Announcement)
-        ]
+        sent = ((one.to, one.message) for one in outgoing)
+        return [self._packet(to, message) for to, message in sent if isinstance(message, Announcement)]
 
     def commit(self) -> None:
         """Put what changed on disk, in one transaction: before packets are sent and others' acknowledged."""
@@ -134,12 +133,12 @@ class PeerDriver:
         complete = []
         for group in range(self._groups):
             view = peers.complete_view(self._state, group=group, now=_LATER_THAN_ALL)
-            if not view or self._told.get(group) == view[0].version:
+            if not view or self._summed.get(group) == view[0].version:
                 continue
             parts = [messages.decode(self._release(one)) for one in view]
             names = tuple(self.names[one.origin] for one in view)
             complete.append((names, messages.combine(parts)))
-            self._told[group] = view[0].version
+            self._summed[group] = view[0].version
         return complete
 
     def _read(self, data: bytes) -> Announcement[bytes]:
@@ -171,5 +170,4 @@ class PeerDriver:
 
     def _packet(self, to: int, message: Announcement[bytes]) -> Packet:
         name = f"{message.origin}.{message.group}.{message.season}.{message.number}"
-        identity = f"{self._number}>{to}:{name}:{message.life}"
-        return Packet(to, identity, peers.encode(message))
+        return Packet(to, f"{self._number}>{to}:{name}:{message.life}", peers.encode(message))

@@ -62,16 +62,12 @@ _TOLERANCE = 1e-6  # of variances, which other machines may have rounded otherwi
 class Receipt(NamedTuple):
     """What became of a message; all but ``refused`` may be taken off an outbox.
 
-    Attributes:
-        status: ``stored``, ``known`` (it was here before), ``past`` (of a season that is over), or
-            ``refused``.
-        reason: of a refusal, one of `REASONS`.
-        text: of a refusal, in words; about the sender's own message alone.
+    It is ``known`` if it was here before, and ``past`` if it is of a season that is over.
     """
 
     status: Literal["stored", "known", "past", "refused"]
-    reason: str = ""
-    text: str = ""
+    reason: str = ""  # of a refusal, one of `REASONS`
+    text: str = ""  # of a refusal, in words; about the sender's own message alone
 
 
 def refusal(error: RefusedError) -> Receipt:
@@ -98,11 +94,10 @@ def least_eigenvalue(dim: int, variance: float) -> float:
 class Admission:
     """The public terms of everybody, and what follows from them for a release.
 
-    Attributes:
-        terms: by agent. Budgets may differ; dimension, bounds, releases and mechanism are common.
+    Budgets may differ; dimension, bounds, releases and mechanism are common.
     """
 
-    terms: Mapping[str, Terms]
+    terms: Mapping[str, Terms]  # by agent
 
     def prepare(self) -> None:
         """Compute all noise levels now: some mechanisms take seconds, and messages should not wait."""
@@ -125,11 +120,8 @@ def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.Grid
     """Read a release under its sender's terms, or raise `RefusedError`; sender and season are not checked."""
     expected = messages.message_size(terms.problem.dim)
     if len(payload) != expected:
-        raise RefusedError(
-            "size",
-            f"a release of {len(payload)} bytes{_of_dimension(len(payload))}, "
-            f"expected {expected} (dimension {terms.problem.dim})",
-        )
+        size = f"a release of {len(payload)} bytes{_of_dimension(len(payload))}"
+        raise RefusedError("size", f"{size}, expected {expected} (dimension {terms.problem.dim})")
     try:
         release = messages.decode(payload)
     except ValueError as error:
@@ -146,10 +138,8 @@ def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.Grid
         raise RefusedError("number", f"release {release.number}, expected 1 to {terms.releases}")
     variance = entry_variance(certificate, mechanism, release.number)
     if not math.isclose(release.variance, variance, rel_tol=_TOLERANCE):
-        differ = "epsilon, delta, releases, mechanism, quiet or records_per_person"
-        raise RefusedError(
-            "variance", f"variance {release.variance:g}, expected {variance:g}{_differing(differ)}"
-        )
+        differing = _differing("epsilon, delta, releases, mechanism, quiet or records_per_person")
+        raise RefusedError("variance", f"variance {release.variance:g}, expected {variance:g}{differing}")
     largest = largest_value(agents)
     if max(int(release.values.max()), -int(release.values.min())) > largest:
         raise RefusedError("magnitude", f"a value beyond {largest}, which could overflow the sum")
@@ -194,15 +184,10 @@ def _require_definite(release: messages.GridSum) -> None:
 
 @dataclass(slots=True)
 class RefusalCount:
-    """Refusals by agent and reason: as many counters as there are agents and reasons, never more.
+    """Refusals by agent and reason: as many counters as there are agents and reasons, never more."""
 
-    Attributes:
-        names: who has counters of their own; all others share one.
-        counts: by (agent, reason).
-    """
-
-    names: Collection[str]
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    names: Collection[str]  # who has counters of their own; all others share one
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # by (agent, reason)
 
     def add(self, agent: str, reason: str) -> int:
         """Count one; returns how many of this kind there were."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,13 +70,16 @@ def calibrated_estimator(
         agent's releases do not depend on the graph around it.
     """
     problem, tuning = federation.problem, federation.tuning
-    two_width = CalibratedBound(
-        problem=problem, alpha=alpha, releases=len(rounds), regularizer=federation.regularizer
-    )
     if federation.baseline is not None:
+        plain = CalibratedBound(
+            problem=problem,
+            alpha=alpha,
+            releases=len(rounds),
+            regularizer=federation.regularizer,
+            private=False,
+        )
         any_mechanism = BinaryTree(len(rounds))  # it spreads no noise
         raw = Privatizer(problem=problem, mechanism=any_mechanism, noise_scale=np.zeros(len(team)))
-        plain = replace(two_width, private=False)
         return Estimator(rule=ReleasedPlay(plain), privatizer=raw, release_rounds=rounds)
     everybody = federation.budgets
     budgets = [everybody[agent] for agent in team]
@@ -101,10 +104,14 @@ def calibrated_estimator(
         # starts later still, so it loses nothing by it.
         quiet = min(first_read(everybody)[1], len(rounds)) - 1
         chosen, first = Dense(len(rounds), quiet), max(first, quiet + 1)
-    bound: CalibratedBound | ReleasedSetBound = two_width
+    bound: CalibratedBound | ReleasedSetBound
     if tuning.direct:
         length = float(np.linalg.norm(scales))
         bound = _set_bound(federation, chosen, alpha=alpha, scale=length, weight=weight, first=first)
+    else:
+        bound = CalibratedBound(
+            problem=problem, alpha=alpha, releases=len(rounds), regularizer=federation.regularizer
+        )
     privatizer = Privatizer(problem=problem, mechanism=chosen, noise_scale=scales, reward_weight=weight)
     return Estimator(rule=ReleasedPlay(bound, first), privatizer=privatizer, release_rounds=rounds)
 
@@ -150,8 +157,8 @@ def paper_estimator(
     # §4.3, "Strategyproof Analysis": under the trigger any round may ask for a synchronisation
     releases = horizon if isinstance(schedule, Determinant) else len(rounds)
     printed = tuple(
-        printed_constants(problem, everybody[agent], agents=agents, releases=releases, alpha=alpha)
-        for agent in team
+        printed_constants(problem, budget, agents=agents, releases=releases, alpha=alpha)
+        for budget in (everybody[agent] for agent in team)
     )
     rho_min = np.array([one.rho_min for one in printed])
     rho_max = np.array([one.rho_max for one in printed])

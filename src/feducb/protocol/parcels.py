@@ -39,7 +39,6 @@ class Parcel:
             Anything raw is refused, whatever its bytes look like.
         """
         if self.kind is not ParcelKind.RELEASE:
-            raise ConfigurationError(
-                "kind", str(self.kind), "a release: raw uploads go to a trusted controller alone, sealed"
-            )
+            expected = "a release: raw uploads go to a trusted controller alone, sealed"
+            raise ConfigurationError("kind", str(self.kind), expected)
         return self.body

@@ -283,10 +283,8 @@ def decode(data: bytes) -> Message[bytes]:
             raise ValueError(f"message has {has}, expected none in a request")
         return Request(origin, group, when, life)
     if season == 0 or number == 0 or not 0 < payload <= LARGEST_PAYLOAD:
-        raise ValueError(
-            f"message has season {season}, number {number} and a payload of {payload} bytes, expected at "
-            f"least 1, at least 1 and 1 to {LARGEST_PAYLOAD}"
-        )
+        has = f"season {season}, number {number} and a payload of {payload} bytes"
+        raise ValueError(f"message has {has}, expected at least 1, at least 1 and 1 to {LARGEST_PAYLOAD}")
     return Announcement(origin, group, number, when, life, data[_ENVELOPE.size :], season)
 
 

@@ -51,11 +51,8 @@ class PublicSchedule(Schedule, Protocol):
 def require_public(schedule: Schedule) -> PublicSchedule:
     """Return the schedule if no private datum can move it, else raise `PrivateScheduleError`."""
     if schedule.reads_private_data:
-        raise PrivateScheduleError(
-            "schedule",
-            type(schedule).__name__.lower(),
-            "one that reads no private data (geometric, periodic, every-round or explicit)",
-        )
+        expected = "one that reads no private data (geometric, periodic, every-round or explicit)"
+        raise PrivateScheduleError("schedule", type(schedule).__name__.lower(), expected)
     return schedule  # type: ignore[return-value]  # the only private schedule is Determinant
 
 
@@ -215,8 +212,5 @@ def parse_schedule(
         raise
     except ValueError:
         pass
-    raise ConfigurationError(
-        "schedule",
-        text,
-        "geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or determinant[:D]",
-    )
+    expected = "geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or determinant[:D]"
+    raise ConfigurationError("schedule", text, expected)

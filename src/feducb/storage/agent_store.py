@@ -54,7 +54,7 @@ class AgentStore(Store):
         Args:
             actions: (n, d).
             rewards: (n,).
-            persons: whose record it is, one a record. Where a person may have one record only, it can be left
+            persons: whose record each is. Where a person may have one record only, it can be left
                 out, or ``None`` for some: such a record counts as that of a person who never comes again.
             group: the one that these records enter, and no other; what others recorded must not decide it.
         """
@@ -65,10 +65,9 @@ class AgentStore(Store):
         worth = np.atleast_1d(np.asarray(rewards, dtype=np.float64))
         people = list(persons) if persons is not None else [None] * len(worth)
         if rows.ndim != 2 or worth.shape != rows.shape[:1] or len(people) != len(worth):
-            raise RecordOutOfBoundsError(
-                f"records have shapes {rows.shape} and {worth.shape} for {len(people)} persons, expected "
-                f"(n, {self.terms.problem.dim}), (n,) and n"
-            )
+            shapes = f"shapes {rows.shape} and {worth.shape} for {len(people)} persons"
+            expected = f"(n, {self.terms.problem.dim}), (n,) and n"
+            raise RecordOutOfBoundsError(f"records have {shapes}, expected {expected}")
         hashes = [self.hash_person(person) for person in people]
         with self.writing() as db:
             entered = self._take_in(db, group, rows, worth, hashes)

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from feducb.storage.sqlite import STORE_TABLE
-
 __all__ = ["MIGRATIONS"]
 
-# Of the table of what may have left, which was made anew once.
-_CONTENT_STAYS = """
-    CREATE TRIGGER a_release_stays BEFORE DELETE ON outgoing
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never deleted'); END;
-    CREATE TRIGGER its_content_is_final BEFORE UPDATE OF payload ON outgoing
-        WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
-        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
-    """
 # Migration k takes a file from user_version k − 1 to k. Append; never change one that was published.
 MIGRATIONS = (
-    STORE_TABLE
-    + """
+    """
+    CREATE TABLE store (
+        id INTEGER PRIMARY KEY CHECK (id = 1), kind TEXT NOT NULL, open_at TEXT);
     CREATE TABLE seasons (
         season INTEGER PRIMARY KEY, opened_at TEXT NOT NULL, terms TEXT NOT NULL,
         excluded INTEGER NOT NULL DEFAULT 0, dropped INTEGER NOT NULL DEFAULT 0);
@@ -35,10 +26,14 @@ MIGRATIONS = (
         season INTEGER NOT NULL REFERENCES seasons, agent TEXT NOT NULL, number INTEGER NOT NULL,
         received_at TEXT NOT NULL, sha256 TEXT NOT NULL, payload BLOB,
         PRIMARY KEY (season, agent, number));
+    CREATE TRIGGER a_release_stays BEFORE DELETE ON outgoing
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never deleted'); END;
     CREATE TRIGGER its_name_is_final BEFORE UPDATE OF kind, season, number, made_at, size, sha256 ON outgoing
         BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
-    """
-    + _CONTENT_STAYS,
+    CREATE TRIGGER its_content_is_final BEFORE UPDATE OF payload ON outgoing
+        WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
+    """,
     # Groups: a state each, and what waits or left says its own. What was there before is of group 0.
     """
     CREATE TABLE open_season (
@@ -58,11 +53,15 @@ MIGRATIONS = (
         SELECT kind, season, 0, number, made_at, size, sha256, payload, sent_at FROM outgoing_1;
     DROP TABLE outgoing_1;
     CREATE INDEX unsent ON outgoing (kind, season, number, "group") WHERE sent_at IS NULL;
+    CREATE TRIGGER a_release_stays BEFORE DELETE ON outgoing
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never deleted'); END;
     CREATE TRIGGER its_name_is_final
         BEFORE UPDATE OF kind, season, "group", number, made_at, size, sha256 ON outgoing
         BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
-    """
-    + _CONTENT_STAYS,
+    CREATE TRIGGER its_content_is_final BEFORE UPDATE OF payload ON outgoing
+        WHEN NEW.payload IS NOT OLD.payload AND NOT (OLD.kind = 'upload' AND NEW.payload IS NULL)
+        BEGIN SELECT RAISE(ABORT, 'what may have left is never changed'); END;
+    """,
     # A deployed agent: its settings, decisions until they are in the statistics, sums it acts on, counters.
     # A batch may now also wait as sums, without the records it came from.
     """

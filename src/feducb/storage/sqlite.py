@@ -76,9 +76,8 @@ def require_whole(path: Path) -> None:
     finally:
         bare.close()
     if row and row[0] == BACKUP:
-        raise StoreError(
-            f"{path} is a backup: a season that went on elsewhere; restore() makes a store of it"
-        )
+        why = "a season that went on elsewhere; restore() makes a store of it"
+        raise StoreError(f"{path} is a backup: {why}")
     if row and row[0] not in (None, str(path)) and not Path(f"{path}-wal").exists():
         raise StoreError(
             f"{path} was left open as {row[0]} and came here without its log {row[0]}-wal: releases may be "
@@ -125,10 +124,8 @@ def read_only(path: Path, *, version: int) -> sqlite3.Connection:
         raise StoreError(f"{path} cannot be read: {error}") from None
     if kept != version:
         connection.close()
-        raise StoreError(
-            f"{path} has schema {kept}, expected {version}: "
-            + ("update feducb" if kept > version else "start the agent once, which updates it")
-        )
+        remedy = "update feducb" if kept > version else "start the agent once, which updates it"
+        raise StoreError(f"{path} has schema {kept}, expected {version}: {remedy}")
     return connection
 
 
@@ -177,8 +174,7 @@ def utc_now() -> str:
 class SqliteFile(ABC):
     """A SQLite file with one opener at a time, used by one thread at a time; a call that returned is on disk.
 
-    Attributes:
-        path: of the file; ``<path>.lock`` beside it is locked while it is open.
+    ``<path>.lock`` beside it is locked while it is open.
     """
 
     kind: ClassVar[str]

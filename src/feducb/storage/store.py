@@ -34,16 +34,12 @@ class Store(SqliteFile):
         A call returns after its transaction is on disk (fsync), or raises and leaves no trace, in the file
         or in memory. So whatever left was stored before, and a crash at any instruction draws no second noise
         for it; and what was rolled back can be sent again and counts once.
-
-    Attributes:
-        season: the open season, counted from 1.
-        terms: what that season promises.
     """
 
     migrations: ClassVar[tuple[str, ...]] = MIGRATIONS
-    season: int
-    terms: Terms
-    _privatizers: tuple[DeployedPrivatizer, ...]  # one a group
+    season: int  # the open one, counted from 1
+    terms: Terms  # what that season promises
+    _privatizers: tuple[DeployedPrivatizer, ...]  # one per group
     _person_key: bytes
 
     def __init__(self, path: Path, terms: Terms | None, first_season: int) -> None:
@@ -112,11 +108,9 @@ class Store(SqliteFile):
 
     def replay(self, season: int, number: int, *, group: int = 0) -> bytes:
         """The bytes of a release, for ever the same."""
-        row = self.database.execute(
-            "SELECT payload FROM outgoing"
-            " WHERE kind = 'release' AND season = ? AND \"group\" = ? AND number = ?",
-            (season, group, number),
-        ).fetchone()
+        name = "kind = 'release' AND season = ? AND \"group\" = ? AND number = ?"
+        query = f"SELECT payload FROM outgoing WHERE {name}"
+        row = self.database.execute(query, (season, group, number)).fetchone()
         if row is None:
             raise _never_made(ParcelKind.RELEASE, season, group, number)
         return bytes(row[0])
@@ -192,10 +186,9 @@ class Store(SqliteFile):
     def _require_releases_left(self, group: int) -> None:
         self._require_usable()
         if self.releases_left_in(group) <= 0:
-            raise ReleasesExhaustedError(
-                f"all {self.terms.releases} releases of season {self.season}, group {group} have been made; "
-                "new_season() (`feducb agent new-season`) goes on, over new records only"
-            )
+            made = f"all {self.terms.releases} releases of season {self.season}, group {group} have been made"
+            remedy = "new_season() (`feducb agent new-season`) goes on, over new records only"
+            raise ReleasesExhaustedError(f"{made}; {remedy}")
 
     def _recover(self) -> None:
         """Forget what is in memory and go on from the file, opened anew; if that fails too, close.
@@ -226,16 +219,12 @@ class Store(SqliteFile):
         self._privatizers = tuple(DeployedPrivatizer(self.terms) for _ in states)
         for group, stream in enumerate(self._privatizers):
             stream.load(states[group])
-            (last,) = db.execute(
-                "SELECT coalesce(max(number), 0) FROM outgoing"
-                " WHERE kind = 'release' AND season = ? AND \"group\" = ?",
-                (self.season, group),
-            ).fetchone()
+            made = "outgoing WHERE kind = 'release' AND season = ? AND \"group\" = ?"
+            query = f"SELECT coalesce(max(number), 0) FROM {made}"
+            (last,) = db.execute(query, (self.season, group)).fetchone()
             if last != stream.released:
-                raise StoreError(
-                    f"{self.path} is damaged: the state of group {group} is after release {stream.released}, "
-                    f"its last release is {last}"
-                )
+                state = f"the state of group {group} is after release {stream.released}"
+                raise StoreError(f"{self.path} is damaged: {state}, its last release is {last}")
         self._feed(db)
 
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:

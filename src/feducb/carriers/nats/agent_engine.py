@@ -26,10 +26,6 @@ class NatsEngine:
     Guarantees:
         What is sent again is the same bytes. An item is reported sent after the controller, or JetStream for
         every neighbour, said that it has it stored. Raw uploads leave sealed for the controller alone.
-
-    Attributes:
-        status: what has been done.
-        refusals: on a graph, others' releases that were refused; by agent and reason.
     """
 
     def __init__(
@@ -47,7 +43,7 @@ class NatsEngine:
             raise ConfigurationError("terms", sorted(missing), "terms of every agent of the roster")
         if self._roster.edges is not None and settings.state is None:
             raise ConfigurationError("engine.state", None, "a file, on a graph")
-        self.refusals = self.status.neighbours = RefusalCount(names)
+        self.refusals = self.status.neighbours = RefusalCount(names)  # on a graph, of others' releases
         self._link = Link(settings, self._agent, self.status, log)
 
     async def run(self, mailbox: Mailbox) -> None:

@@ -41,14 +41,7 @@ class _Opened(NamedTuple):
 
 
 class NatsController:
-    """The controller's link: messages in, receipts and sums out. One thread, which opened the collector.
-
-    Attributes:
-        status: of the link.
-        refusals: by agent and reason.
-        last_refusals: the last one of each agent: ``at``, ``reason`` and ``text``.
-        heard: by agent, when a message of its last came, in seconds since 1970.
-    """
+    """The controller's link. One thread, which opened the collector."""
 
     def __init__(self, settings: NatsSettings, collector: Collector, *, log: Log = say_nothing) -> None:
         self.status = EngineStatus()
@@ -59,8 +52,8 @@ class NatsController:
         self._private = _read_sealing(settings)
         self._collector, self._log = collector, log
         self.refusals = RefusalCount(self._roster.agents)
-        self.last_refusals: dict[str, dict[str, Any]] = {}
-        self.heard: dict[str, float] = {}
+        self.last_refusals: dict[str, dict[str, Any]] = {}  # of each agent: ``at``, ``reason`` and ``text``
+        self.heard: dict[str, float] = {}  # by agent, when a message of its last came, in seconds since 1970
         self._newest: bytes | None = None
         if (newest := collector.newest()) is not None:
             self._note_sum(newest)  # of an earlier life; known before the broker is reached
