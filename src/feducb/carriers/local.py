@@ -29,13 +29,7 @@ _Version = tuple[int, int]  # season, number
 
 
 class MemoryMailbox:
-    """A mailbox over releases that were recorded: an outbox that is a list.
-
-    Attributes:
-        newest: by group, the newest sum that was absorbed.
-        absorbed: how many were.
-        history: by (season, group, number), all of them, where ``keep_all`` was asked for.
-    """
+    """A mailbox over releases that were recorded: an outbox that is a list."""
 
     def __init__(self, items: Iterable[Parcel] = (), *, keep_all: bool = False) -> None:
         self._items = list(items)
@@ -43,9 +37,9 @@ class MemoryMailbox:
         self._news.set()
         self._keep_all = keep_all
         self._versions: dict[int, _Version] = {}
-        self.newest: dict[int, bytes] = {}
-        self.absorbed = 0
-        self.history: dict[tuple[int, int, int], bytes] = {}
+        self.newest: dict[int, bytes] = {}  # by group, the newest sum that was absorbed
+        self.absorbed = 0  # how many were
+        self.history: dict[tuple[int, int, int], bytes] = {}  # by (season, group, number), if ``keep_all``
 
     def put(self, item: Parcel) -> None:
         """Have one more to send."""

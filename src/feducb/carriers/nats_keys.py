@@ -15,6 +15,7 @@ hears its own replies and the sums. On a graph it publishes to its neighbours an
 from __future__ import annotations
 
 import ipaddress
+import json
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
@@ -93,12 +94,10 @@ def init(
         roster = Roster(federation=federation, agents=public, controller=controller, sealing=sealing)
     else:
         _new_seed(folder / "admin" / "admin.seed")
-        edges = {
-            (names[min(one, other)], names[max(one, other)])
-            for one, near in enumerate(topology.neighbours)
-            for other in near
-        }
-        roster = Roster(federation=federation, agents=public, edges=tuple(sorted(edges)), ttl=topology.ttl)
+        near = enumerate(topology.neighbours)
+        pairs = ((one, other) for one, others in near for other in others if one < other)
+        edges = sorted((names[one], names[other]) for one, other in pairs)
+        roster = Roster(federation=federation, agents=public, edges=tuple(edges), ttl=topology.ttl)
     _write_server_settings(folder, server.address, server.port, server.max_payload)
     _finish(folder, roster)
     return roster
@@ -213,14 +212,11 @@ def _finish(folder: Path, roster: Roster) -> None:
 
 
 def _user(nkey: str, publish: Sequence[str], subscribe: Sequence[str], *, comment: str) -> str:
-    def listed(some: Sequence[str]) -> str:
-        return "[" + ", ".join(f'"{one}"' for one in some) + "]"
-
     return (
         f"    # {comment}\n"
         f"    {{ nkey: {nkey}, permissions: {{\n"
-        f"      publish: {{ allow: {listed(publish)} }}\n"
-        f"      subscribe: {{ allow: {listed(subscribe)} }} }} }}\n"
+        f"      publish: {{ allow: {json.dumps(publish)} }}\n"
+        f"      subscribe: {{ allow: {json.dumps(subscribe)} }} }} }}\n"
     )
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from feducb.errors import RefusedError
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, peers
-from feducb.protocol.admission import Admission, RefusalCount
+from feducb.protocol.admission import RefusalCount, prepare, read_release
 from feducb.protocol.frames import Seal
 from feducb.protocol.graphs import Topology
 from feducb.protocol.parcels import Parcel
@@ -42,10 +42,6 @@ class PeerDriver:
     Guarantees:
         What is forwarded is what its origin signed. Two contents of one number: the first stays, the other is
         refused and counted. What `hear` and `announce` return is sent after `commit`, any number of times.
-
-    Attributes:
-        refusals: by origin (or, where that cannot be told, by sender) and reason.
-        refusing: why the newest release was refused, by the same names; until one of theirs is taken in.
     """
 
     def __init__(
@@ -60,13 +56,14 @@ class PeerDriver:
     ) -> None:
         self.names = topology.labels
         own = terms[agent]
-        self._number = self.names.index(agent)
-        self._groups = own.groups
+        self._number, self._groups = self.names.index(agent), own.groups
         self._size = messages.message_size(own.problem.dim)
         self._seal = seal or Seal()
         self._book = book
-        self._admission = Admission(terms=terms)
-        self._admission.prepare()
+        self._terms = terms
+        prepare(terms)
+        # By origin (or, where that cannot be told, by sender): how many were refused; and why the newest was,
+        # until one of theirs is taken in.
         self.refusals = RefusalCount(self.names)
         self.refusing: dict[str, str] = {}
         self._on_refusal = on_refusal
@@ -155,7 +152,7 @@ class PeerDriver:
     def _check(self, message: Announcement[bytes]) -> None:
         agent = self.names[message.origin]
         release = self._seal.open(agent, message.payload)
-        content = self._admission.check(release, agent=agent)
+        content = read_release(release, self._terms, agent=agent)
         if (content.season, content.number, content.group) != (message.season, message.number, message.group):
             raise RefusedError("number", "a release that is announced as another one")
         if message.round != (content.number - 1) * self._groups + content.group:

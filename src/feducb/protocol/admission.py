@@ -23,17 +23,7 @@ from feducb.privacy.grid import Certificate
 from feducb.privacy.mechanisms import Mechanism
 from feducb.protocol import messages
 
-__all__ = [
-    "FALSE_REFUSAL",
-    "REASONS",
-    "Admission",
-    "Receipt",
-    "RefusalCount",
-    "check_release",
-    "largest_value",
-    "least_eigenvalue",
-    "refusal",
-]
+__all__ = ["REASONS", "Receipt", "RefusalCount", "check_release", "prepare", "read_release", "refusal"]
 
 FALSE_REFUSAL = 1e-12
 REASONS = (
@@ -90,30 +80,23 @@ def least_eigenvalue(dim: int, variance: float) -> float:
     return -math.sqrt(variance) * (2.0 * math.sqrt(dim) + _DEVIATIONS)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Admission:
-    """The public terms of everybody, and what follows from them for a release.
+def prepare(everybody: Mapping[str, Terms]) -> None:
+    """Compute all noise levels now: some mechanisms take seconds, and messages should not wait."""
+    for terms in set(everybody.values()):
+        certificate, mechanism = _noise_of(terms)
+        entry_variance(certificate, mechanism, 1)
 
-    Budgets may differ; dimension, bounds, releases and mechanism are common.
+
+def read_release(payload: bytes, everybody: Mapping[str, Terms], *, agent: str) -> messages.GridSum:
+    """Read a release of an agent, as the link authenticated it, or raise `RefusedError`.
+
+    Everybody's budget may differ; dimension, bounds, releases and mechanism are common. Which season it may
+    be of is left to the caller.
     """
-
-    terms: Mapping[str, Terms]  # by agent
-
-    def prepare(self) -> None:
-        """Compute all noise levels now: some mechanisms take seconds, and messages should not wait."""
-        for terms in set(self.terms.values()):
-            certificate, mechanism = _noise_of(terms)
-            entry_variance(certificate, mechanism, 1)
-
-    def check(self, payload: bytes, *, agent: str) -> messages.GridSum:
-        """Read a release of an agent, as the link authenticated it, or raise `RefusedError`.
-
-        Which season it may be of is left to the caller.
-        """
-        terms = self.terms.get(agent)
-        if terms is None:
-            raise RefusedError("sender", f"{agent[:64]!r} is not of this federation")
-        return check_release(payload, terms, agents=len(self.terms))
+    terms = everybody.get(agent)
+    if terms is None:
+        raise RefusedError("sender", f"{agent[:64]!r} is not of this federation")
+    return check_release(payload, terms, agents=len(everybody))
 
 
 def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.GridSum:

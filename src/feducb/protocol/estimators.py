@@ -145,12 +145,8 @@ def paper_estimator(
 
     On a graph the trigger asks at D/((Δt + 1)(1 + L²)) (Alg. 3, l. 6).
 
-    Args:
-        federation: whose team it is.
-        rounds: its public rounds, if its schedule is public.
-        team: who adds up releases, by number; their number is M, or |C|.
-        alpha: α of this estimator.
-        horizon: how many rounds the estimator has: T, or T/γ.
+    As for `calibrated_estimator`, where rounds are public; the team's size is M, or |C|, and the horizon, how
+    many rounds this estimator has, T or T/γ.
     """
     problem, schedule, agents = federation.problem, federation.schedule, len(team)
     everybody = federation.budgets

@@ -37,7 +37,7 @@ def unframe(nkey: str, data: bytes, *context: str) -> bytes:
 
 def write_receipt(request: bytes, receipt: Receipt) -> bytes:
     """A receipt for a request."""
-    plain = {"status": receipt.status, "reason": receipt.reason, "text": receipt.text[:1000]}
+    plain = receipt._replace(text=receipt.text[:1000])._asdict()
     return hashlib.sha256(request).digest() + json.dumps(plain).encode()
 
 

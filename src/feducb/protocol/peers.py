@@ -39,25 +39,7 @@ from feducb.errors import ConfigurationError
 from feducb.protocol import messages
 from feducb.protocol.graphs import Topology
 
-__all__ = [
-    "LARGEST_PAYLOAD",
-    "WINDOW",
-    "Announcement",
-    "Message",
-    "Outgoing",
-    "PeerState",
-    "Request",
-    "ask",
-    "complete_view",
-    "decode",
-    "encode",
-    "envelope_size",
-    "newest_view",
-    "owes_release",
-    "publish",
-    "receive",
-    "start",
-]
+__all__ = ["Announcement", "Message", "Outgoing", "PeerState", "Request", "envelope_size"]
 
 Payload = TypeVar("Payload")
 _Version: TypeAlias = tuple[int, int]  # season, number

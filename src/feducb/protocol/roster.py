@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,8 +67,7 @@ class Roster:
 
     def to_json(self) -> str:
         """The text of the federation's file."""
-        plain = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps(plain, indent=1) + "\n"
+        return json.dumps(asdict(self), indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Roster:

@@ -33,11 +33,8 @@ CURVE_COLUMNS = (
     "weighted_square_square",  # Σ w² r²
 )
 _NAMES = ", ".join(CURVE_COLUMNS)
-_ADD_TO_CURVE = (
-    f"INSERT INTO curve (width, start, {_NAMES}) VALUES (?, ?{', ?' * len(CURVE_COLUMNS)})"
-    " ON CONFLICT (width, start) DO UPDATE SET "
-    + ", ".join(f"{name} = {name} + excluded.{name}" for name in CURVE_COLUMNS)
-)
+_ADD_TO_CURVE = sqlite.add_up("curve", ("width", "start"), CURVE_COLUMNS)
+_ADD_ACTIVITY = sqlite.add_up("activity", ("hour",), ("decisions", "rewards", "reward_sum"))
 
 
 class KeptSettings(NamedTuple):
@@ -102,12 +99,7 @@ def read_counts(db: sqlite3.Connection) -> dict[str, int]:
 
 def add_activity(db: sqlite3.Connection, hours: Mapping[int, Sequence[float]]) -> None:
     """By hour since 1970: decisions, rewards, and the sum of those."""
-    db.executemany(
-        "INSERT INTO activity VALUES (?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
-        " decisions = decisions + excluded.decisions, rewards = rewards + excluded.rewards,"
-        " reward_sum = reward_sum + excluded.reward_sum",
-        [(hour, *row) for hour, row in hours.items()],
-    )
+    db.executemany(_ADD_ACTIVITY, [(hour, *row) for hour, row in hours.items()])
 
 
 def add_to_curve(db: sqlite3.Connection, width: int, steps: Mapping[int, Iterable[float]]) -> None:

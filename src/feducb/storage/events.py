@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from feducb.storage.sqlite import named
+from feducb.storage.sqlite import add_up, named
 
 __all__ = ["DISCARDED", "OPEN", "TAKEN", "Made", "Row"]
 
@@ -184,10 +184,7 @@ def drop_open(db: sqlite3.Connection) -> int:
 
 def add_counts(db: sqlite3.Connection, counts: Iterable[tuple[str, int]]) -> None:
     """Add to totals by name (`agent_tables.read_counts`)."""
-    db.executemany(
-        "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-        counts,
-    )
+    db.executemany(add_up("counters", ["name"], ["value"]), counts)
 
 
 def last_number(db: sqlite3.Connection) -> int:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.deployed import Terms
 from feducb.protocol import messages, sums
-from feducb.protocol.admission import Admission, Receipt, refusal
+from feducb.protocol.admission import Receipt, prepare, read_release, refusal
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum
 from feducb.storage.sqlite import STORE_TABLE, SqliteFile
@@ -103,8 +103,7 @@ class ReleaseBook(SqliteFile):
         self._last_received: dict[str, float] = {}
         super().__init__(path)
         self.quorum = Quorum(len(terms), quorum or len(terms), deadline)
-        self.admission = Admission(terms=terms)
-        self.admission.prepare()
+        prepare(terms)
 
     def _set_up(self) -> None:
         with self.writing():
@@ -221,7 +220,7 @@ class ReleaseBook(SqliteFile):
 
     def _read(self, agent: str, payload: bytes) -> messages.GridSum:
         """Read a release, or raise `RefusedError`."""
-        release = self.admission.check(payload, agent=agent)
+        release = read_release(payload, self._terms, agent=agent)
         if release.group != 0:
             raise RefusedError("group", f"group {release.group}, expected 0 with a controller")
         if release.season > self.season:

@@ -160,6 +160,13 @@ def _commits(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA application_id").fetchone()[0])
 
 
+def add_up(table: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    """A statement that adds to the columns of a row, which it makes if there is none of these keys."""
+    names, sums = (*keys, *columns), ", ".join(f"{name} = {name} + excluded.{name}" for name in columns)
+    row = f"({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    return f"INSERT INTO {table} {row} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {sums}"
+
+
 def named(rows: sqlite3.Cursor) -> list[dict[str, Any]]:
     """Rows as dictionaries by the names of their columns."""
     names = [column[0] for column in rows.description]

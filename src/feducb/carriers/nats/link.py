@@ -51,7 +51,8 @@ async def apart(work: Coroutine[Any, Any, _Result]) -> _Result:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        if task.cancelled() and not _asked_to_end():
+        ours = asyncio.current_task()
+        if task.cancelled() and not (ours is not None and ours.cancelling()):  # nobody asked us to end
             raise DisconnectedError("the connection was closed during a call") from None
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
         task.cancel()
@@ -70,11 +71,6 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     if task.cancelled():
         raise DisconnectedError("the session was cancelled from within")
     task.result()
-
-
-def _asked_to_end() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 class Link:

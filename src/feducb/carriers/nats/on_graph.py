@@ -85,7 +85,7 @@ class OnGraph(Desk):
 
 
 async def make_streams(settings: NatsSettings, *, days: float = 30.0, per_link: int = 4096) -> None:
-    """Make the stream of a graph and one durable consumer an agent; once more changes nothing.
+    """Make the stream of a graph and one durable consumer per agent; once more changes nothing.
 
     Args:
         settings: with the administrator's seed, and without an agent.
@@ -117,13 +117,11 @@ async def make_streams(settings: NatsSettings, *, days: float = 30.0, per_link: 
         except nats.js.errors.NotFoundError:
             await manager.add_stream(wanted)
         for agent in roster.agents:
-            await manager.add_consumer(
-                name,
-                ConsumerConfig(
-                    durable_name=agent,
-                    ack_policy=AckPolicy.EXPLICIT,
-                    ack_wait=10.0,
-                    max_ack_pending=4 * _FETCH,
-                    filter_subject=subjects.edge(roster.federation, "*", agent),
-                ),
+            consumer = ConsumerConfig(
+                durable_name=agent,
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=10.0,
+                max_ack_pending=4 * _FETCH,
+                filter_subject=subjects.edge(roster.federation, "*", agent),
             )
+            await manager.add_consumer(name, consumer)

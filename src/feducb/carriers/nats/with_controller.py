@@ -93,15 +93,9 @@ class WithController(Desk):
 
     async def _note(self, item: Parcel, receipt: Receipt) -> None:
         if receipt.status == "refused":
-            say_rarely(
-                self.log,
-                "release_refused",
-                season=item.season,
-                number=item.number,
-                reason=receipt.reason,
-                text=receipt.text,
-                count=self.status.refuse(receipt),
-            )
+            why = {"reason": receipt.reason, "text": receipt.text}
+            facts = {"season": item.season, "number": item.number, **why}
+            say_rarely(self.log, "release_refused", count=self.status.refuse(receipt), **facts)
             self.refused[item.name] = time.monotonic() + _REFUSED_AGAIN
             return
         await self.mailbox.mark_sent(item)
