@@ -77,12 +77,9 @@ def _terms_of_all(
         return dict.fromkeys(names, terms_from_table(common))
     planned_for_one = "epsilon" in common and common.get("quiet", 0)
     if planned_for_one or ("epsilon" not in common and len(budgets) < len(names)):
-        raise ConfigurationError(
-            "budgets",
-            ", ".join(budgets),
-            f"one for each of {', '.join(names)}, in every agent's file too, and [terms] as `feducb agent "
-            "terms` then writes it, without epsilon and delta",
-        )
+        expected = f"one for each of {', '.join(names)}, in every agent's file too"
+        terms_then = "[terms] as `feducb agent terms` then writes it, without epsilon and delta"
+        raise ConfigurationError("budgets", ", ".join(budgets), f"{expected}, and {terms_then}")
     terms = {name: terms_from_table({**common, **budgets.get(name, {})}) for name in names}
     trust.refuse("budgets", "budgets", ", ".join(budgets))
     return terms

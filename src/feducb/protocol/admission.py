@@ -83,8 +83,7 @@ def least_eigenvalue(dim: int, variance: float) -> float:
 def prepare(everybody: Mapping[str, Terms]) -> None:
     """Compute all noise levels now: some mechanisms take seconds, and messages should not wait."""
     for terms in set(everybody.values()):
-        certificate, mechanism = _noise_of(terms)
-        entry_variance(certificate, mechanism, 1)
+        entry_variance(*_noise_of(terms), 1)
 
 
 def read_release(payload: bytes, everybody: Mapping[str, Terms], *, agent: str) -> messages.GridSum:

@@ -23,8 +23,6 @@ from feducb.types import ReleasedSum
 
 __all__ = ["MAX_DIM", "GridSum", "combine", "decode", "encode", "message_size"]
 
-Ints = NDArray[np.int64]
-
 # format, agents, dimension, season, number, group, exponent, weight, variance
 _HEADER = struct.Struct("<HHIIIIidd")
 _FORMAT = 3
@@ -57,7 +55,7 @@ class GridSum:
     dim: int
     exponent: int
     weight: float
-    values: Ints
+    values: NDArray[np.int64]
     variance: float
     agents: int
     seal: InitVar[object] = None

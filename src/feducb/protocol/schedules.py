@@ -144,7 +144,7 @@ class EveryRound:
 
 @dataclass(frozen=True, slots=True)
 class Explicit:
-    """Given rounds, rising."""
+    """The given rounds, which must rise."""
 
     reads_private_data: ClassVar[bool] = False
     at: Sequence[int]

@@ -20,8 +20,7 @@ __all__ = ["DISCARDED", "OPEN", "TAKEN", "Made", "Row"]
 OPEN, TAKEN, DISCARDED = 0, 1, 2
 
 _CONTENT = ("decided_at", "person", "action", "candidates", "features", "chosen", "preferred")
-_STRIP = ", ".join(f"{name} = NULL" for name in (*_CONTENT, "propensity", "model", "reward"))
-_STRIP += ", refused = 0"
+_STRIP = "".join(f"{name} = NULL, " for name in (*_CONTENT, "propensity", "model", "reward")) + "refused = 0"
 
 
 class Made(NamedTuple):

@@ -205,12 +205,11 @@ class ReleaseBook(SqliteFile):
         before, now = _plain(kept), _plain(terms.get(agent) or next(iter(terms.values())))
         for name, value in before.items():
             if now[name] != value and (agent in terms or name not in _OWN):
-                raise ConfigurationError(
-                    f"terms.{name} of {agent}",
-                    now[name],
-                    f"{value!r}, under which releases of season {self.season} in {self.path} were taken in; "
-                    "new terms need a new season: raise `season`, here and at every agent",
+                under = (
+                    f"{value!r}, under which releases of season {self.season} in {self.path} were taken in"
                 )
+                remedy = "new terms need a new season: raise `season`, here and at every agent"
+                raise ConfigurationError(f"terms.{name} of {agent}", now[name], f"{under}; {remedy}")
 
     def _check(self, agent: str, payload: bytes) -> Receipt | messages.GridSum:
         try:

@@ -79,10 +79,8 @@ def require_whole(path: Path) -> None:
         why = "a season that went on elsewhere; restore() makes a store of it"
         raise StoreError(f"{path} is a backup: {why}")
     if row and row[0] not in (None, str(path)) and not Path(f"{path}-wal").exists():
-        raise StoreError(
-            f"{path} was left open as {row[0]} and came here without its log {row[0]}-wal: releases may be "
-            "missing in it, so it is not opened"
-        )
+        moved = f"{path} was left open as {row[0]} and came here without its log {row[0]}-wal"
+        raise StoreError(f"{moved}: releases may be missing in it, so it is not opened")
 
 
 def mark_open(connection: sqlite3.Connection, path: Path | None) -> None:

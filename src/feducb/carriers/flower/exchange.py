@@ -94,10 +94,8 @@ def quoted(text: str) -> str:
 
 def _require_version(plain: Mapping[str, Any]) -> None:
     if plain.get("version") != VERSION:
-        raise ValueError(
-            f"message has version {quoted(repr(plain.get('version')))}, expected {VERSION}: "
-            "use the same feducb at the SuperLink and at every site"
-        )
+        has = f"message has version {quoted(repr(plain.get('version')))}, expected {VERSION}"
+        raise ValueError(f"{has}: use the same feducb at the SuperLink and at every site")
 
 
 def _bytes(plain: Mapping[str, Any], name: str) -> bytes:

@@ -196,10 +196,9 @@ async def _telling(settings: NatsSettings, causes: list[Exception]) -> AsyncIter
     except nats.errors.Error as error:
         if "authorization violation" not in str(error).lower():
             raise
-        raise KeyRefusedError(
-            f"{places}: Authorization Violation: the broker does not know this key; has its configuration "
-            "been renewed since the roster was, and was it restarted?"
-        ) from error
+        remedy = "has its configuration been renewed since the roster was, and was it restarted?"
+        unknown = f"{places}: Authorization Violation: the broker does not know this key"
+        raise KeyRefusedError(f"{unknown}; {remedy}") from error
 
 
 async def _until_lost(client: Client, closed: asyncio.Event) -> None:
