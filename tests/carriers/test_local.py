@@ -131,7 +131,7 @@ def test_a_release_is_taken_only_as_what_it_is_announced_as() -> None:
     assert isinstance(message, Announcement)
     doubled = messages.encode(messages.combine([messages.decode(message.payload)] * 2))
     for change in ({"number": 2}, {"season": 2}, {"round": 1}, {"payload": doubled}):
-        wrong = replace(message, **change)  # type: ignore[arg-type]
+        wrong = replace(message, **change)
         assert other.hear(protocol_peers.encode(wrong), sender="a") == []
     assert other.refusals.as_dict() == {"a": {"agents": 1, "number": 3}}
     assert len(other.hear(packet.data, sender="a")) == 1

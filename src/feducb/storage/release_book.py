@@ -205,9 +205,8 @@ class ReleaseBook(SqliteFile):
         before, now = _plain(kept), _plain(terms.get(agent) or next(iter(terms.values())))
         for name, value in before.items():
             if now[name] != value and (agent in terms or name not in _OWN):
-                under = (
-                    f"{value!r}, under which releases of season {self.season} in {self.path} were taken in"
-                )
+                season = f"season {self.season} in {self.path}"
+                under = f"{value!r}, under which releases of {season} were taken in"
                 remedy = "new terms need a new season: raise `season`, here and at every agent"
                 raise ConfigurationError(f"terms.{name} of {agent}", now[name], f"{under}; {remedy}")
 

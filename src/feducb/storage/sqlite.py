@@ -265,7 +265,8 @@ class SqliteFile(ABC):
         One within another fails both. An error of a `part` may be caught within it.
 
         Guarantees:
-            If it raises, nothing of it is in the file, so that it can be tried again and counts once.
+            If it raises, nothing of it is in the file, so that it can be tried again and counts once; if that
+            cannot be found out, a store closes.
         """
         db, moves, number = self.database, self._moves, None
         try:
