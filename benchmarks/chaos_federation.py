@@ -94,7 +94,7 @@ class Federation:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = int(free.getsockname()[1])
         made = folder / "keys"
-        keys.init(made, NAMES, federation="chaos", port=port)
+        keys.init(made, NAMES, federation="chaos", server=keys.Server(port=port))
         start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.agents: dict[str, Chaos] = {}
         for name in NAMES:

@@ -231,7 +231,7 @@ async def run(folder: Path, *, mode: str, kills: int, seed: int) -> dict[str, An
         port = server.getsockname()[1]
     (folder / "port").write_text(str(port))
     topology = parse_topology("ring:4", ttl=2) if mode == "graph" else None
-    keys.init(folder / "keys", NAMES, federation="chaos", topology=topology, port=port)
+    keys.init(folder / "keys", NAMES, federation="chaos", topology=topology, server=keys.Server(port=port))
     names = ["broker", *NAMES] + (["controller"] if mode == "controller" else [])
     roles = {name: Role(folder, name) for name in names}
     seen, killed = Seen(), Counter[str]()

@@ -68,7 +68,8 @@ class World:
         self.folder, self.names = folder, names
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.port = server.getsockname()[1]
-        keys.init(folder, names, federation="bench", port=self.port, max_payload=2**18)
+        reached = keys.Server(port=self.port, max_payload=2**18)
+        keys.init(folder, names, federation="bench", server=reached)
         self.server = f"tls://127.0.0.1:{self.port}"
         (folder / "controller" / "controller.toml").write_text(CONTROLLER.format(dim=DIM, server=self.server))
         with (folder / "log").open("wb") as log:

@@ -63,8 +63,7 @@ class Broker:
             self.agents,
             federation="tests",
             topology=self.topology,
-            port=self.port,
-            max_payload=self.max_payload,
+            server=keys.Server(port=self.port, max_payload=self.max_payload),
         )
 
     @property

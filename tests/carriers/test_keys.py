@@ -76,7 +76,8 @@ def test_permissions_are_exactly_the_edges_of_the_graph(tmp_path: Path) -> None:
 
 
 def test_rotation_replaces_what_was_asked_for_and_nothing_else(tmp_path: Path) -> None:
-    before = keys.init(tmp_path / "fed", ["a", "b"], hosts=["broker.example", "192.0.2.7"], days=10)
+    server = keys.Server(hosts=["broker.example", "192.0.2.7"], days=10)
+    before = keys.init(tmp_path / "fed", ["a", "b"], server=server)
     folder = tmp_path / "fed"
     certificate = (folder / "server" / "server.pem").read_bytes()
     done = _feducb("keys", "rotate", "fed", "--agent", "a", cwd=tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from nats_world import make_terms, record_streams, require_server
 from feducb.carriers.local import LocalController, LocalPeers, MemoryMailbox, StoreMailbox
 from feducb.carriers.peering import PeerDriver
 from feducb.protocol import messages
+from feducb.protocol import peers as protocol_peers
 from feducb.protocol.graphs import build_topology
+from feducb.protocol.peers import Announcement
 from feducb.storage import AgentStore, ReleaseBook
 
 NAMES = ("a", "b", "c")
@@ -117,6 +120,21 @@ def test_a_peer_that_hears_garbage_drops_it_and_remembers_no_more_than_it_must()
     state = peers["b"]._state
     assert max(len(kept) for kept in state.kept.values()) < 15
     assert sum(len(numbers) for numbers in state.forwarded.values()) < 3 * 15
+
+
+def test_a_release_is_taken_only_as_what_it_is_announced_as() -> None:
+    terms = make_terms(releases=4)
+    topology = build_topology("line", NAMES, [(0, 1), (1, 2)], ttl=2)
+    one, other = (PeerDriver(topology, name, dict.fromkeys(NAMES, terms)) for name in ("a", "b"))
+    (packet,) = one.announce(record_streams(["a"], terms, 1)["a"][0])
+    message = protocol_peers.decode(packet.data)
+    assert isinstance(message, Announcement)
+    doubled = messages.encode(messages.combine([messages.decode(message.payload)] * 2))
+    for change in ({"number": 2}, {"season": 2}, {"round": 1}, {"payload": doubled}):
+        wrong = replace(message, **change)
+        assert other.hear(protocol_peers.encode(wrong), sender="a") == []
+    assert other.refusals.as_dict() == {"a": {"agents": 1, "number": 3}}
+    assert len(other.hear(packet.data, sender="a")) == 1
 
 
 def test_where_the_server_is_missing_tests_say_so_and_with_ci_they_fail(

@@ -18,7 +18,7 @@ import pytest
 from feducb.config import Budget, Problem
 from feducb.errors import ReleasesExhaustedError
 from feducb.privacy.terms import Terms
-from feducb.protocol import peers
+from feducb.protocol import messages, peers
 from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.peers import Announcement, PeerState, Request
 from feducb.storage import AgentStore
@@ -51,7 +51,7 @@ class Agent:
         try:
             message = peers.decode(data)
             if isinstance(message, Announcement):
-                peers.read_release(message)
+                messages.decode(message.payload)
         except ValueError:
             return []
         self.state, outgoing = peers.receive(self.state, message, sender=sender, now=now)

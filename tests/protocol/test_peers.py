@@ -9,10 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
-from feducb.privacy.deployed import DeployedPrivatizer
-from feducb.privacy.terms import Terms
 from feducb.protocol import messages, peers
 from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.peers import Announcement, Outgoing, PeerState, Request
@@ -508,21 +505,6 @@ def test_announcements_are_neither_empty_nor_larger_than_any_release(monkeypatch
         peers.decode(fits + b"x")
     with pytest.raises(ValueError, match="does not fit its envelope"):
         peers.encode(Request(-1, 2, 3, 4))
-
-
-def test_a_release_is_read_only_as_what_it_was_announced_as() -> None:
-    terms = Terms(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=2, groups=3)
-    made = DeployedPrivatizer(terms).release()
-    payload = messages.encode(made, season=1, group=2)
-    usual = Announcement(0, 2, 1, 5, 3, payload)
-    assert (peers.read_release(usual).values == made.values).all()
-    doubled = messages.encode(messages.combine([messages.decode(payload)] * 2))
-    told_otherwise = ({"group": 1}, {"number": 2}, {"season": 2}, {"payload": doubled})
-    for wrong in (replace(usual, **told) for told in told_otherwise):
-        with pytest.raises(ValueError, match=r"message has release 1 of season 1, group 2 .* announced as"):
-            peers.read_release(wrong)
-    with pytest.raises(ValueError, match="message has 7 bytes"):
-        peers.read_release(replace(usual, payload=b"garbage"))
 
 
 def test_a_new_season_replaces_the_old_one_though_its_numbers_start_again() -> None:

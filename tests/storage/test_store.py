@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -395,14 +396,27 @@ def test_a_transaction_that_fails_leaves_everything_as_it_was(
     assert messages.decode(store.release()).number == {"record": 2, "release": 3, "new_season": 1}[step]
 
 
+@pytest.mark.parametrize("done", [False, True])
+def test_records_count_once_whatever_a_failed_commit_left_on_disk(
+    store: AgentStore, path: Path, done: bool
+) -> None:
+    _break(store, "COMMIT", done=done)
+    entered = 0
+    while not entered:
+        with suppress(sqlite3.OperationalError):
+            entered = store.record(np.eye(3), np.ones(3))
+    assert store.pending == 3
+    store.close()
+    with AgentStore.open(path) as again:
+        assert again.pending == 3
+
+
 def test_a_commit_that_was_done_before_it_failed_is_not_done_again(store: AgentStore) -> None:
     store.record(np.eye(3), np.ones(3))
     _break(store, "COMMIT", done=True)
-    with pytest.raises(sqlite3.OperationalError):
-        store.release()
+    payload = store.release()
     (parcel,) = store.outbox()
-    number, payload = parcel.number, parcel.body
-    assert number == 1
+    assert (parcel.number, parcel.body) == (1, payload)
     assert store.ledger().current.pending == 0
     assert messages.decode(store.release()).number == 2
     assert store.replay(1, 1) == payload

@@ -9,10 +9,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import IO, Any
 
 from feducb.controller.collector import Collector
@@ -20,7 +18,6 @@ from feducb.controller.controller_file import ControllerSettings, status_path, w
 from feducb.system import optional, quieten_asyncio
 
 __all__ = ["JsonLog", "serve"]
-
 
 _STATUS_EVERY = 2.0  # seconds
 
@@ -70,7 +67,7 @@ def serve(settings: ControllerSettings, *, log: JsonLog | None = None) -> None:
 async def _serve(settings: ControllerSettings, collector: Collector, log: JsonLog) -> None:
     from feducb.carriers.nats import NatsController
 
-    link = NatsController(settings.engine, collector, log=log)
+    link, path = NatsController(settings.engine, collector, log=log), status_path(settings)
     log("started", season=collector.season, agents=len(settings.terms), pid=os.getpid())
     work = asyncio.create_task(link.run())
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -93,17 +90,16 @@ async def _serve(settings: ControllerSettings, collector: Collector, log: JsonLo
             "last_error": link.status.last_error,
         }
 
-    reports = asyncio.create_task(_report(status_path(settings), facts))
+    async def report() -> None:
+        while True:
+            write_status(path, facts())
+            await asyncio.sleep(_STATUS_EVERY)
+
+    reports = asyncio.create_task(report())
     try:
         await work
     except asyncio.CancelledError:
         log("stopping")
     finally:
         reports.cancel()
-        write_status(status_path(settings), facts())
-
-
-async def _report(path: Path, facts: Callable[[], dict[str, Any]]) -> None:
-    while True:
         write_status(path, facts())
-        await asyncio.sleep(_STATUS_EVERY)

@@ -17,14 +17,13 @@ __all__ = ["engine_of"]
 log = logging.getLogger("feducb.service")
 
 
-def engine_of(told: AgentFile) -> tuple[Engine | None, EngineFacts | None]:
+def engine_of(file: AgentFile) -> tuple[Engine | None, EngineFacts | None]:
     """What carries this agent's releases, None if it is on its own; and how that goes, if it is known."""
-    kind = told.engine.get("kind", "none")
+    kind = file.engine.get("kind", "none")
     if kind == "none":
-        if told.agent.agents > 1:
-            log.warning(
-                "no_engine", extra={"reason": "the federation has more agents, but nothing carries releases"}
-            )
+        if file.agent.agents > 1:
+            reason = "the federation has more agents, but nothing carries releases"
+            log.warning("no_engine", extra={"reason": reason})
         return None, None
     if kind == "door":  # somebody else comes to /v1/outbox and /v1/inbox: Flower's ClientApp, for one
         return _leave_it_to_the_door, None
@@ -32,9 +31,9 @@ def engine_of(told: AgentFile) -> tuple[Engine | None, EngineFacts | None]:
         raise ConfigurationError("engine.kind", kind, "none, nats or door")
     with optional("NATS", "nats"):
         from feducb.carriers.nats import NatsEngine
-    settings = NatsSettings.from_table(told.engine, base=told.path.parent)
-    settings = replace(settings, agent=settings.agent or told.agent.name)
-    engine = NatsEngine(settings, told.agent.terms_of_all or told.agent.terms, log=_tell)
+    settings = NatsSettings.from_table(file.engine, base=file.path.parent)
+    settings = replace(settings, agent=settings.agent or file.agent.name)
+    engine = NatsEngine(settings, file.agent.terms_of_all or file.agent.terms, log=_tell)
     return engine.run, engine.status
 
 

@@ -29,13 +29,7 @@ _Version = tuple[int, int]  # season, number
 
 
 class MemoryMailbox:
-    """A mailbox over releases that were recorded: an outbox that is a list.
-
-    Attributes:
-        newest: by group, the newest sum that was absorbed.
-        absorbed: how many were.
-        history: by (season, group, number), all of them, where ``keep_all`` was asked for.
-    """
+    """A mailbox over releases that were recorded: an outbox that is a list."""
 
     def __init__(self, items: Iterable[Parcel] = (), *, keep_all: bool = False) -> None:
         self._items = list(items)
@@ -43,9 +37,9 @@ class MemoryMailbox:
         self._news.set()
         self._keep_all = keep_all
         self._versions: dict[int, _Version] = {}
-        self.newest: dict[int, bytes] = {}
-        self.absorbed = 0
-        self.history: dict[tuple[int, int, int], bytes] = {}
+        self.newest: dict[int, bytes] = {}  # by group, the newest sum that was absorbed
+        self.absorbed = 0  # how many were
+        self.history: dict[tuple[int, int, int], bytes] = {}  # by (season, group, number), if ``keep_all``
 
     def put(self, item: Parcel) -> None:
         """Have one more to send."""
@@ -93,12 +87,11 @@ class StoreMailbox(MemoryMailbox):
     def __init__(self, store: AgentStore, *, keep_all: bool = False) -> None:
         super().__init__(keep_all=keep_all)
         self.store = store
-        self._trusting = store.terms.trust.raw
 
     async def outbox(self) -> list[Parcel]:
         """Releases, or uploads where the controller is trusted."""
         self._news.clear()
-        return self.store.uploads() if self._trusting else self.store.outbox()
+        return self.store.uploads() if self.store.terms.trust.raw else self.store.outbox()
 
     async def mark_sent(self, item: Parcel) -> None:
         """On disk before this returns."""
@@ -116,22 +109,20 @@ class StoreMailbox(MemoryMailbox):
 
 
 class LocalController:
-    """A controller and its agents' mailboxes in one process.
-
-    Attributes:
-        refusals: by agent and reason.
-    """
+    """A controller and its agents' mailboxes in one process."""
 
     def __init__(self, collector: Collector, mailboxes: Mapping[str, Mailbox]) -> None:
-        self._collector = collector
-        self._mailboxes = mailboxes
-        self.refusals = RefusalCount.of(mailboxes)
+        self._collector, self._mailboxes = collector, mailboxes
+        self.refusals = RefusalCount(mailboxes)
 
     async def step(self, *, now: float | None = None) -> int:
         """Empty all outboxes once, publish what is due; returns how many sums there were."""
         at = time.time() if now is None else now
         for name, mailbox in self._mailboxes.items():
-            items = [item for item in await mailbox.outbox() if self._meant_for_us(name, item)]
+            outbox = await mailbox.outbox()
+            items = [item for item in outbox if item.kind is self._collector.takes]
+            for _ in range(len(outbox) - len(items)):
+                self.refusals.add(name, "malformed")
             receipts = self._collector.receive([(name, item.body) for item in items], now=at)
             for item, receipt in zip(items, receipts, strict=True):
                 if receipt.status == "refused":
@@ -145,17 +136,6 @@ class LocalController:
                 await mailbox.absorb(named.total, agents=len(named.names))
         return len(made)
 
-    def _meant_for_us(self, name: str, item: Parcel) -> bool:
-        if item.kind is not self._collector.takes:
-            self.refusals.add(name, "malformed")
-        return item.kind is self._collector.takes
-
-    async def run(self, *, pause: float = 0.05) -> None:
-        """Step again and again, with a pause in between, until cancelled."""
-        while True:
-            await self.step()
-            await asyncio.sleep(pause)
-
 
 class LocalPeers:
     """All agents of a graph and the links between them in one process."""
@@ -163,8 +143,7 @@ class LocalPeers:
     def __init__(
         self, topology: Topology, terms: Mapping[str, Terms], mailboxes: Mapping[str, Mailbox]
     ) -> None:
-        self._topology = topology
-        self._mailboxes = mailboxes
+        self._topology, self._mailboxes = topology, mailboxes
         self.drivers = {name: PeerDriver(topology, name, terms) for name in mailboxes}
 
     async def step(self) -> int:
@@ -186,9 +165,3 @@ class LocalPeers:
             for names, total in self.drivers[name].new_sums():
                 await mailbox.absorb(total, agents=len(names))
         return sent
-
-    async def run(self, *, pause: float = 0.05) -> None:
-        """Step again and again, with a pause in between, until cancelled."""
-        while True:
-            await self.step()
-            await asyncio.sleep(pause)

@@ -15,13 +15,13 @@ hears its own replies and the sums. On a graph it publishes to its neighbours an
 from __future__ import annotations
 
 import ipaddress
+import json
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from feducb.carriers import nats_subjects as subjects
 from feducb.config import require_integer
@@ -31,16 +31,37 @@ from feducb.protocol.names import require_name
 from feducb.protocol.roster import Roster, Signer
 from feducb.system import optional, write_atomically
 
-if TYPE_CHECKING:
+with optional("making keys", "nats"):
+    import nkeys
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["init", "issue_server_certificate", "rotate", "server_configuration"]
+__all__ = ["Server", "init", "issue_server_certificate", "rotate"]
 
 _PREFIX_USER = 20 << 3
 _CA_DAYS = 3650
-DEFAULT_MAX_PAYLOAD = 2**20
-DEFAULT_DAYS = 365
+_EARLIER = timedelta(minutes=5)  # certificates are valid on machines whose clocks are late
+_KEY_USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Server:
+    """How the server is reached, and what it lets through."""
+
+    hosts: Sequence[str] = ("localhost", "127.0.0.1")  # names and addresses under which agents reach it
+    address: str = "127.0.0.1"  # on which it listens; 0.0.0.0 for all of its machine
+    port: int = 4222
+    days: int = 365  # until its certificate expires
+    max_payload: int = 2**20  # bytes of the largest message
+
+
+_SERVER = Server()
 
 
 def init(
@@ -48,25 +69,12 @@ def init(
     agents: Sequence[str],
     *,
     federation: str = "feducb",
-    hosts: Sequence[str] = ("localhost", "127.0.0.1"),
     topology: Topology | None = None,
-    address: str = "127.0.0.1",
-    port: int = 4222,
-    days: int = DEFAULT_DAYS,
-    max_payload: int = DEFAULT_MAX_PAYLOAD,
+    server: Server = _SERVER,
 ) -> Roster:
-    """Make everything for a new federation.
+    """Make everything for a new federation, in a folder that does not exist or is empty.
 
-    Args:
-        folder: where to; it must not exist, or be empty.
-        agents: their names.
-        federation: its name.
-        hosts: names and addresses under which agents reach the server.
-        topology: a graph over the agents, in their order; with a controller if not given.
-        address: on which the server listens; 0.0.0.0 for all of its machine.
-        port: of the server.
-        days: until the server's certificate expires.
-        max_payload: bytes of the largest message.
+    With a ``topology``, a graph over the agents in their order, there is no controller.
     """
     names = [require_name("agent", name) for name in agents]
     if len(set(names)) != len(names) or not names:
@@ -74,29 +82,23 @@ def init(
     if topology is not None and topology.agents != len(names):
         raise ConfigurationError("agents", len(names), f"{topology.agents}, as many as in {topology.name}")
     require_name("federation", federation)
-    require_integer("days", days, at_least=1)
+    require_integer("days", server.days, at_least=1)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError("folder", str(folder), "a folder that does not exist yet, or is empty")
     folder.mkdir(parents=True, exist_ok=True)
     _make_authority(folder, federation)
-    issue_server_certificate(folder, hosts, valid=timedelta(days=days))
+    issue_server_certificate(folder, server.hosts, valid=timedelta(days=server.days))
     public = {name: _new_seed(folder / "agents" / name / "agent.seed") for name in names}
     if topology is None:
-        roster = Roster(
-            federation=federation,
-            agents=public,
-            controller=_new_seed(folder / "controller" / "controller.seed"),
-            sealing=_new_sealing_key(folder / "controller" / "controller.x25519"),
-        )
+        controller, sealing = _new_controller(folder)
+        roster = Roster(federation=federation, agents=public, controller=controller, sealing=sealing)
     else:
         _new_seed(folder / "admin" / "admin.seed")
-        edges = {
-            (names[min(one, other)], names[max(one, other)])
-            for one, near in enumerate(topology.neighbours)
-            for other in near
-        }
-        roster = Roster(federation=federation, agents=public, edges=tuple(sorted(edges)), ttl=topology.ttl)
-    _write_server_settings(folder, address, port, max_payload)
+        near = enumerate(topology.neighbours)
+        pairs = ((one, other) for one, others in near for other in others if one < other)
+        edges = sorted((names[one], names[other]) for one, other in pairs)
+        roster = Roster(federation=federation, agents=public, edges=tuple(edges), ttl=topology.ttl)
+    _write_server_settings(folder, server.address, server.port, server.max_payload)
     _finish(folder, roster)
     return roster
 
@@ -108,21 +110,19 @@ def rotate(
     controller: bool = False,
     server: bool = False,
     hosts: Sequence[str] | None = None,
-    days: int = DEFAULT_DAYS,
-    address: str | None = None,
-    port: int | None = None,
+    days: int = _SERVER.days,
+    listen: tuple[str, int] | None = None,
 ) -> Roster:
     """Make new keys in place of old ones, which no longer work once the server has read its configuration.
 
     Args:
         folder: what `init` made.
         agents: whose keys.
-        controller: the controller's keys, both of them.
-        server: the server's certificate, for ``hosts`` or those of the old one.
-        hosts: see `init`.
+        controller: whether to renew the controller's, both of them.
+        server: whether to renew the server's certificate, for ``hosts`` or those of the old one.
+        hosts: see `Server`, as for ``days``.
         days: until the new certificate expires.
-        address: where the server listens from now on; where it did if not given.
-        port: likewise.
+        listen: address and port of the server from now on; as they were if not given.
     """
     roster = Roster.read(folder / "federation.json")
     public = dict(roster.agents)
@@ -134,16 +134,12 @@ def rotate(
     if controller:
         if roster.controller is None:
             raise ConfigurationError("controller", True, "a federation with a controller")
-        roster = replace(
-            roster,
-            controller=_new_seed(folder / "controller" / "controller.seed"),
-            sealing=_new_sealing_key(folder / "controller" / "controller.x25519"),
-        )
+        public_key, sealing = _new_controller(folder)
+        roster = replace(roster, controller=public_key, sealing=sealing)
     if server or hosts is not None:
         issue_server_certificate(folder, hosts or _hosts_of(folder), valid=timedelta(days=days))
-    if address is not None or port is not None:
-        old_address, old_port, max_payload = _server_settings(folder)
-        _write_server_settings(folder, address or old_address, port or old_port, max_payload)
+    if listen is not None:
+        _write_server_settings(folder, *listen, _server_settings(folder)[2])
     _finish(folder, roster)
     return roster
 
@@ -159,17 +155,17 @@ def _server_settings(folder: Path) -> tuple[str, int, int]:
     return (address or ["0.0.0.0"])[0], int(port), int(max_payload)
 
 
-def server_configuration(
-    roster: Roster, *, admin: str | None, address: str, port: int, max_payload: int
-) -> str:
+def _server_configuration(folder: Path, roster: Roster) -> str:
     """What nats-server reads; its paths are relative to the folder it is started in."""
+    address, port, max_payload = _server_settings(folder)
     users = []
     for name, nkey in roster.agents.items():
         users.append(_user(nkey, *subjects.agent_permissions(roster, name), comment=name))
     if roster.controller is not None:
         users.append(_user(roster.controller, *subjects.controller_permissions(roster), comment="controller"))
-    if admin is not None:
-        users.append(_user(admin, *subjects.admin_permissions(roster), comment="admin"))
+    admin = folder / "admin" / "admin.seed"
+    if admin.exists():
+        users.append(_user(Signer(admin).nkey, *subjects.admin_permissions(roster), comment="admin"))
     stored = "" if roster.edges is None else 'jetstream { store_dir: "jetstream" }\n'
     return (
         f"# Written by feducb keys; start in this folder: nats-server -c nats-server.conf\n"
@@ -184,38 +180,30 @@ def server_configuration(
 
 def issue_server_certificate(folder: Path, hosts: Sequence[str], *, valid: timedelta) -> None:
     """Sign a new certificate for the server; a negative time makes one that has expired, for tests."""
-    from cryptography import x509
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
     if not hosts:
         raise ConfigurationError("hosts", [], "at least one name or address of the server")
-    authority, signing = _read_authority(folder)
-    key = _new_private_key()
-    names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-    start = datetime.now(UTC) - timedelta(minutes=5) + min(valid * 2, timedelta(0))
+    signing = serialization.load_pem_private_key((folder / "ca" / "ca.key").read_bytes(), None)
+    if not isinstance(signing, ec.EllipticCurvePrivateKey):
+        raise ConfigurationError("ca.key", type(signing).__name__, "the key that `feducb keys init` made")
+    authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+    now, key = datetime.now(UTC), ec.generate_private_key(ec.SECP256R1())
     certificate = (
-        _builder(hosts[0], start, datetime.now(UTC) + valid)
+        _builder(hosts[0], now - _EARLIER + min(valid * 2, timedelta(0)), now + valid, key)
         .issuer_name(authority.subject)
-        .public_key(key.public_key())
-        .add_extension(names, critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
         )
     )
-    _write_certificate(folder / "server", "server", certificate, key, signing)
+    _write_key(folder / "server" / "server.key", key)
+    _write_certificate(folder / "server" / "server.pem", certificate, signing)
 
 
 def _finish(folder: Path, roster: Roster) -> None:
     """Write what follows from the roster, and put the public files beside every key."""
-    address, port, max_payload = _server_settings(folder)
-    seed = folder / "admin" / "admin.seed"
-    admin = Signer(seed).nkey if seed.exists() else None
-    _write(
-        folder / "server" / "nats-server.conf",
-        server_configuration(roster, admin=admin, address=address, port=port, max_payload=max_payload),
-    )
+    _write(folder / "server" / "nats-server.conf", _server_configuration(folder, roster))
     _write(folder / "federation.json", roster.to_json())
     for part in (*sorted((folder / "agents").iterdir()), folder / "controller", folder / "admin"):
         if part.is_dir():
@@ -224,86 +212,51 @@ def _finish(folder: Path, roster: Roster) -> None:
 
 
 def _user(nkey: str, publish: Sequence[str], subscribe: Sequence[str], *, comment: str) -> str:
-    def listed(some: Sequence[str]) -> str:
-        return "[" + ", ".join(f'"{one}"' for one in some) + "]"
-
     return (
         f"    # {comment}\n"
         f"    {{ nkey: {nkey}, permissions: {{\n"
-        f"      publish: {{ allow: {listed(publish)} }}\n"
-        f"      subscribe: {{ allow: {listed(subscribe)} }} }} }}\n"
+        f"      publish: {{ allow: {json.dumps(publish)} }}\n"
+        f"      subscribe: {{ allow: {json.dumps(subscribe)} }} }} }}\n"
     )
 
 
+def _new_controller(folder: Path) -> tuple[str, str]:
+    """New keys of the controller; the public ones, to sign and to seal."""
+    sealing = X25519PrivateKey.generate()
+    private = sealing.private_bytes_raw().hex() + "\n"
+    _write(folder / "controller" / "controller.x25519", private, private=True)
+    signing = _new_seed(folder / "controller" / "controller.seed")
+    return signing, sealing.public_key().public_bytes_raw().hex()
+
+
 def _new_seed(path: Path) -> str:
-    with optional("making keys", "nats"):
-        import nkeys
     seed = nkeys.encode_seed(secrets.token_bytes(32), _PREFIX_USER)
     _write(path, bytes(seed).decode() + "\n", private=True)
     return Signer(path).nkey
 
 
-def _new_sealing_key(path: Path) -> str:
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-    key = X25519PrivateKey.generate()
-    _write(path, key.private_bytes_raw().hex() + "\n", private=True)
-    return key.public_key().public_bytes_raw().hex()
-
-
 def _make_authority(folder: Path, federation: str) -> None:
-    with optional("making keys", "nats"):
-        from cryptography import x509
-    key = _new_private_key()
-    start = datetime.now(UTC) - timedelta(minutes=5)
+    start, key = datetime.now(UTC) - _EARLIER, ec.generate_private_key(ec.SECP256R1())
     name = f"feducb {federation}"
+    uses = {use: use in ("key_cert_sign", "crl_sign") for use in _KEY_USES}
     certificate = (
-        _builder(name, start, start + timedelta(days=_CA_DAYS))
+        _builder(name, start, start + timedelta(days=_CA_DAYS), key)
         .issuer_name(_subject(name))
-        .public_key(key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=False,
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                key_cert_sign=True,
-                crl_sign=True,
-                encipher_only=False,
-                decipher_only=False,
-            ),
-            critical=True,
-        )
+        .add_extension(x509.KeyUsage(**uses), critical=True)
     )
-    _write_certificate(folder / "ca", "ca", certificate, key, key)
-    (folder / "ca" / "ca.pem").rename(folder / "ca.pem")
-
-
-def _read_authority(folder: Path) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    key = load_pem_private_key((folder / "ca" / "ca.key").read_bytes(), None)
-    if not isinstance(key, EllipticCurvePrivateKey):
-        raise ConfigurationError("ca.key", type(key).__name__, "the key that `feducb keys init` made")
-    return x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes()), key
+    _write_key(folder / "ca" / "ca.key", key)
+    _write_certificate(folder / "ca.pem", certificate, key)
 
 
 def _hosts_of(folder: Path) -> list[str]:
-    from cryptography import x509
-
     certificate = x509.load_pem_x509_certificate((folder / "server" / "server.pem").read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return [str(name.value) for name in names]
 
 
 def _general_name(host: str) -> x509.GeneralName:
-    from cryptography import x509
-
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -311,45 +264,34 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _subject(name: str) -> x509.Name:
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
 
 
-def _builder(name: str, start: datetime, end: datetime) -> x509.CertificateBuilder:
-    from cryptography import x509
-
+def _builder(
+    name: str, start: datetime, end: datetime, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(_subject(name))
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(end)
+        .public_key(key.public_key())
     )
 
 
-def _new_private_key() -> EllipticCurvePrivateKey:
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return ec.generate_private_key(ec.SECP256R1())
-
-
-def _write_certificate(
-    folder: Path,
-    name: str,
-    builder: x509.CertificateBuilder,
-    key: EllipticCurvePrivateKey,
-    signing: EllipticCurvePrivateKey,
-) -> None:
-    from cryptography.hazmat.primitives import hashes, serialization
-
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     text = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    _write(folder / f"{name}.key", text.decode(), private=True)
+    _write(path, text.decode(), private=True)
+
+
+def _write_certificate(
+    path: Path, builder: x509.CertificateBuilder, signing: ec.EllipticCurvePrivateKey
+) -> None:
     signed = builder.sign(signing, hashes.SHA256())
-    _write(folder / f"{name}.pem", signed.public_bytes(serialization.Encoding.PEM).decode())
+    _write(path, signed.public_bytes(serialization.Encoding.PEM).decode())
 
 
 def _write(path: Path, text: str, *, private: bool = False) -> None:

@@ -13,16 +13,7 @@ from __future__ import annotations
 
 from feducb.protocol.roster import Roster
 
-__all__ = [
-    "admin_permissions",
-    "agent_permissions",
-    "controller_permissions",
-    "edge",
-    "inbox",
-    "stream_name",
-    "to_agent",
-    "topic",
-]
+__all__ = ["admin_permissions", "agent_permissions", "controller_permissions", "edge", "inbox", "topic"]
 
 CONTROLLER = "+controller"  # no agent is called so
 ADMIN = "+admin"
@@ -36,13 +27,8 @@ def topic(federation: str, kind: str, agent: str | None = None) -> str:
 
 
 def edge(federation: str, sender: str, to: str) -> str:
-    """From one agent to a neighbour."""
+    """From one agent to a neighbour; ``*`` stands for all."""
     return f"feducb.{federation}.peer.{sender}.{to}"
-
-
-def to_agent(federation: str, agent: str) -> str:
-    """All that neighbours send to an agent."""
-    return edge(federation, "*", agent)
 
 
 def inbox(name: str) -> str:

@@ -9,60 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from feducb.errors import RefusedError
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages, peers
-from feducb.protocol.admission import Admission, RefusalCount
+from feducb.protocol.admission import RefusalCount, prepare, read_release
+from feducb.protocol.frames import Seal
 from feducb.protocol.graphs import Topology
 from feducb.protocol.parcels import Parcel
 from feducb.protocol.peers import Announcement, PeerState
 from feducb.storage import PeerBook
 
-__all__ = ["OnRefusal", "Packet", "PeerDriver", "Seal", "Unsigned"]
+__all__ = ["OnRefusal", "Packet", "PeerDriver"]
 
 _LATER_THAN_ALL = 2**62
 
 OnRefusal = Callable[[str, str, RefusedError, int], None]  # whose release, who brought it, why, how often
 
 
-class Seal(Protocol):
-    """Tells a release of its origin from one that a forwarding agent made up."""
-
-    def sign(self, payload: bytes) -> bytes:
-        """The own release, and after it what tells others whose it is."""
-        ...
-
-    def open(self, origin: str, signed: bytes) -> bytes:
-        """A release, or `RefusedError` if it is not the origin's."""
-        ...
-
-
-class Unsigned:
-    """For one process, where nobody is in between."""
-
-    def sign(self, payload: bytes) -> bytes:
-        """The release without a signature."""
-        return payload
-
-    def open(self, origin: str, signed: bytes) -> bytes:
-        """The release, which nobody can have forged."""
-        return signed
-
-
 class Packet(NamedTuple):
-    """What goes over one link.
+    """What goes over one link."""
 
-    Attributes:
-        to: the neighbour's number.
-        identity: the same for the same packet, for brokers that drop duplicates.
-        data: `peers.encode`.
-    """
-
-    to: int
-    identity: str
-    data: bytes
+    to: int  # the neighbour's number
+    identity: str  # the same for the same packet, for brokers that drop duplicates
+    data: bytes  # `peers.encode`
 
 
 class PeerDriver:
@@ -71,10 +42,6 @@ class PeerDriver:
     Guarantees:
         What is forwarded is what its origin signed. Two contents of one number: the first stays, the other is
         refused and counted. What `hear` and `announce` return is sent after `commit`, any number of times.
-
-    Attributes:
-        refusals: by origin (or, where that cannot be told, by sender) and reason.
-        refusing: why the newest release was refused, by the same names; until one of theirs is taken in.
     """
 
     def __init__(
@@ -89,25 +56,21 @@ class PeerDriver:
     ) -> None:
         self.names = topology.labels
         own = terms[agent]
-        self._number = self.names.index(agent)
-        self._groups = own.groups
+        self._number, self._groups = self.names.index(agent), own.groups
         self._size = messages.message_size(own.problem.dim)
-        self._seal: Seal = seal or Unsigned()
+        self._seal = seal or Seal()
         self._book = book
-        self._admission = Admission(terms=terms)
-        self._admission.prepare()
-        self.refusals = RefusalCount.of(self.names)
+        self._terms = terms
+        prepare(terms)
+        # By origin (or, where that cannot be told, by sender): how many were refused; and why the newest was,
+        # until one of theirs is taken in.
+        self.refusals = RefusalCount(self.names)
         self.refusing: dict[str, str] = {}
         self._on_refusal = on_refusal
         state: PeerState[bytes] = peers.start(topology, self._number, groups=own.groups)
         self._state = replace(state, kept=book.load()) if book is not None else state
-        self._told: dict[int, tuple[int, int]] = {}
+        self._summed: dict[int, tuple[int, int]] = {}
         self._changed: set[tuple[int, int]] = set()
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Names of the agents in the own clique."""
-        return tuple(self.names[member] for member in self._state.members)
 
     def announce(self, item: Parcel) -> list[Packet]:
         """Publish an own release; the same packets, if it was published before. Raw uploads are refused."""
@@ -131,11 +94,9 @@ class PeerDriver:
         return [self._packet(to, message) for to in self._state.neighbours]
 
     def hear(self, data: bytes, *, sender: str) -> list[Packet]:
-        """Take a packet in; returns what is to be passed on. What is refused is counted and dropped.
+        """Take in a packet of a neighbour, as the link authenticated it; returns what is to be passed on.
 
-        Args:
-            data: as it arrived.
-            sender: the neighbour who sent it, as the link authenticated it.
+        What is refused is counted and dropped.
         """
         accused = sender
         try:
@@ -155,9 +116,8 @@ class PeerDriver:
         if self._state.kept.get((message.origin, message.group)) != before:
             self._changed.add((message.origin, message.group))
             self.refusing.pop(accused, None)
-        return [
-            self._packet(one.to, one.message) for one in outgoing if isinstance(one.message, Announcement)
-        ]
+        sent = ((one.to, one.message) for one in outgoing)
+        return [self._packet(to, message) for to, message in sent if isinstance(message, Announcement)]
 
     def commit(self) -> None:
         """Put what changed on disk, in one transaction: before packets are sent and others' acknowledged."""
@@ -170,11 +130,12 @@ class PeerDriver:
         complete = []
         for group in range(self._groups):
             view = peers.complete_view(self._state, group=group, now=_LATER_THAN_ALL)
-            if not view or self._told.get(group) == view[0].version:
+            if not view or self._summed.get(group) == view[0].version:
                 continue
             parts = [messages.decode(self._release(one)) for one in view]
-            complete.append((self.members, messages.combine(parts)))
-            self._told[group] = view[0].version
+            names = tuple(self.names[one.origin] for one in view)
+            complete.append((names, messages.combine(parts)))
+            self._summed[group] = view[0].version
         return complete
 
     def _read(self, data: bytes) -> Announcement[bytes]:
@@ -191,14 +152,14 @@ class PeerDriver:
     def _check(self, message: Announcement[bytes]) -> None:
         agent = self.names[message.origin]
         release = self._seal.open(agent, message.payload)
-        told = self._admission.check(release, agent=agent, any_season=True)
-        if (told.season, told.number, told.group) != (message.season, message.number, message.group):
+        content = read_release(release, self._terms, agent=agent)
+        if (content.season, content.number, content.group) != (message.season, message.number, message.group):
             raise RefusedError("number", "a release that is announced as another one")
-        if message.round != (told.number - 1) * self._groups + told.group:
-            raise RefusedError("number", f"release {told.number} announced for round {message.round}")
+        if message.round != (content.number - 1) * self._groups + content.group:
+            raise RefusedError("number", f"release {content.number} announced for round {message.round}")
         for one in self._state.kept.get((message.origin, message.group), ()):
             if one.version == message.version and self._release(one) != release:
-                raise RefusedError("replay", f"release {told.number} is known with other content")
+                raise RefusedError("replay", f"release {content.number} is known with other content")
 
     def _release(self, kept: Announcement[bytes]) -> bytes:
         """What was checked when it arrived, without its signature: the key may have changed since."""
@@ -206,5 +167,4 @@ class PeerDriver:
 
     def _packet(self, to: int, message: Announcement[bytes]) -> Packet:
         name = f"{message.origin}.{message.group}.{message.season}.{message.number}"
-        identity = f"{self._number}>{to}:{name}:{message.life}"
-        return Packet(to, identity, peers.encode(message))
+        return Packet(to, f"{self._number}>{to}:{name}:{message.life}", peers.encode(message))

@@ -49,16 +49,13 @@ def init(
     from feducb.protocol.graphs import parse_topology
 
     address, port = _parse_listen(listen)
+    hosts = host or ["localhost", "127.0.0.1"]
     keys.init(
         folder,
         [name.strip() for name in agents.split(",") if name.strip()],
         federation=federation,
-        hosts=host or ["localhost", "127.0.0.1"],
         topology=None if topology is None else parse_topology(topology, ttl=ttl),
-        address=address,
-        port=port,
-        days=days,
-        max_payload=max_payload,
+        server=keys.Server(hosts=hosts, address=address, port=port, days=days, max_payload=max_payload),
     )
     errors_to.print(f"wrote {folder}; ca/ca.key signs for the server: keep it off line", highlight=False)
     if address.startswith(_LOOPBACK):
@@ -85,7 +82,6 @@ def rotate(
 
     if not (agent or controller or server or host or listen):
         raise ConfigurationError("rotate", "nothing", "--agent, --controller or --server, --host, --listen")
-    address, port = (None, None) if listen is None else _parse_listen(listen)
     roster = keys.rotate(
         folder,
         agents=agent or [],
@@ -93,8 +89,7 @@ def rotate(
         server=server,
         hosts=host,
         days=days,
-        address=address,
-        port=port,
+        listen=None if listen is None else _parse_listen(listen),
     )
     errors_to.print(f"wrote {folder}; now", highlight=False)
     for step in _next_steps(roster, agent or [], controller=controller, listen=listen is not None):

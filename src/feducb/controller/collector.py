@@ -2,73 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, TypeAlias
 
 from feducb.config import require_finite, require_integer
-from feducb.errors import (
-    ConfigurationError,
-    PrivacyError,
-    RefusedError,
-    ReleasesExhaustedError,
-    StoreError,
-)
+from feducb.errors import ConfigurationError, PrivacyError, RefusedError, ReleasesExhaustedError, StoreError
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import decode_upload
-from feducb.protocol.admission import Receipt
+from feducb.protocol.admission import Receipt, refusal
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum, name_sum
 from feducb.storage import ControllerStore, Quorum, ReleaseBook
 from feducb.trust import Trust
 
 __all__ = ["Collector", "TrustedCollector", "open_collector"]
-
-
-class Collector(Protocol):
-    """What a controller does with what agents send, whoever is trusted; used by one thread."""
-
-    takes: ClassVar[ParcelKind]
-    season: int
-
-    def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
-        """Take messages in, on disk before this returns: who (authenticated) and what."""
-        ...
-
-    def publish_due(self, *, now: float) -> list[NamedSum]:
-        """Make the sums that are due, on disk before this returns."""
-        ...
-
-    def exchange(
-        self, batch: Sequence[tuple[str, bytes]], *, now: float
-    ) -> tuple[list[Receipt], list[NamedSum]]:
-        """Take messages in and make the sums that are due; all on disk before this returns."""
-        ...
-
-    def next_due(self) -> float | None:
-        """When a deadline passes next, in seconds since 1970."""
-        ...
-
-    def newest(self) -> NamedSum | None:
-        """The sum with the highest number; None before the first."""
-        ...
-
-    def progress(self) -> dict[str, int]:
-        """By agent, the number of its newest message of this season."""
-        ...
-
-    def last_received(self) -> dict[str, float]:
-        """By agent, when its last new message came, of any season; in seconds since 1970."""
-        ...
-
-    def last_published(self) -> float | None:
-        """When the newest sum was made, in seconds since 1970."""
-        ...
-
-    def close(self) -> None:
-        """Give the file back."""
-        ...
 
 
 def open_collector(
@@ -101,9 +50,8 @@ def open_collector(
     trust = _common(terms, pooled=budget is None)
     rule = Quorum(len(terms), quorum or len(terms), deadline)
     if trust.raw:
-        return TrustedCollector.open(
-            path, budget or next(iter(terms.values())), names=terms, rule=rule, season=season
-        )
+        own = budget or next(iter(terms.values()))
+        return TrustedCollector(path, own, names=terms, rule=rule, season=season)
     return ReleaseBook(path, terms, quorum=quorum, deadline=deadline, season=season)
 
 
@@ -138,38 +86,26 @@ class TrustedCollector:
 
     takes: ClassVar[ParcelKind] = ParcelKind.UPLOAD
 
-    def __init__(
-        self,
-        store: ControllerStore,
-        names: Sequence[str],
-        rule: Quorum,
-        *,
-        reopen: Callable[[], ControllerStore],
-    ) -> None:
-        self._store, self._reopen = store, reopen
-        self.season = store.season
-        self._names = frozenset(names)
-        self._rule = rule
-
-    @classmethod
-    def open(cls, path: Path, terms: Terms, *, names: Mapping[str, Terms], rule: Quorum, season: int) -> Self:
+    def __init__(self, path: Path, terms: Terms, *, names: Iterable[str], rule: Quorum, season: int) -> None:
         """Open or make the file, and go on to the season that is asked for."""
-        store = ControllerStore.open(path, terms, first_season=season)
+        self._path, self._terms, self.season = path, terms, season
+        self._names, self._rule = frozenset(names), rule
+        self._store = ControllerStore.open(path, terms, first_season=season)
         try:
-            if store.season > season:
-                raise ConfigurationError("season", season, f"at least {store.season}, the open one of {path}")
-            while store.season < season:
-                store.new_season(terms)
+            if self._store.season > season:
+                expected = f"at least {self._store.season}, the open one of {path}"
+                raise ConfigurationError("season", season, expected)
+            while self._store.season < season:
+                self._store.new_season(terms)
         except BaseException:
-            store.close()
+            self._store.close()
             raise
-        return cls(store, list(names), rule, reopen=lambda: ControllerStore.open(path, terms))
 
     @property
     def store(self) -> ControllerStore:
         """The file; opened anew if it had to be given up, as after a disk that was full."""
         if self._store.closed:
-            self._store = self._reopen()
+            self._store = ControllerStore.open(self._path, self._terms)
         return self._store
 
     def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
@@ -185,8 +121,7 @@ class TrustedCollector:
             self.store.release()
         except ReleasesExhaustedError:
             return []
-        newest = self.newest()
-        return [] if newest is None else [newest]
+        return [newest] if (newest := self.newest()) is not None else []
 
     def exchange(
         self, batch: Sequence[tuple[str, bytes]], *, now: float
@@ -195,7 +130,7 @@ class TrustedCollector:
         return self.receive(batch, now=now), self.publish_due(now=now)
 
     def next_due(self) -> float | None:
-        """When the deadline passes."""
+        """When the deadline passes, in seconds since 1970."""
         waiting = self.store.waiting()
         if self._rule.deadline is None or len(waiting) < self._rule.enough or not self.store.releases_left:
             return None
@@ -209,15 +144,15 @@ class TrustedCollector:
         return name_sum(self.store.included(), self.store.replay(self.store.season, number))
 
     def progress(self) -> dict[str, int]:
-        """By agent, its newest upload."""
+        """By agent, the number of its newest upload of this season."""
         return self.store.newest_uploads()
 
     def last_received(self) -> dict[str, float]:
-        """By agent, when its last upload came."""
+        """By agent, when its last upload of any season came, in seconds since 1970."""
         return {agent: _seconds(at) for agent, at in self.store.last_received().items()}
 
     def last_published(self) -> float | None:
-        """When the newest release was made."""
+        """When the newest release was made, in seconds since 1970."""
         at = self.store.last_released()
         return None if at is None else _seconds(at)
 
@@ -237,7 +172,7 @@ class TrustedCollector:
                 raise RefusedError("number", f"upload {number}, expected 1 to {store.terms.releases}")
             return Receipt("stored" if store.receive(payload, from_agent=agent) else "known")
         except RefusedError as error:
-            return Receipt("refused", error.reason, error.text)
+            return refusal(error)
         except (PrivacyError, StoreError, ConfigurationError) as error:
             if isinstance(error, ConfigurationError) and error.setting == "terms of an upload":
                 return Receipt("refused", "terms", str(error))
@@ -247,3 +182,7 @@ class TrustedCollector:
 
 def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
+
+
+# What a controller does with what agents send, whoever is trusted; a call that returned is on disk.
+Collector: TypeAlias = ReleaseBook | TrustedCollector

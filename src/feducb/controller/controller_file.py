@@ -50,9 +50,8 @@ _TERMS = ("mechanism", "quiet", "records_per_person", "agents_per_person", "trus
 def terms_from_table(table: Mapping[str, Any]) -> Terms:
     """Read a ``[terms]`` table: names of `Problem`, `Budget` and `Terms`, flat."""
     require_keys("terms", table, needed=("dim", "epsilon", "delta", "releases"), known=(*_PROBLEM, *_TERMS))
-    problem = Problem(dim=table["dim"], **{name: table[name] for name in _PROBLEM if name in table})
     return Terms(
-        problem=problem,
+        problem=Problem(dim=table["dim"], **{name: table[name] for name in _PROBLEM if name in table}),
         budget=Budget(epsilon=table["epsilon"], delta=table["delta"]),
         releases=table["releases"],
         **{name: table[name] for name in _TERMS if name in table},
@@ -77,12 +76,9 @@ def _terms_of_all(
         return dict.fromkeys(names, terms_from_table(common))
     planned_for_one = "epsilon" in common and common.get("quiet", 0)
     if planned_for_one or ("epsilon" not in common and len(budgets) < len(names)):
-        raise ConfigurationError(
-            "budgets",
-            ", ".join(budgets),
-            f"one for each of {', '.join(names)}, in every agent's file too, and [terms] as `feducb agent "
-            "terms` then writes it, without epsilon and delta",
-        )
+        expected = f"one for each of {', '.join(names)}, in every agent's file too"
+        terms_then = "[terms] as `feducb agent terms` then writes it, without epsilon and delta"
+        raise ConfigurationError("budgets", ", ".join(budgets), f"{expected}, and {terms_then}")
     terms = {name: terms_from_table({**common, **budgets.get(name, {})}) for name in names}
     trust.refuse("budgets", "budgets", ", ".join(budgets))
     return terms
@@ -90,25 +86,15 @@ def _terms_of_all(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ControllerSettings:
-    """What a controller's file says.
+    """What a controller's file says."""
 
-    Attributes:
-        state: the controller's own file.
-        terms: by agent.
-        engine: how it is reached.
-        quorum: see `open_collector`.
-        deadline: see `open_collector`.
-        season: the open one.
-        page: the ``[page]`` table: where the dashboard is served; None if it is not.
-    """
-
-    state: Path
-    terms: Mapping[str, Terms]
-    engine: NatsSettings
-    quorum: int | None = None
+    state: Path  # the controller's own file
+    terms: Mapping[str, Terms]  # by agent
+    engine: NatsSettings  # how it is reached
+    quorum: int | None = None  # see `open_collector`, as for the next two
     deadline: float | None = None
     season: int = 1
-    page: Mapping[str, Any] | None = None
+    page: Mapping[str, Any] | None = None  # where the dashboard is served; None if it is not
 
     @classmethod
     def read(cls, path: Path) -> ControllerSettings:
@@ -159,5 +145,5 @@ def read_status(settings: ControllerSettings) -> dict[str, Any]:
         raise ConfigurationError("status", str(path), "a controller that has been started")
     plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     running = is_locked(settings.state)  # the system frees the lock however a process ends
-    told = {"running": running, "seconds_ago": round(time.time() - plain["at"], 1), **plain}
-    return told | {"connected": running and plain["connected"]}
+    since = round(time.time() - plain["at"], 1)
+    return {"running": running, "seconds_ago": since, **plain, "connected": running and plain["connected"]}

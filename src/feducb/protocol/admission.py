@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -23,16 +23,7 @@ from feducb.privacy.mechanisms import Mechanism
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 
-__all__ = [
-    "FALSE_REFUSAL",
-    "REASONS",
-    "Admission",
-    "Receipt",
-    "RefusalCount",
-    "check_release",
-    "largest_value",
-    "least_eigenvalue",
-]
+__all__ = ["REASONS", "Receipt", "RefusalCount", "check_release", "prepare", "read_release", "refusal"]
 
 FALSE_REFUSAL = 1e-12
 REASONS = (
@@ -61,16 +52,17 @@ _TOLERANCE = 1e-6  # of variances, which other machines may have rounded otherwi
 class Receipt(NamedTuple):
     """What became of a message; all but ``refused`` may be taken off an outbox.
 
-    Attributes:
-        status: ``stored``, ``known`` (it was here before), ``past`` (of a season that is over), or
-            ``refused``.
-        reason: of a refusal, one of `REASONS`.
-        text: of a refusal, in words; about the sender's own message alone.
+    It is ``known`` if it was here before, and ``past`` if it is of a season that is over.
     """
 
     status: Literal["stored", "known", "past", "refused"]
-    reason: str = ""
-    text: str = ""
+    reason: str = ""  # of a refusal, one of `REASONS`
+    text: str = ""  # of a refusal, in words; about the sender's own message alone
+
+
+def refusal(error: RefusedError) -> Receipt:
+    """The receipt that tells the sender why."""
+    return Receipt("refused", error.reason, error.text)
 
 
 @lru_cache(maxsize=64)
@@ -88,82 +80,53 @@ def least_eigenvalue(dim: int, variance: float) -> float:
     return -math.sqrt(variance) * (2.0 * math.sqrt(dim) + _DEVIATIONS)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Admission:
-    """The public terms of everybody, and what follows from them for a release.
+def prepare(everybody: Mapping[str, Terms]) -> None:
+    """Compute all noise levels now: some mechanisms take seconds, and messages should not wait."""
+    for terms in set(everybody.values()):
+        entry_variance(*_noise_of(terms), 1)
 
-    Attributes:
-        terms: by agent. Budgets may differ; dimension, bounds, releases and mechanism are common.
-        season: the one that is open.
+
+def read_release(payload: bytes, everybody: Mapping[str, Terms], *, agent: str) -> messages.GridSum:
+    """Read a release of an agent, as the link authenticated it, or raise `RefusedError`.
+
+    Everybody's budget may differ; dimension, bounds, releases and mechanism are common. Which season it may
+    be of is left to the caller.
     """
-
-    terms: Mapping[str, Terms]
-    season: int = 1
-
-    def prepare(self) -> None:
-        """Compute all noise levels now: some mechanisms take seconds, and messages should not wait."""
-        for terms in set(self.terms.values()):
-            certificate, mechanism = _noise_of(terms)
-            entry_variance(certificate, mechanism, 1)
-
-    def check(self, payload: bytes, *, agent: str, any_season: bool = False) -> messages.GridSum:
-        """Read a release of an agent, or raise `RefusedError`.
-
-        Args:
-            payload: as it arrived.
-            agent: who it is from, as the link authenticated it.
-            any_season: leave the season to the caller.
-        """
-        terms = self.terms.get(agent)
-        if terms is None:
-            raise RefusedError("sender", f"{agent[:64]!r} is not of this federation")
-        told = check_release(payload, terms, agents=len(self.terms))
-        if not any_season:
-            _require("season", told.season, self.season)
-        return told
+    terms = everybody.get(agent)
+    if terms is None:
+        raise RefusedError("sender", f"{agent[:64]!r} is not of this federation")
+    return check_release(payload, terms, agents=len(everybody))
 
 
 def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.GridSum:
-    """Read a release, or raise `RefusedError`; sender and season are left to the caller.
-
-    Args:
-        payload: as it arrived.
-        terms: the sender's.
-        agents: how many there are.
-    """
+    """Read a release under its sender's terms, or raise `RefusedError`; sender and season are not checked."""
     expected = messages.message_size(terms.problem.dim)
     if len(payload) != expected:
-        raise RefusedError(
-            "size",
-            f"a release of {len(payload)} bytes{_of_dimension(len(payload))}, "
-            f"expected {expected} (dimension {terms.problem.dim})",
-        )
+        size = f"a release of {len(payload)} bytes{_of_dimension(len(payload))}"
+        raise RefusedError("size", f"{size}, expected {expected} (dimension {terms.problem.dim})")
     try:
-        told = messages.decode(payload)
+        release = messages.decode(payload)
     except ValueError as error:
         raise RefusedError("malformed", str(error)) from None
     certificate, mechanism = _noise_of(terms)
-    _require("dimension", told.dim, terms.problem.dim)
-    _require("agents", told.agents, 1)
-    _require("grid", told.exponent, certificate.exponent, differ="bounds or releases")
+    _require("dimension", release.dim, terms.problem.dim)
+    _require("agents", release.agents, 1)
+    _require("grid", release.exponent, certificate.exponent, differ="bounds or releases")
     # To the last bit, or it could not be added to the others.
-    _require("weight", told.weight, terms.weight, differ="bounds")
-    if not 0 <= told.group < terms.groups:
-        raise RefusedError("group", f"group {told.group}, expected 0 to {terms.groups - 1}")
-    if not 1 <= told.number <= terms.releases:
-        raise RefusedError("number", f"release {told.number}, expected 1 to {terms.releases}")
-    variance = entry_variance(certificate, mechanism, told.number)
-    if not math.isclose(told.variance, variance, rel_tol=_TOLERANCE):
-        raise RefusedError(
-            "variance",
-            f"variance {told.variance:g}, expected {variance:g}: the sender's terms differ from those known "
-            "here in epsilon, delta, releases, mechanism, quiet or records_per_person",
-        )
+    _require("weight", release.weight, terms.weight, differ="bounds")
+    if not 0 <= release.group < terms.groups:
+        raise RefusedError("group", f"group {release.group}, expected 0 to {terms.groups - 1}")
+    if not 1 <= release.number <= terms.releases:
+        raise RefusedError("number", f"release {release.number}, expected 1 to {terms.releases}")
+    variance = entry_variance(certificate, mechanism, release.number)
+    if not math.isclose(release.variance, variance, rel_tol=_TOLERANCE):
+        differing = _differing("epsilon, delta, releases, mechanism, quiet or records_per_person")
+        raise RefusedError("variance", f"variance {release.variance:g}, expected {variance:g}{differing}")
     largest = largest_value(agents)
-    if max(int(told.values.max()), -int(told.values.min())) > largest:
+    if max(int(release.values.max()), -int(release.values.min())) > largest:
         raise RefusedError("magnitude", f"a value beyond {largest}, which could overflow the sum")
-    _require_definite(told)
-    return told
+    _require_definite(release)
+    return release
 
 
 def _of_dimension(size: int) -> str:
@@ -179,40 +142,34 @@ def largest_value(agents: int) -> int:
     return (2**63 - 1) // max(agents, 1)
 
 
-def _require(reason: str, found: float, expected: float, *, differ: str = "") -> None:
-    if found != expected:
-        why = f": the sender's terms differ from those known here in {differ}" if differ else ""
-        raise RefusedError(reason, f"{reason} {found!r}, expected {expected!r}{why}")
+def _require(reason: str, value: float, expected: float, *, differ: str = "") -> None:
+    if value != expected:
+        why = _differing(differ) if differ else ""
+        raise RefusedError(reason, f"{reason} {value!r}, expected {expected!r}{why}")
 
 
-def _require_definite(told: messages.GridSum) -> None:
-    floor, shifted = least_eigenvalue(told.dim, told.variance), told.read().gram
+def _differing(settings: str) -> str:
+    return f": the sender's terms differ from those known here in {settings}"
+
+
+def _require_definite(release: messages.GridSum) -> None:
+    floor, shifted = least_eigenvalue(release.dim, release.variance), release.read().gram
     np.fill_diagonal(shifted, shifted.diagonal() - floor)
     try:
         np.linalg.cholesky(shifted)  # quick; exists if all eigenvalues are above the floor
         return
     except np.linalg.LinAlgError:
-        least = float(np.linalg.eigvalsh(told.read().gram)[0])
+        least = float(np.linalg.eigvalsh(release.read().gram)[0])
     if not least >= floor:
         raise RefusedError("definite", f"an eigenvalue {least:g}, expected at least {floor:g}")
 
 
 @dataclass(slots=True)
 class RefusalCount:
-    """Refusals by agent and reason: as many counters as there are agents and reasons, never more.
+    """Refusals by agent and reason: as many counters as there are agents and reasons, never more."""
 
-    Attributes:
-        names: who has counters of their own; all others share one.
-        counts: by (agent, reason).
-    """
-
-    names: frozenset[str]
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    @classmethod
-    def of(cls, names: Iterable[str]) -> RefusalCount:
-        """Nothing refused yet."""
-        return cls(frozenset(names))
+    names: Collection[str]  # who has counters of their own; all others share one
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # by (agent, reason)
 
     def add(self, agent: str, reason: str) -> int:
         """Count one; returns how many of this kind there were."""
@@ -222,7 +179,7 @@ class RefusalCount:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """How many there were in all."""
         return self.counts.total()
 
     def as_dict(self) -> dict[str, dict[str, int]]:

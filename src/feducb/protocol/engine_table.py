@@ -28,33 +28,19 @@ __all__ = ["NatsSettings", "require_keys", "require_text"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NatsSettings:
-    """How an agent or a controller reaches its federation over NATS.
+    """How an agent or a controller reaches its federation over NATS."""
 
-    Attributes:
-        servers: ``tls://HOST:PORT``, tried in turn.
-        federation: its name.
-        roster: the public file `feducb.protocol.roster.Roster`.
-        seed: the own nkey's seed, a private file.
-        ca: whom to trust with the server's certificate.
-        agent: the own name; None for a controller.
-        state: a peer's file; needed on a graph.
-        sealing: a controller's X25519 key; opens raw uploads.
-        timeout: seconds to wait for an answer.
-        retry: seconds between attempts; with trouble it grows up to ten times this.
-        refresh: seconds after which to ask for the newest sum again, in case its publication was missed.
-    """
-
-    servers: tuple[str, ...]
-    federation: str
-    roster: Path
-    seed: Path
-    ca: Path
-    agent: str | None = None
-    state: Path | None = None
-    sealing: Path | None = None
-    timeout: float = 5.0
-    retry: float = 1.0
-    refresh: float = 30.0
+    servers: tuple[str, ...]  # ``tls://HOST:PORT``, tried in turn
+    federation: str  # its name
+    roster: Path  # the public file, see `Roster`
+    seed: Path  # the own nkey's seed, a private file
+    ca: Path  # whom to trust with the server's certificate
+    agent: str | None = None  # the own name; None for a controller
+    state: Path | None = None  # a peer's file; needed on a graph
+    sealing: Path | None = None  # a controller's X25519 key; opens raw uploads
+    timeout: float = 5.0  # seconds to wait for an answer
+    retry: float = 1.0  # seconds between attempts; with trouble it grows up to ten times this
+    refresh: float = 30.0  # seconds after which to ask for the newest sum again, in case one was missed
 
     def __post_init__(self) -> None:
         require_name("engine.federation", self.federation)
@@ -74,19 +60,10 @@ class NatsSettings:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], *, base: Path = Path()) -> NatsSettings:
-        """Read an ``[engine]`` table.
-
-        Args:
-            table: as a TOML reader returns it.
-            base: the folder that its paths are relative to.
-        """
+        """Read an ``[engine]`` table, whose paths are relative to ``base``."""
         paths, numbers = ("roster", "seed", "ca", "state", "sealing"), ("timeout", "retry", "refresh")
-        require_keys(
-            "engine",
-            table,
-            needed=("servers", "federation", "roster", "seed", "ca"),
-            known=("kind", "agent", *paths, *numbers),
-        )
+        needed = ("servers", "federation", "roster", "seed", "ca")
+        require_keys("engine", table, needed=needed, known=("kind", "agent", *paths, *numbers))
         if table.get("kind", "nats") != "nats":
             raise ConfigurationError("engine.kind", table["kind"], "nats")
         servers = table["servers"]
@@ -103,9 +80,8 @@ class NatsSettings:
         """The roster; it must be this federation's, and know this agent."""
         roster = Roster.read(self.roster)
         if roster.federation != self.federation:
-            raise ConfigurationError(
-                "engine.federation", self.federation, f"{roster.federation}, as in the roster"
-            )
+            expected = f"{roster.federation}, as in the roster"
+            raise ConfigurationError("engine.federation", self.federation, expected)
         if self.agent is not None and self.agent not in roster.agents:
             raise ConfigurationError("engine.agent", self.agent, f"one of {', '.join(roster.agents)}")
         return roster
@@ -122,9 +98,8 @@ def require_keys(
             raise ConfigurationError(f"{name}.{key}", None, "a value: it is needed")
     for key in table:
         if key not in needed and key not in known:
-            raise ConfigurationError(
-                f"{name}.{key}", table[key], f"one of {', '.join(sorted((*needed, *known)))}"
-            )
+            expected = f"one of {', '.join(sorted((*needed, *known)))}"
+            raise ConfigurationError(f"{name}.{key}", table[key], expected)
 
 
 def require_text(name: str, value: object) -> str:

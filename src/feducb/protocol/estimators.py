@@ -42,21 +42,13 @@ def first_useful(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimator:
-    """One estimator of a team: how its agents play in its rounds, what leaves them, and when.
+    """One estimator of a team: how its agents play in its rounds, what leaves them, and when."""
 
-    Attributes:
-        rule: how agents play.
-        privatizer: the way out; None where nothing leaves an agent.
-        release_rounds: the public rounds; empty under the determinant trigger and where nothing leaves.
-        printed: the paper's constants, one per agent of the team (``paper`` only).
-        threshold: D (``paper`` only).
-    """
-
-    rule: Rule
-    privatizer: Privatizer | None = None
-    release_rounds: tuple[int, ...] = ()
-    printed: tuple[PrintedConstants, ...] = ()
-    threshold: float | None = None
+    rule: Rule  # how agents play
+    privatizer: Privatizer | None = None  # the way out; None where nothing leaves an agent
+    release_rounds: tuple[int, ...] = ()  # public ones; none under the determinant trigger
+    printed: tuple[PrintedConstants, ...] = ()  # the paper's, one per agent of the team (``paper`` only)
+    threshold: float | None = None  # D (``paper`` only)
 
 
 def calibrated_estimator(
@@ -156,12 +148,8 @@ def paper_estimator(
 
     On a graph the trigger asks at D/((Δt + 1)(1 + L²)) (Alg. 3, l. 6).
 
-    Args:
-        federation: whose team it is.
-        rounds: its public rounds, if its schedule is public.
-        team: who adds up releases, by number; their number is M, or |C|.
-        alpha: α of this estimator.
-        horizon: how many rounds the estimator has: T, or T/γ.
+    As for `calibrated_estimator`, where rounds are public; the team's size is M, or |C|, and the horizon, how
+    many rounds this estimator has, T or T/γ.
     """
     problem, schedule, agents = federation.problem, federation.schedule, len(team)
     everybody = federation.budgets

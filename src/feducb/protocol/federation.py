@@ -27,24 +27,16 @@ EstimatorsKept = Literal["paper", "one"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-    """Which improvements are on, to measure each (the defaults are all).
+    """Which improvements are on, to measure each (the defaults are all)."""
 
-    Attributes:
-        direct: the confidence set of `ReleasedSetBound`; else the two-width closed form.
-        simulated: radii from the simulated joint law; else the closed form.
-        weighted: noise split by `reward_weight`; else equal.
-        patience: read no release before the noise of the estimate in one direction would be below
-            S/patience under an even design; 0 reads all.
-        quiet: give the releases that nobody reads next to no budget (`Dense.quiet`).
-        shares: of α for residual, Gram and rewards.
-    """
-
-    direct: bool = True
-    simulated: bool = True
-    weighted: bool = True
+    direct: bool = True  # the confidence set of `ReleasedSetBound`; else the two-width closed form
+    simulated: bool = True  # radii from the simulated joint law; else the closed form
+    weighted: bool = True  # noise split by `reward_weight`; else equal
+    # Read no release before the noise of the estimate in one direction would be below S/patience under an
+    # even design; 0 reads all.
     patience: float = 9.0
-    quiet: bool = True
-    shares: tuple[float, float, float] = (0.5, 0.05, 0.45)
+    quiet: bool = True  # give the releases that nobody reads next to no budget (`Dense.quiet`)
+    shares: tuple[float, float, float] = (0.5, 0.05, 0.45)  # of α for residual, Gram and rewards
 
 
 EVERYTHING = Tuning()
@@ -180,7 +172,9 @@ class Federation:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data, as results state it."""
-        graph, budget = self.topology, self.budget
+        graph, budget, policy = self.topology, self.budget, self.policy
+        # The optimistic policy went without saying before there were others: its exploration names it.
+        exploration = policy.exploration if type(policy) is Optimistic else None
         one = isinstance(budget, Budget)
         return {
             "agents": self.agents,
@@ -189,8 +183,9 @@ class Federation:
             "baseline": self.baseline,
             "alpha": self.alpha,
             "schedule": repr(self.schedule),
-            **_describe_policy(self.policy),
-            "proven_bound": _proven(self.policy) and self.mode == "calibrated",
+            "exploration": exploration,
+            **({} if exploration is not None else {"policy": repr(policy)}),
+            "proven_bound": exploration is not None and exploration >= 1.0 and self.mode == "calibrated",
             "regularizer": self.regularizer,
             "trust": self.trust.name,
             "records_per_person": self.records_per_person,
@@ -204,14 +199,3 @@ class Federation:
             "mechanism": self.mechanism,
             **({} if self.model == LINEAR else {"model": self.model.name}),
         }
-
-
-def _describe_policy(policy: Policy) -> dict[str, Any]:
-    """The optimistic policy, which went without saying before there were others, by its exploration alone."""
-    if type(policy) is Optimistic:
-        return {"exploration": policy.exploration}
-    return {"exploration": None, "policy": repr(policy)}
-
-
-def _proven(policy: Policy) -> bool:
-    return type(policy) is Optimistic and policy.exploration >= 1.0

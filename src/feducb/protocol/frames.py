@@ -15,7 +15,7 @@ from feducb.errors import RefusedError
 from feducb.protocol.admission import REASONS, Receipt
 from feducb.protocol.roster import SIGNATURE_SIZE, Roster, Signer, verify
 
-__all__ = ["OriginSeal", "frame", "read_receipt", "unframe", "write_receipt"]
+__all__ = ["OriginSeal", "Seal", "frame", "read_receipt", "unframe", "write_receipt"]
 
 _DIGEST = 32
 _LONGEST_RECEIPT = 4096
@@ -37,7 +37,7 @@ def unframe(nkey: str, data: bytes, *context: str) -> bytes:
 
 def write_receipt(request: bytes, receipt: Receipt) -> bytes:
     """A receipt for a request."""
-    plain = {"status": receipt.status, "reason": receipt.reason, "text": receipt.text[:1000]}
+    plain = receipt._replace(text=receipt.text[:1000])._asdict()
     return hashlib.sha256(request).digest() + json.dumps(plain).encode()
 
 
@@ -52,18 +52,31 @@ def read_receipt(request: bytes, body: bytes) -> Receipt:
     return Receipt(plain["status"], reason if reason in REASONS else "", str(plain.get("text", "")))
 
 
-class OriginSeal:
-    """Signs own releases for a graph, and tells others' by the roster; see `peering.Seal`."""
+class Seal:
+    """Tells a release of its origin from one that a forwarding agent made up.
+
+    This one signs nothing: it is for one process, where nobody is in between.
+    """
+
+    def sign(self, payload: bytes) -> bytes:
+        """The own release, and after it what tells others whose it is."""
+        return payload
+
+    def open(self, origin: str, signed: bytes) -> bytes:
+        """A release, or `RefusedError` if it is not the origin's."""
+        return signed
+
+
+class OriginSeal(Seal):
+    """Signs own releases for a graph with an nkey, and tells others' by the roster."""
 
     def __init__(self, roster: Roster, agent: str, signer: Signer) -> None:
-        self._roster = roster
-        self._agent = agent
-        self._signer = signer
+        self._roster, self._agent, self._signer = roster, agent, signer
 
     def sign(self, payload: bytes) -> bytes:
         """The own release, signed for this federation."""
         return frame(self._signer, payload, "release", self._roster.federation, self._agent)
 
     def open(self, origin: str, signed: bytes) -> bytes:
-        """The release in a frame."""
+        """The release, which its origin signed for this federation."""
         return unframe(self._roster.agents[origin], signed, "release", self._roster.federation, origin)

@@ -96,12 +96,12 @@ def parse_topology(text: str, *, ttl: int = 1, seed: int = 0) -> Topology:
     """
     kind, _, rest = text.partition(":")
     if kind in _KINDS:
-        count, edges = _generate(text, kind, rest, seed)
-        return build_topology(text, [str(agent) for agent in range(count)], edges, ttl=ttl)
-    if not Path(text).is_file():
+        labels, edges = _generate(text, kind, rest, seed)
+    elif Path(text).is_file():
+        labels, edges = _read_edges(Path(text))
+    else:
         forms = ", ".join(known.form for known in _KINDS.values())
         raise ConfigurationError("topology", text, f"{forms}, or an edge-list file")
-    labels, edges = _read_edges(Path(text))
     return build_topology(text, labels, edges, ttl=ttl)
 
 
@@ -128,13 +128,12 @@ def build_topology(name: str, labels: Sequence[str], edges: Iterable[Edge], *, t
     starts = np.cumsum([0, *map(len, neighbours)])
     columns = np.array([other for some in neighbours for other in some], dtype=np.int32)
     links = csr_array((np.ones(len(columns)), columns, starts), shape=(count, count))
-    found = shortest_path(links, unweighted=True)
-    if not np.isfinite(found[0]).all():
-        cut_off = labels[int(np.isinf(found[0]).argmax())]
-        raise ConfigurationError(
-            "topology", name, f"a connected graph: no path leads from {labels[0]!r} to {cut_off!r}"
-        )
-    distances = found.astype(np.int32)
+    hops = shortest_path(links, unweighted=True)
+    if not np.isfinite(hops[0]).all():
+        cut_off = labels[int(np.isinf(hops[0]).argmax())]
+        expected = f"a connected graph: no path leads from {labels[0]!r} to {cut_off!r}"
+        raise ConfigurationError("topology", name, expected)
+    distances = hops.astype(np.int32)
     distances.flags.writeable = False
     diameter = int(distances.max())
     if require_integer("ttl", ttl, at_least=1) > max(diameter, 1):
@@ -161,10 +160,7 @@ def cover_by_cliques(distances: NDArray[np.int32], ttl: int) -> tuple[Clique, ..
     that of the agents and the one of largest degree first, so the cover is at least as good as either. Then
     the best is recoloured clique by clique, which can only merge cliques (Culberson's iterated greedy).
     Last, agents move from larger cliques to smaller ones that they fit: an agent left alone gains nothing.
-
-    Args:
-        distances: (M, M), in hops.
-        ttl: γ.
+    ``distances`` are (M, M), in hops.
     """
     close = distances <= ttl
     best = min((_cover_in_order(close, order) for order in _orders(distances, close)), key=_worth)
@@ -230,41 +226,43 @@ def _cover_in_order(close: NDArray[np.bool_], order: Iterable[int]) -> list[list
     return cliques
 
 
+def _first(count: int, *_: float) -> int:
+    return count
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """How a kind of graph is written, which numbers it takes, and how many agents they make."""
 
     form: str
     types: tuple[type[int] | type[float], ...]
-    agents: Callable[..., int]
     allowed: Callable[..., bool]
+    agents: Callable[..., int] = _first
 
 
 _KINDS = {
-    "complete": _Kind("complete:AGENTS", (int,), lambda n: n, lambda n: n >= 1),
-    "ring": _Kind("ring:AGENTS (3 or more)", (int,), lambda n: n, lambda n: n >= 3),
-    "line": _Kind("line:AGENTS", (int,), lambda n: n, lambda n: n >= 1),
-    "star": _Kind("star:AGENTS (2 or more)", (int,), lambda n: n, lambda n: n >= 2),
-    "grid": _Kind("grid:ROWSxCOLUMNS", (int, int), lambda r, c: r * c, lambda r, c: min(r, c) >= 1),
+    "complete": _Kind("complete:AGENTS", (int,), lambda n: n >= 1),
+    "ring": _Kind("ring:AGENTS (3 or more)", (int,), lambda n: n >= 3),
+    "line": _Kind("line:AGENTS", (int,), lambda n: n >= 1),
+    "star": _Kind("star:AGENTS (2 or more)", (int,), lambda n: n >= 2),
+    "grid": _Kind("grid:ROWSxCOLUMNS", (int, int), lambda r, c: min(r, c) >= 1, lambda r, c: r * c),
     "tree": _Kind(
         "tree:BRANCHING:HEIGHT",
         (int, int),
-        lambda b, h: sum(b**level for level in range(min(h, MOST_AGENTS) + 1)),
         lambda b, h: 1 <= b <= MOST_AGENTS and h >= 0,
+        lambda b, h: sum(b**level for level in range(min(h, MOST_AGENTS) + 1)),
     ),
-    "erdos": _Kind(
-        "erdos:AGENTS:PROBABILITY", (int, float), lambda n, p: n, lambda n, p: n >= 1 and 0 <= p <= 1
-    ),
+    "erdos": _Kind("erdos:AGENTS:PROBABILITY", (int, float), lambda n, p: n >= 1 and 0 <= p <= 1),
     "smallworld": _Kind(
         "smallworld:AGENTS:NEIGHBOURS:PROBABILITY (an even number of neighbours below that of agents)",
         (int, int, float),
-        lambda n, k, p: n,
         lambda n, k, p: 2 <= k < n and k % 2 == 0 and 0 <= p <= 1,
     ),
 }
 
 
-def _generate(text: str, kind: str, rest: str, seed: int) -> tuple[int, list[Edge]]:
+def _generate(text: str, kind: str, rest: str, seed: int) -> tuple[list[str], list[Edge]]:
+    """Numbers as names, and edges between them."""
     known = _KINDS[kind]
     parts = rest.split("x" if kind == "grid" else ":")
     try:
@@ -276,7 +274,8 @@ def _generate(text: str, kind: str, rest: str, seed: int) -> tuple[int, list[Edg
     count = known.agents(*numbers)
     if count > MOST_AGENTS:
         raise ConfigurationError("topology", text, f"at most {MOST_AGENTS} agents")
-    return count, _edges(text, kind, numbers, random.Random(require_integer("seed", seed, at_least=0)))
+    draws = random.Random(require_integer("seed", seed, at_least=0))
+    return [str(agent) for agent in range(count)], _edges(text, kind, numbers, draws)
 
 
 def _edges(text: str, kind: str, numbers: Sequence[Any], draws: random.Random) -> list[Edge]:
@@ -314,10 +313,10 @@ def _read_edges(path: Path) -> tuple[list[str], list[Edge]]:
             raise ConfigurationError(f"line {number} of {path}", line, "two agents")
         if names:
             pairs.append((names[0], names[1]))
-    found = {name for pair in pairs for name in pair}
-    if not 0 < len(found) <= MOST_AGENTS:
+    named = {name for pair in pairs for name in pair}
+    if not 0 < len(named) <= MOST_AGENTS:
         raise ConfigurationError("topology", str(path), f"edges between 2 to {MOST_AGENTS} agents")
-    whole = all(name.isascii() and name.isdecimal() for name in found)
-    labels = sorted(found, key=lambda name: (int(name) if whole else 0, name))
+    whole = all(name.isascii() and name.isdecimal() for name in named)
+    labels = sorted(named, key=lambda name: (int(name) if whole else 0, name))
     position = {name: index for index, name in enumerate(labels)}
     return labels, [(position[one], position[other]) for one, other in pairs]

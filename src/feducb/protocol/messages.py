@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +23,11 @@ from feducb.types import ReleasedSum
 
 __all__ = ["MAX_DIM", "GridSum", "combine", "decode", "encode", "message_size"]
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 # format, agents, dimension, season, number, group, exponent, weight, variance
 _HEADER = struct.Struct("<HHIIIIidd")
 _FORMAT = 3
 _FORMAT_WITHOUT_GROUP = 2  # its number had 8 bytes, the upper 4 of them 0: the same bytes, read as group 0
 MAX_DIM = 10_000
-
-
 _SEAL = object()
 
 
@@ -60,7 +55,7 @@ class GridSum:
     dim: int
     exponent: int
     weight: float
-    values: Ints
+    values: NDArray[np.int64]
     variance: float
     agents: int
     seal: InitVar[object] = None
@@ -91,17 +86,9 @@ def encode(message: GridRelease | GridSum, *, season: int = 0, group: int = 0) -
             raise ConfigurationError("model", message.model, f"{LINEAR.name}: no message carries another")
     else:
         raise UnsealedReleaseError(f"a {type(message).__name__} is no message, expected a release or a sum")
-    header = _HEADER.pack(
-        _FORMAT,
-        agents,
-        message.dim,
-        season,
-        message.number,
-        group,
-        message.exponent,
-        message.weight,
-        message.variance,
-    )
+    name = (season, message.number, group)
+    numbers = (message.exponent, message.weight, message.variance)
+    header = _HEADER.pack(_FORMAT, agents, message.dim, *name, *numbers)
     return header + message.values.astype("<i8").tobytes()
 
 
@@ -137,18 +124,10 @@ def combine(parts: Sequence[GridSum]) -> GridSum:
     """Add releases of the same season, number, group, dimension and grid: exactly, in any order."""
     kinds = {(part.season, part.number, part.group, part.dim, part.exponent, part.weight) for part in parts}
     if len(kinds) != 1:
-        raise ValueError(
-            f"releases differ in (season, number, group, dimension, grid, weight): {sorted(kinds)}, "
-            "expected one kind"
-        )
-    season, number, group, dim, exponent, weight = kinds.pop()
-    return GridSum(
-        season=season,
-        number=number,
-        group=group,
-        dim=dim,
-        exponent=exponent,
-        weight=weight,
+        names = "(season, number, group, dimension, grid, weight)"
+        raise ValueError(f"releases differ in {names}: {sorted(kinds)}, expected one kind")
+    return replace(
+        parts[0],
         values=total(part.values for part in parts),
         variance=math.fsum(part.variance for part in parts),
         agents=sum(part.agents for part in parts),

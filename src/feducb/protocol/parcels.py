@@ -19,21 +19,13 @@ class ParcelKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A message on its way.
-
-    Attributes:
-        kind: what its bytes are.
-        season: which season it belongs to.
-        group: g, the estimator it is of; 0 where there is one.
-        number: k.
-        body: the bytes, as they are stored and sent.
-    """
+    """A message on its way."""
 
     kind: ParcelKind
     season: int
-    group: int
-    number: int
-    body: bytes
+    group: int  # g, the estimator it is of; 0 where there is one
+    number: int  # k
+    body: bytes  # as it is stored and sent
 
     @property
     def name(self) -> tuple[int, int, int]:
@@ -47,7 +39,6 @@ class Parcel:
             Anything raw is refused, whatever its bytes look like.
         """
         if self.kind is not ParcelKind.RELEASE:
-            raise ConfigurationError(
-                "kind", str(self.kind), "a release: raw uploads go to a trusted controller alone, sealed"
-            )
+            expected = "a release: raw uploads go to a trusted controller alone, sealed"
+            raise ConfigurationError("kind", str(self.kind), expected)
         return self.body

@@ -39,26 +39,7 @@ from feducb.errors import ConfigurationError
 from feducb.protocol import messages
 from feducb.protocol.graphs import Topology
 
-__all__ = [
-    "LARGEST_PAYLOAD",
-    "WINDOW",
-    "Announcement",
-    "Message",
-    "Outgoing",
-    "PeerState",
-    "Request",
-    "ask",
-    "complete_view",
-    "decode",
-    "encode",
-    "envelope_size",
-    "newest_view",
-    "owes_release",
-    "publish",
-    "read_release",
-    "receive",
-    "start",
-]
+__all__ = ["Announcement", "Message", "Outgoing", "PeerState", "Request", "envelope_size"]
 
 Payload = TypeVar("Payload")
 _Version: TypeAlias = tuple[int, int]  # season, number
@@ -69,24 +50,12 @@ WINDOW = 8  # numbers remembered for an (origin, group) beside those still on th
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The wish to synchronise group g, uttered after acting in round t′ (Synchronize(i, g, t)).
+    """The wish to synchronise group g, uttered after acting in round t′ (Synchronize(i, g, t))."""
 
-    Attributes:
-        origin: who asks.
-        group: g.
-        round: t′.
-        life: hops left, the one it is on included.
-    """
-
-    origin: int
+    origin: int  # who asks
     group: int
-    round: int
-    life: int
-
-    @property
-    def number(self) -> int:
-        """What tells two requests of one origin and group apart."""
-        return self.round
+    round: int  # t′
+    life: int  # hops left, the one it is on included
 
     @property
     def version(self) -> _Version:
@@ -98,23 +67,16 @@ class Request:
 class Announcement(Generic[Payload]):
     """A numbered, cumulative release on its way, or (life 0) kept.
 
-    Attributes:
-        origin: whose release.
-        group: g.
-        number: k, rising in each (origin, group, season).
-        round: t_k, after which it was published.
-        life: hops left, the one it is on included.
-        payload: the release; not looked into.
-        season: in which it was made. A new season starts its numbers at 1 again and replaces the one before.
+    A new season starts its numbers at 1 again and replaces the one before.
     """
 
-    origin: int
+    origin: int  # whose release
     group: int
-    number: int
-    round: int
-    life: int
-    payload: Payload
-    season: int = 1
+    number: int  # k, rising in each (origin, group, season)
+    round: int  # t_k, after which it was published
+    life: int  # hops left, the one it is on included
+    payload: Payload  # the release; not looked into
+    season: int = 1  # in which it was made
 
     @property
     def version(self) -> _Version:
@@ -136,41 +98,25 @@ class Outgoing(Generic[Payload]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PeerState(Generic[Payload]):
-    """What one agent knows of the protocol.
+    """What one agent knows of the protocol."""
 
-    Attributes:
-        agent: its number.
-        neighbours: who hears it.
-        members: its clique, itself included.
-        ttl: γ.
-        groups: estimators an agent, γ or 1; round t belongs to group t mod groups.
-        kept: by (member, group), releases by rising version: the newest, and those back to the last complete
-            one, without which a lost message would leave members no version in common.
-        forwarded: by kind, origin and group: the most life forwarded of each version.
-        owed: (group, t′) of requests not yet answered.
-    """
-
-    agent: int
-    neighbours: tuple[int, ...]
-    members: tuple[int, ...]
-    ttl: int
-    groups: int
+    agent: int  # its number
+    neighbours: tuple[int, ...]  # who hears it
+    members: tuple[int, ...]  # its clique, itself included
+    ttl: int  # γ
+    groups: int  # estimators per agent, γ or 1; round t belongs to group t mod groups
+    # By (member, group), releases by rising version: the newest, and those back to the last complete one,
+    # without which a lost message would leave members no version in common.
     kept: Mapping[tuple[int, int], tuple[Announcement[Payload], ...]] = field(default_factory=dict)
-    forwarded: Mapping[_Flow, Mapping[_Version, int]] = field(default_factory=dict)
-    owed: frozenset[tuple[int, int]] = frozenset()
+    forwarded: Mapping[_Flow, Mapping[_Version, int]] = field(default_factory=dict)  # with the most life
+    owed: frozenset[tuple[int, int]] = frozenset()  # (group, t′) of requests not yet answered
 
 
 _Step: TypeAlias = tuple[PeerState[Payload], tuple[Outgoing[Payload], ...]]
 
 
 def start(topology: Topology, agent: int, *, groups: int | None = None) -> PeerState[Payload]:
-    """The state of an agent that has heard nothing.
-
-    Args:
-        topology: the graph and its cliques.
-        agent: which one.
-        groups: estimators an agent; γ as in the paper if not given, or 1.
-    """
+    """The state of an agent that has heard nothing; ``groups`` is γ, as in the paper, or 1."""
     if not 0 <= agent < topology.agents:
         raise ConfigurationError("agent", agent, f"0 to {topology.agents - 1}")
     if groups not in (None, 1, topology.ttl):
@@ -226,13 +172,7 @@ def receive(state: PeerState[Payload], message: Message[Payload], *, sender: int
     """Take in one message at the start of round ``now``, before acting.
 
     Messages that no agent of this protocol sends, own ones that come back, requests older than ttl and
-    numbers far below the newest are dropped.
-
-    Args:
-        state: of the agent who hears it.
-        message: as it was sent.
-        sender: the neighbour who sent it; not told again.
-        now: this round.
+    numbers far below the newest are dropped. The neighbour who sent it is not told again.
     """
     possible = (
         message.origin != state.agent
@@ -241,13 +181,16 @@ def receive(state: PeerState[Payload], message: Message[Payload], *, sender: int
         and 0 <= message.group < state.groups
         and message.group == message.round % state.groups
         and message.round < now
-        and message.number >= 0
+        and min(message.version) >= 0
     )
     too_late = isinstance(message, Request) and message.round + state.ttl < now
     if not possible or too_late:
         return state, ()
     if message.origin in state.members:
-        state = _absorb(state, message, now)
+        if isinstance(message, Request):
+            state = _owe(state, message.group, message.round, now)
+        else:
+            state = _keep(state, message, now)
     return _forward(state, message, sender)
 
 
@@ -255,10 +198,7 @@ def complete_view(state: PeerState[Payload], *, group: int, now: int) -> tuple[A
     """The newest version that every member's release is here of, from ttl rounds after it was published.
 
     Until then the version before it is used, even if all has arrived: so all members switch at once. Empty
-    before the first. (``calibrated``: public rounds, hence common numbers.)
-
-    Returns:
-        One kept announcement a member, in the order of ``members``.
+    before the first, then in the order of ``members``. (``calibrated``: public rounds, hence common numbers.)
     """
     version = _complete_version(state, group, now)
     return tuple(
@@ -321,29 +261,13 @@ def decode(data: bytes) -> Message[bytes]:
         raise ValueError("message has life 0, expected at least 1: it is not sent on")
     if kind == _REQUEST:
         if season or number or payload:
-            raise ValueError(
-                f"message has season {season}, number {number} and {payload} bytes, expected none in a "
-                "request"
-            )
+            has = f"season {season}, number {number} and {payload} bytes"
+            raise ValueError(f"message has {has}, expected none in a request")
         return Request(origin, group, when, life)
     if season == 0 or number == 0 or not 0 < payload <= LARGEST_PAYLOAD:
-        raise ValueError(
-            f"message has season {season}, number {number} and a payload of {payload} bytes, expected at "
-            f"least 1, at least 1 and 1 to {LARGEST_PAYLOAD}"
-        )
+        has = f"season {season}, number {number} and a payload of {payload} bytes"
+        raise ValueError(f"message has {has}, expected at least 1, at least 1 and 1 to {LARGEST_PAYLOAD}")
     return Announcement(origin, group, number, when, life, data[_ENVELOPE.size :], season)
-
-
-def read_release(message: Announcement[bytes]) -> messages.GridSum:
-    """The release in an announcement; raises ``ValueError`` unless it is one agent's, as announced."""
-    told = messages.decode(message.payload)
-    if (told.agents, told.group, told.season, told.number) != (1, message.group, *message.version):
-        raise ValueError(
-            f"message has release {told.number} of season {told.season}, group {told.group} of {told.agents} "
-            f"agents, announced as release {message.number} of season {message.season}, group "
-            f"{message.group} of one"
-        )
-    return told
 
 
 def _require_group(state: PeerState[Payload], group: int, now: int) -> None:
@@ -367,12 +291,6 @@ def _complete_version(state: PeerState[Payload], group: int, now: int) -> _Versi
         if not common:
             return 0, 0
     return max(common)
-
-
-def _absorb(state: PeerState[Payload], message: Message[Payload], now: int) -> PeerState[Payload]:
-    if isinstance(message, Request):
-        return _owe(state, message.group, message.round, now)
-    return _keep(state, message, now)
 
 
 def _keep(state: PeerState[Payload], message: Announcement[Payload], now: int) -> PeerState[Payload]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,15 +23,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
     from nacl.signing import VerifyKey
 
-__all__ = [
-    "SIGNATURE_SIZE",
-    "Roster",
-    "Signer",
-    "open_sealed",
-    "public_bytes",
-    "seal_for",
-    "verify",
-]
+__all__ = ["SIGNATURE_SIZE", "Roster", "Signer", "open_sealed", "public_bytes", "seal_for", "verify"]
 
 SIGNATURE_SIZE = 64
 _SEALED = b"feducb upload"
@@ -39,23 +31,14 @@ _SEALED = b"feducb upload"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roster:
-    """The public file of a federation.
+    """The public file of a federation."""
 
-    Attributes:
-        federation: its name.
-        agents: names in order, each with its public nkey.
-        controller: the controller's public nkey; None without one.
-        sealing: the controller's X25519 key, hexadecimal; None without a controller.
-        edges: pairs of names; None with a controller.
-        ttl: γ, hops that a release lives.
-    """
-
-    federation: str
-    agents: dict[str, str]
-    controller: str | None = None
-    sealing: str | None = None
-    edges: tuple[tuple[str, str], ...] | None = None
-    ttl: int = 1
+    federation: str  # its name
+    agents: dict[str, str]  # names in order, each with its public nkey
+    controller: str | None = None  # the controller's public nkey; None without one
+    sealing: str | None = None  # the controller's X25519 key, hexadecimal; None without a controller
+    edges: tuple[tuple[str, str], ...] | None = None  # pairs of names; None with a controller
+    ttl: int = 1  # γ, hops that a release lives
 
     def __post_init__(self) -> None:
         require_name("federation", self.federation)
@@ -72,22 +55,19 @@ class Roster:
     def topology(self) -> Topology:
         """The graph, its cliques and the like; the same wherever it is computed."""
         if self.edges is None:
-            raise ConfigurationError(
-                "mode", "decentralised", "a roster with edges; this one has a controller"
-            )
+            expected = "a roster with edges; this one has a controller"
+            raise ConfigurationError("mode", "decentralised", expected)
         labels = list(self.agents)
         known = {name: index for index, name in enumerate(labels)}
         for edge in self.edges:
-            for name in edge:
-                if name not in known:
-                    raise ConfigurationError("edge", edge, "agents of the roster")
+            if not known.keys() >= set(edge):
+                raise ConfigurationError("edge", edge, "agents of the roster")
         pairs = [(known[one], known[other]) for one, other in self.edges]
         return build_topology(self.federation, labels, pairs, ttl=self.ttl)
 
     def to_json(self) -> str:
         """The text of the federation's file."""
-        plain = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps(plain, indent=1) + "\n"
+        return json.dumps(asdict(self), indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Roster:
@@ -97,15 +77,13 @@ class Roster:
             edges = plain.pop("edges")
             return cls(edges=None if edges is None else tuple((one, other) for one, other in edges), **plain)
         except OSError as error:
-            raise ConfigurationError(
-                "roster", str(path), f"a file that can be read ({error.strerror})"
-            ) from None
+            expected = f"a file that can be read ({error.strerror})"
+            raise ConfigurationError("roster", str(path), expected) from None
         except ConfigurationError:
             raise
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ConfigurationError(
-                "roster", str(path), f"what `feducb keys init` wrote ({error})"
-            ) from None
+            expected = f"what `feducb keys init` wrote ({error})"
+            raise ConfigurationError("roster", str(path), expected) from None
 
 
 def public_bytes(nkey: str) -> bytes:
@@ -115,11 +93,8 @@ def public_bytes(nkey: str) -> bytes:
         raw = base64.b32decode(nkey + "=" * (-len(nkey) % 8))
     except (binascii.Error, TypeError, ValueError):
         raise ConfigurationError("nkey", nkey, expected) from None
-    if (
-        len(raw) != 35
-        or raw[0] != 20 << 3
-        or binascii.crc_hqx(raw[:33], 0) != int.from_bytes(raw[33:], "little")
-    ):
+    sound = len(raw) == 35 and binascii.crc_hqx(raw[:33], 0) == int.from_bytes(raw[33:], "little")
+    if not sound or raw[0] != 20 << 3:
         raise ConfigurationError("nkey", nkey, expected)
     return raw[1:33]
 
@@ -138,9 +113,8 @@ class Signer:
             self._key = SigningKey(bytes(raw))
             self.nkey: str = pair.public_key.decode()
         except OSError as error:
-            raise ConfigurationError(
-                "seed", str(seed), f"a file that can be read ({error.strerror})"
-            ) from None
+            expected = f"a file that can be read ({error.strerror})"
+            raise ConfigurationError("seed", str(seed), expected) from None
         except Exception:
             raise ConfigurationError("seed", str(seed), "a file with the seed of a user nkey") from None
 
@@ -178,10 +152,9 @@ def seal_for(public: str, payload: bytes, *context: str) -> bytes:
 
     ephemeral = X25519PrivateKey.generate()
     shared = ephemeral.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(public)))
-    told = ephemeral.public_key().public_bytes_raw()
-    return told + _cipher(shared, told, bytes.fromhex(public)).encrypt(
-        bytes(12), payload, _signed(b"", context)
-    )
+    point = ephemeral.public_key().public_bytes_raw()
+    cipher = _cipher(shared, point, bytes.fromhex(public))
+    return point + cipher.encrypt(bytes(12), payload, _signed(b"", context))
 
 
 def open_sealed(private: bytes, sealed: bytes, *context: str) -> bytes:
@@ -190,10 +163,10 @@ def open_sealed(private: bytes, sealed: bytes, *context: str) -> bytes:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
     key = X25519PrivateKey.from_private_bytes(private)
-    told = sealed[:32]
+    point = sealed[:32]
     try:
-        shared = key.exchange(X25519PublicKey.from_public_bytes(told))
-        cipher = _cipher(shared, told, key.public_key().public_bytes_raw())
+        shared = key.exchange(X25519PublicKey.from_public_bytes(point))
+        cipher = _cipher(shared, point, key.public_key().public_bytes_raw())
         return cipher.decrypt(bytes(12), sealed[32:], _signed(b"", context))
     except (InvalidTag, ValueError):
         raise RefusedError("malformed", "not sealed for this controller") from None

@@ -51,11 +51,8 @@ class PublicSchedule(Schedule, Protocol):
 def require_public(schedule: Schedule) -> PublicSchedule:
     """Return the schedule if no private datum can move it, else raise `PrivateScheduleError`."""
     if schedule.reads_private_data:
-        raise PrivateScheduleError(
-            "schedule",
-            type(schedule).__name__.lower(),
-            "one that reads no private data (geometric, periodic, every-round or explicit)",
-        )
+        expected = "one that reads no private data (geometric, periodic, every-round or explicit)"
+        raise PrivateScheduleError("schedule", type(schedule).__name__.lower(), expected)
     return schedule  # type: ignore[return-value]  # the only private schedule is Determinant
 
 
@@ -64,9 +61,8 @@ def _require_room(releases: int, first: int, horizon: int) -> None:
         raise ConfigurationError("first_release", first, f"at most the horizon, {horizon}")
     room = horizon - first + 1
     if releases > room:
-        raise ConfigurationError(
-            "releases", releases, f"at most {room}, the rounds from {first} to {horizon}"
-        )
+        expected = f"at most {room}, the rounds from {first} to {horizon}"
+        raise ConfigurationError("releases", releases, expected)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,13 +138,13 @@ class EveryRound:
     reads_private_data: ClassVar[bool] = False
 
     def rounds(self, horizon: int) -> tuple[int, ...]:
-        """1..horizon."""
+        """All from 1 to the horizon."""
         return tuple(range(1, horizon + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Explicit:
-    """The given rounds."""
+    """The given rounds, which must rise."""
 
     reads_private_data: ClassVar[bool] = False
     at: Sequence[int]
@@ -198,9 +194,8 @@ def parse_schedule(
     name, _, argument = text.partition(":")
     takes_count = name in ("geometric", "periodic") and not argument
     if releases is not None and not takes_count:
-        raise ConfigurationError(
-            "releases", releases, f"nothing: the schedule {text!r} fixes its own releases"
-        )
+        expected = f"nothing: the schedule {text!r} fixes its own releases"
+        raise ConfigurationError("releases", releases, expected)
     try:
         if name == "geometric":
             growth = float(argument) if argument else None
@@ -217,8 +212,5 @@ def parse_schedule(
         raise
     except ValueError:
         pass
-    raise ConfigurationError(
-        "schedule",
-        text,
-        "geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or determinant[:D]",
-    )
+    expected = "geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or determinant[:D]"
+    raise ConfigurationError("schedule", text, expected)

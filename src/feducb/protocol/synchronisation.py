@@ -28,13 +28,9 @@ def add_up(release: Release) -> ReleasedSum:
 def synchronise(
     privatizer: Privatizer, state: PrivatizerState, source: NoiseSource, *, trust: Trust
 ) -> tuple[PrivatizerState, Release]:
-    """One synchronisation: what all agents have recorded goes in, what leaves comes out, to be added up.
+    """One synchronisation: what all agents have recorded, (runs, agents), goes in; what leaves comes out.
 
-    Args:
-        privatizer: each agent's, or that of the total.
-        state: what agents have recorded, (runs, agents), and the mechanism's memory.
-        source: draws for each agent, or for the total alone.
-        trust: who adds the noise.
+    The privatizer is each agent's, or that of the total; so is the source, which draws.
     """
     if not trust.pooled:
         return privatizer.release(state, source)

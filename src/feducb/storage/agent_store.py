@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import hmac
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import compress
 from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from feducb.errors import (
-    ConfigurationError,
-    PrivacyError,
-    RecordOutOfBoundsError,
-)
+from feducb.errors import ConfigurationError, PrivacyError, RecordOutOfBoundsError
 from feducb.privacy.ledger import admit
 from feducb.privacy.tally import exact_tally, noisy_tally
 from feducb.privacy.terms import Terms
@@ -60,7 +55,7 @@ class AgentStore(Store):
         Args:
             actions: (n, d).
             rewards: (n,).
-            persons: whose record it is, one a record. Where a person may have one record only, it can be left
+            persons: whose record each is. Where a person may have one record only, it can be left
                 out, or ``None`` for some: such a record counts as that of a person who never comes again.
             group: the one that these records enter, and no other; what others recorded must not decide it.
         """
@@ -71,12 +66,11 @@ class AgentStore(Store):
         worth = np.atleast_1d(np.asarray(rewards, dtype=np.float64))
         people = list(persons) if persons is not None else [None] * len(worth)
         if rows.ndim != 2 or worth.shape != rows.shape[:1] or len(people) != len(worth):
-            raise RecordOutOfBoundsError(
-                f"records have shapes {rows.shape} and {worth.shape} for {len(people)} persons, expected "
-                f"(n, {self.terms.problem.dim}), (n,) and n"
-            )
+            shapes = f"shapes {rows.shape} and {worth.shape} for {len(people)} persons"
+            expected = f"(n, {self.terms.problem.dim}), (n,) and n"
+            raise RecordOutOfBoundsError(f"records have {shapes}, expected {expected}")
         hashes = [self.hash_person(person) for person in people]
-        with self._transaction() as db:
+        with self.writing() as db:
             entered = self._take_in(db, group, rows, worth, hashes)
             rows, worth = rows[entered], worth[entered]
             if len(worth):
@@ -85,16 +79,6 @@ class AgentStore(Store):
                     (rows.tobytes(), worth.tobytes(), group),
                 )
         return len(worth)
-
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """Several writes, one durable commit: all of them or none, in the file and in memory.
-
-        An error of `settle` may be caught within it: if the records were refused, the others go on; if it
-        failed half-way, so does the commit.
-        """
-        with self._transaction() as db:
-            yield db
 
     def settle(
         self,
@@ -106,6 +90,9 @@ class AgentStore(Store):
         out_of_range: Sequence[bool] | None = None,
     ) -> int:
         """As `record`, within `writing`, but only sums are kept: records leave no other trace in the file.
+
+        An error of it may be caught there: if the records were refused, other calls go on; if it failed
+        half-way, so does the commit.
 
         Args:
             db: the transaction.
@@ -136,10 +123,8 @@ class AgentStore(Store):
             this transaction, before anybody sees it; the exact one is gone then.
         """
         for group in range(self.terms.groups):
-            (last,) = db.execute(
-                'SELECT coalesce(max(number), 0) FROM tallies WHERE "group" = ? AND noisy IS NOT NULL',
-                (group,),
-            ).fetchone()
+            newest = 'SELECT coalesce(max(number), 0) FROM tallies WHERE "group" = ? AND noisy IS NOT NULL'
+            (last,) = db.execute(newest, (group,)).fetchone()
             for number in range(last + 1, self._batches_made(group) + 1):
                 name = (group, number)
                 row = db.execute('SELECT exact FROM tallies WHERE ("group", number) = (?, ?)', name)
@@ -166,10 +151,8 @@ class AgentStore(Store):
         self._moves += 1
         db.executemany("REPLACE INTO people VALUES (?, ?)", moved.items())
         if not all(entered):
-            db.execute(
-                "UPDATE seasons SET excluded = excluded + ? WHERE season = ?",
-                (len(entered) - sum(entered), self.season),
-            )
+            count = (len(entered) - sum(entered), self.season)
+            db.execute("UPDATE seasons SET excluded = excluded + ? WHERE season = ?", count)
         return entered
 
     def release(self, group: int = 0) -> bytes:
@@ -180,7 +163,7 @@ class AgentStore(Store):
 
     def upload(self) -> bytes:
         """Hand what is pending over raw, for a trusted controller alone; refused under any other trust."""
-        with self._transaction() as db:
+        with self.writing() as db:
             number = self.uploads_made + 1
             payload = encode_upload(self._privatizers[0].upload(), season=self.season, number=number)
             self._put_out(db, ParcelKind.UPLOAD, number, payload)
@@ -190,11 +173,8 @@ class AgentStore(Store):
     @property
     def uploads_made(self) -> int:
         """How many uploads this season has made."""
-        (last,) = self.database.execute(
-            "SELECT coalesce(max(number), 0) FROM outgoing WHERE kind = 'upload' AND season = ?",
-            (self.season,),
-        ).fetchone()
-        return int(last)
+        query = "SELECT coalesce(max(number), 0) FROM outgoing WHERE kind = 'upload' AND season = ?"
+        return int(self.database.execute(query, (self.season,)).fetchone()[0])
 
     def uploads(self) -> list[Parcel]:
         """Uploads not yet acknowledged, oldest first. For the controller alone."""
@@ -213,9 +193,8 @@ class AgentStore(Store):
         if person is not None:  # say its type alone: an id must not end up in a log
             raise ConfigurationError("person", type(person).__name__, "text, or None")
         if self.terms.records_per_person > 1:
-            raise ConfigurationError(
-                "person", None, f"an id, to hold {self.terms.records_per_person} records a person"
-            )
+            expected = f"an id, to hold {self.terms.records_per_person} records a person"
+            raise ConfigurationError("person", None, expected)
         return None
 
     def _counts(self, db: sqlite3.Connection, hashes: Sequence[bytes | None]) -> dict[bytes, int]:

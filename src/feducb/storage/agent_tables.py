@@ -33,12 +33,8 @@ CURVE_COLUMNS = (
     "weighted_square_square",  # Σ w² r²
 )
 _NAMES = ", ".join(CURVE_COLUMNS)
-_ADD_TO_CURVE = (
-    f"INSERT INTO curve (width, start, {_NAMES}) VALUES (?, ?{', ?' * len(CURVE_COLUMNS)})"
-    " ON CONFLICT (width, start) DO UPDATE SET "
-    + ", ".join(f"{name} = {name} + excluded.{name}" for name in CURVE_COLUMNS)
-)
-_OUTGOING = ("kind", "group", "number", "made_at", "sent_at", "size")
+_ADD_TO_CURVE = sqlite.add_up("curve", ("width", "start"), CURVE_COLUMNS)
+_ADD_ACTIVITY = sqlite.add_up("activity", ("hour",), ("decisions", "rewards", "reward_sum"))
 
 
 class KeptSettings(NamedTuple):
@@ -68,9 +64,8 @@ def look_into(path: str | Path) -> sqlite3.Connection:
 
 def read_settings(db: sqlite3.Connection) -> KeptSettings | None:
     """The newest; None if there are none yet."""
-    row = db.execute(
-        "SELECT settings.season, body, started_at, id_key, open_season.season FROM settings, open_season"
-    ).fetchone()
+    columns = "settings.season, body, started_at, id_key, open_season.season"
+    row = db.execute(f"SELECT {columns} FROM settings, open_season").fetchone()
     return None if row is None else KeptSettings(*row)
 
 
@@ -92,7 +87,7 @@ def put_sum(db: sqlite3.Connection, *, group: int, season: int, number: int, pay
 
 
 def received_sums(db: sqlite3.Connection) -> list[ReceivedSum]:
-    """By group."""
+    """The newest sum of each group, by group."""
     rows = db.execute('SELECT "group", season, number, received_at, payload FROM inbox ORDER BY "group"')
     return [ReceivedSum(*row) for row in rows]
 
@@ -104,12 +99,7 @@ def read_counts(db: sqlite3.Connection) -> dict[str, int]:
 
 def add_activity(db: sqlite3.Connection, hours: Mapping[int, Sequence[float]]) -> None:
     """By hour since 1970: decisions, rewards, and the sum of those."""
-    db.executemany(
-        "INSERT INTO activity VALUES (?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
-        " decisions = decisions + excluded.decisions, rewards = rewards + excluded.rewards,"
-        " reward_sum = reward_sum + excluded.reward_sum",
-        [(hour, *row) for hour, row in hours.items()],
-    )
+    db.executemany(_ADD_ACTIVITY, [(hour, *row) for hour, row in hours.items()])
 
 
 def add_to_curve(db: sqlite3.Connection, width: int, steps: Mapping[int, Iterable[float]]) -> None:
@@ -119,11 +109,8 @@ def add_to_curve(db: sqlite3.Connection, width: int, steps: Mapping[int, Iterabl
 
 def read_curve(db: sqlite3.Connection, width: int, *, most: int) -> list[tuple[Any, ...]]:
     """Start and `CURVE_COLUMNS` of the newest steps, oldest first."""
-    rows = db.execute(
-        f"SELECT start, {_NAMES} FROM curve WHERE width = ? ORDER BY start DESC LIMIT ?", (width, most)
-    ).fetchall()
-    rows.reverse()
-    return rows
+    query = f"SELECT start, {_NAMES} FROM curve WHERE width = ? ORDER BY start DESC LIMIT ?"
+    return db.execute(query, (width, most)).fetchall()[::-1]
 
 
 def forget_before(db: sqlite3.Connection, hour: int) -> None:
@@ -171,12 +158,10 @@ def count_unsent(db: sqlite3.Connection) -> int:
 
 def newest_outgoing(db: sqlite3.Connection, season: int, *, most: int) -> list[dict[str, Any]]:
     """What a season made, newest first."""
-    rows = db.execute(
-        'SELECT kind, "group", number, made_at, sent_at, size FROM outgoing WHERE season = ?'
-        ' ORDER BY made_at DESC, number DESC, "group" DESC LIMIT ?',
-        (season, most),
-    )
-    return [dict(zip(_OUTGOING, row, strict=True)) for row in rows]
+    columns = 'kind, "group", number, made_at, sent_at, size'
+    order = 'made_at DESC, number DESC, "group" DESC'
+    query = f"SELECT {columns} FROM outgoing WHERE season = ? ORDER BY {order} LIMIT ?"
+    return sqlite.named(db.execute(query, (season, most)))
 
 
 def continued_elsewhere(db: sqlite3.Connection, season: int) -> bool:
@@ -207,6 +192,5 @@ def revive(copy_of_backup: Path, *, name: Path) -> None:
             raise StoreError(f"{name} is no backup")
         sqlite.migrate(db, name, AgentStore.migrations, AgentStore.kind)
         db.execute("UPDATE store SET open_at = NULL")
-        db.execute(
-            "UPDATE seasons SET continued_elsewhere = 1 WHERE season = (SELECT season FROM open_season)"
-        )
+        spent = "season = (SELECT season FROM open_season)"
+        db.execute(f"UPDATE seasons SET continued_elsewhere = 1 WHERE {spent}")

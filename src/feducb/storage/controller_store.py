@@ -5,22 +5,13 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 
-import numpy as np
-from numpy.typing import NDArray
-
-from feducb.errors import (
-    ConfigurationError,
-    PrivacyError,
-    StoreError,
-)
+from feducb.errors import ConfigurationError, PrivacyError, StoreError
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import decode_upload
 from feducb.storage.sqlite import utc_now
 from feducb.storage.store import Store
 
 __all__ = ["ControllerStore"]
-
-Array = NDArray[np.float64]
 
 
 class ControllerStore(Store):
@@ -35,11 +26,9 @@ class ControllerStore(Store):
     kind = "controller"
 
     def receive(self, payload: bytes, *, from_agent: str) -> bool:
-        """Take an agent's upload in; returns whether it is new. Acknowledge it either way.
+        """Take in what an agent's `AgentStore.upload` returned; whether it is new. Acknowledge it either way.
 
-        Args:
-            payload: what the agent's `AgentStore.upload` returned.
-            from_agent: who sent it, as the link authenticated it.
+        The link has authenticated who it is from.
         """
         season, number, upload = decode_upload(payload, self.terms)
         digest = hashlib.sha256(payload).hexdigest()
@@ -54,7 +43,7 @@ class ControllerStore(Store):
         if season != self.season:
             raise StoreError(f"upload {number} of {from_agent} is of season {season}, expected {self.season}")
         self._require_releases_left(0)
-        with self._transaction() as db:
+        with self.writing() as db:
             self._privatizers[0].receive(upload)
             db.execute(
                 "INSERT INTO received VALUES (?, ?, ?, ?, ?, ?)",
@@ -64,30 +53,22 @@ class ControllerStore(Store):
 
     def waiting(self) -> dict[str, str]:
         """Whose uploads wait for the next release, and since when (UTC, ISO 8601)."""
-        rows = self.database.execute(
-            "SELECT agent, min(received_at) FROM received WHERE payload IS NOT NULL GROUP BY agent"
-        )
-        return dict(rows)
+        query = "SELECT agent, min(received_at) FROM received WHERE payload IS NOT NULL GROUP BY agent"
+        return dict(self.database.execute(query))
 
     def included(self) -> list[str]:
         """Whose uploads of this season are in the newest release."""
-        rows = self.database.execute(
-            "SELECT DISTINCT agent FROM received WHERE payload IS NULL AND season = ? ORDER BY agent",
-            (self.season,),
-        )
-        return [agent for (agent,) in rows]
+        query = "SELECT DISTINCT agent FROM received WHERE payload IS NULL AND season = ? ORDER BY agent"
+        return [agent for (agent,) in self.database.execute(query, (self.season,))]
 
     def newest_uploads(self) -> dict[str, int]:
         """By agent, the number of its newest upload of this season."""
-        rows = self.database.execute(
-            "SELECT agent, max(number) FROM received WHERE season = ? GROUP BY agent", (self.season,)
-        )
-        return dict(rows)
+        query = "SELECT agent, max(number) FROM received WHERE season = ? GROUP BY agent"
+        return dict(self.database.execute(query, (self.season,)))
 
     def last_received(self) -> dict[str, str]:
         """By agent, when its last upload of any season came (UTC, ISO 8601)."""
-        rows = self.database.execute("SELECT agent, max(received_at) FROM received GROUP BY agent")
-        return dict(rows)
+        return dict(self.database.execute("SELECT agent, max(received_at) FROM received GROUP BY agent"))
 
     def last_released(self) -> str | None:
         """When the newest release of any season was made (UTC, ISO 8601)."""
@@ -108,5 +89,4 @@ class ControllerStore(Store):
         db.execute("UPDATE received SET payload = NULL WHERE payload IS NOT NULL")
 
     def _waiting(self) -> bool:
-        waiting = self.database.execute("SELECT 1 FROM received WHERE payload IS NOT NULL LIMIT 1")
-        return waiting.fetchone() is not None
+        return bool(self.waiting())

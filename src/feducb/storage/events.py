@@ -13,13 +13,14 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from feducb.storage.sqlite import add_up, named
+
 __all__ = ["DISCARDED", "OPEN", "TAKEN", "Made", "Row"]
 
 OPEN, TAKEN, DISCARDED = 0, 1, 2
 
 _CONTENT = ("decided_at", "person", "action", "candidates", "features", "chosen", "preferred")
-_STRIP = ", ".join(f"{name} = NULL" for name in (*_CONTENT, "propensity", "model", "reward"))
-_STRIP += ", refused = 0"
+_STRIP = "".join(f"{name} = NULL, " for name in (*_CONTENT, "propensity", "model", "reward")) + "refused = 0"
 
 
 class Made(NamedTuple):
@@ -72,20 +73,20 @@ class Due(NamedTuple):
     refused: int = 0
 
 
+def _columns(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+_INSERT = (
+    f"INSERT INTO decisions (state, {_columns(Made._fields)}) VALUES ({OPEN}{', ?' * len(Made._fields)})"
+)
+_LOOK = f"SELECT {_columns(Row._fields)} FROM decisions"
+_RETAINED = ("number", "state", "group", "closes_at", "batch", *_CONTENT, "propensity", "model", "reward")
+
+
 def insert(db: sqlite3.Connection, made: Made) -> None:
     """Write an open decision."""
-    db.execute(
-        'INSERT INTO decisions (number, tag, id, state, closes_at, "group", decided_at, person, action,'
-        " candidates, features, chosen, preferred, propensity, model)"
-        " VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        made,
-    )
-
-
-_LOOK = (
-    'SELECT number, state, closes_at, "group", chosen, preferred, propensity, model, reward, candidates'
-    " FROM decisions"
-)
+    db.execute(_INSERT, made)
 
 
 def find(db: sqlite3.Connection, name: bytes) -> Row | None:
@@ -120,8 +121,7 @@ def discard(db: sqlite3.Connection, numbers: Iterable[int]) -> None:
 def due(db: sqlite3.Connection, group: int, *, now: int, limit: int) -> list[Due]:
     """Open decisions of a group whose window has closed, oldest first."""
     rows = db.execute(
-        "SELECT number, closes_at, person, action, reward, decided_at, candidates, chosen, preferred,"
-        " propensity, refused FROM decisions"
+        f"SELECT {_columns(Due._fields)} FROM decisions"
         f' WHERE state = {OPEN} AND closes_at <= ? AND "group" = ? ORDER BY closes_at, number LIMIT ?',
         (now, group, limit),
     )
@@ -155,7 +155,7 @@ def strip(db: sqlite3.Connection, *, before: int, limit: int) -> None:
         " AND action IS NOT NULL LIMIT ?",
         (before, limit),
     ).fetchall()
-    db.executemany(f"UPDATE decisions SET {_STRIP} WHERE number = ?", rows)
+    take_content(db, [number for (number,) in rows])
 
 
 def any_old(db: sqlite3.Connection, *, before: int) -> bool:
@@ -183,10 +183,7 @@ def drop_open(db: sqlite3.Connection) -> int:
 
 def add_counts(db: sqlite3.Connection, counts: Iterable[tuple[str, int]]) -> None:
     """Add to totals by name (`agent_tables.read_counts`)."""
-    db.executemany(
-        "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-        counts,
-    )
+    db.executemany(add_up("counters", ["name"], ["value"]), counts)
 
 
 def last_number(db: sqlite3.Connection) -> int:
@@ -212,16 +209,8 @@ def take_content(db: sqlite3.Connection, numbers: Iterable[int]) -> None:
 
 def retained(db: sqlite3.Connection, *, chunk: int = 500) -> Iterator[dict[str, Any]]:
     """Everything that still has its content, in order, in short reads."""
-    names = ("number", "state", "group", "closes_at", "batch", *_CONTENT, "propensity", "model", "reward")
-    columns, last = ", ".join(f'"{name}"' for name in names), 0
-    while True:
-        rows = db.execute(
-            f"SELECT {columns} FROM decisions WHERE number > ? AND action IS NOT NULL"
-            " ORDER BY number LIMIT ?",
-            (last, chunk),
-        ).fetchall()
-        if not rows:
-            return
-        for row in rows:
-            yield dict(zip(names, row, strict=True))
-        last = rows[-1][0]
+    last, which = 0, "number > ? AND action IS NOT NULL ORDER BY number LIMIT ?"
+    query = f"SELECT {_columns(_RETAINED)} FROM decisions WHERE {which}"
+    while rows := named(db.execute(query, (last, chunk))):
+        yield from rows
+        last = rows[-1]["number"]

@@ -44,11 +44,8 @@ class FlowerBook(ReleaseBook):
             raise ConfigurationError("quorum", quorum, f"at most agents, {agents}")
         require_finite("deadline", deadline, at_least=0.0)
         if terms.trust.raw:
-            raise ConfigurationError(
-                "trust",
-                terms.trust.name,
-                "nobody: over Flower agents add their own noise, as the SuperLink keeps what passes",
-            )
+            expected = "nobody: over Flower agents add their own noise, as the SuperLink keeps what passes"
+            raise ConfigurationError("trust", terms.trust.name, expected)
         if terms.groups != 1:
             raise ConfigurationError("groups", terms.groups, "1: a controller adds up a single group")
         super().__init__(path, {_EVERYBODY: terms})
@@ -75,11 +72,9 @@ class FlowerBook(ReleaseBook):
         return release
 
     def _require_room(self, agent: str, season: int) -> None:
-        others, mine = self.database.execute(
-            "SELECT count(DISTINCT iif(agent = ?1, NULL, agent)), max(agent = ?1) FROM releases"
-            " WHERE season = ?2",
-            (agent, season),
-        ).fetchone()
+        counts = "count(DISTINCT iif(agent = ?1, NULL, agent)), max(agent = ?1)"
+        query = f"SELECT {counts} FROM releases WHERE season = ?2"
+        others, mine = self.database.execute(query, (agent, season)).fetchone()
         if not mine and others >= self.quorum.everybody:
             raise RefusedError("sender", f"{agent} is none of the {self.quorum.everybody} of season {season}")
         (current,) = self.database.execute("SELECT coalesce(max(season), 0) FROM sums").fetchone()
@@ -87,11 +82,8 @@ class FlowerBook(ReleaseBook):
             "SELECT DISTINCT season FROM releases WHERE agent = ? AND season > ?", (agent, current)
         ).fetchall()
         if season > current and (season,) not in ahead and len(ahead) >= _MOST_SEASONS:
-            raise RefusedError(
-                "season",
-                f"season {season}, but {agent} has {len(ahead)} seasons waiting after {current}, expected at "
-                f"most {_MOST_SEASONS}",
-            )
+            waiting = f"{agent} has {len(ahead)} seasons waiting after {current}"
+            raise RefusedError("season", f"season {season}, but {waiting}, expected at most {_MOST_SEASONS}")
 
 
 def _convert(db: sqlite3.Connection) -> None:

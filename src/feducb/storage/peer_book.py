@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Mapping
 
 from feducb.protocol.peers import Announcement
-from feducb.storage.sqlite import STORE_TABLE
-from feducb.storage.sqlite_file import SqliteFile
+from feducb.storage.sqlite import STORE_TABLE, SqliteFile
 
 __all__ = ["PeerBook"]
 
@@ -43,25 +41,17 @@ class PeerBook(SqliteFile):
 
     def keep(self, kept: Mapping[tuple[int, int], Iterable[Announcement[bytes]]]) -> None:
         """What is kept from now on, by (origin, group); on disk before this returns."""
-        with self._transaction() as db:
-            for (origin, group), some in kept.items():
-                _replace(db, origin, group, {one.version: one for one in some})
-
-
-def _replace(
-    db: sqlite3.Connection, origin: int, group: int, wanted: dict[tuple[int, int], Announcement[bytes]]
-) -> None:
-    held = set(
-        db.execute('SELECT season, number FROM kept WHERE origin = ? AND "group" = ?', (origin, group))
-    )
-    db.executemany(
-        'DELETE FROM kept WHERE origin = ? AND "group" = ? AND season = ? AND number = ?',
-        [(origin, group, *version) for version in held - wanted.keys()],
-    )
-    db.executemany(
-        "INSERT INTO kept VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (origin, group, *version, wanted[version].round, wanted[version].payload)
-            for version in wanted.keys() - held
-        ],
-    )
+        with self.writing() as db:
+            for key, some in kept.items():
+                wanted = {one.version: one for one in some}
+                query = 'SELECT season, number FROM kept WHERE origin = ? AND "group" = ?'
+                held = set(db.execute(query, key))
+                db.executemany(
+                    'DELETE FROM kept WHERE origin = ? AND "group" = ? AND season = ? AND number = ?',
+                    [(*key, *version) for version in held - wanted.keys()],
+                )
+                fresh = [wanted[version] for version in wanted.keys() - held]
+                db.executemany(
+                    "INSERT INTO kept VALUES (?, ?, ?, ?, ?, ?)",
+                    [(*key, *one.version, one.round, one.payload) for one in fresh],
+                )

@@ -11,27 +11,20 @@ from typing import Any, ClassVar, NamedTuple
 from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages, sums
-from feducb.protocol.admission import Admission, Receipt
+from feducb.protocol.admission import Receipt, prepare, read_release, refusal
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum
-from feducb.storage.sqlite import STORE_TABLE
-from feducb.storage.sqlite_file import SqliteFile
+from feducb.storage.sqlite import STORE_TABLE, SqliteFile
 
 __all__ = ["Quorum", "ReleaseBook"]
 
 
 class Quorum(NamedTuple):
-    """When a sum is published: when everybody is in it, or enough are and the others had their time.
+    """When a sum is published: when everybody is in it, or enough are and the others had their time."""
 
-    Attributes:
-        everybody: how many agents there are.
-        enough: how many are needed.
-        deadline: seconds after the first arrived; None waits for everybody.
-    """
-
-    everybody: int
-    enough: int
-    deadline: float | None
+    everybody: int  # how many agents there are
+    enough: int  # how many are needed
+    deadline: float | None  # seconds after the first arrived; None waits for everybody
 
     def due(self, here: int, first: float, now: float) -> bool:
         """Whether to publish what is here."""
@@ -110,11 +103,10 @@ class ReleaseBook(SqliteFile):
         self._last_received: dict[str, float] = {}
         super().__init__(path)
         self.quorum = Quorum(len(terms), quorum or len(terms), deadline)
-        self.admission = Admission(terms=terms, season=season)
-        self.admission.prepare()
+        prepare(terms)
 
     def _set_up(self) -> None:
-        with self._transaction():
+        with self.writing():
             self._open_season()
             self._keep_terms(self._terms)
         self._load()
@@ -128,68 +120,54 @@ class ReleaseBook(SqliteFile):
 
         Args:
             batch: who (as the link authenticated it) and what.
-            now: seconds since 1970.
+            now: in seconds since 1970.
         """
         read = [self._check(agent, payload) for agent, payload in batch]
         refused = [one for one in read if isinstance(one, Receipt)]
         if len(refused) == len(read):
             return refused
-        with self._transaction():
+        with self.writing():
             return self._put_all(batch, read, now)
 
     def exchange(
         self, batch: Sequence[tuple[str, bytes]], *, now: float
     ) -> tuple[list[Receipt], list[NamedSum]]:
         """`receive`, then `publish_due`, with one commit for both: nothing is told to anybody before it."""
-        if not batch:
-            return [], self.publish_due(now=now)
+        if not batch and not self._due(now):
+            return [], []
         read = [self._check(agent, payload) for agent, payload in batch]
-        with self._transaction():
-            return self._put_all(batch, read, now), self._publish_all(self._due(now), now)
+        with self.writing():
+            receipts = self._put_all(batch, read, now)
+            return receipts, [self._publish(season, number, now) for season, number in self._due(now)]
 
     def publish_due(self, *, now: float) -> list[NamedSum]:
         """Make the sums that are due, in rising order; they are on disk before this returns."""
-        due = self._due(now)
-        if not due:
-            return []
-        with self._transaction():
-            return self._publish_all(due, now)
+        return self.exchange([], now=now)[1]
 
     def next_due(self) -> float | None:
         """When, in seconds since 1970, a deadline passes next; None where none is open."""
         if self.quorum.deadline is None:
             return None
-        return min(
-            (
-                first + self.quorum.deadline
-                for _, _, here, first in self._open_numbers()
-                if here >= self.quorum.enough
-            ),
-            default=None,
-        )
+        starts = [first for _, _, here, first in self._open_numbers() if here >= self.quorum.enough]
+        return min(starts) + self.quorum.deadline if starts else None
 
     def newest(self) -> NamedSum | None:
         """The newest sum of this season, or of the one before it while there is none."""
-        row = self.database.execute(
-            "SELECT named FROM sums ORDER BY season DESC, number DESC LIMIT 1"
-        ).fetchone()
+        row = self._newest("named")
         return None if row is None else sums.decode(row[0])
 
     def published(self, season: int, number: int) -> NamedSum:
         """A sum, for ever the same."""
-        row = self.database.execute(
-            "SELECT named FROM sums WHERE season = ? AND number = ?", (season, number)
-        ).fetchone()
+        query = "SELECT named FROM sums WHERE season = ? AND number = ?"
+        row = self.database.execute(query, (season, number)).fetchone()
         if row is None:
             raise StoreError(f"sum {number} of season {season} was never made")
         return sums.decode(row[0])
 
     def progress(self) -> dict[str, int]:
         """By agent, the newest release of this season that is here."""
-        rows = self.database.execute(
-            "SELECT agent, max(number) FROM releases WHERE season = ? GROUP BY agent", (self.season,)
-        )
-        return dict(rows)
+        query = "SELECT agent, max(number) FROM releases WHERE season = ? GROUP BY agent"
+        return dict(self.database.execute(query, (self.season,)))
 
     def last_received(self) -> dict[str, float]:
         """By agent, when its last new release came, of any season; in seconds since 1970."""
@@ -197,9 +175,7 @@ class ReleaseBook(SqliteFile):
 
     def last_published(self) -> float | None:
         """When the newest sum was made, in seconds since 1970."""
-        row = self.database.execute(
-            "SELECT published_at FROM sums ORDER BY season DESC, number DESC LIMIT 1"
-        ).fetchone()
+        row = self._newest("published_at")
         return None if row is None else float(row[0])
 
     def _open_season(self) -> None:
@@ -216,13 +192,9 @@ class ReleaseBook(SqliteFile):
 
         Agents may come and go. Terms of one that has sent nothing yet may still be mended.
         """
-        db = self.database
-        rows = db.execute(
-            "SELECT agent, body FROM terms WHERE season = ? AND agent IN"
-            " (SELECT agent FROM releases WHERE season = ?)",
-            (self.season, self.season),
-        )
-        for agent, body in rows.fetchall():
+        db, senders = self.database, "SELECT agent FROM releases WHERE season = ?1"
+        query = f"SELECT agent, body FROM terms WHERE season = ?1 AND agent IN ({senders})"
+        for agent, body in db.execute(query, (self.season,)).fetchall():
             self._require_same(agent, Terms.from_json(body), terms)
         db.executemany(
             "REPLACE INTO terms VALUES (?, ?, ?)",
@@ -233,22 +205,20 @@ class ReleaseBook(SqliteFile):
         before, now = _plain(kept), _plain(terms.get(agent) or next(iter(terms.values())))
         for name, value in before.items():
             if now[name] != value and (agent in terms or name not in _OWN):
-                raise ConfigurationError(
-                    f"terms.{name} of {agent}",
-                    now[name],
-                    f"{value!r}, under which releases of season {self.season} in {self.path} were taken in; "
-                    "new terms need a new season: raise `season`, here and at every agent",
-                )
+                season = f"season {self.season} in {self.path}"
+                under = f"{value!r}, under which releases of {season} were taken in"
+                remedy = "new terms need a new season: raise `season`, here and at every agent"
+                raise ConfigurationError(f"terms.{name} of {agent}", now[name], f"{under}; {remedy}")
 
     def _check(self, agent: str, payload: bytes) -> Receipt | messages.GridSum:
         try:
             return self._read(agent, payload)
         except RefusedError as error:
-            return Receipt("refused", error.reason, error.text)
+            return refusal(error)
 
     def _read(self, agent: str, payload: bytes) -> messages.GridSum:
         """Read a release, or raise `RefusedError`."""
-        release = self.admission.check(payload, agent=agent, any_season=True)
+        release = read_release(payload, self._terms, agent=agent)
         if release.group != 0:
             raise RefusedError("group", f"group {release.group}, expected 0 with a controller")
         if release.season > self.season:
@@ -260,10 +230,12 @@ class ReleaseBook(SqliteFile):
 
     def _newest_version(self) -> tuple[int, int]:
         """Season and number of the newest sum; nothing up to it is published any more."""
-        row = self.database.execute(
-            "SELECT season, number FROM sums ORDER BY season DESC, number DESC LIMIT 1"
-        ).fetchone()
-        return max(row or (0, 0), (self.season, 0))
+        return max(self._newest("season, number") or (0, 0), (self.season, 0))
+
+    def _newest(self, columns: str) -> Any:
+        """Of the newest sum; None before the first."""
+        query = f"SELECT {columns} FROM sums ORDER BY season DESC, number DESC LIMIT 1"
+        return self.database.execute(query).fetchone()
 
     def _open_numbers(self) -> list[tuple[int, int, int, float]]:
         """Season, number, how many releases, when the first came; above the newest sum."""
@@ -306,7 +278,7 @@ class ReleaseBook(SqliteFile):
         try:
             self._require_room(agent, release.season)
         except RefusedError as error:
-            return Receipt("refused", error.reason, error.text)
+            return refusal(error)
         db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (*version, agent, now, digest))
         self._last_received[agent] = now
         if version > newest:  # otherwise it is too late for its sum, and the next one has it
@@ -316,14 +288,10 @@ class ReleaseBook(SqliteFile):
             )
         return Receipt("stored")
 
-    def _publish_all(self, due: Sequence[tuple[int, int]], now: float) -> list[NamedSum]:
-        return [self._publish(season, number, now) for season, number in due]
-
     def _publish(self, season: int, number: int, now: float) -> NamedSum:
         db, version = self.database, (season, number)
-        rows = db.execute(
-            "SELECT agent, payload FROM waiting WHERE season = ? AND number = ?", version
-        ).fetchall()
+        query = "SELECT agent, payload FROM waiting WHERE season = ? AND number = ?"
+        rows = db.execute(query, version).fetchall()
         total = messages.combine([messages.decode(payload) for _, payload in rows])
         named = NamedSum(tuple(sorted(agent for agent, _ in rows)), messages.encode(total), total)
         db.execute("INSERT INTO sums VALUES (?, ?, ?, ?)", (*version, now, sums.encode(named)))

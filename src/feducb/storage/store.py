@@ -11,15 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from feducb.config import require_integer
-from feducb.errors import (
-    ConfigurationError,
-    ReleasesExhaustedError,
-    StoreError,
-)
+from feducb.errors import ConfigurationError, ReleasesExhaustedError, StoreError
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.ledger import Account, Ledger, LedgerEntry
 from feducb.privacy.terms import Terms
@@ -27,12 +20,9 @@ from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import sqlite
 from feducb.storage.schema import MIGRATIONS
-from feducb.storage.sqlite import utc_now
-from feducb.storage.sqlite_file import SqliteFile
+from feducb.storage.sqlite import SqliteFile, named, utc_now
 
 __all__ = ["Store"]
-
-Array = NDArray[np.float64]
 
 
 class Store(SqliteFile):
@@ -45,17 +35,12 @@ class Store(SqliteFile):
         A call returns after its transaction is on disk (fsync), or raises and leaves no trace, in the file
         or in memory. So whatever left was stored before, and a crash at any instruction draws no second noise
         for it; and what was rolled back can be sent again and counts once.
-
-    Attributes:
-        path: of the file; ``<path>.lock`` beside it is locked while the store is open.
-        season: the open season, counted from 1.
-        terms: what that season promises.
     """
 
     migrations: ClassVar[tuple[str, ...]] = MIGRATIONS
-    season: int
-    terms: Terms
-    _privatizers: tuple[DeployedPrivatizer, ...]  # one a group
+    season: int  # the open one, counted from 1
+    terms: Terms  # what that season promises
+    _privatizers: tuple[DeployedPrivatizer, ...]  # one per group
     _person_key: bytes
 
     def __init__(self, path: Path, terms: Terms | None, first_season: int) -> None:
@@ -65,7 +50,7 @@ class Store(SqliteFile):
     def _set_up(self) -> None:
         terms, first_season = self._wanted
         if terms is not None and self.database.execute("SELECT 1 FROM open_season").fetchone() is None:
-            with self._transaction() as db:
+            with self.writing() as db:
                 self._begin(db, first_season, terms)
         self._load()
         if terms is not None:
@@ -76,7 +61,7 @@ class Store(SqliteFile):
         """Open a store, or make one.
 
         Args:
-            path: of the file.
+            path: of the file; ``<path>.lock`` beside it is locked meanwhile.
             terms: needed to make one. For one that exists they must be those of its open season.
             first_season: the number of a new store's first season; in place of one that was lost take one
                 that was never used, so that no release number leaves twice.
@@ -106,7 +91,7 @@ class Store(SqliteFile):
         group = self._require_group(group)
         self._require_releases_left(group)
         stream = self._privatizers[group]
-        with self._transaction() as db:
+        with self.writing() as db:
             made = stream.release()
             payload = messages.encode(made, season=self.season, group=group)
             self._put_out(db, ParcelKind.RELEASE, made.number, payload, group=group)
@@ -124,11 +109,9 @@ class Store(SqliteFile):
 
     def replay(self, season: int, number: int, *, group: int = 0) -> bytes:
         """The bytes of a release, for ever the same."""
-        row = self.database.execute(
-            "SELECT payload FROM outgoing"
-            " WHERE kind = 'release' AND season = ? AND \"group\" = ? AND number = ?",
-            (season, group, number),
-        ).fetchone()
+        name = "kind = 'release' AND season = ? AND \"group\" = ? AND number = ?"
+        query = f"SELECT payload FROM outgoing WHERE {name}"
+        row = self.database.execute(query, (season, group, number)).fetchone()
         if row is None:
             raise _never_made(ParcelKind.RELEASE, season, group, number)
         return bytes(row[0])
@@ -150,11 +133,9 @@ class Store(SqliteFile):
         self._require_usable()
         number = require_integer("season", number or self.season + 1, at_least=self.season + 1)
         if self._waiting() and not drop_pending:
-            raise StoreError(
-                f"season {self.season} has records that did not leave yet; release them first, or agree to "
-                "lose them"
-            )
-        with self._transaction() as db:
+            waiting = f"season {self.season} has records that did not leave yet"
+            raise StoreError(f"{waiting}; release them first, or agree to lose them")
+        with self.writing() as db:
             db.execute("UPDATE seasons SET dropped = ? WHERE season = ?", (self.pending, self.season))
             for group in range(self.terms.groups):
                 self._end_batch(db, group)
@@ -166,28 +147,18 @@ class Store(SqliteFile):
     def ledger(self) -> Ledger:
         """What left, when, at what cost, and what is left."""
         db, accounts = self.database, []
-        rows = db.execute(
-            "SELECT season, opened_at, terms, excluded, dropped, continued_elsewhere FROM seasons"
-        )
-        for season, opened_at, terms, excluded, dropped, elsewhere in sorted(rows):
+        columns = "season, opened_at, terms, excluded, dropped, continued_elsewhere"
+        for row in named(db.execute(f"SELECT {columns} FROM seasons ORDER BY season")):
             entries = db.execute(
                 'SELECT kind, season, "group", number, made_at, size, sha256, sent_at FROM outgoing'
                 ' WHERE season = ? ORDER BY number, "group"',
-                (season,),
+                (row["season"],),
             )
-            names = [column[0] for column in entries.description]
-            accounts.append(
-                Account(
-                    season=season,
-                    opened_at=opened_at,
-                    terms=Terms.from_json(terms),
-                    entries=tuple(LedgerEntry(**dict(zip(names, row, strict=True))) for row in entries),
-                    pending=self.pending if season == self.season else 0,
-                    excluded=excluded,
-                    dropped=dropped,
-                    continued_elsewhere=bool(elsewhere),
-                )
-            )
+            row["terms"] = Terms.from_json(row["terms"])
+            row["continued_elsewhere"] = bool(row["continued_elsewhere"])
+            pending = self.pending if row["season"] == self.season else 0
+            made = tuple(LedgerEntry(**entry) for entry in named(entries))
+            accounts.append(Account(**row, entries=made, pending=pending))
         return Ledger(tuple(accounts))
 
     @abstractmethod
@@ -216,10 +187,9 @@ class Store(SqliteFile):
     def _require_releases_left(self, group: int) -> None:
         self._require_usable()
         if self.releases_left_in(group) <= 0:
-            raise ReleasesExhaustedError(
-                f"all {self.terms.releases} releases of season {self.season}, group {group} have been made; "
-                "new_season() (`feducb agent new-season`) goes on, over new records only"
-            )
+            made = f"all {self.terms.releases} releases of season {self.season}, group {group} have been made"
+            remedy = "new_season() (`feducb agent new-season`) goes on, over new records only"
+            raise ReleasesExhaustedError(f"{made}; {remedy}")
 
     def _recover(self) -> None:
         """Forget what is in memory and go on from the file, opened anew; if that fails too, close.
@@ -237,32 +207,25 @@ class Store(SqliteFile):
 
     def _load(self) -> None:
         db = self.database
-        row = db.execute(
-            "SELECT season, terms, person_key FROM open_season JOIN seasons USING (season)"
-        ).fetchone()
+        query = "SELECT season, terms, person_key FROM open_season JOIN seasons USING (season)"
+        row = db.execute(query).fetchone()
         if row is None:
             raise ConfigurationError("terms", None, f"terms: {self.path} holds no season yet")
         self.season, terms, self._person_key = row
         self.terms = Terms.from_json(terms)
         states = dict(db.execute('SELECT "group", state FROM streams'))
         if sorted(states) != list(range(self.terms.groups)):
-            raise StoreError(
-                f"{self.path} is damaged: it has states of groups {sorted(states)}, expected "
-                f"{self.terms.groups} of them"
-            )
+            has = f"it has states of groups {sorted(states)}, expected {self.terms.groups} of them"
+            raise StoreError(f"{self.path} is damaged: {has}")
         self._privatizers = tuple(DeployedPrivatizer(self.terms) for _ in states)
         for group, stream in enumerate(self._privatizers):
             stream.load(states[group])
-            (last,) = db.execute(
-                "SELECT coalesce(max(number), 0) FROM outgoing"
-                " WHERE kind = 'release' AND season = ? AND \"group\" = ?",
-                (self.season, group),
-            ).fetchone()
+            made = "outgoing WHERE kind = 'release' AND season = ? AND \"group\" = ?"
+            query = f"SELECT coalesce(max(number), 0) FROM {made}"
+            (last,) = db.execute(query, (self.season, group)).fetchone()
             if last != stream.released:
-                raise StoreError(
-                    f"{self.path} is damaged: the state of group {group} is after release {stream.released}, "
-                    f"its last release is {last}"
-                )
+                state = f"the state of group {group} is after release {stream.released}"
+                raise StoreError(f"{self.path} is damaged: {state}, its last release is {last}")
         self._feed(db)
 
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
@@ -280,11 +243,8 @@ class Store(SqliteFile):
         self, db: sqlite3.Connection, kind: ParcelKind, number: int, payload: bytes, *, group: int = 0
     ) -> None:
         name, digest = (kind, self.season, group, number), hashlib.sha256(payload).hexdigest()
-        db.execute(
-            'INSERT INTO outgoing (kind, season, "group", number, made_at, size, sha256, payload)'
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*name, utc_now(), len(payload), digest, payload),
-        )
+        row = (*name, utc_now(), len(payload), digest, payload, None)
+        db.execute("INSERT INTO outgoing VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _unsent(self, kind: ParcelKind) -> list[Parcel]:
         rows = self.database.execute(
@@ -296,7 +256,7 @@ class Store(SqliteFile):
         return [Parcel(kind, season, group, number, payload) for season, group, number, payload in rows]
 
     def _sent(self, kind: ParcelKind, season: int, number: int, *, group: int = 0) -> None:
-        with self._transaction() as db:
+        with self.writing() as db:
             changed = db.execute(
                 "UPDATE outgoing SET sent_at = coalesce(sent_at, ?),"
                 " payload = iif(kind = 'upload', NULL, payload)"  # raw sums are not kept longer than needed

@@ -30,13 +30,9 @@ class AgentDoor(AgentHttp):
     """The carrier's calls to one agent."""
 
     def __init__(self, url: str, *, key: str, ca_file: Path | None = None, timeout: float = 30.0) -> None:
-        """Which agent.
+        """Which agent: https, or http on this machine; with a carrier's or the operator's key.
 
-        Args:
-            url: of the agent's API: https, or http on this machine.
-            key: a carrier's or the operator's key.
-            ca_file: certificates to trust, in place of the system's.
-            timeout: seconds a call may take.
+        Certificates to trust (``ca_file``) stand in place of the system's.
         """
         parts = urlsplit(url)
         local = parts.scheme == "http" and parts.hostname in _LOOPBACK

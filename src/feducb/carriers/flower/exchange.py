@@ -7,7 +7,7 @@ exactly this shape is a ``ValueError``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["MOST_RELEASES", "RECORD", "VERSION", "Answer", "Ask", "Plain", "quoted"]
@@ -25,17 +25,11 @@ Plain = dict[str, _Scalar | list[int] | list[float] | list[str] | list[bytes] | 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ask:
-    """What the ServerApp sends to a site.
+    """What the ServerApp sends to a site."""
 
-    Attributes:
-        nonce: random. It makes the message's id, by which a site answers, one that no other site can guess.
-        total: the newest sum, or nothing.
-        sent: (season, number) of releases that are on the ServerApp's disk.
-    """
-
-    nonce: bytes
-    total: bytes = b""
-    sent: tuple[tuple[int, int], ...] = ()
+    nonce: bytes  # random: so the message's id, by which a site answers, is one that no other site can guess
+    total: bytes = b""  # the newest sum, or nothing
+    sent: tuple[tuple[int, int], ...] = ()  # (season, number) of releases on the ServerApp's disk
 
     def to_plain(self) -> Plain:
         """What a Flower record holds of it."""
@@ -52,31 +46,20 @@ class Ask:
         _require_version(plain)
         sent = _list(plain, "sent", int)
         if len(sent) % 2 or len(sent) > 2 * MOST_RELEASES:
-            raise ValueError(
-                f"sent has {len(sent)} parts, expected season and number of at most {MOST_RELEASES} releases"
-            )
-        return cls(
-            nonce=_bytes(plain, "nonce"),
-            total=_bytes(plain, "total"),
-            sent=tuple(zip(sent[::2], sent[1::2], strict=True)),
-        )
+            expected = f"season and number of at most {MOST_RELEASES} releases"
+            raise ValueError(f"sent has {len(sent)} parts, expected {expected}")
+        pairs = tuple(zip(sent[::2], sent[1::2], strict=True))
+        return cls(nonce=_bytes(plain, "nonce"), total=_bytes(plain, "total"), sent=pairs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What a site answers.
+    """What a site answers."""
 
-    Attributes:
-        releases: what its agent has not yet reported sent, oldest first.
-        absorbed: whether the sum that came with the question is on the agent's disk.
-        more: whether releases are left that did not fit.
-        problems: what went wrong, in words, for the ServerApp's log.
-    """
-
-    releases: tuple[bytes, ...] = ()
-    absorbed: bool = False
-    more: bool = False
-    problems: tuple[str, ...] = field(default=())
+    releases: tuple[bytes, ...] = ()  # what its agent has not yet reported sent, oldest first
+    absorbed: bool = False  # whether the sum that came with the question is on the agent's disk
+    more: bool = False  # whether releases are left that did not fit
+    problems: tuple[str, ...] = ()  # what went wrong, in words, for the ServerApp's log
 
     def to_plain(self) -> Plain:
         """What a Flower record holds of it."""
@@ -111,10 +94,8 @@ def quoted(text: str) -> str:
 
 def _require_version(plain: Mapping[str, Any]) -> None:
     if plain.get("version") != VERSION:
-        raise ValueError(
-            f"message has version {quoted(repr(plain.get('version')))}, expected {VERSION}: "
-            "use the same feducb at the SuperLink and at every site"
-        )
+        has = f"message has version {quoted(repr(plain.get('version')))}, expected {VERSION}"
+        raise ValueError(f"{has}: use the same feducb at the SuperLink and at every site")
 
 
 def _bytes(plain: Mapping[str, Any], name: str) -> bytes:

@@ -80,7 +80,7 @@ class _Site:
     agent: str
     message: str | None = None  # id of the question that is out
     asked_at: float = -float("inf")
-    told: bytes = b""  # the sum in that question
+    total: bytes = b""  # the sum in that question
     has: bytes = b""  # the sum that its agent has on disk
     eager: bool = True  # ask as soon as there is something to tell or to fetch; not after a failure
     more: bool = False
@@ -91,11 +91,8 @@ class _Site:
 class Collector:
     """Visits sites over a grid and keeps what they release in a book.
 
-    Args:
-        grid: Flower's.
-        book: what was released and published.
-        poll: seconds between two visits at a site when there is nothing to tell it.
-        patience: seconds a site has to answer; a question that is older is forgotten.
+    There are ``poll`` seconds between two visits at a site when there is nothing to tell it, and a site has
+    ``patience`` seconds to answer; a question that is older is forgotten.
     """
 
     def __init__(self, grid: Grid, book: FlowerBook, *, poll: float, patience: float) -> None:
@@ -144,8 +141,8 @@ class Collector:
 
     def _question(self, site: _Site, newest: bytes, now: float) -> Message:
         site.asked_at = now
-        site.told = newest if site.has != newest else b""
-        ask = Ask(nonce=secrets.token_bytes(16), total=site.told, sent=tuple(site.sent))
+        site.total = newest if site.has != newest else b""
+        ask = Ask(nonce=secrets.token_bytes(16), total=site.total, sent=tuple(site.sent))
         site.sent.clear()  # lost on the way, they are acknowledged again when they come again
         content = RecordDict({RECORD: ConfigRecord(ask.to_plain())})
         return Message(content, site.node, "query.exchange", ttl=self._patience)
@@ -174,8 +171,8 @@ class Collector:
             return
         site.message = None
         problems = list(answer.problems)
-        if site.told and answer.absorbed:
-            site.has = site.told
+        if site.total and answer.absorbed:
+            site.has = site.total
         batch = [(site.agent, payload) for payload in answer.releases]
         receipts = self._book.receive(batch, now=time.time())
         for receipt, payload in zip(receipts, answer.releases, strict=True):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from feducb.agent.mailbox import Mailbox
-from feducb.carriers.nats.desk import Desk
 from feducb.carriers.nats.link import Link, own_signer
-from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
+from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, say_rarely
 from feducb.carriers.nats.on_graph import OnGraph
 from feducb.carriers.nats.with_controller import WithController
 from feducb.carriers.peering import PeerDriver
@@ -27,20 +26,15 @@ class NatsEngine:
     Guarantees:
         What is sent again is the same bytes. An item is reported sent after the controller, or JetStream for
         every neighbour, said that it has it stored. Raw uploads leave sealed for the controller alone.
-
-    Attributes:
-        status: what has been done.
-        refusals: on a graph, others' releases that were refused; by agent and reason.
     """
 
     def __init__(
-        self, settings: NatsSettings, terms: Terms | Mapping[str, Terms], *, log: Log | None = None
+        self, settings: NatsSettings, terms: Terms | Mapping[str, Terms], *, log: Log = say_nothing
     ) -> None:
         if settings.agent is None:
             raise ConfigurationError("engine.agent", None, "the agent's name")
         self.status = EngineStatus()
-        self._settings = settings
-        self._agent = settings.agent
+        self._settings, self._agent, self._log = settings, settings.agent, log
         self._roster = settings.read_roster()
         self._signer = own_signer(settings, self._roster.agents[self._agent])
         names = self._roster.agents
@@ -49,38 +43,29 @@ class NatsEngine:
             raise ConfigurationError("terms", sorted(missing), "terms of every agent of the roster")
         if self._roster.edges is not None and settings.state is None:
             raise ConfigurationError("engine.state", None, "a file, on a graph")
-        self.refusals = self.status.neighbours = RefusalCount.of(names)
-        self._log: Log = log or say_nothing
-        self._link = Link(settings, self._agent, self.status, self._log)
+        self.refusals = self.status.neighbours = RefusalCount(names)  # on a graph, of others' releases
+        self._link = Link(settings, self._agent, self.status, log)
 
     async def run(self, mailbox: Mailbox) -> None:
         """Until cancelled; raises on wrong settings alone."""
-        desk = Desk(self._settings, self._agent, self._roster, self._signer, self.status, mailbox, self._log)
+        desk = (self._settings, self._agent, self._roster, self._signer, self.status, mailbox, self._log)
         if self._roster.edges is None:
-            await self._link.keep(WithController(desk).session)
+            await self._link.keep(WithController(*desk).session)
             return
         assert self._settings.state is not None
         with PeerBook(self._settings.state) as book:
-            seal = frames.OriginSeal(self._roster, self._agent, self._signer)
             driver = PeerDriver(
                 self._roster.topology(),
                 self._agent,
                 self._terms,
-                seal=seal,
+                seal=frames.OriginSeal(self._roster, self._agent, self._signer),
                 book=book,
                 on_refusal=self._say_refused,
             )
             driver.refusals, driver.refusing = self.refusals, self.status.refusing
-            await self._link.keep(OnGraph(desk, driver).session)
+            await self._link.keep(OnGraph(*desk, driver).session)
 
     def _say_refused(self, agent: str, brought_by: str, error: RefusedError, count: int) -> None:
-        """A neighbour's release was refused, the 1st, 2nd, 4th, … time for this reason."""
-        if worth_saying(count):
-            self._log(
-                "neighbour_refused",
-                agent=agent,
-                brought_by=brought_by,
-                reason=error.reason,
-                text=error.text,
-                count=count,
-            )
+        """A neighbour's release was refused."""
+        facts = {"agent": agent, "brought_by": brought_by, "reason": error.reason, "text": error.text}
+        say_rarely(self._log, "neighbour_refused", count=count, **facts)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.nats.link import Link, apart, own_signer
-from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
+from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, say_rarely
 from feducb.controller.collector import Collector
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames, sums
-from feducb.protocol.admission import Receipt, RefusalCount
+from feducb.protocol.admission import Receipt, RefusalCount, refusal
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.roster import open_sealed
@@ -41,34 +41,19 @@ class _Opened(NamedTuple):
 
 
 class NatsController:
-    """The controller's link: messages in, receipts and sums out. One thread, which opened the collector.
+    """The controller's link. One thread, which opened the collector."""
 
-    Attributes:
-        status: of the link.
-        refusals: by agent and reason.
-        last_refusals: the last one of each agent: ``at``, ``reason`` and ``text``.
-        heard: by agent, when a message of its last came, in seconds since 1970.
-    """
-
-    def __init__(
-        self,
-        settings: NatsSettings,
-        collector: Collector,
-        *,
-        log: Log | None = None,
-    ) -> None:
+    def __init__(self, settings: NatsSettings, collector: Collector, *, log: Log = say_nothing) -> None:
         self.status = EngineStatus()
-        self._settings = settings
         self._roster = settings.read_roster()
         if self._roster.controller is None:
             raise ConfigurationError("engine.roster", str(settings.roster), "one with a controller")
         self._signer = own_signer(settings, self._roster.controller)
         self._private = _read_sealing(settings)
-        self._collector = collector
-        self._log: Log = log or say_nothing
-        self.refusals = RefusalCount.of(self._roster.agents)
-        self.last_refusals: dict[str, dict[str, Any]] = {}
-        self.heard: dict[str, float] = {}
+        self._collector, self._log = collector, log
+        self.refusals = RefusalCount(self._roster.agents)
+        self.last_refusals: dict[str, dict[str, Any]] = {}  # of each agent: ``at``, ``reason`` and ``text``
+        self.heard: dict[str, float] = {}  # by agent, when a message of its last came, in seconds since 1970
         self._newest: bytes | None = None
         if (newest := collector.newest()) is not None:
             self._note_sum(newest)  # of an earlier life; known before the broker is reached
@@ -96,16 +81,12 @@ class NatsController:
         # A subscription each: whoever floods fills its own queue, and takes turns with the others.
         for agent in self._roster.agents:
             for kind in ("release", "upload", "ask"):
-                await apart(
-                    client.subscribe(
-                        subjects.topic(self._roster.federation, kind, agent),
-                        cb=on_message,
-                        pending_msgs_limit=_UNREAD,
-                        pending_bytes_limit=_UNREAD_BYTES,
-                    )
+                subject = subjects.topic(self._roster.federation, kind, agent)
+                reading = client.subscribe(
+                    subject, cb=on_message, pending_msgs_limit=_UNREAD, pending_bytes_limit=_UNREAD_BYTES
                 )
-        newest = self._collector.newest()
-        if newest is not None:
+                await apart(reading)
+        if (newest := self._collector.newest()) is not None:
             await self._publish(client, newest)
         batch: list[_Opened] = []  # what an earlier session took in may be due
         while True:
@@ -125,7 +106,7 @@ class NatsController:
         try:
             return _Opened(agent, self._open(kind, agent, message.data), message)
         except RefusedError as error:
-            await self._answer(client, message, agent, Receipt("refused", error.reason, error.text))
+            await self._answer(client, message, agent, refusal(error))
             return None
 
     async def _next_batch(self, waiting: asyncio.Queue[_Opened]) -> list[_Opened]:
@@ -167,8 +148,8 @@ class NatsController:
         if receipt.status == "refused":
             count = self.refusals.add(agent, receipt.reason)
             self.last_refusals[agent] = {"at": time.time(), "reason": receipt.reason, "text": receipt.text}
-            if worth_saying(count):
-                self._log("refused", agent=agent[:64], reason=receipt.reason, text=receipt.text, count=count)
+            facts = {"agent": agent[:64], "reason": receipt.reason, "text": receipt.text}
+            say_rarely(self._log, "refused", count=count, **facts)
         else:
             self.status.sent += 1
         body = frames.write_receipt(message.data, receipt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from feducb.agent.mailbox import Mailbox
-from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
+from feducb.carriers.nats.link_status import EngineStatus, Log, say_rarely
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.messages import GridSum
 from feducb.protocol.roster import Roster, Signer
@@ -15,31 +15,20 @@ __all__ = ["Desk"]
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What the sessions of an agent work with.
-
-    Attributes:
-        settings: how the federation is reached.
-        agent: the own name.
-        roster: everybody.
-        signer: signs in the own name.
-        status: what has been done.
-        mailbox: the agent's.
-        log: where trouble is said.
-    """
+    """What the sessions of an agent have in common."""
 
     settings: NatsSettings
-    agent: str
+    agent: str  # the own name
     roster: Roster
-    signer: Signer
+    signer: Signer  # in the own name
     status: EngineStatus
     mailbox: Mailbox
-    log: Log = say_nothing
+    log: Log  # where trouble is said
 
     def fail(self, event: str, error: Exception) -> None:
-        """Count an error and say it, the 1st, 2nd, 4th, … time."""
+        """Count an error and say it."""
         count = self.status.fail(error)
-        if worth_saying(count):
-            self.log(event, error=self.status.last_error, count=count)
+        say_rarely(self.log, event, error=self.status.last_error, count=count)
 
     async def absorb(self, names: tuple[str, ...], total: GridSum) -> None:
         """Hand a sum over; one that the agent does not want is counted."""

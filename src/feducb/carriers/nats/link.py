@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from feducb.carriers import nats_subjects as subjects
-from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, worth_saying
+from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, say_rarely, worth_saying
 from feducb.errors import ConfigurationError
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.roster import Signer
@@ -20,15 +20,7 @@ from feducb.system import optional
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-__all__ = [
-    "DisconnectedError",
-    "KeyRefusedError",
-    "Link",
-    "UnreachableError",
-    "apart",
-    "counting",
-    "own_signer",
-]
+__all__ = ["Link", "apart", "counting", "own_signer"]
 
 _CLOSING = 1.0  # seconds; after a failed handshake it would hang
 _LOOK = 0.2  # seconds between looks at whether the connection is still there
@@ -59,7 +51,8 @@ async def apart(work: Coroutine[Any, Any, _Result]) -> _Result:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        if task.cancelled() and not _asked_to_end():
+        ours = asyncio.current_task()
+        if task.cancelled() and not (ours is not None and ours.cancelling()):  # nobody asked us to end
             raise DisconnectedError("the connection was closed during a call") from None
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
         task.cancel()
@@ -80,23 +73,16 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     task.result()
 
 
-def _asked_to_end() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 class Link:
     """Connects again and again; each connection is one session."""
 
     def __init__(
-        self, settings: NatsSettings, name: str, status: EngineStatus, log: Log | None = None
+        self, settings: NatsSettings, name: str, status: EngineStatus, log: Log = say_nothing
     ) -> None:
         with optional("NATS", "nats"):
             import nats  # noqa: F401
-        self._settings = settings
-        self._name = name
-        self._status = status
-        self._log: Log = log or say_nothing
+        self._settings, self._name = settings, name
+        self._status, self._log = status, log
         self._said_connected = False
         self._said: set[str] = set()  # kinds of trouble, since a session lasted
 
@@ -113,7 +99,9 @@ class Link:
             async def once() -> None:
                 nonlocal began, ended
                 async with self.connected() as client:
-                    self._say_connected()
+                    if not self._said_connected:  # sessions that end at once do not fill the log either
+                        self._log("connected")
+                        self._said_connected = True
                     began = time.monotonic()
                     try:
                         await session(client)
@@ -133,12 +121,6 @@ class Link:
                 self._note(error)
             wait = min(2 * wait, _SLOWER * self._settings.retry)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # not all at once after the broker's return
-
-    def _say_connected(self) -> None:
-        """Unless the last word was the same: sessions that end at once do not fill the log either."""
-        if not self._said_connected:
-            self._log("connected")
-            self._said_connected = True
 
     def _note(self, error: Exception) -> None:
         """Count it; say it when it is new, and the 1st, 2nd, 4th, … time."""
@@ -214,10 +196,9 @@ async def _telling(settings: NatsSettings, causes: list[Exception]) -> AsyncIter
     except nats.errors.Error as error:
         if "authorization violation" not in str(error).lower():
             raise
-        raise KeyRefusedError(
-            f"{places}: Authorization Violation: the broker does not know this key; has its configuration "
-            "been renewed since the roster was, and was it restarted?"
-        ) from error
+        remedy = "has its configuration been renewed since the roster was, and was it restarted?"
+        unknown = f"{places}: Authorization Violation: the broker does not know this key"
+        raise KeyRefusedError(f"{unknown}; {remedy}") from error
 
 
 async def _until_lost(client: Client, closed: asyncio.Event) -> None:
@@ -265,8 +246,7 @@ def counting(status: EngineStatus, log: Log = say_nothing) -> Iterator[None]:
     except* (nats.errors.Error, ValueError, TimeoutError) as errors:
         count = status.fail(errors)
         status.unanswered += 1
-        if worth_saying(count):
-            log("no_answer", error=status.last_error, count=count)
+        say_rarely(log, "no_answer", error=status.last_error, count=count)
 
 
 def own_signer(settings: NatsSettings, expected: str) -> Signer:

@@ -10,7 +10,7 @@ from typing import Any
 
 from feducb.protocol.admission import REASONS, Receipt, RefusalCount
 
-__all__ = ["EngineStatus", "Log", "say_nothing", "worth_saying"]
+__all__ = ["EngineStatus", "Log", "say_nothing", "say_rarely", "worth_saying"]
 
 _MOST_NAMED = 3  # neighbours in one sentence
 
@@ -21,6 +21,12 @@ def say_nothing(event: str, **facts: object) -> None:
     """A log that nobody keeps."""
 
 
+def say_rarely(log: Log, event: str, *, count: int, **facts: object) -> None:
+    """Say what happened so many times, when that is worth it."""
+    if worth_saying(count):
+        log(event, **facts, count=count)
+
+
 def worth_saying(count: int) -> bool:
     """Whether this is the 1st, 2nd, 4th, … time: trouble that lasts does not fill the log."""
     return count & (count - 1) == 0
@@ -28,46 +34,26 @@ def worth_saying(count: int) -> bool:
 
 @dataclass(slots=True)
 class EngineStatus:
-    """What an engine has done; for dashboards and logs, without private data.
-
-    Attributes:
-        connected: whether there is a session now.
-        sessions: how many there were.
-        failures: attempts and sessions that failed since one lasted.
-        sent: releases or uploads that the other side has on disk.
-        last_receipt_at: when it last said so, in seconds since 1970.
-        absorbed: sums that were new.
-        newest: season and number of the newest one.
-        members: who is in it.
-        refused: own messages that were refused, by reason.
-        last_refusal: the last one, in the other side's words.
-        last_refusal_at: when it came.
-        neighbours: on a graph, others' releases that were refused here, by agent and reason.
-        refusing: on a graph, by agent whose newest release was refused here, why.
-        sum_refused: why the newest sum was refused; empty if it was not.
-        errors: by kind.
-        unanswered: exchanges in a row that failed although there was a connection.
-        last_error: the last one, in words.
-        last_error_at: when it happened.
-    """
+    """What an engine has done; for dashboards and logs, without private data. Times: seconds since 1970."""
 
     connected: bool = False
-    sessions: int = 0
-    failures: int = 0
-    sent: int = 0
-    last_receipt_at: float | None = None
-    absorbed: int = 0
-    newest: tuple[int, int] | None = None
-    members: tuple[str, ...] = ()
-    refused: Counter[str] = field(default_factory=Counter)
-    last_refusal: str = ""
+    sessions: int = 0  # how many there were
+    failures: int = 0  # attempts and sessions that failed since one lasted
+    sent: int = 0  # releases or uploads that the other side has on disk
+    last_receipt_at: float | None = None  # when it last said so
+    absorbed: int = 0  # sums that were new
+    newest: tuple[int, int] | None = None  # season and number of the newest one
+    members: tuple[str, ...] = ()  # who is in it
+    refused: Counter[str] = field(default_factory=Counter)  # own messages that were, by reason
+    last_refusal: str = ""  # in the other side's words
     last_refusal_at: float | None = None
-    neighbours: RefusalCount = field(default_factory=lambda: RefusalCount.of(()))
+    # On a graph, others' releases that were refused here; and by agent whose newest one was, why.
+    neighbours: RefusalCount = field(default_factory=lambda: RefusalCount(()))
     refusing: dict[str, str] = field(default_factory=dict)
-    sum_refused: str = ""
-    errors: Counter[str] = field(default_factory=Counter)
-    unanswered: int = 0
-    last_error: str = ""
+    sum_refused: str = ""  # why the newest sum was refused here; empty if it was not
+    errors: Counter[str] = field(default_factory=Counter)  # by kind
+    unanswered: int = 0  # exchanges in a row that failed although there was a connection
+    last_error: str = ""  # in words
     last_error_at: float | None = None
 
     def fail(self, error: BaseException) -> int:

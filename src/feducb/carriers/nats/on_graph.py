@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from feducb.carriers import nats_subjects as subjects
@@ -23,18 +24,16 @@ _FETCH = 64
 _FETCH_SECONDS = 2.0
 
 
-class OnGraph:
+@dataclass(frozen=True, slots=True)
+class OnGraph(Desk):
     """Sessions of an agent on a graph, over JetStream."""
 
-    def __init__(self, desk: Desk, driver: PeerDriver) -> None:
-        self._desk, self._mailbox, self._driver = desk, desk.mailbox, driver
-        self._settings, self._federation = desk.settings, desk.roster.federation
-        self._agent = desk.agent
+    driver: PeerDriver
 
     async def session(self, client: Client) -> None:
         """Read what neighbours sent, send what waits; until the connection is lost."""
-        stream = client.jetstream(timeout=self._settings.timeout)
-        await self._absorb()
+        stream = client.jetstream(timeout=self.settings.timeout)
+        await self._absorb_new()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._hear(stream))
             group.create_task(self._send(stream))
@@ -42,20 +41,20 @@ class OnGraph:
     async def _send(self, stream: JetStreamContext) -> None:
         while True:
             trouble = True
-            with counting(self._desk.status, self._desk.log):
-                for item in await self._mailbox.outbox():
-                    packets = self._driver.announce(item)
-                    self._driver.commit()
+            with counting(self.status, self.log):
+                for item in await self.mailbox.outbox():
+                    packets = self.driver.announce(item)
+                    self.driver.commit()
                     await self._publish(stream, packets)
-                    await self._mailbox.mark_sent(item)
-                    self._desk.status.arrived()
-                    await self._absorb()
+                    await self.mailbox.mark_sent(item)
+                    self.status.arrived()
+                    await self._absorb_new()
                 trouble = False
-            await (asyncio.sleep(self._settings.retry) if trouble else self._mailbox.wait())
+            await (asyncio.sleep(self.settings.retry) if trouble else self.mailbox.wait())
 
     async def _hear(self, stream: JetStreamContext) -> None:
-        name = subjects.stream_name(self._federation)
-        reader = await apart(stream.pull_subscribe_bind(durable=self._agent, stream=name))
+        name = subjects.stream_name(self.roster.federation)
+        reader = await apart(stream.pull_subscribe_bind(durable=self.agent, stream=name))
         while True:
             try:
                 messages = await apart(reader.fetch(_FETCH, timeout=_FETCH_SECONDS))
@@ -64,41 +63,36 @@ class OnGraph:
             passed_on: list[Packet] = []
             for message in messages:
                 sender = message.subject.split(".")[-2]
-                passed_on += self._driver.hear(message.data, sender=sender)
-            self._driver.commit()
+                passed_on += self.driver.hear(message.data, sender=sender)
+            self.driver.commit()
             await self._publish(stream, passed_on)
             for message in messages:
                 await apart(message.ack())
-            await self._absorb()
+            await self._absorb_new()
 
     async def _publish(self, stream: JetStreamContext, packets: list[Packet]) -> None:
         """Returns when JetStream has them all."""
-        names = self._driver.names
+        names = self.driver.names
         async with asyncio.TaskGroup() as group:
             for one in packets:
-                group.create_task(
-                    apart(
-                        stream.publish(
-                            subjects.edge(self._federation, self._agent, names[one.to]),
-                            one.data,
-                            headers={"Nats-Msg-Id": one.identity},
-                        )
-                    )
-                )
+                subject = subjects.edge(self.roster.federation, self.agent, names[one.to])
+                headers = {"Nats-Msg-Id": one.identity}
+                group.create_task(apart(stream.publish(subject, one.data, headers=headers)))
 
-    async def _absorb(self) -> None:
-        for names, total in self._driver.new_sums():
-            await self._desk.absorb(names, total)
+    async def _absorb_new(self) -> None:
+        for names, total in self.driver.new_sums():
+            await self.absorb(names, total)
 
 
 async def make_streams(settings: NatsSettings, *, days: float = 30.0, per_link: int = 4096) -> None:
-    """Make the stream of a graph and one durable consumer an agent; once more changes nothing.
+    """Make the stream of a graph and one durable consumer per agent; once more changes nothing.
 
     Args:
         settings: with the administrator's seed, and without an agent.
         days: how long a message is kept for an agent that is away.
         per_link: how many messages a link keeps; the newest replace the oldest, as releases do.
     """
+    import nats.js.errors
     from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
 
     roster = settings.read_roster()
@@ -117,21 +111,17 @@ async def make_streams(settings: NatsSettings, *, days: float = 30.0, per_link: 
     )
     async with Link(settings, subjects.ADMIN, EngineStatus()).connected() as client:
         manager: Any = client.jetstream(timeout=settings.timeout)
-        import nats.js.errors
-
         try:
             await manager.stream_info(name)
             await manager.update_stream(wanted)
         except nats.js.errors.NotFoundError:
             await manager.add_stream(wanted)
         for agent in roster.agents:
-            await manager.add_consumer(
-                name,
-                ConsumerConfig(
-                    durable_name=agent,
-                    ack_policy=AckPolicy.EXPLICIT,
-                    ack_wait=10.0,
-                    max_ack_pending=4 * _FETCH,
-                    filter_subject=subjects.to_agent(roster.federation, agent),
-                ),
+            consumer = ConsumerConfig(
+                durable_name=agent,
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=10.0,
+                max_ack_pending=4 * _FETCH,
+                filter_subject=subjects.edge(roster.federation, "*", agent),
             )
+            await manager.add_consumer(name, consumer)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.nats.desk import Desk
 from feducb.carriers.nats.link import apart, counting
-from feducb.carriers.nats.link_status import worth_saying
+from feducb.carriers.nats.link_status import say_rarely
 from feducb.errors import ConfigurationError
 from feducb.protocol import frames, sums
 from feducb.protocol.admission import Receipt
@@ -27,14 +28,11 @@ _HEARD = 256  # sums that wait to be absorbed
 _REFUSED_AGAIN = 60.0  # seconds until a release that was refused is offered again
 
 
-class WithController:
+@dataclass(frozen=True, slots=True)
+class WithController(Desk):
     """Sessions of an agent whose roster has a controller."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk, self._mailbox = desk, desk.mailbox
-        self._settings, self._roster = desk.settings, desk.roster
-        self._agent, self._signer = desk.agent, desk.signer
-        self._refused: dict[tuple[int, int, int], float] = {}
+    refused: dict[tuple[int, int, int], float] = field(default_factory=dict)  # when to offer it again
 
     async def session(self, client: Client) -> None:
         """Hear sums, ask for the newest, send what waits; until the connection is lost."""
@@ -45,36 +43,34 @@ class WithController:
                 heard.get_nowait()  # a newer one replaces it
             heard.put_nowait(message.data)
 
-        await apart(client.subscribe(subjects.topic(self._roster.federation, "sum"), cb=on_sum))
+        await apart(client.subscribe(subjects.topic(self.roster.federation, "sum"), cb=on_sum))
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._absorb(heard))
+            group.create_task(self._listen(heard))
             group.create_task(self._ask(client))
             group.create_task(self._send(client))
 
-    async def _absorb(self, heard: asyncio.Queue[bytes]) -> None:
+    async def _listen(self, heard: asyncio.Queue[bytes]) -> None:
         while True:
             await self._take(await heard.get())
 
     async def _take(self, data: bytes) -> None:
-        assert self._roster.controller is not None
+        assert self.roster.controller is not None
         try:
-            body = frames.unframe(
-                self._roster.controller, data, "sum", self._roster.federation, subjects.CONTROLLER
-            )
-            named = sums.decode(body)
+            context = ("sum", self.roster.federation, subjects.CONTROLLER)
+            named = sums.decode(frames.unframe(self.roster.controller, data, *context))
         except ValueError as error:
-            self._desk.fail("sum_refused", error)
+            self.fail("sum_refused", error)
             return
-        await self._desk.absorb(named.names, named.total)
+        await self.absorb(named.names, named.total)
 
     async def _ask(self, client: Client) -> None:
         """For the newest sum: at the start, and now and then in case a publication was missed."""
-        subject = subjects.topic(self._roster.federation, "ask", self._agent)
+        subject = subjects.topic(self.roster.federation, "ask", self.agent)
         while True:
-            pause = self._settings.retry
-            with counting(self._desk.status, self._desk.log):
-                reply = await apart(client.request(subject, b"", timeout=self._settings.timeout))
-                pause = self._settings.refresh
+            pause = self.settings.retry
+            with counting(self.status, self.log):
+                reply = await apart(client.request(subject, b"", timeout=self.settings.timeout))
+                pause = self.settings.refresh
                 if reply.data:
                     await self._take(reply.data)
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))
@@ -82,51 +78,42 @@ class WithController:
     async def _send(self, client: Client) -> None:
         while True:
             trouble = False
-            for item in await self._mailbox.outbox():
-                if self._refused.get(item.name, 0.0) > time.monotonic():
+            for item in await self.mailbox.outbox():
+                if self.refused.get(item.name, 0.0) > time.monotonic():
                     trouble = True
                     continue
                 receipt = None
-                with counting(self._desk.status, self._desk.log):
+                with counting(self.status, self.log):
                     receipt = await self._deliver(client, item)
                 if receipt is None:
                     trouble = True
                     break  # in order: releases before it first
                 await self._note(item, receipt)
-            await (asyncio.sleep(self._settings.retry) if trouble else self._mailbox.wait())
+            await (asyncio.sleep(self.settings.retry) if trouble else self.mailbox.wait())
 
     async def _note(self, item: Parcel, receipt: Receipt) -> None:
         if receipt.status == "refused":
-            count = self._desk.status.refuse(receipt)
-            if worth_saying(count):
-                self._desk.log(
-                    "release_refused",
-                    season=item.season,
-                    number=item.number,
-                    reason=receipt.reason,
-                    text=receipt.text,
-                    count=count,
-                )
-            self._refused[item.name] = time.monotonic() + _REFUSED_AGAIN
+            why = {"reason": receipt.reason, "text": receipt.text}
+            facts = {"season": item.season, "number": item.number, **why}
+            say_rarely(self.log, "release_refused", count=self.status.refuse(receipt), **facts)
+            self.refused[item.name] = time.monotonic() + _REFUSED_AGAIN
             return
-        await self._mailbox.mark_sent(item)
-        self._refused.pop(item.name, None)
-        self._desk.status.arrived()
+        await self.mailbox.mark_sent(item)
+        self.refused.pop(item.name, None)
+        self.status.arrived()
 
     def _sealed(self, payload: bytes) -> bytes:
         """A raw upload as it travels: for the controller's eyes alone."""
-        if self._roster.sealing is None:
-            raise ConfigurationError("engine.roster", str(self._settings.roster), "one with a sealing key")
-        return seal_for(self._roster.sealing, payload, self._roster.federation, self._agent)
+        if self.roster.sealing is None:
+            raise ConfigurationError("engine.roster", str(self.settings.roster), "one with a sealing key")
+        return seal_for(self.roster.sealing, payload, self.roster.federation, self.agent)
 
     async def _deliver(self, client: Client, item: Parcel) -> Receipt:
         """One item to the controller; returns when it is on its disk, or refused."""
-        assert self._roster.controller is not None
+        assert self.roster.controller is not None
         body = self._sealed(item.body) if item.kind is ParcelKind.UPLOAD else item.released()
-        data = frames.frame(self._signer, body, item.kind, self._roster.federation, self._agent)
-        subject = subjects.topic(self._roster.federation, item.kind, self._agent)
-        reply = await apart(client.request(subject, data, timeout=self._settings.timeout))
-        told = frames.unframe(
-            self._roster.controller, reply.data, "receipt", self._roster.federation, self._agent
-        )
-        return frames.read_receipt(data, told)
+        data = frames.frame(self.signer, body, item.kind, self.roster.federation, self.agent)
+        subject = subjects.topic(self.roster.federation, item.kind, self.agent)
+        reply = await apart(client.request(subject, data, timeout=self.settings.timeout))
+        context = ("receipt", self.roster.federation, self.agent)
+        return frames.read_receipt(data, frames.unframe(self.roster.controller, reply.data, *context))
