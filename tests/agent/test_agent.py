@@ -312,7 +312,7 @@ def test_every_policy_logs_the_chances_it_plays(
     drawn = agent.snapshot()["counts"]["drawn_uniformly"]
     with agent.writing():
         decisions = [agent.decide(actions, scores=True) for _ in range(2000)]
-    belief = agent._deciders[0].belief
+    belief = agent._chooser.deciders[0].belief
     chances = agent.settings.chooses.propensities(belief, actions[None])[0]
     counts = np.bincount([one.index for one in decisions], minlength=4)
     assert (np.abs(counts - 2000 * chances) < 5.5 * np.sqrt(2000 * chances * (1 - chances)) + 1).all()

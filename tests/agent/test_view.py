@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from feducb.agent import Agent, AgentSettings
-from feducb.agent.view import look, look_over, settings_in
+from feducb.agent.kept import season_in
+from feducb.agent.view import look, look_over
 from feducb.config import Budget, Problem
 from feducb.errors import StoreError
 from feducb.storage import agent_tables
@@ -77,5 +78,5 @@ def test_a_file_that_no_agent_opened_is_named(tmp_path: Path) -> None:
         pytest.raises(StoreError, match="was never opened by one"),
         agent_tables.look_into(tmp_path / "agent.db") as db,
     ):
-        settings_in(db, tmp_path / "agent.db")
+        season_in(db, tmp_path / "agent.db")
     db.close()

@@ -6,9 +6,9 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
@@ -32,24 +32,15 @@ FollowPolicy = Literal["learning", "fixed"]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST = 3650 * 86400.0
-_PROMISED = (
-    "name",
-    "budgets",
-    "season",
-    "schedule",
-    "first_release",
-    "window",
-    "default_reward",
-    "agents",
-    "decisions",
-    "quorum",
-    "alpha",
-    "policy",
-    "exploration",
-    "uniform_share",
-    "shadow",
-    "follow_policy",
+# What must stay as it is in a season, beside the terms. What an operator sees within a season is raw (the
+# learning curve, counts): if it could decide what later visitors are shown, one record would move many
+# (docs/theory.md, 2). Those that terms follow from come first, since an error names the first that changed.
+PROMISED = (
+    *("agents", "budgets", "quorum", "decisions", "releases", "season", "schedule", "first_release", "alpha"),
+    *("groups", "name", "window", "default_reward"),
+    *("policy", "exploration", "uniform_share", "shadow", "follow_policy"),
 )
+PLACE = ("clique", "cliques")  # decides on a graph how sums are read; stays for a season once it is known
 FALSE_ALARM = 0.01  # chance, over a season, of warning of a parameter bound that holds
 _MOST_SETS = 900.0  # as a power of 2: α over so many is still a number
 _LEAST_ALPHA = -1000.0  # as a power of 2: a share of it, by release and part of the bound, is still a number
@@ -238,14 +229,17 @@ class AgentSettings:
     def release_times(self) -> tuple[float, ...]:
         """When each release is due, in seconds after the start."""
         parts = max(1_000_000, self.releases)
-        made: Geometric | Periodic = Periodic(releases=self.releases)
-        if self.schedule == "geometric":
-            first = require_finite("first_release", self.first_release or self.season / 100, above=0)
-            made = Geometric(first=max(1, round(parts * first / self.season)), releases=self.releases)
-        rounds = made.rounds(parts)
+        rounds = self._schedule(parts).rounds(parts)
         if len(rounds) != self.releases:
             raise ConfigurationError("releases", self.releases, "fewer, or an earlier first release")
         return tuple(self.season * one / parts for one in rounds)
+
+    def _schedule(self, rounds: int) -> Geometric | Periodic:
+        """When releases are due, in a season of so many rounds."""
+        if self.schedule == "periodic":
+            return Periodic(releases=self.releases)
+        first = require_finite("first_release", self.first_release or self.season / 100, above=0)
+        return Geometric(first=max(1, round(rounds * first / self.season)), releases=self.releases)
 
     @cached_property
     def chooses(self) -> Mixture:
@@ -279,10 +273,6 @@ class AgentSettings:
         Agents are in the order of their names. Rounds are decisions of one agent.
         """
         each = tuple(self.budgets[name] for name in sorted(self.budgets))
-        schedule: Geometric | Periodic = Periodic(releases=self.releases)
-        if self.schedule == "geometric":
-            share = (self.first_release or self.season / 100) / self.season
-            schedule = Geometric(first=max(1, round(self.decisions * share)), releases=self.releases)
         return Federation(
             problem=self.problem,
             agents=self.agents,
@@ -290,7 +280,7 @@ class AgentSettings:
             records_per_person=self.trust.records_covered(self.records_per_person, self.agents_visited),
             trust=self.trust,
             mechanism=self.mechanism,
-            schedule=schedule,
+            schedule=self._schedule(self.decisions),
             alpha=self.alpha,
             policy=self.chooses if self.uniform_share else self.chooses.policy,
             tuning=Tuning(simulated=self.quorum in (None, self.agents)),
@@ -373,18 +363,6 @@ class AgentSettings:
         """Whether records enter releases: not those of a followed policy that may learn from rewards."""
         return not self.shadow or self.follow_policy == "fixed"
 
-    def promises(self) -> dict[str, Any]:
-        """What must stay as it is in a season, beside the terms.
-
-        What its operator sees within a season is raw (the learning curve, counts). If it could decide what
-        later visitors are shown, one record would move many (docs/theory.md, 2).
-        """
-        return {name: getattr(self, name) for name in _PROMISED}
-
-    def place(self) -> dict[str, Any]:
-        """What decides on a graph how sums are read; it stays for a season once it is known."""
-        return {"clique": self.clique, "cliques": self.cliques}
-
     @property
     def terms_of_all(self) -> dict[str, Terms]:
         """By name, what each agent promises, where they have budgets of their own; else empty."""
@@ -392,11 +370,7 @@ class AgentSettings:
 
     def to_json(self) -> str:
         """As text, for the file."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        plain["problem"] = {name: getattr(self.problem, name) for name in self.problem.__slots__}
-        plain["budget"], plain["trust"] = asdict(self.budget), self.trust.name
-        plain["budgets"] = {name: asdict(budget) for name, budget in self.budgets.items()}
-        return json.dumps(plain, sort_keys=True)
+        return json.dumps(asdict(self) | {"trust": self.trust.name}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str, *, started_at: float | None = None) -> AgentSettings:

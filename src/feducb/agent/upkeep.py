@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
-from feducb.agent.view import settings_in
+from feducb.agent.kept import season_in
 from feducb.config import Problem
 from feducb.errors import ConfigurationError, StoreError
 from feducb.storage import AgentStore, agent_tables, events
@@ -204,7 +204,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
     policy chose that learns from rewards must not be loaded elsewhere (`warm_start`).
     """
     with closing(agent_tables.look_into(path)) as db:
-        _, settings, _ = settings_in(db, path)
+        settings = season_in(db, path).settings
         public = {
             "agent": settings.name,
             "problem": asdict(settings.problem),

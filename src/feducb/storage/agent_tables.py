@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from feducb.errors import StoreError
-from feducb.storage import sqlite
+from feducb.storage import events, sqlite
 from feducb.storage.agent_store import AgentStore
 from feducb.storage.sqlite import utc_now
 
@@ -77,13 +77,30 @@ def read_settings(db: sqlite3.Connection) -> KeptSettings | None:
 def write_settings(
     db: sqlite3.Connection, *, season: int, body: str, started_at: float, id_key: bytes
 ) -> None:
-    """Those of a season from its start on."""
+    """Those of a season."""
     db.execute("REPLACE INTO settings VALUES (1, ?, ?, ?, ?)", (season, body, started_at, id_key))
 
 
-def update_settings(db: sqlite3.Connection, body: str) -> None:
-    """Change what may change within a season."""
-    db.execute("UPDATE settings SET body = ?", (body,))
+def is_unused(db: sqlite3.Connection) -> bool:
+    """Whether nothing has happened in the open season: no decision, record, release or sum.
+
+    A decision that was discarded does not count; one that was only followed leaves no other trace than a
+    count of all seasons.
+    """
+    traces = (
+        f"decisions WHERE state = {events.OPEN}",
+        *("pending", "batches", "people", "tallies", "inbox"),
+        "counters WHERE name = 'only_followed'",
+        "outgoing JOIN open_season USING (season)",
+        "seasons JOIN open_season USING (season) WHERE continued_elsewhere OR excluded",
+    )
+    return not any(db.execute(f"SELECT EXISTS (SELECT 1 FROM {one})").fetchone()[0] for one in traces)
+
+
+def open_terms(db: sqlite3.Connection) -> str:
+    """The terms of the open season, as text."""
+    query = "SELECT terms FROM seasons JOIN open_season USING (season)"
+    return str(db.execute(query).fetchone()[0])
 
 
 def put_sum(db: sqlite3.Connection, *, group: int, season: int, number: int, payload: bytes) -> None:
