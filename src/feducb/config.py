@@ -12,14 +12,17 @@ from typing import Literal, SupportsFloat, SupportsIndex
 
 from feducb.errors import ConfigurationError
 
-__all__ = ["Budget", "Mode", "Problem", "require_finite", "require_integer", "require_probability"]
+__all__ = ["Budget", "Mode", "Problem", "counted", "require_finite", "require_integer", "require_probability"]
 
 Mode = Literal["calibrated", "paper"]
 
 _LARGEST_EPSILON = 1e9
-
-
 _LARGEST = 2**31 - 1  # nothing that is counted here is more; far below where 64 bits wrap
+
+
+def counted(count: float, noun: str) -> str:
+    """A number of things: 1 agent, 2 agents."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def require_integer(setting: str, value: object, *, at_least: int) -> int:

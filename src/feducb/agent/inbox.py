@@ -8,6 +8,7 @@ from collections import Counter
 from functools import lru_cache
 
 from feducb.agent.settings import AgentSettings
+from feducb.config import counted
 from feducb.privacy.deployed import Terms, entry_variance
 from feducb.privacy.grid import Certificate
 from feducb.privacy.mechanisms import Mechanism
@@ -141,6 +142,6 @@ def _require_size(total: GridSum, size: int | None, sizes: tuple[int, int]) -> N
     """The bound that sums are read with holds for sums over so many agents, and no others."""
     least, most = sizes
     if size is None or not least <= size <= most:
-        over = "an unknown number of agents" if size is None else f"{size} agent{'s' * (size != 1)}"
+        over = "an unknown number of agents" if size is None else counted(size, "agent")
         expected = f"{least}" if least == most else f"{least} to {most}"
         raise ValueError(f"sum {total.number} is over {over}, expected {expected}")

@@ -44,6 +44,7 @@ PLACE = ("clique", "cliques")  # decides on a graph how sums are read; stays for
 FALSE_ALARM = 0.01  # chance, over a season, of warning of a parameter bound that holds
 _MOST_SETS = 900.0  # as a power of 2: α over so many is still a number
 _LEAST_ALPHA = -1000.0  # as a power of 2: a share of it, by release and part of the bound, is still a number
+_MOST_AGENTS = 1_000_000
 _LATEST_START = 250_246_627_200.0  # 9900-01-01: the season's last moment is still a date
 
 
@@ -51,7 +52,8 @@ _LATEST_START = 250_246_627_200.0  # 9900-01-01: the season's last moment is sti
 class AgentSettings:
     """Settings of one agent. All agents of a federation share those that are marked *shared*.
 
-    What is marked *season* is a public promise: it stays as it is until a new season opens.
+    What is marked *season* is a public promise: from the first decision of a season on, or the first record,
+    it stays as it is until a new season opens.
 
     Attributes:
         name: of the agent, among the others: letters, digits, ``-`` and ``_``.
@@ -130,7 +132,8 @@ class AgentSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", require_trust(self.trust))
         require_name("name", self.name)
-        require_integer("agents", self.agents, at_least=1)
+        if require_integer("agents", self.agents, at_least=1) > _MOST_AGENTS:
+            raise ConfigurationError("agents", self.agents, f"at most {_MOST_AGENTS}")
         require_integer("decisions", self.decisions, at_least=1)
         require_integer("groups", self.groups, at_least=1)
         if self.agents_per_person is not None:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
 from feducb.agent.kept import season_in
-from feducb.config import Problem
+from feducb.config import Problem, counted
 from feducb.errors import ConfigurationError, StoreError
 from feducb.storage import AgentStore, agent_tables, events
 from feducb.storage.agent_store import is_text
@@ -184,11 +184,11 @@ def erase(agent: Agent, person: str) -> Erasure:
     agent.sweep()
     said = "Nothing under this id is in this season's sums."
     if entered:
-        budget = agent.settings.budget
+        budget, (are, them) = agent.settings.budget, ("is", "it") if entered == 1 else ("are", "them")
         said = (
-            f"{entered} records under this id are in sums and cannot be taken out: only the sums are kept. "
-            f"Whatever leaves shows them at most as far as (ε, δ) = ({budget.epsilon:g}, {budget.delta:g}) "
-            "allows. A keyed hash of the id stays until the season ends, so that this holds if the person "
+            f"{counted(entered, 'record')} under this id {are} in sums and cannot be taken out: only the sums "
+            f"are kept. Whatever leaves shows {them} at most as far as (ε, δ) = ({budget.epsilon:g}, "
+            f"{budget.delta:g}) allows. A keyed hash of the id stays until the season ends, so that this holds if the person "
             "comes back."
         )
     said += " Records that came without an id, and those of earlier seasons, cannot be found."

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from feducb.config import counted
 from feducb.errors import ConfigurationError
 from feducb.simulation.results import SimulationResult
 
@@ -39,11 +40,6 @@ def require_writable(setting: str, path: Path | None, *, picture: bool = False) 
         raise ConfigurationError(setting, str(path), "a file name that ends in .png, .svg or .pdf")
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise ConfigurationError(setting, str(path), "a file in a folder that exists")
-
-
-def counted(count: float, noun: str) -> str:
-    """A number of things: 1 agent, 2 agents."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def show_keys(path: Path) -> None:
