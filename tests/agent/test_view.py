@@ -11,7 +11,7 @@ import pytest
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.kept import season_in
-from feducb.agent.view import look, look_over
+from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import StoreError
 from feducb.storage import agent_tables
@@ -36,7 +36,7 @@ def test_an_agent_and_its_file_say_the_same(tmp_path: Path) -> None:
         ids = [agent.decide(0.5 * np.eye(2)).id for _ in range(3)]
         agent.discard(ids[0])
         snapshot, overview = agent.snapshot(), agent.overview()
-        brief, whole = look(path), look_over(path)
+        brief, whole = look(path), look(path, over_time=True)
     for one in (brief, whole):
         one["counts"] = Counter(one["counts"])  # a file also names what it has not counted yet
     assert snapshot["open_decisions"] == 2

@@ -19,19 +19,13 @@ from feducb.agent.warning import read_warnings
 from feducb.protocol import messages
 from feducb.storage import agent_tables
 
-__all__ = ["look", "look_over", "view", "view_over_time"]
+__all__ = ["look", "view", "view_over_time"]
 
 _MOST_ENTRIES = 50
 
 
 def view(db: sqlite3.Connection, season: Season, counts: Mapping[str, int]) -> dict[str, Any]:
-    """How it stands, in plain numbers.
-
-    Args:
-        db: the agent's file.
-        season: the open one.
-        counts: totals by name, what is not yet written included.
-    """
+    """How it stands in the open season; ``counts`` are totals by name, with what is not yet written."""
     number, settings, started_at = season
     made = sum(agent_tables.count_made(db, number).values())
     newest = {one.group: one.number for one in agent_tables.received_sums(db)}
@@ -54,13 +48,7 @@ def view(db: sqlite3.Connection, season: Season, counts: Mapping[str, int]) -> d
 
 
 def view_over_time(db: sqlite3.Connection, season: Season, *, now: float) -> dict[str, Any]:
-    """Beside `view`: what came and went, the season's calendar, and the value over time.
-
-    Args:
-        db: the agent's file.
-        season: the open one.
-        now: seconds since 1970.
-    """
+    """Beside `view`: what came and went, the season's calendar, and the value over time."""
     number, settings, started_at = season
     made = agent_tables.count_made(db, number)
     left = settings.groups * settings.releases - made.get("release", 0)
@@ -92,17 +80,13 @@ def view_over_time(db: sqlite3.Connection, season: Season, *, now: float) -> dic
     }
 
 
-def look(path: str | Path) -> dict[str, Any]:
-    """`view` of a file whose agent may be running elsewhere; and whether it runs, and how its engine does."""
-    return _look(path, over_time=False)
+def look(path: str | Path, *, over_time: bool = False) -> dict[str, Any]:
+    """`view` of a file whose agent may be running elsewhere; and whether it runs, and how its engine does.
 
-
-def look_over(path: str | Path) -> dict[str, Any]:
-    """`look`, and `view_over_time`."""
-    return _look(path, over_time=True)
-
-
-def _look(path: str | Path, *, over_time: bool) -> dict[str, Any]:
+    Args:
+        path: of the file.
+        over_time: add `view_over_time`.
+    """
     with closing(agent_tables.look_into(path)) as db:
         season = season_in(db, path)
         facts = view(db, season, agent_tables.read_counts(db))

@@ -259,7 +259,7 @@ def status(
     """How the agent stands; it may be running."""
     from feducb.agent.agent_file import read_agent_file
     from feducb.agent.kept import misfit
-    from feducb.agent.view import look, look_over
+    from feducb.agent.view import look
 
     require_writable("--json", json_file)
     read = read_agent_file(config)
@@ -270,7 +270,7 @@ def status(
             typer.echo(text)
             return
         json_file.write_text(text + "\n", encoding="utf-8")
-    told = look_over(store)
+    told = look(store, over_time=True)
     mode = ", shadow mode" if told["shadow"] else ""
     table = Table(title=f"agent {told['name']}{mode}", title_justify="left", show_header=False)
     table.add_column(style="bold")
