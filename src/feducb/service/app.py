@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,11 +18,10 @@ from feducb.agent import Agent
 from feducb.agent.carrier_file import keep_engine_file
 from feducb.agent.mailbox import Engine, EngineFacts, Mailbox
 from feducb.errors import FeducbError
-from feducb.service.agent_page import add_agent_page
 from feducb.service.api_keys import ApiKeys
 from feducb.service.chores import keep_up
 from feducb.service.commits import GroupCommit, NotDurableError
-from feducb.service.dashboard import reason_of
+from feducb.service.dashboard import add_dashboard, reason_of
 from feducb.service.gate import RefusedError, Service
 from feducb.service.json_logs import log_failure
 from feducb.service.openapi import document, page_of
@@ -85,7 +85,7 @@ def create_app(
         docs_url=None,
     )
     add_routes(app)
-    add_agent_page(app)
+    _add_page(app)
     _add_answers(app)
     document(app)
 
@@ -107,6 +107,22 @@ async def _carry(engine: Engine, mailbox: Mailbox) -> None:
                 failing = str(error)
                 log_failure("engine_failed", failing, error)
         await asyncio.sleep(_ENGINE_AGAIN_SECONDS)
+
+
+def _add_page(app: FastAPI) -> None:
+    """The agent's page, for its operator, since counts and values are raw."""
+    last: dict[str, Any] = {"kind": "agent"}
+
+    async def snapshot() -> dict[str, Any]:
+        nonlocal last
+        service: Service = app.state.service
+        try:
+            last = await service.commit(lambda agent: agent.overview())
+        except NotDurableError as error:  # shown as it was, with the reason why that is old
+            return last | {"at": time.time(), "failing": service.commit.failing or str(error)}
+        return last | service.beside()
+
+    add_dashboard(app, snapshot, lambda: app.state.service.sessions)
 
 
 def _add_answers(app: FastAPI) -> None:

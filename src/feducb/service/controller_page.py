@@ -59,7 +59,7 @@ def create_controller_page(snapshot: Snapshot, keys: Path) -> FastAPI:
     async def health() -> dict[str, str]:
         return {"status": "alive"}
 
-    add_dashboard(app, snapshot, lambda request: sessions)
+    add_dashboard(app, snapshot, lambda: sessions)
     return app
 
 

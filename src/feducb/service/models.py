@@ -10,24 +10,6 @@ from feducb.agent import Outcome
 from feducb.agent.requests import LONGEST_ID, MOST_CANDIDATES
 from feducb.protocol.parcels import ParcelKind
 
-__all__ = [
-    "Candidates",
-    "DecisionRequest",
-    "DecisionResponse",
-    "DiscardRequest",
-    "ErasureRequest",
-    "ErasureResponse",
-    "InboxRequest",
-    "InboxResponse",
-    "OutboxItem",
-    "OutboxName",
-    "OutboxResponse",
-    "Problem",
-    "Reward",
-    "RewardsRequest",
-    "RewardsResponse",
-]
-
 MOST_REWARDS = 1000
 
 # What is not a number is refused by the agent itself, which looks at lengths anyway.

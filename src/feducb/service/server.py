@@ -104,7 +104,10 @@ def _raise_open_files() -> int:
 
 def run(app: FastAPI, settings: ServiceSettings) -> None:
     """Run an app on uvicorn, with TLS if there is a certificate."""
-    text = {name: str(path) for name, path in _tls(settings).items() if path is not None}
+    certificate, key, client_ca = (
+        None if path is None else str(path)
+        for path in (settings.certificate, settings.private_key, settings.client_ca)
+    )
     config = uvicorn.Config(
         app,
         host=settings.host,
@@ -118,14 +121,8 @@ def run(app: FastAPI, settings: ServiceSettings) -> None:
         ws="none",
         limit_concurrency=_raise_open_files() - 100,
         ssl_cert_reqs=ssl.CERT_REQUIRED if settings.client_ca else ssl.CERT_NONE,
-        **text,  # type: ignore[arg-type]
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        ssl_ca_certs=client_ca,
     )
     _Server(config).run()
-
-
-def _tls(settings: ServiceSettings) -> dict[str, Any]:
-    return {
-        "ssl_certfile": settings.certificate,
-        "ssl_keyfile": settings.private_key,
-        "ssl_ca_certs": settings.client_ca,
-    }
