@@ -42,7 +42,7 @@ Array = NDArray[np.float64]
 
 _CHUNK = 500  # decisions settled in one go: a few milliseconds
 _SWEEP_SECONDS = 10.0
-_ACTIVITY_HOURS = 30 * 24  # for which hourly counts are kept
+_CURVE_HOURS = 30 * 24  # for which the learning curve is kept
 _LEAST_MEMORY = 60_000  # milliseconds for which an id is remembered after its window, at least
 
 
@@ -179,7 +179,11 @@ class Agent:
         hashed = self.store.hash_person(person)
         with self.writing() as db:
             if own is not None and (known := events.find(db, own)) is not None:
-                again = self._again(str(id), known, len(candidates), follow)
+                if known.chosen is None:
+                    raise ConfigurationError("id", id, "a new one: that decision is over")
+                if known.candidates != len(candidates) or follow not in (None, known.chosen):
+                    raise ConfigurationError("id", id, "a new one, or the same candidates as before")
+                again = self._decision(str(id), known, repeated=True)
                 return self._with_scores(again, known.group, candidates, scores=scores, top=top)
             number = self._counters.total("decisions") + 1
             group = self.draw_group()
@@ -203,17 +207,11 @@ class Agent:
                 model=self._inbox.number(group),
             )
             events.insert(db, row)
-            self._counters.add("decisions", hour=moment // 3_600_000)
+            self._counters.add("decisions")
             self._curve.decided(moment)
             self._counters.add("drawn_uniformly", drawn)
             self._counters.add("agreed", follow is not None and shown == preferred)
-        decision = Decision(
-            id=id or make_id(self._id_key, number, tag),
-            index=shown,
-            propensity=propensity,
-            model=self._model(row.model),
-            would_choose=preferred,
-        )
+        decision = self._decision(id or make_id(self._id_key, number, tag), row)
         return self._with_scores(decision, group, candidates, scores=scores, top=top)
 
     def reward(self, id: str, value: float) -> Outcome:
@@ -239,9 +237,8 @@ class Agent:
                 assert known is not None
                 if known.reward is None:
                     events.set_reward(db, known.number, worth)
-                    moment = self._now()
-                    self._counters.add("rewards", hour=moment // 3_600_000, amount=worth)
-                    self._curve.rewarded(moment)
+                    self._counters.add("rewards")
+                    self._curve.rewarded(self._now())
                     return outcome
                 outcome = Outcome.REPEATED
             self._counters.add(f"{outcome}_rewards")
@@ -498,18 +495,16 @@ class Agent:
             ranking=tuple(np.argsort(-all_scores, kind="stable")[:top].tolist()) if top else None,
         )
 
-    def _again(self, name: str, known: events.Row, candidates: int, follow: int | None) -> Decision:
-        if known.chosen is None or known.preferred is None:
-            raise ConfigurationError("id", name, "a new one: that decision is over")
-        if known.candidates != candidates or follow not in (None, known.chosen):
-            raise ConfigurationError("id", name, "a new one, or the same candidates as before")
+    def _decision(self, name: str, row: events.Made | events.Row, *, repeated: bool = False) -> Decision:
+        assert row.chosen is not None
+        assert row.preferred is not None  # they are content, and go together
         return Decision(
             id=name,
-            index=known.chosen,
-            propensity=known.propensity,
-            model=self._model(known.model),
-            would_choose=known.preferred,
-            repeated=True,
+            index=row.chosen,
+            propensity=row.propensity,
+            model=self._model(row.model),
+            would_choose=row.preferred,
+            repeated=repeated,
         )
 
     def _state_of(self, known: events.Row | None) -> Outcome:
@@ -584,8 +579,7 @@ class Agent:
     def sweep(self) -> None:
         """Cut the file's log off, which still holds content that the file itself has forgotten."""
         with self.writing() as db:
-            oldest = self._now() // 3_600_000 - _ACTIVITY_HOURS
-            agent_tables.forget_before(db, oldest)
+            agent_tables.forget_before(db, self._now() // 3_600_000 - _CURVE_HOURS)
         self.store.cut_log()
         self._swept_at, self._unswept = time.monotonic(), False
 

@@ -42,12 +42,8 @@ def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
     with np.errstate(over="ignore"):  # what overflows is too long
         fits = np.einsum("kd,kd->k", given, given) <= (problem.action_bound * _ROUNDING) ** 2
     if not fits.all():  # nothing that is not a number fits
-        place = int(np.argmin(fits))
-        raise ConfigurationError(
-            f"actions[{place}]",
-            f"of length {math.hypot(*given[place]):g}",
-            f"finite numbers, of length at most {problem.action_bound:g}",
-        )
+        place, expected = int(np.argmin(fits)), f"finite numbers, of length at most {problem.action_bound:g}"
+        raise ConfigurationError(f"actions[{place}]", f"of length {math.hypot(*given[place]):g}", expected)
     return given
 
 
@@ -70,9 +66,8 @@ def require_id(name: str, *, new: bool = False) -> str:
     if not is_text(name):
         raise ConfigurationError("id", "half a character", "text")
     if new and is_made_up(name):
-        raise ConfigurationError(
-            "id", name, "another one: digits, a dash and 16 hexadecimal digits are taken"
-        )
+        expected = "another one: digits, a dash and 16 hexadecimal digits are taken"
+        raise ConfigurationError("id", name, expected)
     return name
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,16 +119,6 @@ def read_counts(db: sqlite3.Connection) -> dict[str, int]:
     return dict(db.execute("SELECT name, value FROM counters ORDER BY name"))
 
 
-def add_activity(db: sqlite3.Connection, hours: Mapping[int, Sequence[float]]) -> None:
-    """By hour since 1970: decisions, rewards, and the sum of those."""
-    db.executemany(
-        "INSERT INTO activity VALUES (?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET"
-        " decisions = decisions + excluded.decisions, rewards = rewards + excluded.rewards,"
-        " reward_sum = reward_sum + excluded.reward_sum",
-        [(hour, *row) for hour, row in hours.items()],
-    )
-
-
 def add_to_curve(db: sqlite3.Connection, width: int, steps: Mapping[int, Iterable[float]]) -> None:
     """By start of a step of so many seconds, what to add to its `CURVE_COLUMNS`."""
     db.executemany(_ADD_TO_CURVE, [(width, start, *sums) for start, sums in steps.items()])
@@ -144,7 +134,7 @@ def read_curve(db: sqlite3.Connection, width: int, *, most: int) -> list[tuple[A
 
 
 def forget_before(db: sqlite3.Connection, hour: int) -> None:
-    """Delete activity and curve of earlier hours."""
+    """Delete the curve of earlier hours, and counts by the hour that an earlier version kept."""
     db.execute("DELETE FROM activity WHERE hour < ?", (hour,))
     db.execute("DELETE FROM curve WHERE start < ?", (3600 * hour,))
 
