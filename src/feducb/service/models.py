@@ -44,7 +44,7 @@ class DecisionRequest(_Strict):
 
 
 class DecisionResponse(BaseModel):
-    """What to show."""
+    """What to show, and how it was chosen."""
 
     id: str = Field(description="Names the decision, for its reward.")
     index: int = Field(description="The candidate to show, counted from 0.")
@@ -123,7 +123,7 @@ class OutboxResponse(BaseModel):
 
 
 class InboxRequest(_Strict):
-    """A sum."""
+    """A sum that a carrier brings."""
 
     payload: Annotated[str, Field(max_length=2**28)] = Field(description="Base64.")
     agents: int | None = Field(

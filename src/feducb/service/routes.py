@@ -203,7 +203,7 @@ def _add_engine_door(app: FastAPI) -> None:
 
     @_post(app, "/v1/inbox", "carrier", models.InboxRequest, models.InboxResponse)
     async def inbox(service: Service, asked: models.InboxRequest) -> object:
-        """Bring a sum."""
+        """Bring a sum to the agent."""
         try:
             payload = base64.b64decode(asked.payload, validate=True)
         except (binascii.Error, ValueError):
