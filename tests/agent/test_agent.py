@@ -809,7 +809,7 @@ def test_a_quorum_widens_the_bound_by_the_sets_that_may_meet_it() -> None:
 def test_numbers_that_no_bound_could_be_computed_with_are_refused_at_once() -> None:
     """Each hung, or ended in another error than a named setting."""
     many = {"start": 0.0, "decisions": 10**6}
-    for agents, quorum in ((20_000, 2), (2**31 - 1, 2**30), (1000, 1)):
+    for agents, quorum in ((20_000, 2), (10**6, 2**19), (1000, 1)):
         with pytest.raises(ConfigurationError, match=r"^quorum is"):
             replace(SETTINGS, agents=agents, quorum=quorum, **many)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"^alpha is"):
