@@ -37,20 +37,13 @@ const words = (name) => name.replaceAll("_", " ");
 
 // ---------------------------------------------------------------- elements
 
-function put(parent, children) {
+function put(parent, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) parent.setAttribute(name, value);
   for (const one of children.flat()) if (one !== null && one !== undefined) parent.append(one);
   return parent;
 }
-function h(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
-  return put(made, children);
-}
-function s(tag, attributes, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
-  return put(made, children);
-}
+const h = (tag, attributes, ...children) => put(document.createElement(tag), attributes, children);
+const s = (tag, attributes, ...children) => put(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 function say(id, text) {
   const found = $(id);
   if (found && found.textContent !== text) found.textContent = text;
@@ -313,9 +306,9 @@ function showAgent(it) {
 }
 function sayEngine(engine) {
   if (!engine) return "";
-  const refused = Object.entries(engine.refused).map(([reason, number]) => `${reason} ${count(number)}`).join(", ");
-  const neighbours = Object.entries(engine.refused_neighbours || {}).map(([name, reasons]) =>
-    `${name} (${Object.entries(reasons).map(([reason, number]) => `${reason} ${count(number)}`).join(", ")})`).join(", ");
+  const listed = (reasons) => Object.entries(reasons).map(([reason, number]) => `${reason} ${count(number)}`).join(", ");
+  const refused = listed(engine.refused);
+  const neighbours = Object.entries(engine.refused_neighbours || {}).map(([name, reasons]) => `${name} (${listed(reasons)})`).join(", ");
   return (engine.connected ? " The broker is reached." : " The broker is not reached.") + (refused ? ` Refused: ${refused}.` : "")
     + (neighbours ? ` Refused here, of neighbours: ${neighbours}.` : "");
 }
@@ -394,7 +387,7 @@ function show(snapshot) {
   kind[1](snapshot);
   const doubts = Object.values(snapshot.warnings || {}).map((one) => `A setting does not fit: ${one}.`).join(" ");
   for (const [id, text] of [["failing", snapshot.failing ? `Something is wrong: ${snapshot.failing}` : ""], ["warnings", doubts]]) {
-    if ($(id).textContent !== text) $(id).textContent = text;
+    say(id, text);
     $(id).hidden = !text;
   }
 }
@@ -403,7 +396,7 @@ function show(snapshot) {
 
 function state(kind, text) {
   $("state").className = "state " + kind;
-  if ($("state").textContent !== text) $("state").textContent = text;
+  say("state", text);
   content.classList.toggle("old", kind === "away");
 }
 const pause = (time) => new Promise((done) => setTimeout(done, time));
