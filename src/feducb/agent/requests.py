@@ -16,17 +16,25 @@ from feducb.storage.agent_store import is_text
 __all__ = [
     "LONGEST_ID",
     "MOST_CANDIDATES",
+    "ROUNDING",
     "require_candidates",
     "require_follow",
     "require_id",
     "require_reward",
+    "short_enough",
 ]
 
 Array = NDArray[np.float64]
 
 MOST_CANDIDATES = 10_000
 LONGEST_ID = 128
-_ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a little longer
+ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a little longer
+
+
+def short_enough(actions: Array, problem: Problem) -> NDArray[np.bool_]:
+    """Which rows (K, d) are of length at most L; what is not finite is not."""
+    with np.errstate(over="ignore"):  # what overflows is too long
+        return np.asarray(np.einsum("kd,kd->k", actions, actions) <= (problem.action_bound * ROUNDING) ** 2)
 
 
 def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
@@ -39,8 +47,7 @@ def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
         raise ConfigurationError(
             "actions", f"of shape {given.shape}", f"(K, {problem.dim}) with K from 1 to {MOST_CANDIDATES}"
         )
-    with np.errstate(over="ignore"):  # what overflows is too long
-        fits = np.einsum("kd,kd->k", given, given) <= (problem.action_bound * _ROUNDING) ** 2
+    fits = short_enough(given, problem)
     if not fits.all():  # nothing that is not a number fits
         place, expected = int(np.argmin(fits)), f"finite numbers, of length at most {problem.action_bound:g}"
         raise ConfigurationError(f"actions[{place}]", f"of length {math.hypot(*given[place]):g}", expected)
@@ -54,7 +61,7 @@ def require_reward(value: float, problem: Problem) -> float:
         worth = require_finite("reward", value)
     except OverflowError:
         worth = math.inf
-    if abs(worth) > bound * _ROUNDING:
+    if abs(worth) > bound * ROUNDING:
         raise ConfigurationError("reward", worth, f"from -{bound:g} to {bound:g}")
     return worth
 

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
 from feducb.agent.kept import season_in
-from feducb.config import Problem, counted
+from feducb.agent.requests import ROUNDING, short_enough
+from feducb.config import counted
 from feducb.errors import ConfigurationError, StoreError
 from feducb.storage import AgentStore, agent_tables, events
 from feducb.storage.agent_store import is_text
@@ -25,8 +26,6 @@ from feducb.storage.agent_store import is_text
 __all__ = ["Erasure", "Loaded", "backup", "erase", "export", "restore", "warm_start"]
 
 Array = NDArray[np.float64]
-
-_ROUNDING = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,9 +104,10 @@ def warm_start(
             entered += agent.store.settle(db, group, rows[some], worth[some], hashes)
         agent_tables.mark_loaded(db, digest, len(worth))
         agent.count("loaded", len(worth))
+    fits = np.abs(worth) <= settings.problem.reward_bound * ROUNDING
     return Loaded(
         entered=entered,
-        clipped=int(np.sum(_beyond(settings.problem, rows, worth))),
+        clipped=int(np.sum(~(fits & short_enough(rows, settings.problem)))),
         dropped=count - len(worth),
         excluded=len(worth) - entered,
     )
@@ -121,13 +121,6 @@ def _record(action: ArrayLike, reward: float, dim: int) -> tuple[Array, float] |
         return None
     fits = row.shape == (dim,) and np.isfinite(row).all() and math.isfinite(worth)
     return (row, worth) if fits else None
-
-
-def _beyond(problem: Problem, rows: Array, rewards: Array) -> NDArray[np.bool_]:
-    """Which records the privatizer clips."""
-    with np.errstate(over="ignore"):  # what overflows is too long
-        long = np.einsum("nd,nd->n", rows, rows) > (problem.action_bound * _ROUNDING) ** 2
-    return np.asarray(long | (np.abs(rewards) > problem.reward_bound * _ROUNDING))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
