@@ -17,8 +17,6 @@ __all__ = ["Budget", "Mode", "Problem", "require_finite", "require_integer", "re
 Mode = Literal["calibrated", "paper"]
 
 _LARGEST_EPSILON = 1e9
-
-
 _LARGEST = 2**31 - 1  # nothing that is counted here is more; far below where 64 bits wrap
 
 

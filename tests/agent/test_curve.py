@@ -10,7 +10,7 @@ import numpy as np
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.curve import Curve, points, width_for
-from feducb.agent.view import look_over
+from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.storage.events import Due
 
@@ -125,7 +125,7 @@ def test_an_agent_fills_it_in_the_step_of_the_decision_with_the_default_where_no
     assert math.isclose(first["uniform"], first["value"])  # nothing was learnt: every choice was uniform
     assert sum(one["rewards"] for one in told["points"]) == 30
     assert sum(one["decisions"] for one in told["points"]) == 40
-    assert look_over(tmp_path / "agent.db")["curve"] == told
+    assert look(tmp_path / "agent.db", over_time=True)["curve"] == told
 
 
 def test_steps_fit_the_season() -> None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from feducb.agent import Agent, AgentSettings
@@ -21,6 +22,7 @@ from feducb.simulation.plan import Plan, make_plan
 from feducb.trust import CONTROLLER, NOBODY
 from feducb.worlds.synthetic import PaperEnvironment
 
+ACTIONS = np.eye(4)
 DECISIONS, RELEASES, ALPHA = 1_000, 20, 0.2
 BUDGETS = {
     "a": Budget(epsilon=0.5, delta=1e-6),
@@ -151,6 +153,7 @@ def test_budgets_and_clique_are_kept_in_the_file_and_budgets_stay_for_a_season(t
     Agent.open(tmp_path / "agent.db", told).close()
     with Agent.open(tmp_path / "agent.db") as agent:
         assert agent.settings == told
+        agent.decide(ACTIONS)
     others = {**BUDGETS, "b": Budget(epsilon=2.001, delta=1e-7)}
     with pytest.raises(ConfigurationError, match=r"budgets is .* until a new season opens"):
         Agent.open(tmp_path / "agent.db", replace(told, budgets=others))
@@ -159,7 +162,8 @@ def test_budgets_and_clique_are_kept_in_the_file_and_budgets_stay_for_a_season(t
 def test_the_place_on_a_graph_stays_for_a_season_once_it_is_known(tmp_path: Path) -> None:
     """It decides how sums are read. `init` opens the file before there is a roster."""
     path, first = tmp_path / "agent.db", _of("a", clique=(), cliques=1)
-    Agent.open(path, first).close()
+    with Agent.open(path, first) as agent:
+        agent.decide(ACTIONS)
     placed = replace(first, clique=("a", "b"), cliques=2)
     Agent.open(path, placed).close()
     for changes in ({"clique": ("a", "c")}, {"clique": (), "cliques": 1}):
@@ -243,8 +247,17 @@ def _release(folder: Path, settings: AgentSettings) -> bytes:
         return agent.release()
 
 
+def test_a_place_on_a_graph_does_not_come_after_a_sum_that_was_read_without_it(tmp_path: Path) -> None:
+    settings = replace(GENEROUS, agents=1)
+    with Agent.open(tmp_path / "agent.db", settings) as agent:
+        assert agent.absorb(messages.decode(_release(tmp_path, settings)))
+    with pytest.raises(ConfigurationError, match=r"clique is .* until a new season opens"):
+        Agent.open(tmp_path / "agent.db", replace(settings, clique=("a",)))
+
+
 def test_a_quorum_cannot_be_lowered_to_let_a_sum_in(tmp_path: Path) -> None:
     settings = replace(GENEROUS, agents=2)
-    Agent.open(tmp_path / "agent.db", settings).close()
+    with Agent.open(tmp_path / "agent.db", settings) as agent:
+        agent.decide(ACTIONS)
     with pytest.raises(ConfigurationError, match="quorum is 1, expected None until a new season opens"):
         Agent.open(tmp_path / "agent.db", replace(settings, quorum=1))

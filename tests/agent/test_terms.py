@@ -155,7 +155,8 @@ def test_a_file_from_before_keeps_what_it_promised_until_a_new_season(tmp_path: 
     """Its noise covers people at one agent: so it is read, so its statement says, and no more is claimed."""
     path = tmp_path / "agent.db"
     before = replace(TRUSTING, agents_per_person=1)
-    Agent.open(path, before, clock=lambda: 1.0).close()
+    with Agent.open(path, before, clock=lambda: 1.0) as agent:
+        decision = agent.decide(np.eye(3), person="ada")
     _forget_agents_per_person(path)
     with AgentStore.open(path) as store:
         assert store.terms == replace(before.terms, mechanism=store.terms.mechanism)
@@ -167,6 +168,7 @@ def test_a_file_from_before_keeps_what_it_promised_until_a_new_season(tmp_path: 
     Agent.open(path, before, clock=lambda: 1.0).close()
     _forget_agents_per_person(path)
     with Agent.open(path, clock=lambda: 1.0) as agent:
+        agent.discard(decision.id)
         agent.new_season(replace(TRUSTING, start=2.0))
         assert agent.store.terms.records_covered == 6
 
@@ -174,11 +176,13 @@ def test_a_file_from_before_keeps_what_it_promised_until_a_new_season(tmp_path: 
 def test_a_file_that_was_planned_otherwise_can_open_a_new_season(tmp_path: Path) -> None:
     """Settings with p > 1 led to a shorter quiet start once: the file goes on until its season is closed."""
     path, settings = tmp_path / "agent.db", replace(SETTINGS, records_per_person=3)
-    Agent.open(path, settings, clock=lambda: 1.0).close()
+    with Agent.open(path, settings, clock=lambda: 1.0) as agent:
+        decision = agent.decide(np.eye(3), person="ada")
     _edit(path, "seasons", "terms", lambda plain: plain | {"quiet": 0})
     with pytest.raises(ConfigurationError, match=r"terms.quiet is \d+, expected 0 as stored; a new season"):
         Agent.open(path, settings, clock=lambda: 1.0)
     with Agent.open(path, clock=lambda: 1.0) as agent:
+        agent.discard(decision.id)
         agent.new_season(replace(settings, start=2.0))
     with Agent.open(path, replace(settings, start=2.0), clock=lambda: 1.0) as agent:
         assert agent.store.season == 2

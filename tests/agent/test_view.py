@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from feducb.agent import Agent, AgentSettings
-from feducb.agent.view import look, look_over, settings_in
+from feducb.agent.kept import season_in
+from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import StoreError
 from feducb.storage import agent_tables
@@ -35,7 +36,7 @@ def test_an_agent_and_its_file_say_the_same(tmp_path: Path) -> None:
         ids = [agent.decide(0.5 * np.eye(2)).id for _ in range(3)]
         agent.discard(ids[0])
         snapshot, overview = agent.snapshot(), agent.overview()
-        brief, whole = look(path), look_over(path)
+        brief, whole = look(path), look(path, over_time=True)
     for one in (brief, whole):
         one["counts"] = Counter(one["counts"])  # a file also names what it has not counted yet
     assert snapshot["open_decisions"] == 2
@@ -77,5 +78,5 @@ def test_a_file_that_no_agent_opened_is_named(tmp_path: Path) -> None:
         pytest.raises(StoreError, match="was never opened by one"),
         agent_tables.look_into(tmp_path / "agent.db") as db,
     ):
-        settings_in(db, tmp_path / "agent.db")
+        season_in(db, tmp_path / "agent.db")
     db.close()

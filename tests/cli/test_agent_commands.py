@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from feducb.agent import Agent
+
 FEDUCB = [sys.executable, "-m", "feducb", "agent"]
 
 
@@ -70,9 +72,27 @@ def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it
     assert "2027-01-01T00:00:00+00:00 at all agents" in said
     assert "agents_per_person" not in said  # not stated: a trusted controller takes as many as its roster has
     config = tmp_path / "agent.toml"
+    with Agent.open(tmp_path / "agent.db") as agent:
+        agent.decide([[0.1, 0.2]])
     config.write_text(config.read_text().replace("agents = 20", "agents = 2"))
     said = _feducb(tmp_path, "serve", status=2)[1]
-    assert "agents is 2, expected 20 until a new season opens (`feducb agent new-season`)" in said
+    reason = "agents is 2, expected 20 until a new season opens (`feducb agent new-season`)"
+    assert reason in said
+    sentence = f"agent.toml no longer fits the open season, so no agent starts with it: {reason}\n"
+    assert sentence in _feducb(tmp_path, "status")[0]
+    assert json.loads(_feducb(tmp_path, "status", "--json", "-")[0])["misfit"] == reason
+
+
+def test_what_was_edited_after_init_is_taken_until_something_happens(made: Path) -> None:
+    config = made / "agent.toml"
+    config.write_text(config.read_text().replace("uniform_share = 0.0", "uniform_share = 0.25"))
+    assert "no longer fits" not in _feducb(made, "status")[0]
+    (made / "log.csv").write_text("0.5,0.1,1.0\n")
+    _feducb(made, "warm-start", "log.csv", "--policy", "fixed")
+    with Agent.open(made / "north.db") as agent:
+        assert agent.settings.uniform_share == 0.25
+    config.write_text(config.read_text().replace("uniform_share = 0.25", "uniform_share = 0.5"))
+    assert "uniform_share is 0.5, expected 0.25 until" in _feducb(made, "status")[0]
 
 
 def test_a_controller_s_configuration_is_known_for_what_it_is(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shutil
@@ -30,8 +29,7 @@ from feducb.carriers.nats_keys import init as make_keys
 from feducb.service.api_keys import add_key, revoke_key
 from feducb.service.client import Client
 from feducb.service.controller_page import (
-    About,
-    controller_snapshot,
+    Watcher,
     create_controller_page,
     read_status_file,
 )
@@ -339,12 +337,11 @@ def controller(tmp_path: Path) -> Iterator[tuple[str, str, Path]]:
         "cliques": [["north", "south", "east"], [NASTY]],
     }
 
-    async def snapshot() -> dict[str, Any]:
-        facts = await asyncio.to_thread(read_status_file, status)
-        about = About(name="shops", agents=names, quorum=2, graph=graph)
-        return controller_snapshot(facts, about, last_seen={"north": time.time()})
+    def facts() -> dict[str, Any]:
+        return read_status_file(status) | {"last_seen": {"north": time.time()}}
 
-    app = create_controller_page(snapshot, tmp_path / "keys")
+    watcher = Watcher(facts, name="shops", agents=names, quorum=2, graph=graph)
+    app = create_controller_page(watcher, tmp_path / "keys")
     port = _free_port()
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, ws="none"))
     thread = threading.Thread(target=server.run)

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from feducb.agent import Agent
 from feducb.agent.agent_file import CURRENT_VERSION, read_agent_file
+from feducb.agent.kept import misfit
 from feducb.carriers.nats_keys import init as make_keys
 from feducb.errors import ConfigurationError
 from feducb.protocol.graphs import parse_topology
@@ -132,3 +135,28 @@ def test_on_a_graph_the_clique_is_read_off_the_roster(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigurationError, match=complaint):
             _read(tmp_path, text.replace(before, after))
+
+
+def test_a_carrier_comes_and_goes_within_a_season_but_a_place_on_a_graph_stays(tmp_path: Path) -> None:
+    """A carrier moves parcels and promises nothing; the roster of a graph decides how sums are read."""
+    make_keys(tmp_path / "keys", list("abcde"), federation="tests")
+    make_keys(tmp_path / "graph", list("abcde"), federation="tests", topology=parse_topology("line:5", ttl=2))
+    alone = LEAST + (
+        '[agent]\nname = "e"\n[federation]\nagents = 5\n[releases]\nstart = 2027-01-01T00:00:00Z\n'
+    )
+    carried = alone + '[engine]\nkind = "nats"\nfederation = "tests"\nroster = "keys/federation.json"\n'
+    placed, path = carried.replace("keys/", "graph/"), tmp_path / "agent.db"
+
+    def fits(text: str) -> str | None:
+        (tmp_path / "agent.toml").write_text(text)
+        return misfit(path, read_agent_file(tmp_path / "agent.toml").agent)
+
+    (tmp_path / "agent.toml").write_text(alone)
+    settings = read_agent_file(tmp_path / "agent.toml").agent
+    with Agent.open(path, settings) as agent:
+        agent.decide(np.full((1, settings.problem.dim), 0.1))
+    assert (fits(alone), fits(carried), fits(placed)) == (None, None, None)
+    Agent.open(path, read_agent_file(tmp_path / "agent.toml").agent).close()  # now it knows its place
+    assert fits(placed) is None
+    for text in (alone, carried):
+        assert "clique is (), expected ('d', 'e') until a new season" in str(fits(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -19,60 +19,36 @@ from feducb.trust import NOBODY, require_trust
 __all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]
 
 CURRENT_VERSION = 1
-# Upgrade k takes a table of version k to version k + 1. Append; files of every version stay readable.
-_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
-_DURATIONS = {"season", "first_release", "window", "keep_events"}
-# Section → key → (setting, types that may stand there)
-_NUMBER = (int, float)
+# Section → key → types that may stand there
+_INT, _NUMBER, _TEXT = (int,), (int, float), (str,)
+_TIME, _MOMENT = (int, float, str), (datetime,)
 _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
-    "agent": {"name": (str,), "store": (str,)},
+    "agent": {"name": _TEXT, "store": _TEXT},
     "problem": {
-        "dim": (int,),
-        "action_bound": _NUMBER,
-        "reward_bound": _NUMBER,
-        "parameter_bound": _NUMBER,
-        "noise_scale": _NUMBER,
+        "dim": _INT,
+        **dict.fromkeys(("action_bound", "reward_bound", "parameter_bound", "noise_scale"), _NUMBER),
     },
     "privacy": {
-        "epsilon": _NUMBER,
-        "delta": _NUMBER,
-        "records_per_person": (int,),
-        "agents_per_person": (int,),
-        "trust": (str,),
-        "mechanism": (str,),
+        **dict.fromkeys(("epsilon", "delta"), _NUMBER),
+        **dict.fromkeys(("records_per_person", "agents_per_person"), _INT),
+        **dict.fromkeys(("trust", "mechanism"), _TEXT),
     },
-    "federation": {
-        "agents": (int,),
-        "decisions": (int,),
-        "groups": (int,),
-        "quorum": (int,),
-        "alpha": _NUMBER,
-    },
+    "federation": {**dict.fromkeys(("agents", "decisions", "groups", "quorum"), _INT), "alpha": _NUMBER},
     "releases": {
-        "releases": (int,),
-        "season": (int, float, str),
-        "schedule": (str,),
-        "first_release": (int, float, str),
-        "start": (datetime,),
+        **dict.fromkeys(("season", "first_release"), _TIME),
+        **{"releases": _INT, "schedule": _TEXT, "start": _MOMENT},
     },
     "decisions": {
-        "policy": (str,),
-        "exploration": _NUMBER,
-        "uniform_share": _NUMBER,
-        "shadow": (bool,),
-        "follow_policy": (str,),
+        **dict.fromkeys(("exploration", "uniform_share"), _NUMBER),
+        **{"policy": _TEXT, "shadow": (bool,), "follow_policy": _TEXT},
     },
-    "rewards": {"window": (int, float, str), "default_reward": _NUMBER},
-    "retention": {"keep_events": (int, float, str)},
+    "rewards": {"window": _TIME, "default_reward": _NUMBER},
+    "retention": {"keep_events": _TIME},
     "service": {
-        "host": (str,),
-        "port": (int,),
-        "keys": (str,),
-        "certificate": (str,),
-        "private_key": (str,),
-        "client_ca": (str,),
-        "largest_body": (int,),
+        **{"host": _TEXT, "port": _INT},
+        **dict.fromkeys(("keys", "certificate", "private_key", "client_ca"), _TEXT),
+        "largest_body": _INT,
     },
 }
 
@@ -146,48 +122,36 @@ def read_agent_file(path: str | Path) -> AgentFile:
             "an agent's configuration; this is a controller's: `feducb controller status` and "
             "`feducb controller key` read it, `feducb watch --url` watches its page",
         )
-    plain = _upgraded(plain)
+    version = require_integer("version", plain.pop("version", None), at_least=1)
+    if version > CURRENT_VERSION:
+        raise ConfigurationError("version", version, f"at most {CURRENT_VERSION}: update feducb")
     engine = plain.pop("engine", {})
     if not isinstance(engine, dict):
         raise ConfigurationError("engine", engine, "a table")
     budgets = read_budgets(plain.pop("budgets", {}))
     _require_known(plain)
-    problem, privacy = dict(plain.get("problem", {})), dict(plain.get("privacy", {}))
-    for section, key, table in (
-        ("problem", "dim", problem),
-        ("privacy", "epsilon", privacy),
-        ("privacy", "delta", privacy),
-    ):
-        if key not in table:
-            raise ConfigurationError(f"{section}.{key}", None, "a number: it has no default")
-    told: dict[str, Any] = {
-        key: parse_duration(f"{section}.{key}", value) if key in _DURATIONS else value
-        for section in ("federation", "releases", "decisions", "rewards", "retention")
-        for key, value in plain.get(section, {}).items()
-    }
-    if "start" in told:
-        told["start"] = _instant(told["start"])
-    named = dict(plain.get("agent", {}))
-    store = named.pop("store", "agent.db")
-    trust, name = require_trust(privacy.get("trust", NOBODY)), named.get("name", AgentSettings.name)
-    told |= _read_roster(engine, path.parent, name, told, budgets, pooled=trust.pooled)
-    settings = AgentSettings(
-        problem=Problem(**problem),
-        budget=Budget(epsilon=privacy.pop("epsilon"), delta=privacy.pop("delta")),
-        budgets=budgets,
-        **privacy,
-        **told,
-        **named,
+    agent, problem, privacy, service = (
+        dict(plain.pop(section, {})) for section in ("agent", "problem", "privacy", "service")
     )
-    service = dict(plain.get("service", {}))
-    for key in ("keys", "certificate", "private_key", "client_ca"):
-        if key in service:
-            service[key] = path.parent / service[key]
+    for name, table in (("problem.dim", problem), ("privacy.epsilon", privacy), ("privacy.delta", privacy)):
+        if name.partition(".")[2] not in table:
+            raise ConfigurationError(name, None, "a number: it has no default")
+    store, budget = agent.pop("store", "agent.db"), {one: privacy.pop(one) for one in ("epsilon", "delta")}
+    settings: dict[str, Any] = agent | privacy
+    for section, table in plain.items():
+        for key, value in table.items():
+            timed = _SECTIONS[section][key] is _TIME
+            settings[key] = parse_duration(f"{section}.{key}", value) if timed else value
+    if "start" in settings:
+        settings["start"] = _instant(settings["start"])
+    settings |= _read_roster(engine, path.parent, settings, budgets)
+    for key in service.keys() & {"keys", "certificate", "private_key", "client_ca"}:
+        service[key] = path.parent / service[key]
     service.setdefault("keys", path.with_suffix(".keys"))
     return AgentFile(
         path=path,
         store=path.parent / store,
-        agent=settings,
+        agent=AgentSettings(problem=Problem(**problem), budget=Budget(**budget), budgets=budgets, **settings),
         service=ServiceSettings(**service),
         engine=engine,
     )
@@ -204,53 +168,35 @@ def read_budgets(tables: object) -> dict[str, Budget]:
 
 
 def _read_roster(
-    engine: Mapping[str, Any],
-    base: Path,
-    name: str,
-    told: Mapping[str, Any],
-    budgets: Mapping[str, Budget],
-    *,
-    pooled: bool,
+    engine: Mapping[str, Any], base: Path, settings: Mapping[str, Any], budgets: Mapping[str, Budget]
 ) -> dict[str, Any]:
     """What the roster says about the agent's place: its clique, where there is a graph.
 
     Args:
         engine: the ``[engine]`` table.
         base: the folder that its paths are relative to.
-        name: of the agent.
-        told: settings so far.
+        settings: what the other tables say.
         budgets: everybody's, which must be those of the roster.
-        pooled: whether one noise is for the total of all agents: it then follows from how many there are.
     """
     if engine.get("kind") != "nats" or "roster" not in engine:
         return {}
     roster = Roster.read(base / require_text("engine.roster", engine["roster"]))
+    name, agents = settings.get("name", AgentSettings.name), settings.get("agents", 1)
     known, own = roster.agents.keys(), engine.get("agent", name)
     if budgets and (budgets.keys() != known or own != name):
         listed = ", ".join(budgets)
         raise ConfigurationError("budgets", listed, f"{', '.join(known)} as in the roster, this one as {own}")
     graph = roster.edges is not None and own in known  # a stranger is refused by the engine
-    if (graph or pooled) and told.get("agents", 1) != len(known):
-        raise ConfigurationError(
-            "federation.agents", told.get("agents", 1), f"{len(known)}, as many as the roster has"
-        )
+    # One noise for the total of all agents follows from how many there are.
+    pooled = require_trust(settings.get("trust", NOBODY)).pooled
+    if (graph or pooled) and agents != len(known):
+        raise ConfigurationError("federation.agents", agents, f"{len(known)}, as many as the roster has")
     if not graph:
         return {}
     topology = roster.topology()
     members = topology.members(topology.labels.index(own))
-    return {
-        "clique": tuple(topology.labels[member] for member in members),
-        "cliques": len(topology.cliques),
-    }
-
-
-def _upgraded(plain: dict[str, Any]) -> dict[str, Any]:
-    version = require_integer("version", plain.pop("version", None), at_least=1)
-    if version > CURRENT_VERSION:
-        raise ConfigurationError("version", version, f"at most {CURRENT_VERSION}: update feducb")
-    for number in range(version, CURRENT_VERSION):
-        plain = _UPGRADES[number](plain)
-    return plain
+    clique = tuple(topology.labels[member] for member in members)
+    return {"clique": clique, "cliques": len(topology.cliques)}
 
 
 def _require_known(plain: dict[str, Any]) -> None:
@@ -271,7 +217,6 @@ def _require_known(plain: dict[str, Any]) -> None:
 
 def _instant(value: datetime) -> float:
     if value.tzinfo is None:
-        raise ConfigurationError(
-            "releases.start", str(value), "a time with its zone, such as 2027-01-01T00:00:00Z"
-        )
+        expected = "a time with its zone, such as 2027-01-01T00:00:00Z"
+        raise ConfigurationError("releases.start", str(value), expected)
     return value.timestamp()

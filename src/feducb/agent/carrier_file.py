@@ -31,14 +31,10 @@ async def keep_engine_file(store: Path, engine: EngineFacts | None) -> None:
     while True:
         facts = engine.as_dict()
         if facts != last:
-            _write(_path(store), facts)
+            with suppress(OSError):  # a full disk must not stop what can still be done
+                write_atomically(_path(store), json.dumps(facts), private=True)
             last = facts
         await asyncio.sleep(_LOOK_SECONDS)
-
-
-def _write(path: Path, facts: dict[str, Any]) -> None:
-    with suppress(OSError):  # a full disk must not stop what can still be done
-        write_atomically(path, json.dumps(facts), private=True)
 
 
 def read_engine_file(store: Path) -> tuple[bool, dict[str, Any] | None]:

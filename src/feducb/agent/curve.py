@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,7 +41,7 @@ class Curve:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self._new: dict[int, list[float]] = {}
+        self._new: defaultdict[int, list[float]] = defaultdict(lambda: [0.0] * len(CURVE_COLUMNS))
 
     def decided(self, moment: int) -> None:
         """A decision, at so many milliseconds since 1970."""
@@ -84,16 +85,8 @@ class Curve:
         agent_tables.add_to_curve(db, self.width, self._new)
         self._new.clear()
 
-    def clear(self) -> None:
-        """Forget what was not written."""
-        self._new.clear()
-
     def _at(self, moment: int) -> list[float]:
-        start = moment // (1000 * self.width) * self.width
-        sums = self._new.get(start)
-        if sums is None:
-            sums = self._new[start] = [0.0] * len(CURVE_COLUMNS)
-        return sums
+        return self._new[moment // (1000 * self.width) * self.width]
 
 
 def _uniform_chance(row: Due, chance: float, count: int) -> float:

@@ -6,9 +6,8 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
@@ -19,18 +18,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from feducb.agent.chooser import Chooser
 from feducb.agent.curve import Curve, width_for
 from feducb.agent.ids import kept_tag, make_id, new_tag, numbers_of
 from feducb.agent.inbox import Counters, Inbox
+from feducb.agent.kept import Season, require_later, require_promised, started_at, stored_settings
 from feducb.agent.requests import require_candidates, require_follow, require_id, require_reward
 from feducb.agent.settings import AgentSettings
-from feducb.agent.view import Season, view, view_over_time
+from feducb.agent.view import view, view_over_time
 from feducb.agent.warning import PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
-from feducb.policies import Optimistic
-from feducb.policies.decider import Decider
-from feducb.policies.policy import certain
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
 from feducb.protocol import messages
@@ -44,22 +42,8 @@ Array = NDArray[np.float64]
 
 _CHUNK = 500  # decisions settled in one go: a few milliseconds
 _SWEEP_SECONDS = 10.0
-_ACTIVITY_HOURS = 30 * 24  # for which hourly counts are kept
-_SAME_START = 0.001  # seconds: what is written as text is rounded
+_CURVE_HOURS = 30 * 24  # for which the learning curve is kept
 _LEAST_MEMORY = 60_000  # milliseconds for which an id is remembered after its window, at least
-# Settings that terms follow from, as their owner wrote them; how early a sum is read depends on most of them.
-_BEHIND_TERMS = (
-    "agents",
-    "budgets",
-    "quorum",
-    "decisions",
-    "releases",
-    "season",
-    "schedule",
-    "first_release",
-    "alpha",
-    "groups",
-)
 
 
 class Outcome(StrEnum):
@@ -122,8 +106,7 @@ class Agent:
         self._coins: random.Random = random.SystemRandom()
         self._writing: Connection | None = None
         self._counters, self._inbox = Counters(), Inbox()
-        self._curve = Curve(width_for(settings.season))
-        self._deciders: dict[int, Decider] = {}
+        self._curve, self._chooser = Curve(width_for(settings.season)), Chooser(settings)
         self._unswept, self._swept_at = False, time.monotonic()
         self._id_key, self.started_at = b"", 0.0
         with store.writing() as db:
@@ -145,21 +128,20 @@ class Agent:
 
         Args:
             path: of the file.
-            settings: needed to make one. For one that exists, they must be those of its open season, but for
-                ``keep_events``. If left out, those of the last time.
+            settings: needed to make one. Once anything has happened in its open season, they must promise
+                the same (`kept`); ``keep_events`` is no promise. If left out, those of the last time.
             first_season: the number of a new file's first season.
             clock: seconds since 1970.
         """
-        terms = None  # those of the file: an older feducb may have made others of the same settings
-        if settings is None:
-            settings = _stored_settings(Path(path).resolve())
-        else:
-            terms = settings.terms
+        given, path = settings is not None, Path(path).resolve()
+        settings = settings or stored_settings(path)
         try:
-            store = AgentStore.open(path, terms, first_season=first_season)
-        except ConfigurationError as error:
-            raise _changed_setting(Path(path).resolve(), settings, error) from None
+            store = AgentStore.open(path)
+        except ConfigurationError:  # there is no season in it yet
+            store = AgentStore.open(path, settings.terms, first_season=first_season)
         try:
+            if given:  # terms of the file: an older feducb may have made others of the same settings
+                require_promised(store.database, settings)
             return cls(store, settings, clock)
         except BaseException:
             store.close()
@@ -197,11 +179,15 @@ class Agent:
         hashed = self.store.hash_person(person)
         with self.writing() as db:
             if own is not None and (known := events.find(db, own)) is not None:
-                again = self._again(str(id), known, len(candidates), follow)
+                if known.chosen is None:
+                    raise ConfigurationError("id", id, "a new one: that decision is over")
+                if known.candidates != len(candidates) or follow not in (None, known.chosen):
+                    raise ConfigurationError("id", id, "a new one, or the same candidates as before")
+                again = self._decision(str(id), known, repeated=True)
                 return self._with_scores(again, known.group, candidates, scores=scores, top=top)
             number = self._counters.total("decisions") + 1
             group = self.draw_group()
-            preferred, chance, drawn = self._choose(group, candidates)
+            preferred, chance, drawn = self._chooser.choose(group, candidates, self._coins)
             shown, propensity = (preferred, chance) if follow is None else (follow, follow_propensity)
             moment, tag = self._now(), new_tag()
             row = events.Made(
@@ -221,17 +207,11 @@ class Agent:
                 model=self._inbox.number(group),
             )
             events.insert(db, row)
-            self._counters.add("decisions", hour=moment // 3_600_000)
+            self._counters.add("decisions")
             self._curve.decided(moment)
             self._counters.add("drawn_uniformly", drawn)
             self._counters.add("agreed", follow is not None and shown == preferred)
-        decision = Decision(
-            id=id or make_id(self._id_key, number, tag),
-            index=shown,
-            propensity=propensity,
-            model=self._model(row.model),
-            would_choose=preferred,
-        )
+        decision = self._decision(id or make_id(self._id_key, number, tag), row)
         return self._with_scores(decision, group, candidates, scores=scores, top=top)
 
     def reward(self, id: str, value: float) -> Outcome:
@@ -246,7 +226,10 @@ class Agent:
             worth = require_reward(value, self.settings.problem)
         except ConfigurationError:
             if isinstance(value, float | int) and not isinstance(value, bool):
-                self._remember_refused(id)
+                with self.writing() as db:
+                    known = self._find(db, id)
+                    if known is not None and self._state_of(known) is Outcome.RECORDED:
+                        events.mark_refused(db, known.number)
             raise
         with self.writing() as db:
             outcome = self._state_of(known := self._find(db, id))
@@ -254,19 +237,12 @@ class Agent:
                 assert known is not None
                 if known.reward is None:
                     events.set_reward(db, known.number, worth)
-                    moment = self._now()
-                    self._counters.add("rewards", hour=moment // 3_600_000, amount=worth)
-                    self._curve.rewarded(moment)
+                    self._counters.add("rewards")
+                    self._curve.rewarded(self._now())
                     return outcome
                 outcome = Outcome.REPEATED
             self._counters.add(f"{outcome}_rewards")
         return outcome
-
-    def _remember_refused(self, id: str) -> None:
-        with self.writing() as db:
-            known = self._find(db, id)
-            if known is not None and self._state_of(known) is Outcome.RECORDED:
-                events.mark_refused(db, known.number)
 
     def discard(self, id: str) -> Outcome:
         """Take a decision back that was never shown; only while its window is open.
@@ -317,28 +293,42 @@ class Agent:
                 carries them elsewhere says no.
         """
         moment, made = self._now(), 0
-        while self._settle_some(moment):
-            pass
+        self._settle_all(moment)
         self._forget(moment)
         for group in range(self.settings.groups):
             for _ in range(self.releases_due(group)):
                 self.release(group)
                 made += 1
-        while made and self._settle_some(moment):  # for the next one
-            pass
+        if made:
+            self._settle_all(moment)  # for the next one
         if alone and self.settings.agents == 1 and not self.settings.trust.raw:
-            self._absorb_own()
+            for item in self.outbox():
+                if item.season == self.store.season:
+                    self.absorb(messages.decode(item.released()))
+                self.mark_sent(item)
         return made
 
-    def _absorb_own(self) -> None:
-        for item in self.outbox():
-            if item.season == self.store.season:
-                self.absorb(messages.decode(item.released()))
-            self.mark_sent(item)
+    def settle_some(self, moment: int | None = None) -> bool:
+        """Take in a chunk of each group whose windows have closed; whether there may be more.
 
-    def settle_some(self) -> bool:
-        """Close a few windows that are due, for a few milliseconds; whether there may be more."""
-        return self._settle_some(self._now())
+        What closed after the next release was due waits for the one after it: the batch of a record follows
+        from its own time and public ones, not from how long it took to take others in (docs/theory.md, 2).
+
+        Args:
+            moment: milliseconds since 1970; now if left out.
+        """
+        more, moment = False, self._now() if moment is None else moment
+        for group in range(self.settings.groups):
+            cut = int(min(moment, self._next_cut(group)))
+            rows = events.due(self.store.database, group, now=cut, limit=_CHUNK)
+            if rows:
+                self._settle(group, rows)
+                more = more or len(rows) == _CHUNK
+        return more
+
+    def _settle_all(self, moment: int) -> None:
+        while self.settle_some(moment):
+            pass
 
     @property
     def season_over(self) -> bool:
@@ -357,21 +347,14 @@ class Agent:
         It is of the records whose windows had closed when it was due, however late it is made; of those
         closed by now, if it is made before that.
         """
-        moment = self._now()
-        while self._settle_some(moment):
-            pass
+        self._settle_all(self._now())
         made = self.store.upload() if self.settings.trust.raw else self.store.release(group)
-        self._watch_rewards()
-        return made
-
-    def _watch_rewards(self) -> None:
-        """Look at the tally of rewards out of range, under noise; warn if it is large."""
         scale = self.settings.tally_scale
-        if scale is None:
-            return
-        with self.writing() as db:
-            if surely_many(*self.store.tell_tallies(db, scale), scale):
-                agent_tables.add_warning(db, REWARD_BOUND)
+        if scale is not None:  # look at the tally of rewards out of range, under noise
+            with self.writing() as db:
+                if surely_many(*self.store.tell_tallies(db, scale), scale):
+                    agent_tables.add_warning(db, REWARD_BOUND)
+        return made
 
     # For engines
 
@@ -410,7 +393,7 @@ class Agent:
                 agent_tables.add_warning(db, PARAMETER_BOUND)
             self._inbox.put(db, total)
             self._counters.add("sums")
-            self._learn(total.group)
+            self._chooser.learn(total.group, total.read())
         return True
 
     # Looking, and the rarer wishes
@@ -420,11 +403,11 @@ class Agent:
         passed = self._clock() - self.started_at
         later = [one for one in self.settings.release_times if one > passed]
         groups = range(self.settings.groups)
-        return view(self.store.database, self._season(), self._counters.totals()) | {
+        return view(self.store.database, self._season, self._counters.totals()) | {
             "model": [self._model(self._inbox.number(group)) for group in groups],
             "agents_in_sum": [self._inbox.agents(group) for group in groups],
             "first_useful_sum": self.settings.rule.first,
-            "learning": sorted(self._deciders),
+            "learning": sorted(self._chooser.deciders),
             "next_release_at": self.started_at + later[0] if later else None,
             "in_batch": self.store.pending,
             "season_over": self.season_over,
@@ -437,8 +420,9 @@ class Agent:
 
     def overview(self) -> dict[str, Any]:
         """`snapshot`, and what happened over time: for the agent's own page."""
-        return self.snapshot() | view_over_time(self.store.database, self._season(), now=self._clock())
+        return self.snapshot() | view_over_time(self.store.database, self._season, now=self._clock())
 
+    @property
     def _season(self) -> Season:
         return Season(self.store.season, self.settings, self.started_at)
 
@@ -449,7 +433,7 @@ class Agent:
     def new_season(self, settings: AgentSettings | None = None, *, drop_open: bool = False) -> int:
         """Close the season and open the next, over new decisions only, with a fresh budget."""
         settings = settings or replace(self.settings, start=None)
-        self._require_later(settings, self.started_at)
+        require_later(settings, self.started_at)
         self.store.new_season(settings.terms, drop_pending=drop_open)
         self.settings = settings
         try:
@@ -499,52 +483,28 @@ class Agent:
     def _model(self, number: int | None) -> str:
         return f"{self.store.season}.{number or 0}"
 
-    def _choose(self, group: int, candidates: Array) -> tuple[int, float, bool]:
-        """Index, its propensity, and whether it was drawn uniformly.
-
-        Exactly `Optimistic` is played by the compiled decider, which chooses the same.
-        """
-        policy, decider = self.settings.chooses, self._deciders.get(group)
-        compiled = type(policy.policy) is Optimistic
-        if decider is not None and compiled and not policy.needs_coins:
-            return decider.decide(candidates), 1.0, False
-        coins = np.array([self._coins.random()])
-        if decider is None:
-            index, chance = policy.decide(None, candidates[None], coins)
-        elif compiled:
-            best = np.array([decider.decide(candidates)])
-            index, chance = policy.mix(certain(best, len(candidates)), coins)
-        else:
-            index, chance = policy.decide(decider.belief, candidates[None], coins)
-        drawn = decider is None or bool(policy.draws_evenly(coins)[0])
-        return int(index[0]), float(chance[0]), drawn
-
     def _with_scores(
         self, decision: Decision, group: int, candidates: Array, *, scores: bool, top: int | None
     ) -> Decision:
-        decider = self._deciders.get(group)
-        if decider is None or not (scores or top):
+        all_scores = self._chooser.scores(group, candidates) if scores or top else None
+        if all_scores is None:
             return decision
-        all_scores = decider.score(candidates)
-        ranking = np.argsort(-all_scores, kind="stable")[:top].tolist() if top else None
         return replace(
             decision,
             scores=tuple(all_scores.tolist()) if scores else None,
-            ranking=None if ranking is None else tuple(ranking),
+            ranking=tuple(np.argsort(-all_scores, kind="stable")[:top].tolist()) if top else None,
         )
 
-    def _again(self, name: str, known: events.Row, candidates: int, follow: int | None) -> Decision:
-        if known.chosen is None or known.preferred is None:
-            raise ConfigurationError("id", name, "a new one: that decision is over")
-        if known.candidates != candidates or follow not in (None, known.chosen):
-            raise ConfigurationError("id", name, "a new one, or the same candidates as before")
+    def _decision(self, name: str, row: events.Made | events.Row, *, repeated: bool = False) -> Decision:
+        assert row.chosen is not None
+        assert row.preferred is not None  # they are content, and go together
         return Decision(
             id=name,
-            index=known.chosen,
-            propensity=known.propensity,
-            model=self._model(known.model),
-            would_choose=known.preferred,
-            repeated=True,
+            index=row.chosen,
+            propensity=row.propensity,
+            model=self._model(row.model),
+            would_choose=row.preferred,
+            repeated=repeated,
         )
 
     def _state_of(self, known: events.Row | None) -> Outcome:
@@ -556,29 +516,13 @@ class Agent:
         late = known.state == events.TAKEN or self._now() >= known.closes_at
         return Outcome.LATE if late else Outcome.RECORDED
 
-    def _settle_some(self, moment: int) -> bool:
-        """Take in a chunk of each group whose windows have closed; whether there may be more.
-
-        What closed after the next release was due waits for the one after it: the batch of a record follows
-        from its own time and public ones, not from how long it took to take others in (docs/theory.md, 2).
-        """
-        more = False
-        for group in range(self.settings.groups):
-            cut = int(min(moment, self._next_cut(group)))
-            rows = events.due(self.store.database, group, now=cut, limit=_CHUNK)
-            if rows:
-                self._settle(group, rows)
-                more = more or len(rows) == _CHUNK
-        return more
-
     def _next_cut(self, group: int) -> float:
         """When the next release is due, in milliseconds; never, after the last."""
         made, times = self._made(group), self.settings.release_times
         return int(1000 * (self.started_at + times[made]) + 0.001) if made < len(times) else math.inf
 
     def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
-        default, policy = self.settings.default_reward, self.settings.chooses
-        reaches_all = policy.reaches_all or group not in self._deciders
+        reaches_all = self._chooser.reaches_all(group)
         with self.writing() as db:
             self._unswept = True
             batch = self._take_in(db, group, rows)
@@ -587,8 +531,8 @@ class Agent:
             self._counters.add("defaulted", sum(row.reward is None for row in rows))
             self._curve.settled(
                 rows,
-                default=default,
-                uniform=not self.settings.shadow and (reaches_all or not policy.needs_coins),
+                default=self.settings.default_reward,
+                uniform=not self.settings.shadow and (reaches_all or not self.settings.chooses.needs_coins),
                 only_choice=reaches_all,
             )
 
@@ -635,56 +579,23 @@ class Agent:
     def sweep(self) -> None:
         """Cut the file's log off, which still holds content that the file itself has forgotten."""
         with self.writing() as db:
-            oldest = self._now() // 3_600_000 - _ACTIVITY_HOURS
-            agent_tables.forget_before(db, oldest)
+            agent_tables.forget_before(db, self._now() // 3_600_000 - _CURVE_HOURS)
         self.store.cut_log()
         self._swept_at, self._unswept = time.monotonic(), False
 
-    def _learn(self, group: int) -> None:
-        """Make the newest sum of a group ready to decide by."""
-        total = self._inbox.read(group)
-        belief = (
-            None if total is None else self.settings.rule.absorb(self.settings.rule.start(()), total).belief
-        )
-        if belief is None:
-            self._deciders.pop(group, None)
-        else:
-            self._deciders[group] = Decider(belief, self.settings.exploration)
-
     def _keep_settings(self, db: Connection) -> None:
-        """Write the settings; promises must be those of this season, if there are any yet."""
-        season = self.store.season
-        kept = agent_tables.read_settings(db)
+        """Write the settings, and the terms that follow from them if nothing has happened under others."""
+        season, kept, body = self.store.season, agent_tables.read_settings(db), self.settings.to_json()
+        if agent_tables.is_unused(db):
+            self.store.restate(db, self.settings.terms)
         if kept is not None and kept.season == season:
-            before = AgentSettings.from_json(kept.body, started_at=kept.started_at)
-            # The roster may come after the first opening; from then on the place on its graph stays.
-            held = self.settings.promises() | (self.settings.place() if before.clique else {})
-            for name, value in held.items():
-                if value != getattr(before, name):
-                    raise _until_a_new_season(name, value, getattr(before, name))
-            start = self.settings.start
-            if start is not None and abs(start - kept.started_at) > _SAME_START:
-                raise _until_a_new_season("start", _written(start), _written(kept.started_at))
-            agent_tables.update_settings(db, self.settings.to_json())
-            return
-        if kept is not None:
-            self._require_later(self.settings, kept.started_at)
-        agent_tables.write_settings(
-            db,
-            season=season,
-            body=self.settings.to_json(),
-            started_at=self.settings.start if self.settings.start is not None else self._clock(),
-            id_key=token_bytes(32),
-        )
-
-    @staticmethod
-    def _require_later(settings: AgentSettings, earlier: float) -> None:
-        """A season that started long ago would make all its releases at once."""
-        if settings.start is not None and settings.start <= earlier:
-            or_none = ", or none," if settings.agents == 1 else ""
-            raise ConfigurationError(
-                "start", _written(settings.start), f"after the last season's{or_none} in a new season"
-            )
+            start, id_key = started_at(self.settings, kept.started_at), kept.id_key
+        else:
+            if kept is not None:
+                require_later(self.settings, kept.started_at)
+            start = self._clock() if self.settings.start is None else self.settings.start
+            id_key = token_bytes(32)
+        agent_tables.write_settings(db, season=season, body=body, started_at=start, id_key=id_key)
 
     def _reload(self) -> None:
         """What is in memory, from the file."""
@@ -696,51 +607,7 @@ class Agent:
         self.started_at, self._id_key = kept.started_at, kept.id_key
         self._counters.load(db)
         self._counters.at_least("decisions", events.last_number(db))
-        self._curve = Curve(width_for(self.settings.season))
+        self._curve, self._chooser = Curve(width_for(self.settings.season)), Chooser(self.settings)
         self._inbox.load(db, self.settings)
-        self._deciders.clear()
         for group in range(self.settings.groups):
-            self._learn(group)
-
-
-def _written(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
-
-
-def _until_a_new_season(name: str, value: object, kept: object) -> ConfigurationError:
-    expected = f"{kept!r} until a new season opens (`feducb agent new-season`)"
-    return ConfigurationError(name, value, expected)
-
-
-def _changed_setting(path: Path, given: AgentSettings, error: ConfigurationError) -> ConfigurationError:
-    """The setting behind terms that are not the stored ones: some terms follow from several settings."""
-    if not error.setting.startswith("terms."):
-        return error
-    kept, _ = _read_settings(path)
-    for name in _BEHIND_TERMS:
-        value, before = getattr(given, name), getattr(kept, name)
-        if value != before:
-            return _until_a_new_season(name, value, before)
-    expected = f"{error.expected} (`feducb agent new-season`)"
-    return ConfigurationError(error.setting, error.value, expected)
-
-
-def _stored_settings(path: Path) -> AgentSettings:
-    """Those of the open season."""
-    settings, current = _read_settings(path)
-    if current:
-        return settings
-    if settings.agents > 1:
-        raise ConfigurationError("settings", None, f"settings with the start of the new season in {path}")
-    return replace(settings, start=None)  # a new season has begun since
-
-
-def _read_settings(path: Path) -> tuple[AgentSettings, bool]:
-    """The newest in the file, and whether they are those of the open season."""
-    if not path.exists():
-        raise ConfigurationError("settings", None, f"settings, to make the agent {path}")
-    with closing(agent_tables.look_into(path)) as db:
-        kept = agent_tables.read_settings(db)
-    if kept is None:
-        raise ConfigurationError("settings", None, f"settings: {path} holds none yet")
-    return AgentSettings.from_json(kept.body, started_at=kept.started_at), kept.season == kept.open_season
+            self._chooser.learn(group, self._inbox.read(group))

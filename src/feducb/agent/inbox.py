@@ -14,27 +14,23 @@ from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.messages import GridSum
 from feducb.storage import agent_tables, events
+from feducb.system import counted
 from feducb.types import ReleasedSum
 
 __all__ = ["Counters", "Inbox"]
 
 
 class Counters:
-    """Totals by name, and activity by the hour; written with the commit that they count."""
+    """Totals by name; written with the commit that they count."""
 
     def __init__(self) -> None:
         self._kept: Counter[str] = Counter()
         self._new: Counter[str] = Counter()
-        self._hours: dict[int, list[float]] = {}  # decisions, rewards, their sum
 
-    def add(self, name: str, count: int = 1, *, hour: int | None = None, amount: float = 0.0) -> None:
-        """Count; with an hour, for the activity of that hour too (decisions, or rewards and their amount)."""
+    def add(self, name: str, count: int = 1) -> None:
+        """Count, within a commit."""
         if count:
             self._new[name] += count
-        if hour is not None:
-            row = self._hours.setdefault(hour, [0, 0, 0.0])
-            row[name == "rewards"] += count
-            row[2] += amount
 
     def total(self, name: str) -> int:
         """How often, what is not yet written included."""
@@ -45,22 +41,19 @@ class Counters:
         self._new[name] += max(0, count - self.total(name))
 
     def totals(self) -> Counter[str]:
-        """All of them."""
+        """By name, what is not yet written included."""
         return self._kept + self._new
 
     def flush(self, db: sqlite3.Connection) -> None:
         """Write what is new, in the transaction that it counts."""
         events.add_counts(db, self._new.items())
-        agent_tables.add_activity(db, self._hours)
         self._kept += self._new
         self._new.clear()
-        self._hours.clear()
 
     def load(self, db: sqlite3.Connection) -> None:
         """From the file; what was not written is forgotten."""
         self._kept = Counter(agent_tables.read_counts(db))
         self._new.clear()
-        self._hours.clear()
 
 
 @lru_cache(maxsize=16)
@@ -120,7 +113,7 @@ class Inbox:
         return total.agents if total is not None else 0
 
     def read(self, group: int) -> ReleasedSum | None:
-        """As real numbers."""
+        """The sum in use, as real numbers."""
         total = self._sums.get(group)
         return None if total is None else total.read()
 
@@ -141,6 +134,6 @@ def _require_size(total: GridSum, size: int | None, sizes: tuple[int, int]) -> N
     """The bound that sums are read with holds for sums over so many agents, and no others."""
     least, most = sizes
     if size is None or not least <= size <= most:
-        over = "an unknown number of agents" if size is None else f"{size} agent{'s' * (size != 1)}"
+        over = "an unknown number of agents" if size is None else counted(size, "agent")
         expected = f"{least}" if least == most else f"{least} to {most}"
         raise ValueError(f"sum {total.number} is over {over}, expected {expected}")

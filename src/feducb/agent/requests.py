@@ -22,6 +22,7 @@ __all__ = [
     "require_id",
     "require_lengths",
     "require_reward",
+    "short_enough",
 ]
 
 Array = NDArray[np.float64]
@@ -29,6 +30,12 @@ Array = NDArray[np.float64]
 MOST_CANDIDATES = 10_000
 LONGEST_ID = 128
 ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a little longer
+
+
+def short_enough(actions: Array, problem: Problem) -> NDArray[np.bool_]:
+    """Which rows (K, d) are of length at most L; what is not finite is not."""
+    with np.errstate(over="ignore"):  # what overflows is too long
+        return np.asarray(np.einsum("kd,kd->k", actions, actions) <= (problem.action_bound * ROUNDING) ** 2)
 
 
 def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
@@ -47,8 +54,7 @@ def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
 
 def require_lengths(vectors: Array, problem: Problem, name: str, where: str = "") -> None:
     """(K, d) vectors must be of length at most L; an error names the first that is not."""
-    with np.errstate(over="ignore"):  # what overflows is too long
-        fits = np.einsum("kd,kd->k", vectors, vectors) <= (problem.action_bound * ROUNDING) ** 2
+    fits = short_enough(vectors, problem)
     if not fits.all():  # nothing that is not a number fits
         place = int(np.argmin(fits))
         raise ConfigurationError(
@@ -77,9 +83,8 @@ def require_id(name: str, *, new: bool = False) -> str:
     if not is_text(name):
         raise ConfigurationError("id", "half a character", "text")
     if new and is_made_up(name):
-        raise ConfigurationError(
-            "id", name, "another one: digits, a dash and 16 hexadecimal digits are taken"
-        )
+        expected = "another one: digits, a dash and 16 hexadecimal digits are taken"
+        raise ConfigurationError("id", name, expected)
     return name
 
 

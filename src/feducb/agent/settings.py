@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
@@ -31,27 +31,19 @@ FollowPolicy = Literal["learning", "fixed"]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST = 3650 * 86400.0
-_PROMISED = (
-    "name",
-    "budgets",
-    "season",
-    "schedule",
-    "first_release",
-    "window",
-    "default_reward",
-    "agents",
-    "decisions",
-    "quorum",
-    "alpha",
-    "policy",
-    "exploration",
-    "uniform_share",
-    "shadow",
-    "follow_policy",
+# What must stay as it is in a season, beside the terms. What an operator sees within a season is raw (the
+# learning curve, counts): if it could decide what later visitors are shown, one record would move many
+# (docs/theory.md, 2). Those that terms follow from come first, since an error names the first that changed.
+PROMISED = (
+    *("agents", "budgets", "quorum", "decisions", "releases", "season", "schedule", "first_release", "alpha"),
+    *("groups", "name", "window", "default_reward"),
+    *("policy", "exploration", "uniform_share", "shadow", "follow_policy"),
 )
+PLACE = ("clique", "cliques")  # decides on a graph how sums are read; stays for a season once it is known
 FALSE_ALARM = 0.01  # chance, over a season, of warning of a parameter bound that holds
 _MOST_SETS = 900.0  # as a power of 2: α over so many is still a number
 _LEAST_ALPHA = -1000.0  # as a power of 2: a share of it, by release and part of the bound, is still a number
+_MOST_AGENTS = 1_000_000
 _LATEST_START = 250_246_627_200.0  # 9900-01-01: the season's last moment is still a date
 
 
@@ -59,7 +51,8 @@ _LATEST_START = 250_246_627_200.0  # 9900-01-01: the season's last moment is sti
 class AgentSettings:
     """Settings of one agent. All agents of a federation share those that are marked *shared*.
 
-    What is marked *season* is a public promise: it stays as it is until a new season opens.
+    What is marked *season* is a public promise: from the first decision of a season on, or the first record,
+    it stays as it is until a new season opens.
 
     Attributes:
         name: of the agent, among the others: letters, digits, ``-`` and ``_``.
@@ -137,114 +130,102 @@ class AgentSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", require_trust(self.trust))
+        for fits, name, expected in self._checks():
+            if not fits:
+                value = getattr(self, name)
+                named = name in ("clique", "budgets")  # by name, of agents
+                raise ConfigurationError(name, ", ".join(value) if named else value, expected)
+        self.terms  # noqa: B018  # whatever is wrong with it is said now
+
+    def _checks(self) -> Iterator[tuple[bool, str, str]]:
+        """Whether a setting can be, its name, and what was expected; some rest on earlier ones."""
         require_name("name", self.name)
-        require_integer("agents", self.agents, at_least=1)
+        agents = require_integer("agents", self.agents, at_least=1)
+        yield agents <= _MOST_AGENTS, "agents", f"at most {_MOST_AGENTS}"
         require_integer("decisions", self.decisions, at_least=1)
         require_integer("groups", self.groups, at_least=1)
         if self.agents_per_person is not None:
-            require_agents_per_person("agents_per_person", self.agents_per_person, self.agents)
+            require_agents_per_person("agents_per_person", self.agents_per_person, agents)
         for name, least in (("season", 0.001), ("window", 0.001), ("keep_events", 0.0)):
-            if require_finite(name, getattr(self, name), at_least=least) > _LONGEST:
-                raise ConfigurationError(name, getattr(self, name), "at most ten years, in seconds")
-        if self.quorum is not None and require_integer("quorum", self.quorum, at_least=1) > self.agents:
-            raise ConfigurationError("quorum", self.quorum, f"at most the number of agents, {self.agents}")
-        self._require_clique()
-        self._require_budgets()
+            length = require_finite(name, getattr(self, name), at_least=least)
+            yield length <= _LONGEST, name, "at most ten years, in seconds"
+        if self.quorum is not None:
+            quorum = require_integer("quorum", self.quorum, at_least=1)
+            yield quorum <= agents, "quorum", f"at most the number of agents, {agents}"
+        yield from self._check_clique()
+        if self.budgets:
+            yield from self._check_budgets()
         require_probability("alpha", self.alpha)
-        self._require_sets()
+        yield from self._check_sets()
         require_finite("exploration", self.exploration, at_least=0)
-        bound = self.problem.reward_bound
-        if abs(require_finite("default_reward", self.default_reward)) > bound:
-            raise ConfigurationError("default_reward", self.default_reward, f"from -{bound:g} to {bound:g}")
-        self._require_policy()
-        if self.follow_policy not in ("learning", "fixed"):
-            raise ConfigurationError("follow_policy", self.follow_policy, "learning or fixed")
-        self._require_start()
-        if self.agents > 1 and self.start is None:
-            raise ConfigurationError(
-                "start",
-                None,
-                f"when the season starts, the same at all {self.agents} agents (`[releases] start`, such as "
-                "2027-01-01T00:00:00Z): their sums go by one clock",
-            )
-        if self.schedule not in ("periodic", "geometric"):
-            raise ConfigurationError("schedule", self.schedule, "periodic or geometric")
-        if self.first_release is not None and self.schedule != "geometric":
-            raise ConfigurationError("first_release", self.first_release, "nothing with a periodic schedule")
-        self.terms  # noqa: B018  # whatever is wrong with it is said now
+        reward, bound = require_finite("default_reward", self.default_reward), self.problem.reward_bound
+        yield abs(reward) <= bound, "default_reward", f"from -{bound:g} to {bound:g}"
+        share = require_finite("uniform_share", self.uniform_share, at_least=0)
+        yield share <= 1, "uniform_share", "a share from 0 to 1"
+        yield isinstance(self.policy, str), "policy", "a text: it is kept in the agent's file"
+        self.chooses  # noqa: B018  # a policy that is not known is refused now
+        yield self.follow_policy in ("learning", "fixed"), "follow_policy", "learning or fixed"
+        if self.start is not None:
+            start = require_finite("start", self.start)
+            yield 0 <= start <= _LATEST_START, "start", "seconds since 1970, before the year 9900"
+        one_clock = (
+            f"when the season starts, the same at all {agents} agents (`[releases] start`, such as "
+            "2027-01-01T00:00:00Z): their sums go by one clock"
+        )
+        yield agents == 1 or self.start is not None, "start", one_clock
+        yield self.schedule in ("periodic", "geometric"), "schedule", "periodic or geometric"
+        fits = self.first_release is None or self.schedule == "geometric"
+        yield fits, "first_release", "nothing with a periodic schedule"
 
-    def _require_sets(self) -> None:
+    def _check_sets(self) -> Iterator[tuple[bool, str, str]]:
         """Not so many sets of agents that α over them is no number, nor that counting them takes for ever."""
         least, most = self.sizes_of_sums
         size = max(least, most // 2)  # of which there are most
         sets = (math.lgamma(most + 1) - math.lgamma(size + 1) - math.lgamma(most - size + 1)) / math.log(2)
-        if sets > _MOST_SETS + 1 or math.log2(self.sets_of_agents) > _MOST_SETS:
-            raise ConfigurationError("quorum", self.quorum, "more: too many sets of agents could make a sum")
+        few = sets <= _MOST_SETS + 1 and math.log2(self.sets_of_agents) <= _MOST_SETS
+        yield few, "quorum", "more: too many sets of agents could make a sum"
         shares = math.log2(self.groups) + math.log2(self.cliques) + math.log2(self.sets_of_agents)
-        if math.log2(self.alpha) - shares < _LEAST_ALPHA:
-            raise ConfigurationError(
-                "alpha",
-                self.alpha,
-                "more: its share for each set of agents that could make a sum is tiny",
-            )
+        enough = math.log2(self.alpha) - shares >= _LEAST_ALPHA
+        yield enough, "alpha", "more: its share for each set of agents that could make a sum is tiny"
 
-    def _require_start(self) -> None:
-        if self.start is not None and not 0 <= require_finite("start", self.start) <= _LATEST_START:
-            raise ConfigurationError("start", self.start, "seconds since 1970, before the year 9900")
-
-    def _require_policy(self) -> None:
-        if require_finite("uniform_share", self.uniform_share, at_least=0) > 1:
-            raise ConfigurationError("uniform_share", self.uniform_share, "a share from 0 to 1")
-        if not isinstance(self.policy, str):
-            raise ConfigurationError("policy", self.policy, "a text: it is kept in the agent's file")
-        self.chooses  # noqa: B018  # a policy that is not known is refused now
-
-    def _require_clique(self) -> None:
-        size, names = len(self.clique), ", ".join(self.clique)
+    def _check_clique(self) -> Iterator[tuple[bool, str, str]]:
+        size = len(self.clique)
         require_integer("cliques", self.cliques, at_least=1)
-        if not self.clique:
-            if self.cliques > 1:
-                raise ConfigurationError("cliques", self.cliques, "1 without a clique of this agent's own")
+        if not size:
+            yield self.cliques == 1, "cliques", "1 without a clique of this agent's own"
             return
-        if len(set(self.clique)) != size or size > self.agents:
-            raise ConfigurationError("clique", names, f"different names, at most {self.agents}")
+        differ = len(set(self.clique)) == size <= self.agents
+        yield differ, "clique", f"different names, at most {self.agents}"
         others = self.agents - size  # each of them is in one of the other cliques
-        if not min(others, 1) <= self.cliques - 1 <= others:
-            raise ConfigurationError(
-                "cliques", self.cliques, f"as many as cover {self.agents} agents, {size} of them in this one"
-            )
-        if self.quorum is not None:
-            raise ConfigurationError("quorum", self.quorum, "none on a graph: a sum is of the whole clique")
+        cover = min(others, 1) <= self.cliques - 1 <= others
+        yield cover, "cliques", f"as many as cover {self.agents} agents, {size} of them in this one"
+        yield self.quorum is None, "quorum", "none on a graph: a sum is of the whole clique"
         self.trust.refuse("graph", "trust", self.trust.name)
 
-    def _require_budgets(self) -> None:
-        if not self.budgets:
-            return
-        names = ", ".join(self.budgets)
-        self.trust.refuse("budgets", "budgets", names)
-        if self.name not in self.budgets:
-            raise ConfigurationError("budgets", names, f"one for this agent, {self.name}, too")
-        if len(self.budgets) != self.agents:
-            raise ConfigurationError("budgets", names, f"a budget for each of {self.agents} agents")
-        if self.budgets[self.name] != self.budget:
-            raise ConfigurationError(
-                f"budgets.{self.name}", self.budgets[self.name], f"{self.budget}, as in [privacy]"
-            )
-        if not self.budgets.keys() >= set(self.clique):
-            raise ConfigurationError("clique", ", ".join(self.clique), "agents that have a budget")
+    def _check_budgets(self) -> Iterator[tuple[bool, str, str]]:
+        self.trust.refuse("budgets", "budgets", ", ".join(self.budgets))
+        yield self.name in self.budgets, "budgets", f"one for this agent, {self.name}, too"
+        yield len(self.budgets) == self.agents, "budgets", f"a budget for each of {self.agents} agents"
+        own = self.budgets[self.name]
+        if own != self.budget:
+            raise ConfigurationError(f"budgets.{self.name}", own, f"{self.budget}, as in [privacy]")
+        yield self.budgets.keys() >= set(self.clique), "clique", "agents that have a budget"
 
     @cached_property
     def release_times(self) -> tuple[float, ...]:
         """When each release is due, in seconds after the start."""
         parts = max(1_000_000, self.releases)
-        made: Geometric | Periodic = Periodic(releases=self.releases)
-        if self.schedule == "geometric":
-            first = require_finite("first_release", self.first_release or self.season / 100, above=0)
-            made = Geometric(first=max(1, round(parts * first / self.season)), releases=self.releases)
-        rounds = made.rounds(parts)
+        rounds = self._schedule(parts).rounds(parts)
         if len(rounds) != self.releases:
             raise ConfigurationError("releases", self.releases, "fewer, or an earlier first release")
         return tuple(self.season * one / parts for one in rounds)
+
+    def _schedule(self, rounds: int) -> Geometric | Periodic:
+        """When releases are due, in a season of so many rounds."""
+        if self.schedule == "periodic":
+            return Periodic(releases=self.releases)
+        first = require_finite("first_release", self.first_release or self.season / 100, above=0)
+        return Geometric(first=max(1, round(rounds * first / self.season)), releases=self.releases)
 
     @cached_property
     def chooses(self) -> Mixture:
@@ -278,10 +259,6 @@ class AgentSettings:
         Agents are in the order of their names. Rounds are decisions of one agent.
         """
         each = tuple(self.budgets[name] for name in sorted(self.budgets))
-        schedule: Geometric | Periodic = Periodic(releases=self.releases)
-        if self.schedule == "geometric":
-            share = (self.first_release or self.season / 100) / self.season
-            schedule = Geometric(first=max(1, round(self.decisions * share)), releases=self.releases)
         return Federation(
             problem=self.problem,
             agents=self.agents,
@@ -289,7 +266,7 @@ class AgentSettings:
             records_per_person=self.trust.records_covered(self.records_per_person, self.agents_visited),
             trust=self.trust,
             mechanism=self.mechanism,
-            schedule=schedule,
+            schedule=self._schedule(self.decisions),
             alpha=self.alpha,
             policy=self.chooses if self.uniform_share else self.chooses.policy,
             tuning=Tuning(simulated=self.quorum in (None, self.agents)),
@@ -330,20 +307,14 @@ class AgentSettings:
 
         That holds if ‖θ*‖ ≤ S, for all sums over all sets of agents together; radii are the closed ones.
         """
-        rule, problem = self.rule, self.problem
+        rule, dim, bound = self.rule, self.problem.dim, self.problem.parameter_bound
         assert isinstance(rule.bound, ReleasedSetBound)
         read = max(1, self.releases - rule.first + 1)
         alpha = FALSE_ALARM / self.groups / self.sets_of_agents
         residual, gram, rewards = (share * alpha for share in EVERYTHING.shares)
-        weight = self.terms.weight
-        return replace(
-            rule.bound,
-            reward_alpha=rewards,
-            residual_radius=closed_residual_radius(
-                problem.dim, read, residual, bound=problem.parameter_bound, weight=weight
-            ),
-            gram_radius=gram_radius(problem.dim, read, gram),
-        )
+        radius = closed_residual_radius(dim, read, residual, bound=bound, weight=self.terms.weight)
+        gram_bound = gram_radius(dim, read, gram)
+        return replace(rule.bound, reward_alpha=rewards, residual_radius=radius, gram_radius=gram_bound)
 
     @cached_property
     def tally_scale(self) -> int | None:
@@ -372,18 +343,6 @@ class AgentSettings:
         """Whether records enter releases: not those of a followed policy that may learn from rewards."""
         return not self.shadow or self.follow_policy == "fixed"
 
-    def promises(self) -> dict[str, Any]:
-        """What must stay as it is in a season, beside the terms.
-
-        What its operator sees within a season is raw (the learning curve, counts). If it could decide what
-        later visitors are shown, one record would move many (docs/theory.md, 2).
-        """
-        return {name: getattr(self, name) for name in _PROMISED}
-
-    def place(self) -> dict[str, Any]:
-        """What decides on a graph how sums are read; it stays for a season once it is known."""
-        return {"clique": self.clique, "cliques": self.cliques}
-
     @property
     def terms_of_all(self) -> dict[str, Terms]:
         """By name, what each agent promises, where they have budgets of their own; else empty."""
@@ -391,11 +350,7 @@ class AgentSettings:
 
     def to_json(self) -> str:
         """As text, for the file."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        plain["problem"] = {name: getattr(self.problem, name) for name in self.problem.__slots__}
-        plain["budget"], plain["trust"] = asdict(self.budget), self.trust.name
-        plain["budgets"] = {name: asdict(budget) for name, budget in self.budgets.items()}
-        return json.dumps(plain, sort_keys=True)
+        return json.dumps(asdict(self) | {"trust": self.trust.name}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str, *, started_at: float | None = None) -> AgentSettings:
@@ -424,12 +379,10 @@ class AgentSettings:
 
 def parse_duration(setting: str, value: object) -> float:
     """Seconds, from a number of them or a text such as ``90s``, ``15m``, ``1h``, ``7d``."""
-    expected = "a number of seconds, or a text such as 90s, 15m, 1h or 7d"
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ConfigurationError(setting, value, expected)
-    if not isinstance(value, str):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return require_finite(setting, value, at_least=0)
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value)
-    if found is None:
+    parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value) if isinstance(value, str) else None
+    if parts is None:
+        expected = "a number of seconds, or a text such as 90s, 15m, 1h or 7d"
         raise ConfigurationError(setting, value, expected)
-    return float(found[1]) * _UNITS[found[2]]
+    return float(parts[1]) * _UNITS[parts[2]]

@@ -16,17 +16,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
-from feducb.agent.view import settings_in
-from feducb.config import Problem
+from feducb.agent.kept import season_in
+from feducb.agent.requests import ROUNDING, short_enough
 from feducb.errors import ConfigurationError, StoreError
 from feducb.storage import AgentStore, agent_tables, events
 from feducb.storage.agent_store import is_text
+from feducb.system import counted
 
 __all__ = ["Erasure", "Loaded", "backup", "erase", "export", "restore", "warm_start"]
 
 Array = NDArray[np.float64]
-
-_ROUNDING = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,29 +70,24 @@ def warm_start(
         policy: ``fixed`` states that the log's policy was public and did not learn from these rewards.
     """
     if policy != "fixed":
-        raise ConfigurationError(
-            "policy",
-            policy,
-            "'fixed', the statement that the log's policy was public and did not learn from these rewards",
-        )
+        expected = "the statement that the log's policy was public and did not learn from these rewards"
+        raise ConfigurationError("policy", policy, f"'fixed', {expected}")
     settings, count = agent.settings, len(rewards)
     people: Sequence[str | None] = persons if persons is not None else [None] * count
     if not len(actions) == count == len(people):
-        raise ConfigurationError(
-            "log",
-            f"of {len(actions)} actions, {count} rewards and {len(people)} persons",
-            "as many of each",
-        )
-    rows, worth, places = _records(actions, rewards, settings.problem.dim)
-    named = [_has_needed_id(people[place], settings.records_per_person) for place in places]
-    rows, worth = rows[named], worth[named]
-    hashes = [agent.store.hash_person(people[place]) for place, one in zip(places, named, strict=True) if one]
-    if not len(worth):
-        raise ConfigurationError(
-            "log",
-            f"{count} records that cannot be read",
-            f"{settings.problem.dim} numbers and a reward",
-        )
+        given = f"of {len(actions)} actions, {count} rewards and {len(people)} persons"
+        raise ConfigurationError("log", given, "as many of each")
+    nameless = settings.records_per_person == 1  # a record may come without its person's id
+    records = [
+        (*record, agent.store.hash_person(person))
+        for action, reward, person in zip(actions, rewards, people, strict=True)
+        if (record := _record(action, reward, settings.problem.dim)) is not None
+        and (is_text(person) or (person is None and nameless))
+    ]
+    if not records:
+        expected = f"{settings.problem.dim} numbers and a reward"
+        raise ConfigurationError("log", f"{count} records that cannot be read", expected)
+    rows, worth = np.array([row for row, _, _ in records]), np.array([reward for _, reward, _ in records])
     if not settings.releases_records:
         raise StoreError("what a policy chose that may learn from rewards does not leave in shadow mode")
     if agent.season_over:
@@ -106,43 +100,27 @@ def warm_start(
         groups = np.array([agent.draw_group() for _ in worth])
         for group in range(settings.groups):
             some = np.flatnonzero(groups == group)
-            own = [hashes[place] for place in some]
-            entered += agent.store.settle(db, group, rows[some], worth[some], own)
+            hashes = [records[place][2] for place in some]
+            entered += agent.store.settle(db, group, rows[some], worth[some], hashes)
         agent_tables.mark_loaded(db, digest, len(worth))
         agent.count("loaded", len(worth))
+    fits = np.abs(worth) <= settings.problem.reward_bound * ROUNDING
     return Loaded(
         entered=entered,
-        clipped=int(np.sum(_beyond(settings.problem, rows, worth))),
+        clipped=int(np.sum(~(fits & short_enough(rows, settings.problem)))),
         dropped=count - len(worth),
         excluded=len(worth) - entered,
     )
 
 
-def _records(
-    actions: Array | Sequence[ArrayLike], rewards: Array | Sequence[float], dim: int
-) -> tuple[Array, Array, list[int]]:
-    """Actions (n, d), rewards (n,) and places of the records that are d finite numbers and a reward."""
-    records: list[tuple[Array, float, int]] = []
-    for place, (action, reward) in enumerate(zip(actions, rewards, strict=True)):
-        try:
-            row, worth = np.asarray(action, dtype=np.float64), float(reward)
-        except (TypeError, ValueError, OverflowError):
-            continue
-        if row.shape == (dim,) and np.isfinite(row).all() and math.isfinite(worth):
-            records.append((row, worth, place))
-    rows = np.array([row for row, _, _ in records]).reshape(-1, dim)
-    return rows, np.array([worth for _, worth, _ in records]), [place for _, _, place in records]
-
-
-def _has_needed_id(person: object, records_per_person: int) -> bool:
-    return is_text(person) or (person is None and records_per_person == 1)
-
-
-def _beyond(problem: Problem, rows: Array, rewards: Array) -> NDArray[np.bool_]:
-    """Which records the privatizer clips."""
-    with np.errstate(over="ignore"):  # what overflows is too long
-        long = np.einsum("nd,nd->n", rows, rows) > (problem.action_bound * _ROUNDING) ** 2
-    return np.asarray(long | (np.abs(rewards) > problem.reward_bound * _ROUNDING))
+def _record(action: ArrayLike, reward: float, dim: int) -> tuple[Array, float] | None:
+    """A record of d finite numbers and a reward; None if it is none."""
+    try:
+        row, worth = np.asarray(action, dtype=np.float64), float(reward)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    fits = row.shape == (dim,) and np.isfinite(row).all() and math.isfinite(worth)
+    return (row, worth) if fits else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,10 +138,6 @@ class Erasure:
     content_removed: int
     in_sums: int
     said: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def erase(agent: Agent, person: str) -> Erasure:
@@ -184,12 +158,12 @@ def erase(agent: Agent, person: str) -> Erasure:
     agent.sweep()
     said = "Nothing under this id is in this season's sums."
     if entered:
-        budget = agent.settings.budget
+        budget, (are, them) = agent.settings.budget, ("is", "it") if entered == 1 else ("are", "them")
         said = (
-            f"{entered} records under this id are in sums and cannot be taken out: only the sums are kept. "
-            f"Whatever leaves shows them at most as far as (ε, δ) = ({budget.epsilon:g}, {budget.delta:g}) "
-            "allows. A keyed hash of the id stays until the season ends, so that this holds if the person "
-            "comes back."
+            f"{counted(entered, 'record')} under this id {are} in sums and cannot be taken out: only the "
+            f"sums are kept. Whatever leaves shows {them} at most as far as (ε, δ) = ({budget.epsilon:g}, "
+            f"{budget.delta:g}) allows. A keyed hash of the id stays until the season ends, so that this "
+            "holds if the person comes back."
         )
     said += " Records that came without an id, and those of earlier seasons, cannot be found."
     return Erasure(removed=len(still_open), content_removed=len(retained), in_sums=entered, said=said)
@@ -204,7 +178,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
     policy chose that learns from rewards must not be loaded elsewhere (`warm_start`).
     """
     with closing(agent_tables.look_into(path)) as db:
-        _, settings, _ = settings_in(db, path)
+        settings = season_in(db, path).settings
         public = {
             "agent": settings.name,
             "problem": asdict(settings.problem),
@@ -213,8 +187,9 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
             "follow_policy": settings.follow_policy if settings.shadow else None,
         }
         for row in events.retained(db):
-            action = np.frombuffer(row["action"])
-            features = row["features"]
+            action, features = np.frombuffer(row["action"]), row["features"]
+            if features is not None:
+                features = np.frombuffer(features).reshape(-1, len(action)).tolist()
             yield {
                 "number": row["number"],
                 "group": row["group"],
@@ -224,13 +199,8 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
                 "index": row["chosen"],
                 "would_choose": row["preferred"],
                 "candidates": row["candidates"],
-                "features": None
-                if features is None
-                else np.frombuffer(features).reshape(-1, len(action)).tolist(),
-                "propensity": row["propensity"],
-                "model": row["model"],
-                "reward": row["reward"],
-                "batch": row["batch"],
+                "features": features,
+                **{name: row[name] for name in ("propensity", "model", "reward", "batch")},
                 **public,
             }
 
@@ -263,7 +233,7 @@ def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
         season: one that this agent never opened; if you do not know how far it got, one far beyond.
     """
     source, target = Path(backup_path).resolve(), Path(path).resolve()
-    for name in (target, Path(f"{target}-wal"), Path(f"{target}-shm")):
+    for name in _files(target):
         if name.exists():
             raise StoreError(
                 f"{name} is still there, and a backup takes the place of a file that was lost; if it is to "
@@ -272,7 +242,7 @@ def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
     if not source.is_file():
         raise ConfigurationError("backup", str(source), "a file made by `feducb agent backup`")
     fresh = target.with_name(f"{target.name}.restoring")
-    for name in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm")):
+    for name in _files(fresh):
         name.unlink(missing_ok=True)
     shutil.copyfile(source, fresh)
     fresh.chmod(0o600)
@@ -286,3 +256,8 @@ def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
     fresh.rename(target)  # whole, or not there
     Path(f"{fresh}.lock").unlink(missing_ok=True)
     return opened
+
+
+def _files(path: Path) -> tuple[Path, ...]:
+    """A file of SQLite's, and those beside it."""
+    return path, Path(f"{path}-wal"), Path(f"{path}-shm")

@@ -9,39 +9,23 @@ import sqlite3
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from feducb.agent.carrier_file import read_engine_file
 from feducb.agent.curve import points, width_for
-from feducb.agent.settings import AgentSettings
+from feducb.agent.kept import Season, season_in
 from feducb.agent.warning import read_warnings
-from feducb.errors import StoreError
 from feducb.protocol import messages
 from feducb.storage import agent_tables
 
-__all__ = ["Season", "look", "look_over", "settings_in", "view", "view_over_time"]
+__all__ = ["look", "view", "view_over_time"]
 
 _MOST_ENTRIES = 50
 
 
-class Season(NamedTuple):
-    """The open season: its number, its settings, and when it started, in seconds since 1970."""
-
-    number: int
-    settings: AgentSettings
-    started_at: float
-
-
 def view(db: sqlite3.Connection, season: Season, counts: Mapping[str, int]) -> dict[str, Any]:
-    """How it stands, in plain numbers.
-
-    Args:
-        db: the agent's file.
-        season: the open one.
-        counts: totals by name, what is not yet written included.
-    """
+    """How it stands in the open season; ``counts`` are totals by name, with what is not yet written."""
     number, settings, started_at = season
     made = sum(agent_tables.count_made(db, number).values())
     newest = {one.group: one.number for one in agent_tables.received_sums(db)}
@@ -64,13 +48,7 @@ def view(db: sqlite3.Connection, season: Season, counts: Mapping[str, int]) -> d
 
 
 def view_over_time(db: sqlite3.Connection, season: Season, *, now: float) -> dict[str, Any]:
-    """Beside `view`: what came and went, the season's calendar, and the value over time.
-
-    Args:
-        db: the agent's file.
-        season: the open one.
-        now: seconds since 1970.
-    """
+    """Beside `view`: what came and went, the season's calendar, and the value over time."""
     number, settings, started_at = season
     made = agent_tables.count_made(db, number)
     left = settings.groups * settings.releases - made.get("release", 0)
@@ -102,35 +80,17 @@ def view_over_time(db: sqlite3.Connection, season: Season, *, now: float) -> dic
     }
 
 
-def look(path: str | Path) -> dict[str, Any]:
-    """`view` of a file whose agent may be running elsewhere; and whether it runs, and how its engine does."""
-    return _look(path, over_time=False)
+def look(path: str | Path, *, over_time: bool = False) -> dict[str, Any]:
+    """`view` of a file whose agent may be running elsewhere; and whether it runs, and how its engine does.
 
-
-def look_over(path: str | Path) -> dict[str, Any]:
-    """`look`, and `view_over_time`."""
-    return _look(path, over_time=True)
-
-
-def _look(path: str | Path, *, over_time: bool) -> dict[str, Any]:
+    Args:
+        path: of the file.
+        over_time: add `view_over_time`.
+    """
     with closing(agent_tables.look_into(path)) as db:
-        season = settings_in(db, path)
+        season = season_in(db, path)
         facts = view(db, season, agent_tables.read_counts(db))
         later = view_over_time(db, season, now=time.time()) if over_time else {}
     running, engine = read_engine_file(Path(path).resolve())
     failing = None if engine is None else engine["trouble"]
     return facts | {"running": running, "engine": engine, "failing": failing} | later
-
-
-def settings_in(db: sqlite3.Connection, path: str | Path) -> Season:
-    """The open season, as the file has it."""
-    kept = agent_tables.read_settings(db)
-    if kept is None:
-        raise StoreError(f"{path} is no agent's file, or was never opened by one")
-    return Season(kept.open_season, _read(kept.body, kept.started_at), kept.started_at)
-
-
-@lru_cache(maxsize=8)
-def _read(body: str, started_at: float) -> AgentSettings:
-    """Once: whoever watches looks every second."""
-    return AgentSettings.from_json(body, started_at=started_at)

@@ -258,17 +258,19 @@ def status(
 ) -> None:
     """How the agent stands; it may be running."""
     from feducb.agent.agent_file import read_agent_file
-    from feducb.agent.view import look, look_over
+    from feducb.agent.kept import misfit
+    from feducb.agent.view import look
 
     require_writable("--json", json_file)
-    store = read_agent_file(config).store
+    read = read_agent_file(config)
+    store, reason = read.store, misfit(read.store, read.agent)
     if json_file is not None:
-        text = json.dumps(look(store), indent=1)
+        text = json.dumps(look(store) | {"misfit": reason}, indent=1)
         if str(json_file) == "-":
             typer.echo(text)
             return
         json_file.write_text(text + "\n", encoding="utf-8")
-    told = look_over(store)
+    told = look(store, over_time=True)
     mode = ", shadow mode" if told["shadow"] else ""
     table = Table(title=f"agent {told['name']}{mode}", title_justify="left", show_header=False)
     table.add_column(style="bold")
@@ -278,6 +280,8 @@ def status(
     for event, count in sorted(told["counts"].items()):
         table.add_row(f"  {event.replace('_', ' ')}", f"{count:,}")
     Console(markup=False).print(table)
+    if reason is not None:
+        typer.echo(f"{config} no longer fits the open season, so no agent starts with it: {reason}")
 
 
 @app.command()
@@ -463,8 +467,11 @@ class _opened:  # noqa: N801  # reads as a statement
     def __enter__(self) -> tuple[Agent, AgentSettings]:
         if not self._told.store.exists():
             raise StoreError(f"{self._told.store} does not exist; `feducb agent create` makes it")
+        from feducb.agent.kept import misfit
+
+        fits = misfit(self._told.store, self._told.agent) is None  # what was edited before anything happened
         try:
-            self._agent = Agent.open(self._told.store)
+            self._agent = Agent.open(self._told.store, self._told.agent if fits else None)
         except StoreInUseError as error:
             raise StoreInUseError(f"{error}: stop the agent first, or ask its service") from None
         return self._agent, self._told.agent

@@ -232,12 +232,12 @@ def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
 
 def _stated_in(path: Path) -> tuple[str | None, list[Budget]]:
     """Whom an agent in shadow mode follows, or None; and others' budgets, where agents have their own."""
-    from feducb.agent.view import settings_in
+    from feducb.agent.kept import season_in
     from feducb.storage import StoreError, agent_tables
 
     with closing(agent_tables.look_into(path)) as db:
         try:
-            _, settings, _ = settings_in(db, path)
+            _, settings, _ = season_in(db, path)
         except StoreError:
             return None, []
     others = [budget for name, budget in settings.budgets.items() if name != settings.name]

@@ -86,10 +86,10 @@ def _source(
 
         return _again_and_again(lambda: look_at_simulation(checkpoint), every)
     from feducb.agent.agent_file import read_agent_file
-    from feducb.agent.view import look_over
+    from feducb.agent.view import look
 
     store = read_agent_file(config or Path("agent.toml")).store
-    return _again_and_again(lambda: look_over(store), every)
+    return _again_and_again(lambda: look(store, over_time=True), every)
 
 
 def _again_and_again(look: Callable[[], dict[str, Any]], every: float) -> Snapshots:

@@ -15,7 +15,7 @@ from typing import Literal
 from feducb.errors import ConfigurationError
 from feducb.system import write_atomically
 
-__all__ = ["LOOKERS", "ApiKeys", "Key", "Role", "add_key", "read_keys", "revoke_key"]
+__all__ = ["LOOKERS", "ApiKeys", "Key", "Role", "add_key", "hash_of", "read_keys", "revoke_key"]
 
 Role = Literal["application", "carrier", "viewer", "operator"]
 _ROLES: tuple[Role, ...] = ("application", "carrier", "viewer", "operator")
@@ -64,7 +64,7 @@ def add_key(path: Path, name: str, role: Role = "application") -> str:
     if role not in _ROLES:
         raise ConfigurationError("role", role, " or ".join(_ROLES))
     secret = f"feducb_{secrets.token_urlsafe(32)}"
-    made = Key(name=name, role=role, sha256=_hash(secret.encode()), made_at=datetime.now(UTC).isoformat())
+    made = Key(name=name, role=role, sha256=hash_of(secret), made_at=datetime.now(UTC).isoformat())
     _write(path, [*keys, made])
     return secret
 
@@ -82,8 +82,9 @@ def _write(path: Path, keys: list[Key]) -> None:
     write_atomically(path, json.dumps(plain, indent=1), private=True)
 
 
-def _hash(secret: bytes) -> str:
-    return sha256(secret).hexdigest()
+def hash_of(secret: str | bytes) -> str:
+    """What is kept of a secret of 256 random bits: SHA-256, in hexadecimal."""
+    return sha256(secret.encode() if isinstance(secret, str) else secret).hexdigest()
 
 
 class ApiKeys:
@@ -99,8 +100,8 @@ class ApiKeys:
         """Read the file if it changed. One that cannot be read lets nobody in."""
         self._looked_at = time.monotonic()
         try:
-            found = self._path.stat()
-            stamp = (found.st_mtime_ns, found.st_ino)
+            file = self._path.stat()
+            stamp = (file.st_mtime_ns, file.st_ino)
         except FileNotFoundError:
             stamp = (-1, -1)
         if stamp != self._stamp or not self._roles:
@@ -111,7 +112,7 @@ class ApiKeys:
         """Of whoever shows this ``Authorization`` header; None if nobody is known by it."""
         if authorization is None or authorization[:7].lower() != b"bearer ":
             return None
-        return self.role_of(_hash(authorization[7:]))
+        return self.role_of(hash_of(authorization[7:]))
 
     def role_of(self, hashed: str) -> Role | None:
         """Of the key with this SHA-256; None if there is none, or none any more."""

@@ -1,46 +1,37 @@
-"""The decision service: routes, and what keeps strangers and nonsense out."""
+"""The decision service: what runs in it, and how it refuses."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pydantic_core
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
-from feducb.agent import Agent, Decision, Outcome
+from feducb.agent import Agent
 from feducb.agent.carrier_file import keep_engine_file
 from feducb.agent.mailbox import Engine, EngineFacts, Mailbox
-from feducb.agent.upkeep import erase
-from feducb.errors import ConfigurationError, FeducbError
-from feducb.protocol import messages
-from feducb.protocol.parcels import Parcel
-from feducb.service import models
-from feducb.service.agent_page import add_agent_page
+from feducb.errors import FeducbError
 from feducb.service.api_keys import ApiKeys
 from feducb.service.chores import keep_up
 from feducb.service.commits import GroupCommit, NotDurableError
-from feducb.service.dashboard import reason_of
+from feducb.service.dashboard import add_dashboard, reason_of
 from feducb.service.gate import RefusedError, Service
-from feducb.service.openapi import body, document, page_of, refusals
+from feducb.service.json_logs import log_failure
+from feducb.service.openapi import document, page_of
+from feducb.service.routes import add_routes, json_response, reason_for
 from feducb.version import __version__
 
 __all__ = ["create_app"]
 
 log = logging.getLogger("feducb.service")
 
-_DECISION = Decision.__slots__
 _ENGINE_AGAIN_SECONDS = 5.0
 
 
@@ -93,13 +84,15 @@ def create_app(
         redoc_url=None,
         docs_url=None,
     )
-    _add_decisions(app)
-    _add_looking(app)
-    _add_engine_door(app)
-    add_agent_page(app)
+    add_routes(app)
+    _add_page(app)
     _add_answers(app)
     document(app)
-    _add_documentation(app)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(page_of(app.openapi()))
+
     return app
 
 
@@ -112,242 +105,33 @@ async def _carry(engine: Engine, mailbox: Mailbox) -> None:
         except Exception as error:
             if failing != str(error):
                 failing = str(error)
-                expected = isinstance(error, FeducbError | OSError)
-                log.error("engine_failed", extra={"reason": failing}, exc_info=None if expected else error)
+                log_failure("engine_failed", failing, error)
         await asyncio.sleep(_ENGINE_AGAIN_SECONDS)
 
 
-def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
+def _add_page(app: FastAPI) -> None:
+    """The agent's page, for its operator, since counts and values are raw."""
+    last: dict[str, Any] = {"kind": "agent"}
 
-
-def _json(told: object, status: int = 200) -> Response:
-    return Response(pydantic_core.to_json(told), status_code=status, media_type="application/json")
-
-
-def _add_decisions(app: FastAPI) -> None:
-    @app.post(
-        "/v1/decisions",
-        response_model=models.DecisionResponse,
-        openapi_extra=body(models.DecisionRequest),
-        responses=refusals(401, 403, 413, 422, 503),
-        tags=["application"],
-        summary="Choose one of the candidates",
-    )
-    async def decide(request: Request) -> Response:
-        begun = time.perf_counter()
-        service = _service(request)
-        service.admit(request, "application")
-        asked = await service.read(request, models.DecisionRequest)
-
-        def work(agent: Agent) -> Decision:
-            return agent.decide(
-                asked.actions,
-                id=asked.id,
-                person=asked.person,
-                follow=asked.follow,
-                follow_propensity=asked.follow_propensity,
-                scores=asked.scores,
-                top=asked.top,
-            )
-
-        decision = await service.commit(work)
-        service.metrics.seconds.observe(time.perf_counter() - begun)
-        return _json({name: getattr(decision, name) for name in _DECISION})
-
-    @app.post(
-        "/v1/rewards",
-        response_model=models.RewardsResponse,
-        openapi_extra=body(models.RewardsRequest),
-        responses=refusals(401, 403, 413, 422, 503),
-        tags=["application"],
-        summary="Say what decisions were worth",
-    )
-    async def reward(request: Request) -> Response:
-        service = _service(request)
-        service.admit(request, "application")
-        asked = await service.read(request, models.RewardsRequest)
-
-        def work(agent: Agent) -> list[tuple[Outcome, str | None]]:
-            if len(asked.rewards) == 1:  # there is no other that its refusal could touch
-                return [(agent.reward(asked.rewards[0].id, asked.rewards[0].value), None)]
-            return [_reward(agent, one) for one in asked.rewards]
-
-        outcomes, reasons = zip(*await service.commit(work), strict=True)
-        return _json({"outcomes": outcomes} | ({"reasons": reasons} if any(reasons) else {}))
-
-    @app.post(
-        "/v1/discards",
-        response_model=models.RewardsResponse,
-        openapi_extra=body(models.DiscardRequest),
-        responses=refusals(401, 403, 413, 422, 503),
-        tags=["application"],
-        summary="Take a decision back that was never shown",
-    )
-    async def discard(request: Request) -> Response:
-        service = _service(request)
-        service.admit(request, "application")
-        asked = await service.read(request, models.DiscardRequest)
-        outcome = await service.commit(lambda agent: agent.discard(asked.id))
-        return _json({"outcomes": [outcome]})
-
-    for path, handler in (("/v1/decisions", decide), ("/v1/rewards", reward)):
-        app.router.routes.insert(0, Route(path, _Direct(handler), methods=["POST"]))
-
-
-def _reward(agent: Agent, one: models.Reward) -> tuple[Outcome, str | None]:
-    """Outcome of one reward of many, by itself, and why it was refused."""
-    try:
-        return agent.reward(one.id, one.value), None
-    except ConfigurationError as error:
-        return Outcome.REFUSED, _reason(error)
-
-
-def _reason(error: FeducbError) -> str:
-    if isinstance(error, ConfigurationError) and error.setting == "id":
-        return f"id: expected {error.expected}"  # it may name somebody
-    return str(error)
-
-
-class _Direct:
-    """The same handler without FastAPI's dependencies around it, which these two do not use: faster."""
-
-    def __init__(self, handler: Callable[[Request], Awaitable[Response]]) -> None:
-        self._handler = handler
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._handler(Request(scope, receive, send))
-        await response(scope, receive, send)
-
-
-def _add_looking(app: FastAPI) -> None:
-    @app.get("/v1/status", responses=refusals(401, 403), tags=["operator"], summary="How the agent stands")
-    async def status(request: Request) -> dict[str, Any]:
-        service = _service(request)
-        service.admit_to_look(request)
-        return await service.snapshot()
-
-    @app.get(
-        "/v1/privacy", responses=refusals(401, 403), tags=["operator"], summary="What left, and its price"
-    )
-    async def privacy(request: Request) -> dict[str, Any]:
-        service = _service(request)
-        service.admit_to_look(request)
-        return await service.commit(lambda agent: agent.ledger().as_dict())
-
-    @app.get(
-        "/metrics",
-        responses=refusals(401, 403),
-        response_class=PlainTextResponse,
-        tags=["operator"],
-        summary="For Prometheus",
-    )
-    async def metrics(request: Request) -> Response:
-        service = _service(request)
-        service.admit(request, "viewer")
-        return Response(
-            service.metrics.page(await service.snapshot()),
-            media_type="text/plain; version=0.0.4; charset=utf-8",
-        )
-
-    @app.get("/healthz", tags=["operator"], summary="Whether the process is alive")
-    async def health() -> dict[str, str]:
-        return {"status": "alive"}
-
-    @app.get("/readyz", responses=refusals(503), tags=["operator"], summary="Whether decisions can be made")
-    async def ready(request: Request) -> dict[str, str]:
-        service = _service(request)
-        await service.commit(lambda agent: None)  # an empty commit: the file is there
-        return {"status": "ready"}
-
-    @app.post(
-        "/v1/erasures",
-        response_model=models.ErasureResponse,
-        openapi_extra=body(models.ErasureRequest),
-        responses=refusals(401, 403, 413, 422, 503),
-        tags=["operator"],
-        summary="Forget a person, as far as that can be done",
-    )
-    async def erasure(request: Request) -> Response:
-        service = _service(request)
-        service.admit(request, "operator")
-        asked = await service.read(request, models.ErasureRequest)
-        found = await service.commit.apart(lambda agent: erase(agent, asked.person))
-        return _json(found.as_dict())
-
-
-def _add_engine_door(app: FastAPI) -> None:
-    @app.get(
-        "/v1/outbox",
-        response_model=models.OutboxResponse,
-        responses=refusals(401, 403),
-        tags=["engine"],
-        summary="What waits to be sent",
-    )
-    async def outbox(request: Request) -> Response:
-        service = _service(request)
-        service.admit(request, "carrier")
-        items = [
-            {
-                "season": one.season,
-                "group": one.group,
-                "number": one.number,
-                "kind": one.kind,
-                "payload": base64.b64encode(one.body).decode(),
-            }
-            for one in await service.mailbox.outbox()
-        ]
-        return _json({"items": items})
-
-    @app.post(
-        "/v1/outbox/sent",
-        status_code=204,
-        openapi_extra=body(models.OutboxName),
-        responses=refusals(401, 403, 413, 422, 503),
-        tags=["engine"],
-        summary="A message has arrived",
-    )
-    async def sent(request: Request) -> Response:
-        service = _service(request)
-        service.admit(request, "carrier")
-        asked = await service.read(request, models.OutboxName)
-        await service.mailbox.mark_sent(Parcel(asked.kind, asked.season, asked.group, asked.number, b""))
-        return Response(status_code=204)
-
-    @app.post(
-        "/v1/inbox",
-        response_model=models.InboxResponse,
-        openapi_extra=body(models.InboxRequest),
-        responses=refusals(401, 403, 413, 422, 503),
-        tags=["engine"],
-        summary="Bring a sum",
-    )
-    async def inbox(request: Request) -> Response:
-        service = _service(request)
-        service.admit(request, "carrier")
-        asked = await service.read(request, models.InboxRequest)
+    async def snapshot() -> dict[str, Any]:
+        nonlocal last
+        service: Service = app.state.service
         try:
-            payload = base64.b64decode(asked.payload, validate=True)
-        except (binascii.Error, ValueError):
-            raise RefusedError(422, "the payload is not base64") from None
-        total = messages.decode(payload)  # a ValueError is answered with 422
-        return _json({"new": await service.mailbox.absorb(total, agents=asked.agents)})
+            last = await service.commit(lambda agent: agent.overview())
+        except NotDurableError as error:  # shown as it was, with the reason why that is old
+            return last | {"at": time.time(), "failing": service.commit.failing or str(error)}
+        return last | service.beside()
 
-
-def _add_documentation(app: FastAPI) -> None:
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(page_of(app.openapi()))
+    add_dashboard(app, snapshot, lambda: app.state.service.sessions)
 
 
 def _add_answers(app: FastAPI) -> None:
     """Every refusal has a status and a reason; nothing that was sent is sent back."""
 
     def answer(request: Request, status: int, reason: str, details: Any = None) -> Response:
-        _service(request).metrics.refused.labels(str(status)).inc()
-        told = {"error": reason} if details is None else {"error": reason, "details": details}
-        response = _json(told, status)
+        request.app.state.service.metrics.refused.labels(str(status)).inc()
+        content = {"error": reason} if details is None else {"error": reason, "details": details}
+        response = json_response(content, status)
         if status == 401:
             response.headers["www-authenticate"] = "Bearer"
         if status == 413:
@@ -368,10 +152,7 @@ def _add_answers(app: FastAPI) -> None:
     async def not_durable(request: Request, error: NotDurableError) -> Response:
         return answer(request, 503, str(error))
 
+    @app.exception_handler(ValueError)  # no sum
     @app.exception_handler(FeducbError)
-    async def cannot_be(request: Request, error: FeducbError) -> Response:
-        return answer(request, 422, _reason(error))
-
-    @app.exception_handler(ValueError)
-    async def no_sum(request: Request, error: ValueError) -> Response:
-        return answer(request, 422, str(error))
+    async def cannot_be(request: Request, error: Exception) -> Response:
+        return answer(request, 422, reason_for(error))

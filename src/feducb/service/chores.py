@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 
-from feducb.errors import FeducbError
 from feducb.service.commits import GroupCommit
+from feducb.service.json_logs import log_failure
 from feducb.service.running_mailbox import ServiceMailbox
 
 __all__ = ["keep_up"]
@@ -34,8 +33,7 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
         except Exception as error:
             if failing != str(error):
                 failing = str(error)
-                expected = isinstance(error, FeducbError | sqlite3.Error | OSError)
-                log.error("upkeep_failed", extra={"reason": failing}, exc_info=None if expected else error)
+                log_failure("upkeep_failed", failing, error)
             continue
         failing = None
         for kind in warnings.keys() - warned:
@@ -43,11 +41,9 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
         warned = set(warnings)
         if made:
             mailbox.ring()
-            told = await commit(lambda agent: agent.snapshot())
-            log.info(
-                "released", extra={name: told[name] for name in ("season", "releases_made", "releases_left")}
-            )
-            if told["releases_left"] == 0:
-                log.warning(
-                    "season_over", extra={"reason": "nothing is learnt until `feducb agent new-season`"}
-                )
+            facts = await commit(lambda agent: agent.snapshot())
+            names = ("season", "releases_made", "releases_left")
+            log.info("released", extra={name: facts[name] for name in names})
+            if facts["releases_left"] == 0:
+                reason = "nothing is learnt until `feducb agent new-season`"
+                log.warning("season_over", extra={"reason": reason})

@@ -64,10 +64,8 @@ class Client(AgentHttp):
 
     def status(self) -> dict[str, Any]:
         """How the agent stands (needs an operator's or a viewer's key)."""
-        standing: dict[str, Any] = self._send("GET", "/v1/status")
-        return standing
+        return dict(self._send("GET", "/v1/status"))
 
     def privacy(self) -> dict[str, Any]:
         """The ledger (needs an operator's or a viewer's key)."""
-        ledger: dict[str, Any] = self._send("GET", "/v1/privacy")
-        return ledger
+        return dict(self._send("GET", "/v1/privacy"))

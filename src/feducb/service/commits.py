@@ -7,8 +7,6 @@ and queue up for the next commit, and nobody else touches the agent.
 from __future__ import annotations
 
 import asyncio
-import logging
-import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,15 +16,15 @@ from typing import Any, TypeVar
 
 from feducb.agent import Agent
 from feducb.errors import FeducbError, StoreError
+from feducb.service.json_logs import log_failure
 
 __all__ = ["GroupCommit", "NotDurableError"]
 
 Result = TypeVar("Result")
 Work = Callable[[Agent], Any]
+Waiting = list[tuple[Work, asyncio.Future[Any]]]
 _AGAIN_SECONDS = 1.0
 _REFUSALS = (FeducbError, ValueError)  # raised before anything was written that must not be
-
-log = logging.getLogger("feducb.service")
 
 
 class NotDurableError(FeducbError):
@@ -48,8 +46,8 @@ class GroupCommit:
         self._reopen = reopen
         self._agent = reopen()
         self._tried_at = 0.0
-        self._together: list[tuple[Work, asyncio.Future[Any]]] = []
-        self._apart: list[tuple[Work, asyncio.Future[Any]]] = []
+        self._together: Waiting = []
+        self._apart: Waiting = []
         self._wake, self._idle, self._closing = asyncio.Event(), asyncio.Event(), False
         self._idle.set()
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="commit")
@@ -78,7 +76,7 @@ class GroupCommit:
         self._disk.shutdown()
         self._agent.close()
 
-    def _enqueue(self, queue: list[tuple[Work, asyncio.Future[Any]]], work: Work) -> asyncio.Future[Any]:
+    def _enqueue(self, queue: Waiting, work: Work) -> asyncio.Future[Any]:
         if self._closing:
             raise NotDurableError("the service is stopping; send it again")
         done = asyncio.get_running_loop().create_future()
@@ -155,12 +153,11 @@ class GroupCommit:
 
     def _failed(self, error: Exception, calls: int) -> list[Any]:
         self.failing = f"{type(error).__name__}: {error}"
-        expected = isinstance(error, sqlite3.Error | FeducbError | OSError)
-        log.error("commit_failed", extra={"reason": self.failing}, exc_info=None if expected else error)
+        log_failure("commit_failed", self.failing, error)
         return [NotDurableError("could not be put on disk; send it again")] * calls
 
     @staticmethod
-    def _hand_out(waiting: list[tuple[Work, asyncio.Future[Any]]], results: list[Any]) -> None:
+    def _hand_out(waiting: Waiting, results: list[Any]) -> None:
         for (_, done), result in zip(waiting, results, strict=True):
             if done.done():  # the caller has gone
                 continue

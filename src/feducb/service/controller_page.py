@@ -26,28 +26,20 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 
 from feducb.agent.agent_file import ServiceSettings
-from feducb.controller.controller_file import ControllerSettings
+from feducb.controller.controller_file import ControllerSettings, status_path
 from feducb.protocol.engine_table import require_keys
 from feducb.service.api_keys import ApiKeys
 from feducb.service.dashboard import Snapshot, add_dashboard
 from feducb.service.sessions import Sessions
 from feducb.version import __version__
 
-__all__ = [
-    "About",
-    "Watcher",
-    "controller_snapshot",
-    "create_controller_page",
-    "read_status_file",
-    "serve_beside",
-]
+__all__ = ["Watcher", "create_controller_page", "read_status_file", "serve_beside"]
 
 _STRANGERS = "(unknown)"
 _SUMS = 50
@@ -67,29 +59,8 @@ def create_controller_page(snapshot: Snapshot, keys: Path) -> FastAPI:
     async def health() -> dict[str, str]:
         return {"status": "alive"}
 
-    add_dashboard(app, snapshot, lambda request: sessions)
+    add_dashboard(app, snapshot, lambda: sessions)
     return app
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class About:
-    """What does not change about a federation while its controller runs.
-
-    Attributes:
-        name: of the federation.
-        agents: all of them, by name.
-        quorum: how many a sum needs; all if not given.
-        releases: how many sums the season covers.
-        trust: where noise is added.
-        graph: of a decentralised run.
-    """
-
-    name: str
-    agents: Sequence[str]
-    quorum: int | None = None
-    releases: int | None = None
-    trust: str | None = None
-    graph: Mapping[str, Any] | None = None
 
 
 class Watcher:
@@ -99,8 +70,32 @@ class Watcher:
     of unknown age.
     """
 
-    def __init__(self, status: Callable[[], Mapping[str, Any]], **about: Any) -> None:
-        self._status, self._about = status, About(**about)
+    def __init__(
+        self,
+        status: Callable[[], Mapping[str, Any]],
+        *,
+        name: str,
+        agents: Sequence[str],
+        quorum: int | None = None,
+        releases: int | None = None,
+        trust: str | None = None,
+        graph: Mapping[str, Any] | None = None,
+    ) -> None:
+        """What does not change about a federation while its controller runs, beside its status.
+
+        Args:
+            status: what the controller says about itself: ``at``, ``connected``, ``season``, ``newest_sum``,
+                ``agents_in_it``, ``newest_message``, ``refused``, ``last_refusals``, ``last_error``.
+            name: of the federation.
+            agents: all of them, by name.
+            quorum: how many a sum needs; all if not given.
+            releases: how many sums the season covers.
+            trust: where noise is added.
+            graph: of a decentralised run.
+        """
+        self._status, self._agents = status, agents
+        quorum = len(agents) if quorum is None else quorum
+        self._about = {"name": name, "trust": trust, "quorum": quorum, "releases": releases, "graph": graph}
         self._numbers: dict[str, int] = {}
         self._seen: dict[str, float] = {}
         self._sums: list[dict[str, Any]] = []
@@ -115,14 +110,38 @@ class Watcher:
                 if self._looked:
                     self._seen[name] = now
         self._seen |= facts.get("last_seen") or {}
-        newest = facts.get("newest_sum")
-        if newest and (not self._sums or (self._sums[0]["season"], self._sums[0]["number"]) != tuple(newest)):
-            inside = len(facts.get("agents_in_it") or ())
-            at = facts.get("newest_sum_at") or (now if self._looked else None)
-            made = {"season": newest[0], "number": newest[1], "published_at": at, "agents": inside}
-            self._sums = [made, *self._sums][:_SUMS]
+        newest, inside = None, facts.get("agents_in_it") or ()
+        if facts.get("newest_sum"):
+            newest = dict(zip(("season", "number"), facts["newest_sum"], strict=True), agents=len(inside))
+            if not self._sums or any(self._sums[0][key] != newest[key] for key in ("season", "number")):
+                at = facts.get("newest_sum_at") or (now if self._looked else None)
+                self._sums = [newest | {"published_at": at}, *self._sums][:_SUMS]
         self._looked = self._looked or "newest_message" in facts
-        return controller_snapshot(facts, self._about, last_seen=self._seen, sums=self._sums)
+        refused, failing = facts.get("refused") or {}, None
+        if facts.get("connected") is False:
+            failing = f"The broker is not reached. {facts.get('last_error') or ''}".strip()
+        return self._about | {
+            "kind": "controller",
+            "at": facts.get("at"),
+            "season": facts.get("season"),
+            "connected": facts.get("connected"),
+            "agents": [self._agent(name, facts, in_sum=name in inside) for name in self._agents],
+            "strangers": refused.get(_STRANGERS, {}),
+            "newest_sum": newest,
+            "sums": list(self._sums),
+            "failing": failing,
+        }
+
+    def _agent(self, name: str, facts: Mapping[str, Any], *, in_sum: bool) -> dict[str, Any]:
+        refusal = (facts.get("last_refusals") or {}).get(name) or {}
+        return {
+            "name": name,
+            "last_seen": self._seen.get(name),
+            "number": (facts.get("newest_message") or {}).get(name),
+            "in_sum": in_sum,
+            "refused": (facts.get("refused") or {}).get(name, {}),
+            "last_refusal": refusal.get("text"),
+        }
 
 
 def serve_beside(settings: ControllerSettings, *, base: Path) -> None:
@@ -137,12 +156,11 @@ def serve_beside(settings: ControllerSettings, *, base: Path) -> None:
 
     table = dict(settings.page or {})
     require_keys("page", table, needed=("keys",), known=("host", "port", "certificate", "private_key"))
-    for name in ("keys", "certificate", "private_key"):
-        if name in table:
-            table[name] = base / table[name]
+    for name in table.keys() & {"keys", "certificate", "private_key"}:
+        table[name] = base / table[name]
     terms = next(iter(settings.terms.values()))
     watcher = Watcher(
-        lambda: read_status_file(settings.state.with_name(f"{settings.state.name}.status.json")),
+        lambda: read_status_file(status_path(settings)),
         name=settings.engine.federation,
         agents=list(settings.terms),
         quorum=settings.quorum,
@@ -153,62 +171,10 @@ def serve_beside(settings: ControllerSettings, *, base: Path) -> None:
     threading.Thread(target=run, args=(app, where), daemon=True, name="page").start()
 
 
-def controller_snapshot(
-    facts: Mapping[str, Any],
-    about: About,
-    *,
-    last_seen: Mapping[str, float] | None = None,
-    sums: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """A snapshot out of what a controller says about itself in its status.
-
-    Args:
-        facts: the controller's status: ``at``, ``connected``, ``season``, ``newest_sum``, ``agents_in_it``,
-            ``newest_message``, ``refused``, ``last_refusals``, ``last_error``.
-        about: the federation.
-        last_seen: by agent, seconds since 1970.
-        sums: those published, newest first.
-    """
-    refused, last = facts.get("refused") or {}, facts.get("last_refusals") or {}
-    inside, newest = set(facts.get("agents_in_it") or ()), facts.get("newest_sum")
-    numbers = facts.get("newest_message") or {}
-    connected = facts.get("connected")
-    return {
-        "kind": "controller",
-        "at": facts.get("at"),
-        "name": about.name,
-        "season": facts.get("season"),
-        "connected": connected,
-        "trust": about.trust,
-        "quorum": about.quorum if about.quorum is not None else len(about.agents),
-        "releases": about.releases,
-        "agents": [
-            {
-                "name": one,
-                "last_seen": (last_seen or {}).get(one),
-                "number": numbers.get(one),
-                "in_sum": one in inside,
-                "refused": refused.get(one, {}),
-                "last_refusal": (last.get(one) or {}).get("text"),
-            }
-            for one in about.agents
-        ],
-        "strangers": refused.get(_STRANGERS, {}),
-        "newest_sum": None
-        if not newest
-        else {"season": newest[0], "number": newest[1], "agents": len(inside)},
-        "sums": [dict(one) for one in sums],
-        "graph": None if about.graph is None else dict(about.graph),
-        "failing": None
-        if connected or connected is None
-        else f"The broker is not reached. {facts.get('last_error') or ''}".strip(),
-    }
-
-
 def read_status_file(path: Path) -> dict[str, Any]:
     """What a controller last wrote about itself; says so if it was not written yet."""
     try:
-        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         return {"connected": False, "last_error": f"No status in {path.name}: {type(error).__name__}."}
-    return told
+    return facts

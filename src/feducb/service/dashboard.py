@@ -1,7 +1,7 @@
 """The page: static files, log-in, and a stream of snapshots. Knows nothing of agents or controllers.
 
 A snapshot is a JSON object with ``kind``, ``agent`` or ``controller``, which says how the page draws it
-(`agent_page`, `controller_page`). It is sent when it changed, looked at once a second while somebody watches.
+(`app`, `controller_page`). It is sent when it changed, looked at once a second while somebody watches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from feducb.service.sessions import Sessions
+from feducb.service.sessions import Sessions, set_cookie
 
 __all__ = ["Snapshot", "add_dashboard", "reason_of"]
 
@@ -49,7 +49,7 @@ _HEARTBEAT_SECONDS = 5.0
 _MOST_STREAMS = 64
 
 
-def add_dashboard(app: FastAPI, snapshot: Snapshot, sessions: Callable[[Request], Sessions]) -> None:
+def add_dashboard(app: FastAPI, snapshot: Snapshot, sessions: Callable[[], Sessions]) -> None:
     """Add the page to an app: ``/``, ``/page/…``, ``/v1/session`` and ``/v1/events``.
 
     Args:
@@ -59,18 +59,17 @@ def add_dashboard(app: FastAPI, snapshot: Snapshot, sessions: Callable[[Request]
     """
     _add_files(app)
     _add_session(app, sessions)
-    _add_refusals(app)
     watched = _Watched(snapshot)
 
     @app.get("/v1/events", include_in_schema=False)
     async def events(request: Request) -> Response:
-        if not sessions(request).may_look(request):
-            return _refuse(*sessions(request).why_not(request))
+        if not sessions().may_look(request):
+            return _refuse(*sessions().why_not(request))
         if watched.streams >= _MOST_STREAMS:
             return _refuse(503, f"{_MOST_STREAMS} pages are open already")
 
         def goes_on() -> bool:
-            return not getattr(app.state, "stopping", False) and sessions(request).may_look(request)
+            return not getattr(app.state, "stopping", False) and sessions().may_look(request)
 
         return StreamingResponse(
             watched.stream(goes_on),
@@ -88,8 +87,6 @@ def _add_files(app: FastAPI) -> None:
     async def asset(name: str) -> Response:
         return _file(name) if name in _FILES else _refuse(404, "no such file")
 
-
-def _add_refusals(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         response = _refuse(error.status_code, reason_of(error))
@@ -103,30 +100,30 @@ def reason_of(error: HTTPException) -> str:
     return known.get(error.status_code, str(error.detail))
 
 
-def _add_session(app: FastAPI, sessions: Callable[[Request], Sessions]) -> None:
+def _add_session(app: FastAPI, sessions: Callable[[], Sessions]) -> None:
     @app.get("/v1/session", include_in_schema=False)
     async def look(request: Request) -> Response:
-        return JSONResponse({"open": sessions(request).may_look(request)}, headers=_PRIVATE)
+        return JSONResponse({"open": sessions().may_look(request)}, headers=_PRIVATE)
 
     @app.post("/v1/session", include_in_schema=False)
     async def log_in(request: Request) -> Response:
         key = await _key(request)
         if key is None:
             return _refuse(422, 'expected a small JSON object: {"key": "feducb_…"}')
-        token, status = sessions(request).log_in(key)
+        token, status = sessions().log_in(key)
         if token is None:
             log.warning("log_in_refused", extra={"status": status})
             known = "this needs an operator's or a viewer's key"
             return _refuse(status, "this key is not known" if status == 401 else known)
         response = JSONResponse({"open": True}, headers=_PRIVATE)
-        Sessions.set_cookie(request, response, token)
+        set_cookie(request, response, token)
         return response
 
     @app.delete("/v1/session", include_in_schema=False)
     async def log_out(request: Request) -> Response:
-        sessions(request).log_out(request)
+        sessions().log_out(request)
         response = JSONResponse({"open": False}, headers=_PRIVATE)
-        Sessions.forget_cookie(request, response)
+        set_cookie(request, response, None)
         return response
 
 
@@ -160,10 +157,10 @@ class _Watched:
     async def _newest(self) -> bytes:
         async with self._lock:
             if time.monotonic() - self._looked_at >= _LOOK_SECONDS:
-                told = await self._snapshot()
-                facts = pydantic_core.to_json({name: told[name] for name in told if name != "at"})
+                newest = await self._snapshot()
+                facts = pydantic_core.to_json({name: newest[name] for name in newest if name != "at"})
                 if facts != self._facts:  # the clock alone is no news
-                    self._facts, self._event = facts, b"data: " + pydantic_core.to_json(told) + b"\n\n"
+                    self._facts, self._event = facts, b"data: " + pydantic_core.to_json(newest) + b"\n\n"
                 self._looked_at = time.monotonic()
             return self._event
 
@@ -175,8 +172,7 @@ async def _key(request: Request) -> str | None:
         if len(whole) > _LARGEST:
             return None
     try:
-        told = json.loads(bytes(whole))
-        key = told["key"]
+        key = json.loads(bytes(whole))["key"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return key if isinstance(key, str) and key.isascii() else None

@@ -51,14 +51,14 @@ class Service:
     def admit(self, request: Request, role: Role) -> None:
         """Let nobody in who does not belong."""
         header = _header(request, b"authorization")
-        found = self.keys.role(header)
-        if found is None and header is not None and header[:7].lower() == b"bearer ":
+        own = self.keys.role(header)
+        if own is None and header is not None and header[:7].lower() == b"bearer ":
             raise RefusedError(401, "this key is not known: it was never made here, or is revoked")
-        if found is None:
+        if own is None:
             raise RefusedError(401, "a key is needed: Authorization: Bearer KEY")
-        if found not in (role, "operator"):
+        if own not in (role, "operator"):
             other = "" if role == "operator" else " or operator"
-            raise RefusedError(403, f"this key has the role {found}; this needs {role}{other}")
+            raise RefusedError(403, f"this key has the role {own}; this needs {role}{other}")
 
     def admit_to_look(self, request: Request) -> None:
         """As `admit` for viewers, or by the page's cookie, which opens nothing but what is only read."""
@@ -82,8 +82,8 @@ class Service:
         try:
             return kind.model_validate_json(bytes(whole))
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False, include_input=False)[:20]
-            details = [{"where": list(one["loc"]), "what": one["msg"]} for one in found]
+            errors = error.errors(include_url=False, include_context=False, include_input=False)[:20]
+            details = [{"where": list(one["loc"]), "what": one["msg"]} for one in errors]
             raise RefusedError(422, "the body is not what was expected", details) from None
 
 

@@ -41,14 +41,14 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.transport.close()
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Begin to count a head, and how long its request takes."""
         super().on_message_begin()
         self._head, self._reading = 0, True
         if self.waiting_since is None:
             self.waiting_since = self.loop.time()
 
     def on_headers_complete(self) -> None:
-        """It has ended."""
+        """The head has ended: what follows is its body."""
         self._reading = False
         super().on_headers_complete()
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import sys
 from datetime import UTC, datetime
 
+from feducb.errors import FeducbError
 from feducb.system import quieten_asyncio
 
-__all__ = ["set_up_logs"]
+__all__ = ["log_failure", "set_up_logs"]
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
 
 class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, object] = {
+        line: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
         }
-        told |= {name: value for name, value in vars(record).items() if name not in _PLAIN}
+        line |= {name: value for name, value in vars(record).items() if name not in _PLAIN}
         if record.exc_info:
-            told["trace"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str, ensure_ascii=False)
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
 
 
 def set_up_logs(level: str = "info") -> None:
@@ -37,3 +39,10 @@ def set_up_logs(level: str = "info") -> None:
     logging.getLogger("uvicorn.access").disabled = True
     logging.captureWarnings(True)
     quieten_asyncio()
+
+
+def log_failure(event: str, reason: str, error: Exception) -> None:
+    """Log what went wrong, with its trace if it is not of a kind that a disk or a network brings."""
+    expected = isinstance(error, FeducbError | sqlite3.Error | OSError)
+    extra = {"reason": reason}
+    logging.getLogger("feducb.service").error(event, extra=extra, exc_info=None if expected else error)

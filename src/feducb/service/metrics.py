@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -26,55 +26,53 @@ _GAUGES = {
 }
 
 
+_Family = type[CounterMetricFamily] | type[GaugeMetricFamily]
+
+
+def _family(kind: _Family, name: str, text: str, rows: Iterable[tuple[Any, ...]], *labels: str) -> Metric:
+    """A metric with a value per row, which is the last in it, after those of its labels."""
+    made = kind(f"feducb_{name}", text, labels=labels)
+    for *names, value in rows:
+        made.add_metric(names, value)
+    return made
+
+
 class _AgentCollector(Collector):
-    told: dict[str, Any] | None = None
+    facts: dict[str, Any] | None = None
 
     def collect(self) -> Iterator[Metric]:
-        if self.told is None:
+        if self.facts is None:
             return
         for name, text in _GAUGES.items():
-            yield GaugeMetricFamily(f"feducb_{name}", text, value=self.told[name])
-        events = CounterMetricFamily(
-            "feducb_events", "What happened, since the file was made.", labels=["event"]
+            yield _family(GaugeMetricFamily, name, text, [(self.facts[name],)])
+        counts, warnings = sorted(self.facts["counts"].items()), self.facts["warnings"]
+        yield _family(
+            CounterMetricFamily, "events", "What happened, since the file was made.", counts, "event"
         )
-        for name, count in sorted(self.told["counts"].items()):
-            events.add_metric([name], count)
-        yield events
-        warnings = GaugeMetricFamily(
-            "feducb_warning", "Whether a setting does not fit what is seen, by setting.", labels=["kind"]
-        )
-        for kind in KINDS:
-            warnings.add_metric([kind], kind in self.told["warnings"])
-        yield warnings
-        if self.told["engine"] is not None:
-            yield from _of_engine(self.told["engine"])
+        text = "Whether a setting does not fit what is seen, by setting."
+        yield _family(GaugeMetricFamily, "warning", text, [(one, one in warnings) for one in KINDS], "kind")
+        if self.facts["engine"] is not None:
+            yield from _of_engine(self.facts["engine"])
 
 
-def _of_engine(told: dict[str, Any]) -> Iterator[Metric]:
+def _of_engine(facts: dict[str, Any]) -> Iterator[Metric]:
     """Reasons are those of `protocol.admission`, so there are few."""
-    yield GaugeMetricFamily("feducb_engine_connected", "Whether the broker is reached.", told["connected"])
-    yield GaugeMetricFamily(
-        "feducb_engine_last_receipt_timestamp_seconds",
-        "When a message last arrived, in seconds since 1970; 0 if none has since the start.",
-        told["last_receipt_at"] or 0.0,
-    )
-    yield CounterMetricFamily("feducb_engine_sessions", "Connections to the broker.", told["sessions"])
-    yield CounterMetricFamily("feducb_engine_sent", "Messages that have arrived.", told["sent"])
-    refused = CounterMetricFamily(
-        "feducb_engine_refused", "Own messages that were refused, by reason.", labels=["reason"]
-    )
-    for reason, count in told["refused"].items():
-        refused.add_metric([reason], count)
-    yield refused
-    neighbours = CounterMetricFamily(
-        "feducb_engine_neighbour_refused",
-        "On a graph: others' messages that were refused here, by agent and reason.",
-        labels=["agent", "reason"],
-    )
-    for agent, reasons in told["refused_neighbours"].items():
-        for reason, count in reasons.items():
-            neighbours.add_metric([agent, reason], count)
-    yield neighbours
+    connected, received = [(facts["connected"],)], [(facts["last_receipt_at"] or 0.0,)]
+    yield _family(GaugeMetricFamily, "engine_connected", "Whether the broker is reached.", connected)
+    text = "When a message last arrived, in seconds since 1970; 0 if none has since the start."
+    yield _family(GaugeMetricFamily, "engine_last_receipt_timestamp_seconds", text, received)
+    sessions, sent, refused = [(facts["sessions"],)], [(facts["sent"],)], facts["refused"].items()
+    yield _family(CounterMetricFamily, "engine_sessions", "Connections to the broker.", sessions)
+    yield _family(CounterMetricFamily, "engine_sent", "Messages that have arrived.", sent)
+    text = "Own messages that were refused, by reason."
+    yield _family(CounterMetricFamily, "engine_refused", text, refused, "reason")
+    text = "On a graph: others' messages that were refused here, by agent and reason."
+    neighbours = [
+        (agent, reason, count)
+        for agent, reasons in facts["refused_neighbours"].items()
+        for reason, count in reasons.items()
+    ]
+    yield _family(CounterMetricFamily, "engine_neighbour_refused", text, neighbours, "agent", "reason")
 
 
 class Metrics:
@@ -95,5 +93,5 @@ class Metrics:
 
     def page(self, snapshot: dict[str, Any]) -> bytes:
         """In Prometheus' text format."""
-        self._agent.told = snapshot
+        self._agent.facts = snapshot
         return generate_latest(self._registry)

@@ -10,24 +10,6 @@ from feducb.agent import Outcome
 from feducb.agent.requests import LONGEST_ID, MOST_CANDIDATES
 from feducb.protocol.parcels import ParcelKind
 
-__all__ = [
-    "Candidates",
-    "DecisionRequest",
-    "DecisionResponse",
-    "DiscardRequest",
-    "ErasureRequest",
-    "ErasureResponse",
-    "InboxRequest",
-    "InboxResponse",
-    "OutboxItem",
-    "OutboxName",
-    "OutboxResponse",
-    "Problem",
-    "Reward",
-    "RewardsRequest",
-    "RewardsResponse",
-]
-
 MOST_REWARDS = 1000
 
 # What is not a number is refused by the agent itself, which looks at lengths anyway.
@@ -62,7 +44,7 @@ class DecisionRequest(_Strict):
 
 
 class DecisionResponse(BaseModel):
-    """What to show."""
+    """What to show, and how it was chosen."""
 
     id: str = Field(description="Names the decision, for its reward.")
     index: int = Field(description="The candidate to show, counted from 0.")
@@ -141,7 +123,7 @@ class OutboxResponse(BaseModel):
 
 
 class InboxRequest(_Strict):
-    """A sum."""
+    """A sum that a carrier brings."""
 
     payload: Annotated[str, Field(max_length=2**28)] = Field(description="Base64.")
     agents: int | None = Field(

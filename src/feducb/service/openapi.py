@@ -82,11 +82,11 @@ def page_of(made: dict[str, Any]) -> str:
     for path, operations in made["paths"].items():
         for method, operation in operations.items():
             content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-            told = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})
+            answer = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})
             name = f"{method.upper()} {escape(path)}"
             parts.append(
                 f"<section><h2><code>{name}</code></h2><p>{escape(operation['summary'])}</p>"
-                f"{_fields('Request', content, made)}{_fields('Answer', told, made)}"
+                f"{_fields('Request', content, made)}{_fields('Answer', answer, made)}"
                 f"<p>Also: {', '.join(_answer(*one) for one in operation['responses'].items())}</p></section>"
             )
     return (
@@ -100,8 +100,8 @@ def page_of(made: dict[str, Any]) -> str:
     )
 
 
-def _answer(status: str, told: dict[str, Any]) -> str:
-    return f"{escape(status)} {escape(told['description'].lower())}"
+def _answer(status: str, answer: dict[str, Any]) -> str:
+    return f"{escape(status)} {escape(answer['description'].lower())}"
 
 
 def _fields(title: str, content: dict[str, Any], made: dict[str, Any]) -> str:

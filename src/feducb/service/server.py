@@ -31,40 +31,39 @@ log = logging.getLogger("feducb.service")
 _LOOK_SECONDS = 5.0
 
 
-def serve(told: AgentFile, engine: Engine | None, status: EngineFacts | None) -> None:
+def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) -> None:
     """Serve until SIGTERM or SIGINT; requests under way are answered first.
 
     Args:
-        told: the agent's file.
+        file: the agent's file.
         engine: what carries its releases; None if it is on its own.
         status: how that goes, if it is known.
     """
-    if not read_keys(told.service.keys):
-        raise ConfigurationError(
-            "service.keys", str(told.service.keys), "keys: `feducb agent key add` makes one"
-        )
-    if not told.store.exists():
+    keys = file.service.keys
+    if not read_keys(keys):
+        raise ConfigurationError("service.keys", str(keys), "keys: `feducb agent key add` makes one")
+    if not file.store.exists():
         raise StoreError(
-            f"{told.store} does not exist: restore a backup, or `feducb agent create` one; if it was lost, "
+            f"{file.store} does not exist: restore a backup, or `feducb agent create` one; if it was lost, "
             "in a season that it never opened, since noise of old releases must not be drawn again"
         )
 
     def open_agent() -> Agent:
-        return Agent.open(told.store, told.agent)
+        return Agent.open(file.store, file.agent)
 
     open_agent().close()  # whatever is wrong with the file is said now, in one sentence
-    GridNoise(told.agent.terms.certificate()).draw(1)  # loads OpenDP now, not while decisions wait
+    GridNoise(file.agent.terms.certificate()).draw(1)  # loads OpenDP now, not while decisions wait
     set_up_logs()
     sys.setswitchinterval(0.0005)  # the thread that waited for the disk is let back in soon
     app = create_app(
         open_agent,
-        ApiKeys(told.service.keys),
-        largest_body=told.service.largest_body,
+        ApiKeys(keys),
+        largest_body=file.service.largest_body,
         engine=engine,
         engine_status=status,
-        engine_file=told.store,
+        engine_file=file.store,
     )
-    run(app, told.service)
+    run(app, file.service)
 
 
 class _Server(uvicorn.Server):
@@ -104,7 +103,10 @@ def _raise_open_files() -> int:
 
 def run(app: FastAPI, settings: ServiceSettings) -> None:
     """Run an app on uvicorn, with TLS if there is a certificate."""
-    text = {name: str(path) for name, path in _tls(settings).items() if path is not None}
+    certificate, key, client_ca = (
+        None if path is None else str(path)
+        for path in (settings.certificate, settings.private_key, settings.client_ca)
+    )
     config = uvicorn.Config(
         app,
         host=settings.host,
@@ -118,14 +120,8 @@ def run(app: FastAPI, settings: ServiceSettings) -> None:
         ws="none",
         limit_concurrency=_raise_open_files() - 100,
         ssl_cert_reqs=ssl.CERT_REQUIRED if settings.client_ca else ssl.CERT_NONE,
-        **text,  # type: ignore[arg-type]
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        ssl_ca_certs=client_ca,
     )
     _Server(config).run()
-
-
-def _tls(settings: ServiceSettings) -> dict[str, Any]:
-    return {
-        "ssl_certfile": settings.certificate,
-        "ssl_keyfile": settings.private_key,
-        "ssl_ca_certs": settings.client_ca,
-    }

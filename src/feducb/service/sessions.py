@@ -11,15 +11,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from hashlib import sha256
 from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from feducb.service.api_keys import LOOKERS, ApiKeys
+from feducb.service.api_keys import LOOKERS, ApiKeys, hash_of
 
-__all__ = ["Sessions"]
+__all__ = ["Sessions", "set_cookie"]
 
 _SECONDS = 12 * 3600
 _MOST = 1000  # the oldest goes first
@@ -34,32 +33,29 @@ class Sessions:
 
     def log_in(self, key: str) -> tuple[str | None, Literal[200, 401, 403]]:
         """A token for an operator's or a viewer's key; else why not, as a status."""
-        hashed = _hash(key)
+        hashed = hash_of(key)
         role = self._keys.role_of(hashed)
         if role not in LOOKERS:
             return None, 401 if role is None else 403
         token = secrets.token_urlsafe(32)
-        self._open[_hash(token)] = (hashed, time.monotonic() + _SECONDS)
+        self._open[hash_of(token)] = (hashed, time.monotonic() + _SECONDS)
         while len(self._open) > _MOST:
             self._open.popitem(last=False)
         return token, 200
 
     def log_out(self, request: Request) -> None:
         """End the session of this request, if it has one."""
-        self._open.pop(_hash(request.cookies.get(_cookie(request), "")), None)
+        self._open.pop(hash_of(request.cookies.get(_cookie(request), "")), None)
 
     def may_look(self, request: Request) -> bool:
         """Whether it comes with an open session, or such a key; ask again while a stream goes on."""
         header = request.headers.get("authorization")
         if header is not None:
             return self._keys.role(header.encode("latin-1")) in LOOKERS
-        name = _hash(request.cookies.get(_cookie(request), ""))
-        found = self._open.get(name)
-        if found is None:
-            return False
-        key, until = found
+        name = hash_of(request.cookies.get(_cookie(request), ""))
+        key, until = self._open.get(name, ("", 0.0))
         if time.monotonic() > until or self._keys.role_of(key) not in LOOKERS:
-            del self._open[name]
+            self._open.pop(name, None)
             return False
         return True
 
@@ -71,29 +67,20 @@ class Sessions:
             return 401, "log in, or show an operator's or a viewer's key"
         return 403, f"this key has the role {role}; this needs an operator's or a viewer's"
 
-    @staticmethod
-    def set_cookie(request: Request, response: Response, token: str) -> None:
-        """Give a token to the browser: out of reach of scripts and of other sites."""
-        response.set_cookie(
-            _cookie(request),
-            token,
-            max_age=_SECONDS,
-            path="/",
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https",
-        )
 
-    @staticmethod
-    def forget_cookie(request: Request, response: Response) -> None:
-        """Take it back."""
-        response.delete_cookie(_cookie(request), path="/", httponly=True, samesite="strict")
+def set_cookie(request: Request, response: Response, token: str | None) -> None:
+    """Give a token to the browser, out of reach of scripts and of other sites; None takes it back."""
+    response.set_cookie(
+        _cookie(request),
+        token or "",
+        max_age=_SECONDS if token else 0,
+        path="/",
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
 
 
 def _cookie(request: Request) -> str:
     """By port: cookies do not tell ports apart, and several agents may run on one machine."""
     return f"feducb_session_{request.url.port or request.url.scheme}"
-
-
-def _hash(secret: str) -> str:
-    return sha256(secret.encode()).hexdigest()

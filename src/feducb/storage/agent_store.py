@@ -212,6 +212,14 @@ class AgentStore(Store):
             db.execute(f"DELETE FROM {table}")
         super()._begin(db, season, terms)
 
+    def restate(self, db: sqlite3.Connection, terms: Terms) -> None:
+        """Give the open season other terms, within `writing`: only before anything has happened in it."""
+        if terms == self.terms:
+            return
+        db.execute("UPDATE seasons SET terms = ? WHERE season = ?", (terms.to_json(), self.season))
+        self._open_streams(db, terms)
+        self._load()  # in the transaction: memory and file move on together, or neither does
+
     def _feed(self, db: sqlite3.Connection) -> None:
         dim = self.terms.problem.dim
         for group, sums in db.execute('SELECT "group", sums FROM batches'):

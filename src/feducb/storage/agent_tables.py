@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from feducb.errors import StoreError
-from feducb.storage import sqlite
+from feducb.storage import events, sqlite
 from feducb.storage.agent_store import AgentStore
 from feducb.storage.sqlite import utc_now
 
@@ -34,7 +34,6 @@ CURVE_COLUMNS = (
 )
 _NAMES = ", ".join(CURVE_COLUMNS)
 _ADD_TO_CURVE = sqlite.add_up("curve", ("width", "start"), CURVE_COLUMNS)
-_ADD_ACTIVITY = sqlite.add_up("activity", ("hour",), ("decisions", "rewards", "reward_sum"))
 
 
 class KeptSettings(NamedTuple):
@@ -72,13 +71,30 @@ def read_settings(db: sqlite3.Connection) -> KeptSettings | None:
 def write_settings(
     db: sqlite3.Connection, *, season: int, body: str, started_at: float, id_key: bytes
 ) -> None:
-    """Those of a season from its start on."""
+    """Those of a season."""
     db.execute("REPLACE INTO settings VALUES (1, ?, ?, ?, ?)", (season, body, started_at, id_key))
 
 
-def update_settings(db: sqlite3.Connection, body: str) -> None:
-    """Change what may change within a season."""
-    db.execute("UPDATE settings SET body = ?", (body,))
+def is_unused(db: sqlite3.Connection) -> bool:
+    """Whether nothing has happened in the open season: no decision, record, release or sum.
+
+    A decision that was discarded does not count; one that was only followed leaves no other trace than a
+    count of all seasons.
+    """
+    traces = (
+        f"decisions WHERE state = {events.OPEN}",
+        *("pending", "batches", "people", "tallies", "inbox"),
+        "counters WHERE name = 'only_followed'",
+        "outgoing JOIN open_season USING (season)",
+        "seasons JOIN open_season USING (season) WHERE continued_elsewhere OR excluded",
+    )
+    return not any(db.execute(f"SELECT EXISTS (SELECT 1 FROM {one})").fetchone()[0] for one in traces)
+
+
+def open_terms(db: sqlite3.Connection) -> str:
+    """The terms of the open season, as text."""
+    query = "SELECT terms FROM seasons JOIN open_season USING (season)"
+    return str(db.execute(query).fetchone()[0])
 
 
 def put_sum(db: sqlite3.Connection, *, group: int, season: int, number: int, payload: bytes) -> None:
@@ -97,11 +113,6 @@ def read_counts(db: sqlite3.Connection) -> dict[str, int]:
     return dict(db.execute("SELECT name, value FROM counters ORDER BY name"))
 
 
-def add_activity(db: sqlite3.Connection, hours: Mapping[int, Sequence[float]]) -> None:
-    """By hour since 1970: decisions, rewards, and the sum of those."""
-    db.executemany(_ADD_ACTIVITY, [(hour, *row) for hour, row in hours.items()])
-
-
 def add_to_curve(db: sqlite3.Connection, width: int, steps: Mapping[int, Iterable[float]]) -> None:
     """By start of a step of so many seconds, what to add to its `CURVE_COLUMNS`."""
     db.executemany(_ADD_TO_CURVE, [(width, start, *sums) for start, sums in steps.items()])
@@ -114,7 +125,7 @@ def read_curve(db: sqlite3.Connection, width: int, *, most: int) -> list[tuple[A
 
 
 def forget_before(db: sqlite3.Connection, hour: int) -> None:
-    """Delete activity and curve of earlier hours."""
+    """Delete the curve of earlier hours, and counts by the hour that an earlier version kept."""
     db.execute("DELETE FROM activity WHERE hour < ?", (hour,))
     db.execute("DELETE FROM curve WHERE start < ?", (3600 * hour,))
 

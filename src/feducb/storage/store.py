@@ -22,7 +22,7 @@ from feducb.storage import sqlite
 from feducb.storage.schema import MIGRATIONS
 from feducb.storage.sqlite import SqliteFile, named, utc_now
 
-__all__ = ["Store"]
+__all__ = ["Store", "require_same"]
 
 
 class Store(SqliteFile):
@@ -54,7 +54,7 @@ class Store(SqliteFile):
                 self._begin(db, first_season, terms)
         self._load()
         if terms is not None:
-            _require_same(terms, self.terms)
+            require_same(terms, self.terms)
 
     @classmethod
     def open(cls, path: str | Path, terms: Terms | None = None, *, first_season: int = 1) -> Self:
@@ -229,13 +229,17 @@ class Store(SqliteFile):
         self._feed(db)
 
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
-        state = DeployedPrivatizer(terms).dump()
         db.execute(
             "INSERT INTO seasons (season, opened_at, terms) VALUES (?, ?, ?)",
             (season, utc_now(), terms.to_json()),
         )
         db.execute("DELETE FROM people")
         db.execute("REPLACE INTO open_season VALUES (1, ?, ?)", (season, secrets.token_bytes(32)))
+        self._open_streams(db, terms)
+
+    @staticmethod
+    def _open_streams(db: sqlite3.Connection, terms: Terms) -> None:
+        state = DeployedPrivatizer(terms).dump()
         db.execute("DELETE FROM streams")
         db.executemany("INSERT INTO streams VALUES (?, ?)", [(group, state) for group in range(terms.groups)])
 
@@ -271,7 +275,8 @@ def _never_made(kind: ParcelKind, season: int, group: int, number: int) -> Store
     return StoreError(f"{kind} {number} of season {season}, group {group} was never made")
 
 
-def _require_same(given: Terms, stored: Terms) -> None:
+def require_same(given: Terms, stored: Terms) -> None:
+    """Raise if terms differ from those of a season, with the first that does."""
     wanted, kept = _flat(given), _flat(stored)
     for name, value in wanted.items():
         if value != kept[name]:

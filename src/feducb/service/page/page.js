@@ -17,6 +17,7 @@ const exact = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 const short = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
 
 const count = (value) => (value === null || value === undefined ? "–" : whole.format(value));
+const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 const mean = (value, error) =>
   value === null || value === undefined ? "–" : value.toFixed(3) + (error ? " ± " + (1.96 * error).toFixed(3) : "");
 const seconds = (time) => (typeof time === "string" ? Date.parse(time) / 1000 : time);
@@ -27,7 +28,7 @@ function span(length) {
   if (size < 90) return Math.round(size) + " s";
   if (size < 5400) return Math.round(size / 60) + " min";
   if (size < 36 * 3600) return Math.round(size / 3600) + " h";
-  return Math.round(size / 86400) + " days";
+  return counted(Math.round(size / 86400), "day");
 }
 const step = (width) => (width === 3600 ? "hour" : width === 60 ? "minute" : width === 1 ? "second" : span(width));
 const relative = (time) => (time > now() + 0.5 ? "in " + span(time - now()) : "due now");
@@ -36,20 +37,13 @@ const words = (name) => name.replaceAll("_", " ");
 
 // ---------------------------------------------------------------- elements
 
-function put(parent, children) {
+function put(parent, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) parent.setAttribute(name, value);
   for (const one of children.flat()) if (one !== null && one !== undefined) parent.append(one);
   return parent;
 }
-function h(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
-  return put(made, children);
-}
-function s(tag, attributes, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
-  return put(made, children);
-}
+const h = (tag, attributes, ...children) => put(document.createElement(tag), attributes, children);
+const s = (tag, attributes, ...children) => put(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 function say(id, text) {
   const found = $(id);
   if (found && found.textContent !== text) found.textContent = text;
@@ -213,7 +207,7 @@ function drawActivity(box, { width, points }) {
     for (const [value, kind, inset] of [[one.decisions, "bar", 0], [one.rewards, "bar-inner", wide * 0.22]]) {
       if (value) {
         at.drawing.append(s("rect", { class: kind, x: from + inset, width: wide - 2 * inset, y: at.y(value), height: at.y(0) - at.y(value) },
-          s("title", {}, `${short.format(one.start * 1000)}: ${count(one.decisions)} decisions, ${count(one.rewards)} rewards`)));
+          s("title", {}, `${short.format(one.start * 1000)}: ${counted(one.decisions, "decision")}, ${counted(one.rewards, "reward")}`)));
       }
     }
   }
@@ -229,7 +223,7 @@ function drawGraph(box, { nodes, edges, cliques }) {
     return [name, [wide / 2 + Math.cos(angle) * (wide / 2 - (named ? 62 : 20)), tall / 2 + Math.sin(angle) * (tall / 2 - (named ? 34 : 20))]];
   }));
   const drawing = s("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img",
-    "aria-label": `Graph of ${nodes.length} agents, ${edges.length} links and ${cliques.length} cliques; the table has the names.` });
+    "aria-label": `Graph of ${counted(nodes.length, "agent")}, ${counted(edges.length, "link")} and ${counted(cliques.length, "clique")}; the table has the names.` });
   for (const [a, b] of edges) {
     if (!place.has(a) || !place.has(b)) continue;
     const own = clique.has(a) && clique.get(a) === clique.get(b);
@@ -296,15 +290,15 @@ function showAgent(it) {
   say("made", `${count(it.releases_made)} of ${count(it.releases)}`);
   say("out-at", it.runs_out_at ? `${day.format(it.runs_out_at * 1000)}, with the last release` : "it has: the last release was made");
   say("season", `${it.season}, until ${day.format(it.season_ends_at * 1000)}`);
-  say("waits", `${count(it.in_batch)} records`);
+  say("waits", counted(it.in_batch, "record"));
   say("activity-said", `Each bar is ${/^\d/.test(step(width)) ? "" : "one "}${step(width)}.`);
   const stamp = width < 60 ? exact : short;
   const newest = [...steps.points].reverse();
   fill("t-learning", newest.filter((one) => one.value !== null).map((one) => [stamp.format(one.start * 1000), count(one.settled), mean(one.value, one.value_error), mean(one.uniform, one.uniform_error)]), "Nothing yet");
   fill("t-activity", newest.map((one) => [stamp.format(one.start * 1000), count(one.decisions), count(one.rewards)]), "Nothing yet");
   say("sync-said", (it.sums.length
-    ? "Newest sum: " + it.sums.map((one) => `${it.groups > 1 ? "group " + one.group + ", " : ""}number ${one.number} with ${one.agents} ${one.agents === 1 ? "agent" : "agents"} in it, came ${day.format(seconds(one.received_at) * 1000)}`).join("; ") + `. ${count(it.outbox)} wait to be sent.`
-    : `No sum has come yet. ${count(it.outbox)} wait to be sent.`) + sayEngine(it.engine));
+    ? "Newest sum: " + it.sums.map((one) => `${it.groups > 1 ? "group " + one.group + ", " : ""}number ${one.number} with ${counted(one.agents, "agent")} in it, came ${day.format(seconds(one.received_at) * 1000)}`).join("; ") + "."
+    : "No sum has come yet.") + ` ${counted(it.outbox, "message")} ${it.outbox === 1 ? "waits" : "wait"} to be sent.` + sayEngine(it.engine));
   fill("t-sync", it.history.map((one) => [(it.groups > 1 ? one.group + "/" : "") + one.number + (one.kind === "upload" ? " (raw)" : ""),
     stamp.format(seconds(one.made_at) * 1000), one.sent_at ? stamp.format(seconds(one.sent_at) * 1000) : ["waits", "no"]]), "Nothing has left");
   tally("counters", counts);
@@ -312,16 +306,16 @@ function showAgent(it) {
 }
 function sayEngine(engine) {
   if (!engine) return "";
-  const refused = Object.entries(engine.refused).map(([reason, number]) => `${reason} ${count(number)}`).join(", ");
-  const neighbours = Object.entries(engine.refused_neighbours || {}).map(([name, reasons]) =>
-    `${name} (${Object.entries(reasons).map(([reason, number]) => `${reason} ${count(number)}`).join(", ")})`).join(", ");
+  const listed = (reasons) => Object.entries(reasons).map(([reason, number]) => `${reason} ${count(number)}`).join(", ");
+  const refused = listed(engine.refused);
+  const neighbours = Object.entries(engine.refused_neighbours || {}).map(([name, reasons]) => `${name} (${listed(reasons)})`).join(", ");
   return (engine.connected ? " The broker is reached." : " The broker is not reached.") + (refused ? ` Refused: ${refused}.` : "")
     + (neighbours ? ` Refused here, of neighbours: ${neighbours}.` : "");
 }
 function sayLearning(it) {
   const { value, value_error, uniform, uniform_error, settled } = it.curve.whole;
   if (value === null) return say("learning-said", `Rewards count when their window (${span(it.window)}) has closed.`);
-  const first = `A decision brought ${mean(value, value_error)} on average, over ${count(settled)} decisions shown here. `;
+  const first = `A decision brought ${mean(value, value_error)} on average, over ${counted(settled, "decision")} shown here. `;
   const second = uniform === null
     ? it.shadow ? "Uniform choice is not estimated in shadow mode." : "Uniform choice cannot be estimated from them yet; uniform_share above 0 makes sure that it can."
     : `Uniform choice would have brought ${mean(uniform, uniform_error)}, as estimated from decisions with a known chance.`;
@@ -393,7 +387,7 @@ function show(snapshot) {
   kind[1](snapshot);
   const doubts = Object.values(snapshot.warnings || {}).map((one) => `A setting does not fit: ${one}.`).join(" ");
   for (const [id, text] of [["failing", snapshot.failing ? `Something is wrong: ${snapshot.failing}` : ""], ["warnings", doubts]]) {
-    if ($(id).textContent !== text) $(id).textContent = text;
+    say(id, text);
     $(id).hidden = !text;
   }
 }
@@ -402,7 +396,7 @@ function show(snapshot) {
 
 function state(kind, text) {
   $("state").className = "state " + kind;
-  if ($("state").textContent !== text) $("state").textContent = text;
+  say("state", text);
   content.classList.toggle("old", kind === "away");
 }
 const pause = (time) => new Promise((done) => setTimeout(done, time));

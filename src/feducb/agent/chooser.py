@@ -1,0 +1,68 @@
+"""How an agent chooses: by its policy, from the newest sum of the visitor's group."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.agent.settings import AgentSettings
+from feducb.policies import Optimistic
+from feducb.policies.decider import Decider
+from feducb.policies.policy import certain
+from feducb.types import ReleasedSum
+
+__all__ = ["Chooser"]
+
+Array = NDArray[np.float64]
+
+
+class Chooser:
+    """What was learnt from sums, by group, ready to decide by.
+
+    Attributes:
+        deciders: by group; a group that has learnt nothing yet has none.
+    """
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._settings = settings
+        self.deciders: dict[int, Decider] = {}
+
+    def learn(self, group: int, total: ReleasedSum | None) -> None:
+        """Go by this sum from now on."""
+        rule = self._settings.rule
+        belief = None if total is None else rule.absorb(rule.start(()), total).belief
+        if belief is None:
+            self.deciders.pop(group, None)
+        else:
+            self.deciders[group] = Decider(belief, self._settings.exploration)
+
+    def choose(self, group: int, candidates: Array, coin: random.Random) -> tuple[int, float, bool]:
+        """Index, its propensity, and whether it was drawn uniformly.
+
+        Exactly `Optimistic` is played by the compiled decider, which chooses the same.
+        """
+        policy, decider = self._settings.chooses, self.deciders.get(group)
+        compiled = type(policy.policy) is Optimistic
+        if decider is not None and compiled and not policy.needs_coins:
+            return decider.decide(candidates), 1.0, False
+        coins = np.array([coin.random()])
+        if decider is None:
+            index, chance = policy.decide(None, candidates[None], coins)
+        elif compiled:
+            best = np.array([decider.decide(candidates)])
+            index, chance = policy.mix(certain(best, len(candidates)), coins)
+        else:
+            index, chance = policy.decide(decider.belief, candidates[None], coins)
+        drawn = decider is None or bool(policy.draws_evenly(coins)[0])
+        return int(index[0]), float(chance[0]), drawn
+
+    def scores(self, group: int, candidates: Array) -> Array | None:
+        """The upper confidence bound of each candidate; None before anything was learnt."""
+        decider = self.deciders.get(group)
+        return None if decider is None else decider.score(candidates)
+
+    def reaches_all(self, group: int) -> bool:
+        """Whether every candidate could be chosen: always, until something was learnt."""
+        return self._settings.chooses.reaches_all or group not in self.deciders

@@ -1,0 +1,117 @@
+"""Settings as an agent's file keeps them, and which of them hold until its season is over.
+
+What is promised holds from the first decision, record, release or sum of a season on: before that, other
+settings are simply taken. A carrier moves parcels and promises nothing, so it may come and go. An agent's
+place on a graph decides how sums are read: it stays from the first roster that tells it, or the first sum.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from feducb.agent.settings import PLACE, PROMISED, AgentSettings
+from feducb.errors import ConfigurationError, StoreError
+from feducb.privacy.terms import Terms
+from feducb.storage import agent_tables
+from feducb.storage.store import require_same
+
+__all__ = ["Season", "misfit", "require_later", "require_promised", "season_in", "stored_settings"]
+
+_SAME_START = 0.001  # seconds: what is written as text is rounded
+
+
+class Season(NamedTuple):
+    """The open season: its number, its settings, and when it started, in seconds since 1970."""
+
+    number: int
+    settings: AgentSettings
+    started_at: float
+
+
+def season_in(db: sqlite3.Connection, path: str | Path) -> Season:
+    """The open season, as the file has it."""
+    kept = agent_tables.read_settings(db)
+    if kept is None:
+        raise StoreError(f"{path} is no agent's file, or was never opened by one")
+    return Season(kept.open_season, _read(kept.body, kept.started_at), kept.started_at)
+
+
+@lru_cache(maxsize=8)
+def _read(body: str, started_at: float) -> AgentSettings:
+    """Once: whoever watches looks every second."""
+    return AgentSettings.from_json(body, started_at=started_at)
+
+
+def stored_settings(path: Path) -> AgentSettings:
+    """Those to go on with where none are given."""
+    if not path.exists():
+        raise ConfigurationError("settings", None, f"settings, to make the agent {path}")
+    with closing(agent_tables.look_into(path)) as db:
+        kept = agent_tables.read_settings(db)
+    if kept is None:
+        raise ConfigurationError("settings", None, f"settings: {path} holds none yet")
+    settings = _read(kept.body, kept.started_at)
+    if kept.season == kept.open_season:
+        return settings
+    if settings.agents > 1:
+        raise ConfigurationError("settings", None, f"settings with the start of the new season in {path}")
+    return replace(settings, start=None)  # a new season has begun since
+
+
+def require_promised(db: sqlite3.Connection, settings: AgentSettings) -> None:
+    """Raise unless settings promise what the open season does, if anything has happened in it."""
+    if agent_tables.is_unused(db):
+        return
+    kept = agent_tables.read_settings(db)
+    if kept is not None and kept.season == kept.open_season:
+        before = _read(kept.body, kept.started_at)
+        placed = before.clique or agent_tables.received_sums(db)
+        for name in (*PROMISED, *(PLACE if placed else ())):
+            if getattr(settings, name) != getattr(before, name):
+                raise _until_a_new_season(name, getattr(settings, name), getattr(before, name))
+        if started_at(settings, kept.started_at) != kept.started_at:
+            assert settings.start is not None
+            raise _until_a_new_season("start", _written(settings.start), _written(kept.started_at))
+    try:
+        require_same(settings.terms, Terms.from_json(agent_tables.open_terms(db)))
+    except ConfigurationError as error:
+        expected = f"{error.expected} (`feducb agent new-season`)"
+        raise ConfigurationError(error.setting, error.value, expected) from None
+
+
+def misfit(path: Path, settings: AgentSettings) -> str | None:
+    """Why an agent's file would not be opened with these settings; None if it would."""
+    with closing(agent_tables.look_into(path)) as db:
+        try:
+            require_promised(db, settings)
+        except ConfigurationError as error:
+            return str(error)
+    return None
+
+
+def started_at(settings: AgentSettings, kept: float) -> float:
+    """When the season starts, if the file says ``kept``."""
+    start = settings.start
+    return kept if start is None or abs(start - kept) <= _SAME_START else start
+
+
+def require_later(settings: AgentSettings, earlier: float) -> None:
+    """Raise if a new season starts before the last: it would make all its releases at once."""
+    if settings.start is not None and settings.start <= earlier:
+        or_none = ", or none," if settings.agents == 1 else ""
+        expected = f"after the last season's{or_none} in a new season"
+        raise ConfigurationError("start", _written(settings.start), expected)
+
+
+def _written(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+
+
+def _until_a_new_season(name: str, value: object, kept: object) -> ConfigurationError:
+    return ConfigurationError(name, value, f"{kept!r} until a new season opens (`feducb agent new-season`)")

@@ -1,0 +1,212 @@
+"""Routes of the decision service: for the application, for its operator, and for carriers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pydantic_core
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from feducb.agent import Agent, Decision, Outcome
+from feducb.agent.upkeep import erase
+from feducb.errors import ConfigurationError
+from feducb.protocol import messages
+from feducb.protocol.parcels import Parcel
+from feducb.service import models
+from feducb.service.api_keys import Role
+from feducb.service.gate import Model, RefusedError, Service
+from feducb.service.openapi import body, refusals
+
+__all__ = ["add_routes", "json_response", "reason_for"]
+
+_OPTIONS, _DECISION = tuple(models.DecisionRequest.model_fields), Decision.__slots__
+_TAGS = {"application": "application", "carrier": "engine", "operator": "operator"}
+
+
+def add_routes(app: FastAPI) -> None:
+    """Add everything that is called by programs."""
+    _add_decisions(app)
+    _add_looking(app)
+    _add_engine_door(app)
+
+
+def json_response(answer: object, status: int = 200) -> Response:
+    """An answer as JSON."""
+    return Response(pydantic_core.to_json(answer), status_code=status, media_type="application/json")
+
+
+def reason_for(error: Exception) -> str:
+    """Why a request was refused; an id is not repeated, since it may name somebody."""
+    if isinstance(error, ConfigurationError) and error.setting == "id":
+        return f"id: expected {error.expected}"
+    return str(error)
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+class _Direct:
+    """A handler without FastAPI's dependencies around it, which routes with a body do not use: faster."""
+
+    def __init__(self, handler: Callable[[Request], Awaitable[Response]]) -> None:
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._handler(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+
+def _post(
+    app: FastAPI, path: str, role: Role, asks: type[Model], answers: type[BaseModel] | None = None
+) -> Callable[[Callable[[Service, Model], Awaitable[object]]], None]:
+    """A route with a body: the caller is let in and the body checked before the handler sees it.
+
+    Args:
+        app: gets the route. FastAPI's own is there for the document, whose summary is the docstring.
+        path: of the route.
+        role: that the caller's key needs.
+        asks: what the body holds.
+        answers: what is sent back; if left out, nothing.
+    """
+
+    def add(handler: Callable[[Service, Model], Awaitable[object]]) -> None:
+        async def endpoint(request: Request) -> Response:
+            begun, service = time.perf_counter(), _service(request)
+            service.admit(request, role)
+            answer = await handler(service, await service.read(request, asks))
+            if asks is models.DecisionRequest:
+                service.metrics.seconds.observe(time.perf_counter() - begun)
+            return Response(status_code=204) if answers is None else json_response(answer)
+
+        app.post(
+            path,
+            name=handler.__name__,
+            status_code=204 if answers is None else 200,
+            response_model=answers,
+            openapi_extra=body(asks),
+            responses=refusals(401, 403, 413, 422, 503),
+            tags=[_TAGS[role]],
+            summary=(handler.__doc__ or "").rstrip("."),
+        )(endpoint)
+        app.router.routes.insert(0, Route(path, _Direct(endpoint), methods=["POST"]))
+
+    return add
+
+
+def _add_decisions(app: FastAPI) -> None:
+    @_post(app, "/v1/decisions", "application", models.DecisionRequest, models.DecisionResponse)
+    async def decide(service: Service, asked: models.DecisionRequest) -> object:
+        """Choose one of the candidates."""
+        options = {name: getattr(asked, name) for name in _OPTIONS}
+        decision = await service.commit(lambda agent: agent.decide(**options))
+        return {name: getattr(decision, name) for name in _DECISION}
+
+    @_post(app, "/v1/rewards", "application", models.RewardsRequest, models.RewardsResponse)
+    async def reward(service: Service, asked: models.RewardsRequest) -> object:
+        """Say what decisions were worth."""
+
+        def work(agent: Agent) -> list[tuple[Outcome, str | None]]:
+            if len(asked.rewards) == 1:  # there is no other that its refusal could touch
+                return [(agent.reward(asked.rewards[0].id, asked.rewards[0].value), None)]
+            return [_reward(agent, one) for one in asked.rewards]
+
+        outcomes, reasons = zip(*await service.commit(work), strict=True)
+        return {"outcomes": outcomes} | ({"reasons": reasons} if any(reasons) else {})
+
+    @_post(app, "/v1/discards", "application", models.DiscardRequest, models.RewardsResponse)
+    async def discard(service: Service, asked: models.DiscardRequest) -> object:
+        """Take a decision back that was never shown."""
+        return {"outcomes": [await service.commit(lambda agent: agent.discard(asked.id))]}
+
+
+def _reward(agent: Agent, one: models.Reward) -> tuple[Outcome, str | None]:
+    """Outcome of one reward of many, by itself, and why it was refused."""
+    try:
+        return agent.reward(one.id, one.value), None
+    except ConfigurationError as error:
+        return Outcome.REFUSED, reason_for(error)
+
+
+def _add_looking(app: FastAPI) -> None:
+    @app.get("/v1/status", responses=refusals(401, 403), tags=["operator"], summary="How the agent stands")
+    async def status(request: Request) -> dict[str, Any]:
+        _service(request).admit_to_look(request)
+        return await _service(request).snapshot()
+
+    @app.get(
+        "/v1/privacy", responses=refusals(401, 403), tags=["operator"], summary="What left, and its price"
+    )
+    async def privacy(request: Request) -> dict[str, Any]:
+        _service(request).admit_to_look(request)
+        return await _service(request).commit(lambda agent: agent.ledger().as_dict())
+
+    @app.get(
+        "/metrics",
+        responses=refusals(401, 403),
+        response_class=PlainTextResponse,
+        tags=["operator"],
+        summary="For Prometheus",
+    )
+    async def metrics(request: Request) -> Response:
+        service = _service(request)
+        service.admit(request, "viewer")
+        page = service.metrics.page(await service.snapshot())
+        return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/healthz", tags=["operator"], summary="Whether the process is alive")
+    async def health() -> dict[str, str]:
+        return {"status": "alive"}
+
+    @app.get("/readyz", responses=refusals(503), tags=["operator"], summary="Whether decisions can be made")
+    async def ready(request: Request) -> dict[str, str]:
+        await _service(request).commit(lambda agent: None)  # an empty commit: the file is there
+        return {"status": "ready"}
+
+    @_post(app, "/v1/erasures", "operator", models.ErasureRequest, models.ErasureResponse)
+    async def erasure(service: Service, asked: models.ErasureRequest) -> object:
+        """Forget a person, as far as that can be done."""
+        return await service.commit.apart(lambda agent: erase(agent, asked.person))
+
+
+def _add_engine_door(app: FastAPI) -> None:
+    @app.get(
+        "/v1/outbox",
+        response_model=models.OutboxResponse,
+        responses=refusals(401, 403),
+        tags=["engine"],
+        summary="What waits to be sent",
+    )
+    async def outbox(request: Request) -> Response:
+        service = _service(request)
+        service.admit(request, "carrier")
+        names = ("season", "group", "number", "kind")
+        items = [
+            {name: getattr(one, name) for name in names} | {"payload": base64.b64encode(one.body).decode()}
+            for one in await service.mailbox.outbox()
+        ]
+        return json_response({"items": items})
+
+    @_post(app, "/v1/outbox/sent", "carrier", models.OutboxName)
+    async def sent(service: Service, asked: models.OutboxName) -> None:
+        """A message has arrived."""
+        await service.mailbox.mark_sent(Parcel(asked.kind, asked.season, asked.group, asked.number, b""))
+
+    @_post(app, "/v1/inbox", "carrier", models.InboxRequest, models.InboxResponse)
+    async def inbox(service: Service, asked: models.InboxRequest) -> object:
+        """Bring a sum to the agent."""
+        try:
+            payload = base64.b64decode(asked.payload, validate=True)
+        except (binascii.Error, ValueError):
+            raise RefusedError(422, "the payload is not base64") from None
+        total = messages.decode(payload)  # a ValueError is answered with 422
+        return {"new": await service.mailbox.absorb(total, agents=asked.agents)}
