@@ -7,59 +7,52 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich import box
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from feducb.cli.output import counted, errors_to
+from feducb.cli.output import counted, errors_to, note, screen_beside, write_json
 from feducb.evaluation.verdicts import Comparison, Row
 from feducb.evaluation.weighted_sums import Estimate
 
 __all__ = ["progress", "show"]
 
 
-def show(found: Comparison, json_file: Path | None, plot_file: Path | None) -> None:
+def show(compared: Comparison, json_file: Path | None, plot_file: Path | None) -> None:
     """Print tables, notes and verdict; write JSON and picture where asked for."""
-    to_standard_output = json_file is not None and str(json_file) == "-"
-    console = errors_to if to_standard_output else Console(markup=False)
-    for table in _tables(found):
+    console = screen_beside(json_file)
+    for table in _tables(compared):
         console.print(table)
-    if not all(row.reads for row in found.rows):
+    if not all(row.reads for row in compared.rows):
         console.print("* no release is worth reading at this noise: plays at random\n", highlight=False)
-    for note in found.notes:
-        console.print(f"  {note}", style="dim", highlight=False, markup=False)
-    console.print(found.verdict(), highlight=False, markup=False)
-    for warning in found.warnings:
-        errors_to.print(f"note: {warning}", style="yellow", highlight=False, markup=False)
-    if found.settings.get("recipe_is_public") is False:
-        errors_to.print(
-            "note: ranges, levels or actions were read off the log; before deploying, fix them in public "
-            "(--context NAME:LOW:HIGH, --actions, or --recipe): they would tell about people",
-            style="yellow",
-            highlight=False,
-            markup=False,
+    for remark in compared.notes:
+        console.print(f"  {remark}", style="dim", highlight=False)
+    console.print(compared.verdict(), highlight=False)
+    for warning in compared.warnings:
+        note(warning)
+    if compared.settings.get("recipe_is_public") is False:
+        note(
+            "ranges, levels or actions were read off the log; before deploying, fix them in public "
+            "(--context NAME:LOW:HIGH, --actions, or --recipe): they would tell about people"
         )
-    if to_standard_output:
-        typer.echo(found.to_json(), nl=False)
-    elif json_file is not None:
-        found.to_json(json_file)
+    write_json(compared.to_json, json_file)
     if plot_file is not None:
-        found.plot(plot_file)
+        compared.plot(plot_file)
 
 
-def _tables(found: Comparison) -> Iterator[Table]:
+def _tables(compared: Comparison) -> Iterator[Table]:
     """The values, and of a log what the other estimators say of the play that the verdict is about."""
-    settings = found.settings
+    settings = compared.settings
     records = settings.get("rows", settings.get("records"))
     size = f"{counted(records, 'record')}, {counted(settings['agents'], 'agent')}"
-    table = _empty(f"{found.source}: {found.measure} ({size}, d = {settings['dim']})", "value", "− alone")
-    for row in found.rows:
+    table = _empty(
+        f"{compared.source}: {compared.measure} ({size}, d = {settings['dim']})", "value", "− alone"
+    )
+    for row in compared.rows:
         over = "" if row.over_alone is None else _number(row.over_alone, sign="+")
         table.add_row(_short(row), _number(row.value), over)
     yield table
-    rows = [(row, row.details) for row in found.rows if row.play in ("fixed", found.primary)]
+    rows = [(row, row.details) for row in compared.rows if row.play in ("fixed", compared.primary)]
     if any(details is None for _, details in rows):
         return
     table = _empty("the same by other estimators", "SNIPS", "IPS", "replay", "effective n")
