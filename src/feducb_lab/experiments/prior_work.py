@@ -8,7 +8,6 @@ at every silo. Both get the exact Gaussian noise of the budget for their whole s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.audit.invariance import ReplacedRecord, check_decisions, check_release_times
-from feducb.config import Budget, Problem
+from feducb.config import Problem
 from feducb.models.confidence import PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
 from feducb.models.theory import default_threshold
@@ -24,16 +23,14 @@ from feducb.privacy.calibration import noise_scale, record_radius, to_mu
 from feducb.privacy.mechanisms import BinaryTree
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.estimators import Estimator
-from feducb.protocol.federation import Federation, Tuning
-from feducb.protocol.schedules import Geometric
+from feducb.protocol.federation import Tuning
 from feducb.simulation.backends.reference_backend import ReferenceBackend
 from feducb.simulation.plan import Plan, Team, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import run_plan, simulate
-from feducb.simulation.shortcuts import RunOptions
-from feducb.worlds.synthetic import PaperEnvironment
-from feducb.worlds.world import Environment, OwnEnvironment
+from feducb.simulation.shortcuts import RunOptions, Simulation, spell_out
+from feducb.worlds.world import OwnEnvironment
 
 __all__ = [
     "CLOSED_FORM",
@@ -66,10 +63,7 @@ def single_agent(*, agents: int, batch: int, **setting: Any) -> SimulationResult
 
     Nobody hears of anybody, so M identical agents are M runs of one: ``agents`` changes nothing.
 
-    Args:
-        agents: M; not used.
-        batch: rounds between two releases to itself (1 in their paper).
-        setting: of `feducb.simulate`.
+    A batch is the rounds between two releases to itself (1 in their paper).
     """
     del agents
     return simulate(agents=1, schedule=f"periodic:{batch}", mechanism="tree", tuning=CLOSED_FORM, **setting)
@@ -78,10 +72,7 @@ def single_agent(*, agents: int, batch: int, **setting: Any) -> SimulationResult
 def fixed_batch(*, batch: int, our_bound: bool = False, **setting: Any) -> SimulationResult:
     """Zhou & Chowdhury 2024: every silo releases on a tree after each batch; all act on released sums.
 
-    Args:
-        batch: B.
-        our_bound: with our confidence set in place of the closed form.
-        setting: of `feducb.simulate`.
+    By the closed form of the bound, or by our confidence set.
     """
     tuning = OUR_BOUND if our_bound else CLOSED_FORM
     return simulate(schedule=f"periodic:{batch}", mechanism="tree", tuning=tuning, **setting)
@@ -93,78 +84,36 @@ class WaitingPlay(OwnDataPlay):
     acts_on_own_data = False
 
 
-def printed_play(
-    *,
-    play: Play,
-    agents: int,
-    dim: int,
-    arms: int,
-    horizon: int,
-    runs: int,
-    seed: int = 0,
-    epsilon: float = 1.0,
-    delta: float = 1e-6,
-    alpha: float = 0.1,
-    releases: int = 64,
-    backend: str = "reference",
-    threads: int | None = None,
-) -> dict[str, Any]:
+def printed_play(*, play: Play, backend: str = "reference", **setting: Any) -> dict[str, Any]:
     """The printed rule of Dubey & Pentland 2020 with exact noise, its leaks closed one by one.
 
     ``trigger``: as printed. ``own data``: the rounds are public. ``released``: and own records wait for their
-    release. The tree, the exact noise and the form of the bound are the same in all three; the readable
-    reference plays them, whatever backend is asked for.
+    release. The tree, the exact noise and the form of the bound are the same in all three.
 
     Args:
         play: which.
-        agents: M.
-        dim: d.
-        arms: K.
-        horizon: T.
-        runs: independent repetitions.
-        seed: of everything random.
-        epsilon: ε that the noise is for, on a fixed stream.
-        delta: δ.
-        alpha: α.
-        releases: of the public schedule.
-        backend: not used.
-        threads: of the simulation.
+        backend: not used: the readable reference plays them.
+        setting: of `feducb.simulate`; ε is what the noise is for on a fixed stream, and the schedule that of
+            public rounds.
 
     Returns:
         The result with ``check``, what the audit saw of the rule, and ``moved``, how far replacing one record
         moved its batch, in units of what the noise is made for (public rounds only).
     """
     del backend
-    problem = Problem(dim=dim)
-    budget = Budget(epsilon=epsilon, delta=delta)
-
-    def plan(environment: Environment, agents: int, runs: int) -> Plan:
-        return _printed_plan(
-            environment,
-            play,
-            budget,
-            agents=agents,
-            horizon=horizon,
-            runs=runs,
-            seed=seed,
-            alpha=alpha,
-            releases=releases,
-        )
-
-    config = {"agents": agents, "dim": dim, "arms": arms, "horizon": horizon, "runs": runs, "seed": seed}
-    world = PaperEnvironment(problem=problem, arms=arms)
-    played = run_plan(
-        plan(world, agents, runs),
-        config | {"play": play, "epsilon": epsilon, "delta": delta, "mode": "exact noise"},
-        RunOptions(backend=ReferenceBackend(), threads=threads),
-    )
+    asked = spell_out(None, None, setting)
+    plain = asked.config()
+    config = {name: plain[name] for name in ("agents", "dim", "arms", "horizon", "runs", "seed")}
+    config |= {"play": play, "epsilon": plain["epsilon"], "delta": plain["delta"], "mode": "exact noise"}
+    options = replace(asked.options, backend=ReferenceBackend())
+    played = run_plan(_printed_plan(asked, play), config, options)
     held = play == "released"
     adversary = "interactive" if held else "a fixed stream only, NOT private against an interactive adversary"
     played = replace(played, privacy=played.privacy | {"holds": held, "adversary": adversary})
-    plain = played.as_dict() | {"finals": played.regret[:, -1].tolist(), "check": _audited(play)}
+    result = played.as_dict() | {"finals": played.regret[:, -1].tolist(), "check": _audited(play)}
     if play != "trigger":
-        plain["moved"] = _move(lambda world: plan(world, 2, 1), problem, arms, horizon)
-    return plain
+        result["moved"] = _move(asked, play)
+    return result
 
 
 def _audited(play: Play) -> str:
@@ -176,28 +125,18 @@ def _audited(play: Play) -> str:
     return check_decisions({"epsilon": 20.0, "releases": 8, "first_release": 4}).detail
 
 
-def _printed_plan(
-    environment: Environment,
-    play: Play,
-    budget: Budget,
-    *,
-    agents: int,
-    horizon: int,
-    runs: int,
-    seed: int,
-    alpha: float,
-    releases: int,
-) -> Plan:
+def _printed_plan(asked: Simulation, play: Play) -> Plan:
     """A plan whose only team plays the printed rule under exact noise.
 
     The noise of all agents' sum is at most Λ in operator norm, but for a chance α/2, so that the shift 2Λ
     leaves it between Λ and 3Λ; ‖h‖_{H⁻¹} ≤ ‖h‖/√Λ.
     """
-    problem = environment.problem
-    public = Geometric(releases=releases)
-    rounds = () if play == "trigger" else public.rounds(horizon)
-    tree = BinaryTree(len(rounds) or horizon)
-    own = noise_scale(problem, to_mu(budget))
+    federation = replace(asked.federation, mechanism="tree", tuning=CLOSED_FORM)
+    plain = make_plan(federation, asked.world, horizon=asked.horizon, runs=asked.runs, seed=asked.seed)
+    problem, agents, alpha = federation.problem, federation.agents, federation.alpha
+    rounds = () if play == "trigger" else plain.estimators[0].release_rounds
+    tree = BinaryTree(len(rounds) or asked.horizon)
+    own = noise_scale(problem, to_mu(federation.budgets[0]))
     entry = math.sqrt(agents) * own * tree.worst_error()
     union = math.log(4.0 * tree.releases / alpha)
     least = entry * (2.0 * math.sqrt(problem.dim) + 2.0 * math.sqrt(union))
@@ -213,7 +152,7 @@ def _printed_plan(
     trigger = None
     if play == "trigger":
         rho = {"rho_min": least / agents, "rho_max": 3.0 * least / agents}
-        trigger = Trigger(threshold=default_threshold(problem, horizon, **rho), offset=2.0 * least)
+        trigger = Trigger(threshold=default_threshold(problem, asked.horizon, **rho), offset=2.0 * least)
     rule = (WaitingPlay if play == "released" else OwnDataPlay)(bound=bound, prior=least, trigger=trigger)
     privatizer = Privatizer(
         problem=problem,
@@ -221,33 +160,25 @@ def _printed_plan(
         noise_scale=np.full(agents, own),
         shift=np.full(agents, 2.0 * least / agents),
     )
-    federation = Federation(
-        problem=problem,
-        agents=agents,
-        budget=budget,
-        alpha=alpha,
-        schedule=public,
-        mechanism="tree",
-        tuning=CLOSED_FORM,
-    )
-    plain = make_plan(federation, environment, horizon=horizon, runs=runs, seed=seed)
     estimator = Estimator(rule=rule, privatizer=privatizer, release_rounds=rounds)
     return replace(plain, teams=(Team(tuple(range(agents)), (estimator,)),))
 
 
-def _move(plan: Callable[[Environment], Plan], problem: Problem, arms: int, horizon: int) -> float:
+def _move(asked: Simulation, play: Play) -> float:
     """‖Δ batch‖_F/(√2 R²) where the first record of the first batch is replaced: 1 is what the noise hides.
 
-    Same coins, same noise, same visitors; the batch is compared up to its release.
+    Two agents, one run; same coins, same noise, same visitors; the batch is compared up to its release.
     """
-    world, other = _willing_world(problem, arms), np.zeros(problem.dim)
+    problem = asked.federation.problem
+    world, other = _willing_world(problem, asked.world.arms), np.zeros(problem.dim)
     other[0] = -problem.action_bound
     change = ReplacedRecord(world, 0, 1, other, problem.reward_bound)
-    moved = _first_batch(plan(change), horizon) - _first_batch(plan(world), horizon)
-    return float(np.linalg.norm(moved)) / (math.sqrt(2.0) * record_radius(problem))
+    two = replace(asked, federation=replace(asked.federation, agents=2), runs=1)
+    before, after = (_first_batch(_printed_plan(replace(two, world=one), play)) for one in (world, change))
+    return float(np.linalg.norm(after - before)) / (math.sqrt(2.0) * record_radius(problem))
 
 
-def _first_batch(plan: Plan, horizon: int) -> Array:
+def _first_batch(plan: Plan) -> Array:
     """(d² + d,): Gram and √2 times the moment of the first batch of agent 0, without noise."""
     first = plan.estimators[0].release_rounds[0]
     dim = plan.problem.dim
@@ -259,11 +190,8 @@ def _first_batch(plan: Plan, horizon: int) -> Array:
         gram, moment = actions.T @ actions, actions.T @ rewards
         total[:] += np.concatenate([gram.ravel(), math.sqrt(2.0) * moment])
 
-    run_plan(
-        replace(plan, horizon=min(horizon, first + 1)),
-        {},
-        RunOptions(backend=ReferenceBackend(look), threads=1),
-    )
+    short = replace(plan, horizon=min(plan.horizon, first + 1))
+    run_plan(short, {}, RunOptions(backend=ReferenceBackend(look), threads=1))
     return total
 
 
