@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -43,15 +44,19 @@ def figure(
     1a, 1b, 1c and gap are the paper's; each says which of its claims held. Points are kept in OUT/points: the
     same command goes on where it was stopped, and plays nothing twice.
     """
+    from feducb_lab.experiments.on_ray import play_on_ray
     from feducb_lab.experiments.run import make_figure
+    from feducb_lab.experiments.sweep import play_here
 
     if scale not in get_args(Scale):
         raise ConfigurationError("--scale", scale, f"one of {', '.join(get_args(Scale))}")
     if backend not in get_args(BackendName):
         raise ConfigurationError("--backend", backend, f"one of {', '.join(get_args(BackendName))}")
     require_integer("--at-once", at_once, at_least=1)
-    names = list(NAMES) if name == "all" else [name]
-    for one in names:
+    play = partial(play_here, backend=backend, at_once=at_once, threads=threads)
+    if ray is not None:
+        play = partial(play_on_ray, backend=backend, address=None if ray == "local" else ray)
+    for one in NAMES if name == "all" else [name]:
         made = figure_of(one)
         errors_to.print(f"{one}: {made.title}", highlight=False)
         with steps_progress(f"figure {one}, points") as progress:
@@ -59,6 +64,6 @@ def figure(
             def tell(done: int, total: int, point: Point, progress=progress) -> None:  # type: ignore[no-untyped-def]
                 progress(done, total)
 
-            results = make_figure(one, cast(Scale, scale), out, backend, at_once, threads, tell, ray)
+            results = make_figure(one, cast(Scale, scale), out, play, tell)
         typer.echo(made.text(results))
         typer.echo(f"\n{out / f'{one}-{scale}'}.md, .json, .png, .svg\n")

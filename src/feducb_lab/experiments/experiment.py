@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from feducb.version import __version__
@@ -13,9 +13,10 @@ from feducb.version import __version__
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-__all__ = ["Figure", "Outcome", "Point", "Results", "Scale"]
+__all__ = ["SIMULATE", "Figure", "Outcome", "Point", "Results", "Scale"]
 
 Scale = Literal["quick", "full"]
+SIMULATE = "feducb.simulation.runner:simulate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Point:
 
     label: Mapping[str, Any]
     setting: Mapping[str, Any]
-    player: str = "feducb.simulation.runner:simulate"
+    player: str = SIMULATE
 
     @property
     def key(self) -> str:
@@ -93,6 +94,10 @@ class Results:
         """Outcomes whose label has these entries."""
         return [one for one in self.outcomes if all(one.label.get(k) == v for k, v in label.items())]
 
+    def along(self, name: str, **label: Any) -> list[Outcome]:
+        """Outcomes whose label has these entries, by rising ``name``."""
+        return sorted(self.where(**label), key=lambda one: one.label[name])
+
     def one(self, **label: Any) -> Outcome:
         """The only outcome with this label."""
         (only,) = self.where(**label)
@@ -104,10 +109,7 @@ class Results:
             "figure": self.figure,
             "scale": self.scale,
             "version": __version__,
-            "points": [
-                {"label": dict(one.label), "setting": dict(one.setting), "result": dict(one.result)}
-                for one in self.outcomes
-            ],
+            "points": [asdict(one) for one in self.outcomes],
         }
 
     @classmethod

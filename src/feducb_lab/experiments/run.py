@@ -8,8 +8,7 @@ from typing import Any
 
 from feducb_lab.experiments.experiment import Figure, Results, Scale
 from feducb_lab.experiments.figures import figure
-from feducb_lab.experiments.on_ray import ray_sweep
-from feducb_lab.experiments.sweep import Progress, sweep
+from feducb_lab.experiments.sweep import Playing, Progress, play_here, sweep
 
 __all__ = ["make_figure", "to_markdown", "to_plain"]
 
@@ -21,32 +20,15 @@ def make_figure(
     name: str,
     scale: Scale,
     out: Path,
-    backend: str = "auto",
-    at_once: int = 1,
-    threads: int | None = None,
+    play: Playing = play_here,
     progress: Progress = lambda done, total, point: None,
-    ray: str | None = None,
 ) -> Results:
     """Play a figure's points and write NAME-SCALE.json, .png, .svg and .md.
 
-    Args:
-        name: which figure.
-        scale: quick or full.
-        out: folder for the files; points are kept in its folder ``points`` and never played again.
-        backend: as in `feducb.simulate`.
-        at_once: how many points are played at the same time.
-        threads: of one simulation.
-        progress: is told of each point that is done.
-        ray: play the points on Ray: the address of a cluster, or ``local``.
+    Points are kept in the folder ``points`` of ``out`` and never played again; the rest is as for `sweep`.
     """
     made = figure(name)
-    points = made.points(scale)
-    folder = out / "points"
-    if ray is None:
-        outcomes = sweep(points, folder, backend=backend, at_once=at_once, threads=threads, progress=progress)
-    else:
-        address = None if ray == "local" else ray
-        outcomes = ray_sweep(points, folder, backend=backend, address=address, progress=progress)
+    outcomes = sweep(made.points(scale), out / "points", play, progress)
     results = Results(name, scale, outcomes)
     stem = f"{name}-{scale}"
     plain = json.dumps(to_plain(results), allow_nan=False, ensure_ascii=False)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.figure import Figure as Picture
+
+from feducb.cli.output import counted
 from feducb.config import Budget
 from feducb.privacy.calibration import to_epsilon, to_mu
 from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
+from feducb_lab.experiments.figures import common
 
 __all__ = ["FIGURE", "Leak", "leaks"]
 
 _EPSILON, _DELTA = 1.0, 1e-6
 _RESTARTS = (1, 2, 9)
-_NOT_SIMULATED = "not simulated"
+_NOT_SIMULATED, _UNSURE = "not simulated", "no difference that these runs can tell"
 
 
 def _mu() -> float:
@@ -26,29 +27,19 @@ def _mu() -> float:
 
 def _points(scale: Scale) -> list[Point]:
     agents, horizon, runs = (50, 2000, 8) if scale == "quick" else (100, 10_000, 40)
-    world: dict[str, Any] = {
-        "agents": agents,
-        "dim": 4,
-        "arms": 16,
-        "horizon": horizon,
-        "runs": runs,
-        "seed": 11,
-        "delta": _DELTA,
-    }
+    world: dict[str, Any] = {"agents": agents, "dim": 4, "arms": 16, "horizon": horizon, "runs": runs}
+    world |= {"seed": 11, "delta": _DELTA}
 
     def calibrated(name: str, factor: float = 1.0, **more: Any) -> Point:
         epsilon = _EPSILON if factor == 1.0 else to_epsilon(_mu() / factor, _DELTA)
         return Point({"play": name}, world | {"epsilon": epsilon, **more})
 
+    def printed(play: str) -> Point:
+        setting = world | {"play": play, "epsilon": _EPSILON}
+        return Point({"play": play}, setting, "feducb_lab.experiments.prior_work:printed_play")
+
     return [
-        *(
-            Point(
-                {"play": play},
-                world | {"play": play, "epsilon": _EPSILON},
-                "feducb_lab.experiments.prior_work:printed_play",
-            )
-            for play in ("trigger", "own data", "released")
-        ),
+        *map(printed, ("trigger", "own data", "released")),
         calibrated("calibrated"),
         *(calibrated(f"restarts {count}", math.sqrt(count + 1)) for count in _RESTARTS),
         calibrated("two batches", 2.0),
@@ -98,7 +89,7 @@ def leaks(results: Results) -> list[Leak]:
         ),
         *(
             Leak(
-                f"(d) noise redrawn, {count} restart{'s' if count > 1 else ''}",
+                f"(d) noise redrawn, {counted(count, 'restart')}",
                 to_epsilon(mu * math.sqrt(count + 1), _DELTA),
                 f"μ√{count + 1}",
                 ours,
@@ -135,13 +126,8 @@ def leaks(results: Results) -> list[Leak]:
 
 
 def _draw(results: Results) -> Picture:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
     rows = leaks(results)
-    picture = Canvas(figsize=(12.5, 5.4), layout="constrained")
-    FigureCanvasAgg(picture)
-    privacy, regret = picture.subplots(1, 2, sharey=True)
+    drawn, (privacy, regret) = common.picture(12.5, 5.4, panels=2, sharey=True)
     end = 1.25 * max(one.epsilon for one in rows if math.isfinite(one.epsilon))
     for place, one in enumerate(rows):
         if math.isfinite(one.epsilon):
@@ -179,7 +165,7 @@ def _draw(results: Results) -> Picture:
     regret.legend(frameon=False, loc="lower right")
     for axes in (privacy, regret):
         axes.spines[["top", "right"]].set_visible(False)
-    return picture
+    return drawn
 
 
 def _change(one: Leak) -> str:
@@ -188,10 +174,9 @@ def _change(one: Leak) -> str:
         return _NOT_SIMULATED
     before, after = one.leaking, one.closed
     change = f"{before.mean:.4g} → {after.mean:.4g}"
-    if abs(before.mean - after.mean) <= 2.0 * math.hypot(before.stderr, after.stderr):
-        return f"{change}, no difference that these runs can tell"
-    share = abs(after.mean / before.mean - 1.0)
-    return f"{change}, {share:.0%} {'more' if after.mean > before.mean else 'less'}"
+    share = f"{abs(after.mean / before.mean - 1.0):.0%}"
+    verdict = common.change(before, after, f"{share} less", f"{share} more", _UNSURE)
+    return f"{change}, {verdict}"
 
 
 def _text(results: Results) -> str:

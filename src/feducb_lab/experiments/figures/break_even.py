@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
 
 from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
 from feducb_lab.experiments.figures import common
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 __all__ = ["FIGURE"]
 
@@ -47,9 +43,7 @@ def _sizes(results: Results) -> list[int]:
 
 
 def _row(results: Results, trust: str, agents: int) -> list[Outcome]:
-    return sorted(
-        results.where(who="calibrated", trust=trust, M=agents), key=lambda one: one.label["epsilon"]
-    )
+    return results.along("epsilon", who="calibrated", trust=trust, M=agents)
 
 
 def _map(axes: Axes, rows: list[list[Outcome]], alone: Outcome) -> None:
@@ -100,7 +94,7 @@ def _text(results: Results) -> str:
             won = [
                 one.label["epsilon"] for one in _row(results, trust, agents) if common.surely_less(one, alone)
             ]
-            border.append(f"{agents:,} agents from ε = {min(won):g}" if won else f"{agents:,} agents nowhere")
+            border.append(f"{agents:,} agents {f'from ε = {min(won):g}' if won else 'nowhere'}")
         beats = common.alone_sentence(
             results.where(who="calibrated", trust=trust),
             lambda one: alone,
@@ -111,17 +105,14 @@ def _text(results: Results) -> str:
         one.mean / results.one(**(dict(one.label) | {"trust": "controller"})).mean
         for one in results.where(who="calibrated", trust="nobody")
     ]
-    if min(gains) < 1 < max(gains):
-        trusting = "Trusting the controller changes regret"
-    else:
-        trusting = "Trusting the controller divides regret"
+    verb = "changes" if min(gains) < 1 < max(gains) else "divides"
     span = common.span((common.number(min(gains)), common.number(max(gains))))
     worst = max(results.where(who="calibrated"), key=lambda one: one.mean)
     blind = common.percent(common.share(worst, uniform))
-    return "\n".join(said) + (
-        f"\n\n{trusting} by a factor of {span}. The worst point (M = {worst.label['M']:,}, "
-        f"ε = {worst.label['epsilon']:g}) loses {blind} of what uniform play loses."
-    )
+    trusting = f"Trusting the controller {verb} regret by a factor of {span}."
+    where = f"(M = {worst.label['M']:,}, ε = {worst.label['epsilon']:g})"
+    last = f"{trusting} The worst point {where} loses {blind} of what uniform play loses."
+    return "\n".join(said) + f"\n\n{last}"
 
 
 FIGURE = Figure(

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
 
 from feducb_lab.experiments.experiment import Outcome, Point, Results
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 __all__ = [
     "COLOURS",
@@ -21,10 +19,11 @@ __all__ = [
     "alone_sentence",
     "bars",
     "baseline",
+    "change",
     "curve",
     "falls",
     "finish",
-    "level",
+    "levels",
     "number",
     "percent",
     "picture",
@@ -72,6 +71,13 @@ def plus_minus(one: Outcome) -> str:
 def surely_less(small: Outcome, large: Outcome) -> bool:
     """Whether one mean lies more than two standard errors of the difference below the other."""
     return large.mean - small.mean > _SURE * math.hypot(small.stderr, large.stderr)
+
+
+def change(first: Outcome, last: Outcome, less: str, more: str, unsure: str) -> str:
+    """One of three words: whether the last mean is surely less than the first, surely more, or neither."""
+    if surely_less(last, first):
+        return less
+    return more if surely_less(first, last) else unsure
 
 
 def falls(outcomes: Sequence[Outcome]) -> bool:
@@ -169,23 +175,26 @@ def table_of(results: Results, columns: Sequence[str]) -> list[list[str]]:
 
 
 def picture(
-    width: float = 10.0, height: float = 5.2, panels: int = 1, title: str = ""
+    width: float = 10.0, height: float = 5.2, panels: int = 1, title: str = "", sharey: bool = False
 ) -> tuple[Picture, list[Axes]]:
     """An empty picture with panels side by side."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(drawn)
+    drawn = Picture(figsize=(width, height), layout="constrained")
     if title:
         drawn.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
-    return drawn, list(drawn.subplots(1, panels, squeeze=False)[0])
+    return drawn, list(drawn.subplots(1, panels, squeeze=False, sharey=sharey)[0])
 
 
-def bars(axes: Axes, xs: Sequence[float], outcomes: Sequence[Outcome], **style: Any) -> None:
-    """Means with bars of two standard errors."""
+def bars(axes: Axes, over: str | Sequence[float], outcomes: Sequence[Outcome], **style: Any) -> None:
+    """Means with bars of two standard errors, over an entry of their labels or over these numbers."""
+    xs = [one.label[over] for one in outcomes] if isinstance(over, str) else over
     look: dict[str, Any] = {"marker": "o", "markersize": 4.5, "linewidth": 1.8, "capsize": 3} | style
     axes.errorbar(xs, [one.mean for one in outcomes], [2 * one.stderr for one in outcomes], **look)
+
+
+def levels(axes: Axes, results: Results, *names: str) -> None:
+    """References as horizontal lines."""
+    for who in names:
+        level(axes, results.one(who=who))
 
 
 def level(axes: Axes, one: Outcome, *, colour: str | None = None, label: str | None = None) -> None:
@@ -224,7 +233,5 @@ def finish(
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e6e6e6")
     axes.set_axisbelow(True)
-    if beside:
-        axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    else:
-        axes.legend(fontsize=8, frameon=False)
+    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if beside else {}
+    axes.legend(fontsize=8, frameon=False, **place)
