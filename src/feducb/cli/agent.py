@@ -201,9 +201,7 @@ def _instant(text: str) -> str:
 @app.command()
 def create(
     config: Config = DEFAULT,
-    first_season: Annotated[
-        int, typer.Option(help="In place of a lost file: a season that it never opened.")
-    ] = 1,
+    first_season: int = option(1, "In place of a lost file: a season that it never opened."),
 ) -> None:
     """Make the agent's file (`init` does so too)."""
     file = read_agent_file(config)
@@ -242,9 +240,7 @@ class _Status(TyperCommand):
 @app.command(cls=_Status)
 def status(
     config: Config = DEFAULT,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write it as JSON; - for standard output.")
-    ] = None,
+    json_file: Path | None = option(None, "Write it as JSON; - for standard output.", "--json"),
 ) -> None:
     """How the agent stands; it may be running."""
     require_writable("--json", json_file)
@@ -262,9 +258,7 @@ def status(
 @app.command()
 def export(
     config: Config = DEFAULT,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where to write JSON lines; - is standard output.")
-    ] = Path("-"),
+    out: Path = option(Path("-"), "Where to write JSON lines; - is standard output.", "--out", "-o"),
 ) -> None:
     """Write retained events as JSON lines, for off-policy evaluation; the agent may be running."""
     file = read_agent_file(config)
@@ -342,7 +336,7 @@ def _read_budgets(path: Path) -> dict[str, Budget]:
 @app.command("new-season")
 def new_season(
     config: Config = DEFAULT,
-    drop: Annotated[bool, typer.Option("--drop-open", help="Agree that what waits is lost.")] = False,
+    drop: bool = option(False, "Agree that what waits is lost.", "--drop-open"),
 ) -> None:
     """Close the season and open the next, with the configuration's settings and a fresh budget."""
     with _opened(config) as (agent, settings):
@@ -371,12 +365,9 @@ def erase(
 def warm_start(
     log: Annotated[Path, typer.Argument(help="CSV: d columns of the shown candidate, then the reward.")],
     config: Config = DEFAULT,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Needed: 'fixed' states that the log's policy was public and did not learn from its rewards."
-        ),
-    ] = None,
+    policy: str | None = option(
+        None, "Needed: 'fixed' states that the log's policy was public and did not learn from its rewards."
+    ),
 ) -> None:
     """Start from own logs: each record enters the next release once, at the same price as any other."""
     with log.open(encoding="utf-8-sig", newline="") as opened:
@@ -427,13 +418,11 @@ def _opened(config: Path) -> Iterator[tuple[Agent, AgentSettings]]:
 def key_add(
     name: Annotated[str, typer.Argument(help="For people, such as shop-2027.")],
     config: Config = DEFAULT,
-    role: Annotated[
-        str,
-        typer.Option(
-            help="application (decides, rewards), carrier (releases and sums only), viewer (status, metrics, "
-            "ledger and page, nothing that writes) or operator (everything)."
-        ),
-    ] = "application",
+    role: str = option(
+        "application",
+        "application (decides, rewards), carrier (releases and sums only), viewer (status, metrics, "
+        "ledger and page, nothing that writes) or operator (everything).",
+    ),
 ) -> None:
     """Make a key and show it once; a running service takes it within a second."""
     typer.echo(add_key(read_agent_file(config).service.keys, name, role))  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from feducb.cli.options import option
 from feducb.cli.output import show_keys
 from feducb.controller.controller_file import ControllerSettings, read_status
 from feducb.errors import ConfigurationError
@@ -55,9 +56,7 @@ def status(config: _Config = _DEFAULT) -> None:
 def key_add(
     name: Annotated[str, typer.Argument(help="For people, such as ada-2027.")],
     config: _Config = _DEFAULT,
-    role: Annotated[
-        str, typer.Option(help="operator or viewer: the page is only read, so either opens it.")
-    ] = "operator",
+    role: str = option("operator", "operator or viewer: the page is only read, so either opens it."),
 ) -> None:
     """Make a key for the page and show it once; a running controller takes it within a second."""
     if role not in ("operator", "viewer"):

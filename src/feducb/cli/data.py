@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from feducb.cli.options import option
 from feducb.cli.output import counted, facts_table, require_writable, screen_beside, write_json
 from feducb.worlds.data import DATA_SETS, DataSet, Trial, data_set
 
@@ -46,16 +47,11 @@ def list_() -> None:
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(help=f"The data set: {', '.join(DATA_SETS)}.")],
-    agents: Annotated[
-        int | None, typer.Option(help="Deal records to this many agents, where the data do not name agents.")
-    ] = None,
-    recipe: Annotated[
-        Path | None,
-        typer.Option(help="Write the recipe that makes its vectors, for `feducb evaluate --recipe`."),
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write these facts as JSON; - for standard output.")
-    ] = None,
+    agents: int | None = option(None, "Deal records to this many agents, where the data do not name agents."),
+    recipe: Path | None = option(
+        None, "Write the recipe that makes its vectors, for `feducb evaluate --recipe`."
+    ),
+    json_file: Path | None = option(None, "Write these facts as JSON; - for standard output.", "--json"),
 ) -> None:
     """Load a data set and say what was done to it."""
     require_writable("--json", json_file)

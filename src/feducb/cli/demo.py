@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from feducb.cli.options import Seed, Threads
+from feducb.cli.options import Seed, Threads, option
 from feducb.cli.output import counted, regret_text, require_writable, steps_progress
 from feducb.simulation import runner
 from feducb.simulation.regret_plot import plot_curves
@@ -27,11 +26,11 @@ _VARIANTS: tuple[dict[str, Any], ...] = (
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("demo.png"),
-    agents: Annotated[int, typer.Option(help="M, agents in the federation.")] = 200,
-    horizon: Annotated[int, typer.Option(help="T, rounds.")] = 1500,
-    epsilon: Annotated[float, typer.Option(help="ε of every agent.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="δ of every agent.")] = 1e-6,
+    out: Path = option(Path("demo.png"), "Where to write the picture."),
+    agents: int = option(200, "M, agents in the federation."),
+    horizon: int = option(1500, "T, rounds."),
+    epsilon: float = option(1.0, "ε of every agent."),
+    delta: float = option(1e-6, "δ of every agent."),
     seed: Seed = 0,
     threads: Threads = None,
 ) -> None:

@@ -77,12 +77,12 @@ def init(new: _New) -> None:
 @app.command()
 def rotate(
     folder: _Folder,
-    agent: Annotated[list[str] | None, typer.Option(help="Whose key; can be repeated.")] = None,
-    controller: Annotated[bool, typer.Option("--controller", help="The controller's keys.")] = False,
-    server: Annotated[bool, typer.Option("--server", help="The server's certificate.")] = False,
+    agent: list[str] | None = option(None, "Whose key; can be repeated."),
+    controller: bool = option(False, "The controller's keys.", "--controller"),
+    server: bool = option(False, "The server's certificate.", "--server"),
     host: _Host = None,
     days: _Days = 365,
-    listen: Annotated[str | None, typer.Option(help=_LISTEN, show_default="as before")] = None,
+    listen: str | None = option(None, _LISTEN, shown="as before"),
 ) -> None:
     """Make new keys in place of old ones, and say who must be given what and be restarted."""
     from feducb.carriers import nats_keys as keys
@@ -137,7 +137,7 @@ def _parse_listen(text: str) -> tuple[str, int]:
 def streams(
     folder: _Folder,
     server: Annotated[str, typer.Option(help="tls://HOST:PORT of the running server.")],
-    days: Annotated[float, typer.Option(help="How long messages are kept for an agent that is away.")] = 30.0,
+    days: float = option(30.0, "How long messages are kept for an agent that is away."),
 ) -> None:
     """On a graph: make the JetStream stream and one consumer an agent, on the running server."""
     import asyncio

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, field, fields
+from dataclasses import MISSING, fields
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-__all__ = ["Arms", "Dim", "JsonFile", "Seed", "Threads", "option", "picked", "takes_options"]
+__all__ = ["Arms", "Backend", "Dim", "JsonFile", "Seed", "Threads", "option", "picked", "takes_options"]
 
 Arms = Annotated[int | None, typer.Option(help="K, candidates a visitor.", show_default="d²")]
+Backend = Annotated[
+    str, typer.Option(help="auto (the fastest that can), gpu, cpu, or reference (the readable one).")
+]
 Dim = Annotated[int, typer.Option(help="d, length of an action vector.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Threads = Annotated[int | None, typer.Option(help="Worker threads.", show_default="all processors")]
@@ -26,23 +29,23 @@ JsonFile = Annotated[
 ]
 
 
-def option(default: Any, text: str, *names: str, shown: str | bool = True) -> Any:
-    """A dataclass field that is an option of a command.
+def option(default: Any, text: str, *names: str, shown: str | bool = True, **more: Any) -> Any:
+    """An option, as the default of a parameter or of a dataclass field.
 
     Args:
         default: what it is if it is not given.
         text: its help.
-        names: as it is typed, if not by the field's own name.
+        names: as it is typed, if not by the parameter's own name.
         shown: what the help shows as default, if not the default itself.
+        more: of `typer.Option`.
     """
-    return field(default=default, metadata={"typer": typer.Option(*names, help=text, show_default=shown)})
+    return typer.Option(default, *names, help=text, show_default=shown, **more)
 
 
 def takes_options(command: Callable[[Any], None]) -> Callable[..., None]:
     """A function of one dataclass as a command with an option per field.
 
     Typer reads signatures, so the fields are written out as one; what is typed comes back as the object.
-    Fields whose type says it all (``dim: Dim = 10``) need no `option`.
     """
     (settings,) = (kind for name, kind in get_type_hints(command).items() if name != "return")
     kinds = get_type_hints(settings, include_extras=True)
@@ -53,12 +56,9 @@ def takes_options(command: Callable[[Any], None]) -> Callable[..., None]:
 
     parameters = []
     for one in fields(settings):
-        kind = kinds[one.name]
-        if "typer" in one.metadata:
-            kind = Annotated[kind, one.metadata["typer"]]
         default = inspect.Parameter.empty if one.default is MISSING else one.default
         keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(inspect.Parameter(one.name, keyword, default=default, annotation=kind))
+        parameters.append(inspect.Parameter(one.name, keyword, default=default, annotation=kinds[one.name]))
     typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return typed
 

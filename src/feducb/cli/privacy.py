@@ -116,17 +116,12 @@ def plan(asked: _Planned) -> None:
 
 @app.command()
 def audit(
-    epsilon: Annotated[
-        list[float] | None, typer.Option(help="Claim to attack; may be repeated.", show_default="1 and 8")
-    ] = None,
+    epsilon: list[float] | None = option(None, "Claim to attack; may be repeated.", shown="1 and 8"),
     delta: Delta = 1e-6,
-    trials: Annotated[
-        int | None,
-        typer.Option(help="Trials in each world.", show_default="20000 for the largest ε, 4000 for others"),
-    ] = None,
-    self_test: Annotated[
-        bool, typer.Option(help="Also check that deliberately broken privatizers are caught.")
-    ] = True,
+    trials: int | None = option(
+        None, "Trials in each world.", shown="20000 for the largest ε, 4000 for others"
+    ),
+    self_test: bool = option(True, "Also check that deliberately broken privatizers are caught."),
     json_file: JsonFile = None,
 ) -> None:
     """Attack the deployed privatizer; status 0 if no claim is broken, 1 if one is."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from feducb.cli.options import Arms, Dim, JsonFile, Seed, Threads, option, picked, takes_options
+from feducb.cli.options import Arms, Backend, Dim, JsonFile, Seed, Threads, option, picked, takes_options
 from feducb.cli.output import (
     note,
     require_writable,
@@ -86,7 +86,7 @@ class _Asked:
     estimators: str = option(
         "paper", "On a topology: paper (γ an agent, used in turn) or one (beyond the paper)."
     )
-    backend: str = option("auto", "auto (the fastest that can), gpu, cpu, or reference (the readable one).")
+    backend: Backend = "auto"
     checkpoint: Path | None = option(
         None, "Keep what is done in this folder; the same command goes on from there."
     )

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from feducb.cli.options import option
 from feducb.cli.output import counted, errors_to, facts_table, require_writable
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ def topology(
             "smallworld:64:4:0.1, or an edge-list file."
         ),
     ],
-    ttl: Annotated[int, typer.Option(help="γ, how many hops a message travels; at most the diameter.")] = 1,
-    plot: Annotated[Path | None, typer.Option(help="Draw the graph and its cliques to this file.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed for random graphs.")] = 0,
+    ttl: int = option(1, "γ, how many hops a message travels; at most the diameter."),
+    plot: Path | None = option(None, "Draw the graph and its cliques to this file."),
+    seed: int = option(0, "Seed for random graphs."),
 ) -> None:
     """Show a graph of agents and the cliques that work together on it."""
     from feducb.protocol.graphs import parse_topology

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from feducb.cli.output import errors_to, require_writable
+from feducb.cli.options import option
+from feducb.cli.output import errors_to, require_writable, write_json
 
 __all__ = ["bench"]
 
 
 def bench(
-    dim: Annotated[list[int] | None, typer.Option(help="d; may be repeated.", show_default="10 50")] = None,
-    arms: Annotated[int, typer.Option(help="K, candidates per decision.")] = 100,
-    rounds: Annotated[int, typer.Option(help="How many times everything is timed.")] = 9,
-    peers_only: Annotated[
-        bool, typer.Option("--peers-only", help="Leave out growth, threads, memory and starts.")
-    ] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the report as JSON; - for standard output.")
-    ] = None,
-    plot_file: Annotated[
-        Path | None, typer.Option("--plot", help="Draw a bar chart (PNG, SVG, PDF).")
-    ] = None,
+    dim: list[int] | None = option(None, "d; may be repeated.", shown="10 50"),
+    arms: int = option(100, "K, candidates per decision."),
+    rounds: int = option(9, "How many times everything is timed."),
+    peers_only: bool = option(False, "Leave out growth, threads, memory and starts.", "--peers-only"),
+    json_file: Path | None = option(None, "Write the report as JSON; - for standard output.", "--json"),
+    plot_file: Path | None = option(None, "Draw a bar chart (PNG, SVG, PDF).", "--plot"),
 ) -> None:
     """Measure how fast decisions and steps are, beside other libraries and beside what this machine can do.
 
@@ -41,12 +35,8 @@ def bench(
         errors_to.print(f"… {doing}", highlight=False)
 
     report = run_bench(dims=dim or (10, 50), arms=arms, rounds=rounds, ours=not peers_only, tell=tell)
-    to_standard_output = json_file is not None and str(json_file) == "-"
-    typer.echo(report.to_text(), err=to_standard_output)
-    if to_standard_output:
-        typer.echo(report.to_json(), nl=False)
-    elif json_file is not None:
-        report.to_json(json_file)
+    typer.echo(report.to_text(), err=str(json_file) == "-")
+    write_json(report.to_json, json_file)
     if plot_file is not None:
         draw_report(report, plot_file)
     if not all(check.learns for check in report.checks) or not all(one.holds for one in report.verdicts):

@@ -8,6 +8,7 @@ from typing import Annotated, cast, get_args
 
 import typer
 
+from feducb.cli.options import Backend, option
 from feducb.cli.output import errors_to, steps_progress
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
@@ -21,23 +22,14 @@ __all__ = ["figure"]
 
 def figure(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"The figure: {', '.join(NAMES)}, or all.")],
-    scale: Annotated[
-        str, typer.Option(help="quick (about a minute each) or full (the paper's size, for a GPU).")
-    ] = "quick",
-    backend: Annotated[
-        str, typer.Option(help="auto (the fastest that can), gpu, cpu, or reference (the readable one).")
-    ] = "auto",
-    out: Annotated[Path, typer.Option(help="Folder for JSON, pictures and texts.")] = Path("figures"),
-    at_once: Annotated[
-        int, typer.Option(help="How many points to play at the same time (several, on a GPU).")
-    ] = 1,
-    threads: Annotated[
-        int | None, typer.Option(help="Worker threads per simulation.", show_default="all processors")
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(help="Play points on Ray: local, or the address of a cluster (needs the extra ray)."),
-    ] = None,
+    scale: str = option("quick", "quick (about a minute each) or full (the paper's size, for a GPU)."),
+    backend: Backend = "auto",
+    out: Path = option(Path("figures"), "Folder for JSON, pictures and texts."),
+    at_once: int = option(1, "How many points to play at the same time (several, on a GPU)."),
+    threads: int | None = option(None, "Worker threads per simulation.", shown="all processors"),
+    ray: str | None = option(
+        None, "Play points on Ray: local, or the address of a cluster (needs the extra ray)."
+    ),
 ) -> None:
     """Play an experiment's points and write its picture, its numbers and what they say.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from feducb.cli.options import option
 from feducb.cli.output import require_writable
 
 __all__ = ["report"]
@@ -14,9 +15,7 @@ __all__ = ["report"]
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `feducb figure` wrote its figures.")],
-    out: Annotated[
-        Path | None, typer.Option(help="The page to write.", show_default="DIR/report.html")
-    ] = None,
+    out: Path | None = option(None, "The page to write.", shown="DIR/report.html"),
 ) -> None:
     """Put all figures of a folder on one HTML page: pictures, texts, tables, settings; nothing is fetched."""
     from feducb_lab.experiments.report import make_report

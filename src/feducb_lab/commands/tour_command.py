@@ -9,10 +9,11 @@ import tempfile
 import time
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from feducb.cli.options import option
 from feducb.system import optional
 
 if TYPE_CHECKING:
@@ -24,14 +25,13 @@ _SAY_SECONDS = 5.0
 
 
 def tour(
-    seconds: Annotated[
-        float | None,
-        typer.Option(help="Stop after this many seconds; runs until interrupted if not given.", min=1),
-    ] = None,
-    browser: Annotated[bool, typer.Option(help="Open the dashboards.")] = True,
-    epsilon: Annotated[
-        float, typer.Option(help="Large, so that three agents learn within a minute; no privacy to speak of.")
-    ] = 1e4,
+    seconds: float | None = option(
+        None, "Stop after this many seconds; runs until interrupted if not given.", min=1
+    ),
+    browser: bool = option(True, "Open the dashboards."),
+    epsilon: float = option(
+        1e4, "Large, so that three agents learn within a minute; no privacy to speak of."
+    ),
 ) -> None:
     """Three agents, a controller and simulated visitors here: look at them, kill one, watch it come back."""
     with optional("the tour", "service"):
