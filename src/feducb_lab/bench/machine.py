@@ -30,14 +30,8 @@ def machine() -> dict[str, Any]:
 def ceilings(*, size: int = 1024, draws: int = 2**20, rounds: int = 5) -> dict[str, float]:
     """The most that numpy gets out of this machine, medians of ``rounds``.
 
-    Args:
-        size: n of the n × n matrices.
-        draws: normal numbers drawn at once.
-        rounds: repetitions.
-
-    Returns:
-        Billions of operations per second (a multiplication and an addition are two) for a product of matrices
-        on one thread and on all, and millions of normal numbers per second on one.
+    Billions of operations per second (a multiplication and an addition are two) for a product of n × n
+    matrices on one thread and on all, and millions of normal numbers per second on one.
     """
     speeds: dict[str, float] = {}
     rng = np.random.default_rng(0)

@@ -27,25 +27,15 @@ Array = NDArray[np.float64]
 
 
 class Peer(ABC):
-    """One way to decide and learn.
+    """One way to decide and learn."""
 
-    Attributes:
-        name: in tables.
-        package: as a package index calls it.
-        module: to import.
-        what: the algorithm, and why it is the closest.
-        sees_candidates: whether it reads all K × d features, or one context of d for all arms.
-        reads_features: whether `decide` reads them, or `prepare` has put them into the library already.
-        batches: whether the library decides for many visitors in one call.
-    """
-
-    name: ClassVar[str]
-    package: ClassVar[str]
+    name: ClassVar[str]  # in tables
+    package: ClassVar[str]  # as a package index calls it
     module: ClassVar[str]
-    what: ClassVar[str]
-    sees_candidates: ClassVar[bool] = True
-    reads_features: ClassVar[bool] = True
-    batches: ClassVar[bool] = False
+    what: ClassVar[str]  # the algorithm, and why it is the closest
+    sees_candidates: ClassVar[bool] = True  # reads all K × d features, or one context of d for all arms
+    reads_features: ClassVar[bool] = True  # `decide` reads them, or `prepare` has put them in already
+    batches: ClassVar[bool] = False  # the library decides for many visitors in one call
 
     @abstractmethod
     def start(self, dim: int, arms: int) -> None:

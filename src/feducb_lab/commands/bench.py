@@ -26,7 +26,7 @@ def bench(
     installed (benchmarks/requirements-bench.txt names them) are reported so. Ends with status 1 if a library
     does not learn or a promise is not kept.
     """
-    from feducb_lab.bench import draw_report, run_bench
+    from feducb_lab.bench import Effort, draw_report, run_bench
 
     require_writable("--json", json_file)
     require_writable("--plot", plot_file, picture=True)
@@ -34,7 +34,8 @@ def bench(
     def tell(doing: str) -> None:
         errors_to.print(f"… {doing}", highlight=False)
 
-    report = run_bench(dims=dim or (10, 50), arms=arms, rounds=rounds, ours=not peers_only, tell=tell)
+    effort = Effort(arms=arms, rounds=rounds)
+    report = run_bench(dims=dim or (10, 50), effort=effort, ours=not peers_only, tell=tell)
     typer.echo(report.to_text(), err=str(json_file) == "-")
     write_json(report.to_json, json_file)
     if plot_file is not None:
