@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -29,7 +28,7 @@ from feducb.controller.collector import Collector, open_collector
 from feducb.service.api_keys import add_key
 from feducb.service.controller_page import Watcher, create_controller_page
 
-__all__ = ["AGENTS", "Tour", "stop_on_signals"]
+__all__ = ["AGENTS", "Tour"]
 
 AGENTS = ("north", "south", "west")
 _CONFIG = """
@@ -103,11 +102,10 @@ class _Running:
         """Ask the process to end, and wait until it has."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            with suppress(subprocess.TimeoutExpired):
+            try:
                 self.process.wait(timeout=15)
-                return
-            self.process.kill()
-            self.process.wait()
+            except subprocess.TimeoutExpired:
+                self.kill()
 
     @property
     def page(self) -> str:
@@ -148,10 +146,8 @@ class Tour:
 
     async def run(self, until: asyncio.Event, ready: Callable[[], None]) -> None:
         """Everything, until it is told to end; ``ready`` is called once there is something to see."""
-        config = uvicorn.Config(
-            self._app, host="127.0.0.1", port=0, log_level="error", access_log=False, ws="none"
-        )
-        server = _PageServer(config)
+        quiet: dict[str, Any] = {"log_level": "error", "access_log": False, "ws": "none"}
+        server = _PageServer(uvicorn.Config(self._app, host="127.0.0.1", port=0, **quiet))
         tasks = [asyncio.create_task(server.serve())]
         loop = asyncio.get_running_loop()
         try:
@@ -248,9 +244,3 @@ class Tour:
             "last_seen": self._collector.last_received(),
             "newest_sum_at": self._collector.last_published(),
         }
-
-
-def stop_on_signals(until: asyncio.Event) -> None:
-    """SIGINT and SIGTERM end the tour in order."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, until.set)

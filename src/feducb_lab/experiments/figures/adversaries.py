@@ -49,32 +49,24 @@ def _points(scale: Scale) -> list[Point]:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """One leak.
-
-    Attributes:
-        name: what it is.
-        epsilon: ε it really has where 1 is promised; ∞ where no ε holds.
-        why: where that comes from.
-        leaking: regret with the leak; None where it was not simulated.
-        closed: regret with it closed; None where it was not simulated.
-        how: by what it is closed.
-    """
+    """One leak: with it, and with it closed, as far as that was simulated."""
 
     name: str
-    epsilon: float
-    why: str
+    epsilon: float  # that it really has where 1 is promised; ∞ where no ε holds
+    why: str  # where that comes from
     leaking: Outcome | None
     closed: Outcome | None
-    how: str
+    how: str  # it is closed
 
 
 def leaks(results: Results) -> list[Leak]:
     """All of them, from what was measured and accounted for."""
-    trigger, own, released, ours, controller = (
-        results.one(play=name) for name in ("trigger", "own data", "released", "calibrated", "controller")
-    )
-    moved, mu = float(own.result["moved"]), _mu()
-    hidden = float(released.result["moved"])
+    names = ("trigger", "own data", "released", "calibrated", "two batches", "controller")
+    trigger, own, released, ours, two_batches, controller = (results.one(play=name) for name in names)
+    moved, hidden, mu = float(own.result["moved"]), float(released.result["moved"]), _mu()
+    gaps = "gaps in what float64 noise can reach tell values apart (Mironov 2012); not measured here"
+    in_full = "against the controller, who reads raw sums; 1 against all others"
+    twice = "more noise; or each record enters once: free"
     return [
         Leak("(a) determinant trigger", math.inf, trigger.result["check"], trigger, own, "public rounds"),
         Leak("(b) acting on raw data", math.inf, own.result["check"], own, released, "released sums only"),
@@ -98,30 +90,9 @@ def leaks(results: Results) -> list[Leak]:
             )
             for count in _RESTARTS
         ),
-        Leak(
-            "(e) float64 noise",
-            math.inf,
-            "gaps in what float64 noise can reach tell values apart (Mironov 2012); not measured here",
-            None,
-            None,
-            "noise on a grid",
-        ),
-        Leak(
-            "(f) a record in two batches",
-            to_epsilon(2.0 * mu, _DELTA),
-            "2μ",
-            ours,
-            results.one(play="two batches"),
-            "more noise; or each record enters once: free",
-        ),
-        Leak(
-            "(g) trusting the controller",
-            math.inf,
-            "against the controller, who reads raw sums; 1 against all others",
-            controller,
-            ours,
-            "every agent adds noise",
-        ),
+        Leak("(e) float64 noise", math.inf, gaps, None, None, "noise on a grid"),
+        Leak("(f) a record in two batches", to_epsilon(2.0 * mu, _DELTA), "2μ", ours, two_batches, twice),
+        Leak("(g) trusting the controller", math.inf, in_full, controller, ours, "every agent adds noise"),
     ]
 
 
@@ -139,21 +110,13 @@ def _draw(results: Results) -> Picture:
             arrow = {"arrowstyle": "-|>", "color": "#b23a48", "lw": 5}
             privacy.annotate("", (end, place), (0.0, place), arrowprops=arrow)
             privacy.annotate("∞", (end, place), (4, 0), textcoords="offset points", va="center")
-        sides = (
+        for label, side, shift, colour in (
             ("with the leak", one.leaking, -0.18, "#b8b8b8"),
             ("closed (d, f: by noise)", one.closed, 0.18, "#1b6ca8"),
-        )
-        for label, side, shift, colour in sides:
+        ):
             if side is not None:
-                regret.barh(
-                    place + shift,
-                    side.mean,
-                    xerr=2.0 * side.stderr,
-                    height=0.34,
-                    color=colour,
-                    capsize=2,
-                    label=label if place == 0 else None,
-                )
+                style = {"color": colour, "capsize": 2, "label": label if place == 0 else None}
+                regret.barh(place + shift, side.mean, xerr=2.0 * side.stderr, height=0.34, **style)
         if one.leaking is None and one.closed is None:
             regret.annotate(_NOT_SIMULATED, (0.0, place), (4, 0), textcoords="offset points", va="center")
     privacy.axvline(_EPSILON, color="#3a7d44", lw=1.2, ls="--")
