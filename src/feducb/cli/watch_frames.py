@@ -99,10 +99,8 @@ def _promise(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
 def _engine(engine: dict[str, Any] | None) -> list[tuple[str, str]]:
     if engine is None:
         return []
-    neighbours = (
-        f"{name} ({_listed(own)})" for name, own in (engine.get("refused_neighbours") or {}).items()
-    )
-    on_graph = ", ".join(neighbours)  # whose releases were refused here
+    neighbours = engine.get("refused_neighbours") or {}  # on a graph: whose releases were refused here
+    on_graph = ", ".join(f"{name} ({_listed(own)})" for name, own in neighbours.items())
     return [
         ("broker", "reached" if engine["connected"] else "not reached"),
         ("last receipt", _moment(engine["last_receipt_at"])),
@@ -150,11 +148,8 @@ def _controller(snapshot: dict[str, Any]) -> RenderableType:
         ("refused from strangers", f"{sum((snapshot.get('strangers') or {}).values()):,}"),
     )
     title = f"controller of {snapshot['name']}, season {snapshot.get('season') or '–'}"
-    parts: list[RenderableType] = [
-        Text(title, style="bold"),
-        Panel(facts, title="now"),
-        Panel(agents, title="agents"),
-    ]
+    parts: list[RenderableType] = [Text(title, style="bold"), Panel(facts, title="now")]
+    parts.append(Panel(agents, title="agents"))
     words = [f"{one['name']}: {one['last_refusal']}" for one in snapshot["agents"] if one.get("last_refusal")]
     if words:
         parts.append(Panel(Text("\n".join(words)), title="last refused"))

@@ -80,6 +80,10 @@ class Results:
         """Outcomes whose label has these entries, by rising ``name``."""
         return sorted(self.where(**label), key=lambda one: one.label[name])
 
+    def values(self, name: str, **label: Any) -> list[Any]:
+        """What entry ``name`` of these labels is, once each, rising."""
+        return sorted({one.label[name] for one in self.where(**label)})
+
     def one(self, **label: Any) -> Outcome:
         """The only outcome with this label."""
         (only,) = self.where(**label)

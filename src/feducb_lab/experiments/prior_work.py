@@ -32,16 +32,7 @@ from feducb.simulation.runner import run_plan, simulate
 from feducb.simulation.shortcuts import RunOptions, Simulation, spell_out
 from feducb.worlds.world import OwnEnvironment
 
-__all__ = [
-    "CLOSED_FORM",
-    "OUR_BOUND",
-    "Play",
-    "WaitingPlay",
-    "batch_rule",
-    "fixed_batch",
-    "printed_play",
-    "single_agent",
-]
+__all__ = ["WaitingPlay", "batch_rule", "fixed_batch", "printed_play", "single_agent"]
 
 Array = NDArray[np.float64]
 Play = Literal["trigger", "own data", "released"]

@@ -34,12 +34,7 @@ def _points(scale: Scale) -> list[Point]:
         common.baseline("no privacy", world | {"agents": agents, "runs": many}, M=agents)
         for agents, many in runs.items()
     ]
-    few = world | {"agents": 10, "runs": 10}
-    return [*points, common.baseline("alone", few), common.baseline("uniform", few)]
-
-
-def _sizes(results: Results) -> list[int]:
-    return sorted({one.label["M"] for one in results.where(who="calibrated")})
+    return points + common.alone_and_uniform(world | {"agents": 10, "runs": 10})
 
 
 def _row(results: Results, trust: str, agents: int) -> list[Outcome]:
@@ -65,7 +60,7 @@ def _map(axes: Axes, rows: list[list[Outcome]], alone: Outcome) -> None:
 def _draw(results: Results) -> Picture:
     alone, uniform = results.one(who="alone"), results.one(who="uniform")
     drawn, panels = common.picture(width=12, panels=2, title=FIGURE.title)
-    sizes = _sizes(results)
+    sizes = results.values("M", who="calibrated")
     for axes, (trust, name) in zip(panels, _TRUST.items(), strict=True):
         rows = [[*_row(results, trust, agents), results.one(who="no privacy", M=agents)] for agents in sizes]
         _map(axes, rows, alone)
@@ -90,7 +85,7 @@ def _text(results: Results) -> str:
     said = []
     for trust, name in _TRUST.items():
         border = []
-        for agents in _sizes(results):
+        for agents in results.values("M", who="calibrated"):
             won = [
                 one.label["epsilon"] for one in _row(results, trust, agents) if common.surely_less(one, alone)
             ]

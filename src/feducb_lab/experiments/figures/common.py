@@ -13,29 +13,6 @@ from matplotlib.figure import Figure as Picture
 
 from feducb_lab.experiments.experiment import Outcome, Point, Results
 
-__all__ = [
-    "COLOURS",
-    "SHADES",
-    "alone_sentence",
-    "bars",
-    "baseline",
-    "change",
-    "curve",
-    "falls",
-    "finish",
-    "levels",
-    "number",
-    "percent",
-    "picture",
-    "plus_minus",
-    "printed_sentence",
-    "share",
-    "slope",
-    "span",
-    "surely_less",
-    "table_of",
-]
-
 COLOURS = {
     "calibrated": "#1b6ca8",
     "paper": "#b23a48",
@@ -53,6 +30,11 @@ _LEARNT = 0.5
 def baseline(who: str, setting: Mapping[str, Any], **label: Any) -> Point:
     """A reference point: *alone*, *no privacy* or *uniform*."""
     return Point({"who": who, **label}, {**setting, "baseline": who.replace(" ", "-")})
+
+
+def alone_and_uniform(setting: Mapping[str, Any], **label: Any) -> list[Point]:
+    """The references that do not communicate."""
+    return [baseline(who, setting, **label) for who in ("alone", "uniform")]
 
 
 def number(value: float) -> str:

@@ -43,13 +43,9 @@ def _points(scale: Scale) -> list[Point]:
         points.append(Point({"who": "paper", **label}, world | {"topology": graph, "ttl": ttl} | printed))
     centre = {"graph": "controller"}
     star = world | {"agents": 16}
-    return [
-        *points,
-        common.baseline("no privacy", star, **centre),
-        Point({"who": "calibrated", **centre}, star | {"epsilon": _EPSILON, "delta": 1e-6}),
-        common.baseline("alone", star),
-        common.baseline("uniform", star),
-    ]
+    points.append(common.baseline("no privacy", star, **centre))
+    points.append(Point({"who": "calibrated", **centre}, star | {"epsilon": _EPSILON, "delta": 1e-6}))
+    return points + common.alone_and_uniform(star)
 
 
 def _name(one: Outcome) -> str:

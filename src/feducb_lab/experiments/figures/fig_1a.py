@@ -38,22 +38,17 @@ def _points(scale: Scale) -> list[Point]:
         common.baseline("no privacy", world | {"agents": agents, "runs": runs}, M=agents)
         for agents, runs in sizes.items()
     ]
-    few = world | {"agents": 10, "runs": 10 if full else 12}
-    return [*points, common.baseline("alone", few), common.baseline("uniform", few)]
-
-
-def _sizes(results: Results, who: str = "calibrated") -> list[int]:
-    return sorted({one.label["M"] for one in results.where(who=who)})
+    return points + common.alone_and_uniform(world | {"agents": 10, "runs": 10 if full else 12})
 
 
 def _draw(results: Results) -> Picture:
     drawn, (axes,) = common.picture(title=FIGURE.title)
-    for agents, shade in zip(_sizes(results), common.SHADES, strict=False):
+    for agents, shade in zip(results.values("M", who="calibrated"), common.SHADES, strict=False):
         line = results.along("epsilon", who="calibrated", M=agents)
         common.bars(axes, "epsilon", line, color=shade, label=f"M = {agents:,}")
         raw = results.one(who="no privacy", M=agents)
         common.level(axes, raw, colour=shade, label=f"M = {agents:,}, no privacy  {common.number(raw.mean)}")
-    for agents, marker in zip(_sizes(results, "paper"), "xsd", strict=False):
+    for agents, marker in zip(results.values("M", who="paper"), "xsd", strict=False):
         line = results.along("epsilon", who="paper", M=agents)
         name = f"printed constants, M = {agents:,}"
         common.bars(axes, "epsilon", line, color=common.COLOURS["paper"], marker=marker, label=name)
@@ -68,7 +63,8 @@ def _name(one: Outcome) -> str:
 
 def _text(results: Results) -> str:
     said = []
-    for agents in _sizes(results):
+    sizes = results.values("M", who="calibrated")
+    for agents in sizes:
         line = results.along("epsilon", who="calibrated", M=agents)
         low, high = line[0], line[-1]
         verb = "falls with ε" if common.falls(line) else "does not fall steadily with ε"
@@ -78,7 +74,7 @@ def _text(results: Results) -> str:
             f"{common.plus_minus(results.one(who='no privacy', M=agents))}."
         )
     alone, uniform = results.one(who="alone"), results.one(who="uniform")
-    most = results.along("epsilon", who="calibrated", M=_sizes(results)[-1])
+    most = results.along("epsilon", who="calibrated", M=sizes[-1])
     close = [one for one in most if one.mean < 2 * results.one(who="no privacy", M=one.label["M"]).mean]
     competitive = (
         f"With M = {most[0].label['M']:,} agents privacy less than doubles regret from ε = "

@@ -25,8 +25,7 @@ def _points(scale: Scale) -> list[Point]:
             Point({"who": "calibrated", "d": dim}, crowd | {"runs": runs}),
             Point({"who": "paper", "d": dim}, crowd | {"mode": "paper", "runs": 5 if full else 2}),
             common.baseline("no privacy", world | {"agents": 100, "runs": runs}, d=dim),
-            common.baseline("alone", few, d=dim),
-            common.baseline("uniform", few, d=dim),
+            *common.alone_and_uniform(few, d=dim),
         ]
     return points
 

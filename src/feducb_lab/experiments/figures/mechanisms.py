@@ -34,13 +34,8 @@ def _points(scale: Scale) -> list[Point]:
     printed = {"releases": _FIXED_RELEASES, "epsilon": _FIXED_EPSILON, "mode": "paper"}
     printed |= {"runs": 5 if full else 2}
     points.append(Point({"who": "paper", "n": _FIXED_RELEASES, "epsilon": _FIXED_EPSILON}, spread | printed))
-    few = world | {"agents": 10, "runs": 10}
-    return [
-        *points,
-        common.baseline("no privacy", world | {"runs": runs}),
-        common.baseline("alone", few),
-        common.baseline("uniform", few),
-    ]
+    points.append(common.baseline("no privacy", world | {"runs": runs}))
+    return points + common.alone_and_uniform(world | {"agents": 10, "runs": 10})
 
 
 def _line(results: Results, mechanism: str, over: str) -> list[Outcome]:

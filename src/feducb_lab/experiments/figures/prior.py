@@ -62,10 +62,6 @@ def reaccounted(one: Outcome) -> float:
     return 0.0 if mu == 0.0 else to_epsilon(mu, _DELTA)
 
 
-def _horizons(results: Results) -> list[int]:
-    return sorted({one.label["T"] for one in results.outcomes})
-
-
 def _best(results: Results, horizon: int) -> dict[str, Outcome]:
     """Each at the batch that came out best."""
     best = {}
@@ -77,7 +73,7 @@ def _best(results: Results, horizon: int) -> dict[str, Outcome]:
 
 
 def _draw(results: Results) -> Picture:
-    horizons = _horizons(results)
+    horizons = results.values("T")
     drawn, panels = common.picture(7.5 * len(horizons), 4.6, panels=len(horizons))
     for axes, horizon in zip(panels, horizons, strict=True):
         best = _best(results, horizon)
@@ -125,7 +121,7 @@ def _text(results: Results) -> str:
         "batches of a hundredth and a tenth of T, with less noise, are tried here. Our patience (9) was "
         "chosen on this environment."
     ]
-    for horizon in _horizons(results):
+    for horizon in results.values("T"):
         best = _best(results, horizon)
         ranked = sorted((who for who in _PRIVATE if who in best), key=lambda who: best[who].mean)
         first, second = ranked[:2]
