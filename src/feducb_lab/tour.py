@@ -107,6 +107,12 @@ class _Running:
             except subprocess.TimeoutExpired:
                 self.kill()
 
+    def door(self) -> AgentDoor:
+        """Where its releases are taken and sums handed in; ServiceError if it does not run."""
+        if not self.url:
+            raise ServiceError(f"{self.name} is not running")
+        return AgentDoor(self.url, key=self.key, timeout=5.0)
+
     @property
     def page(self) -> str:
         """Its dashboard; the key travels behind the #, which browsers keep to themselves."""
@@ -149,9 +155,8 @@ class Tour:
         quiet: dict[str, Any] = {"log_level": "error", "access_log": False, "ws": "none"}
         server = _PageServer(uvicorn.Config(self._app, host="127.0.0.1", port=0, **quiet))
         tasks = [asyncio.create_task(server.serve())]
-        loop = asyncio.get_running_loop()
         try:
-            await asyncio.gather(*(loop.run_in_executor(None, one.start) for one in self.agents.values()))
+            await asyncio.gather(*(asyncio.to_thread(one.start) for one in self.agents.values()))
             while not server.started:
                 if tasks[0].done():
                     tasks[0].result()
@@ -168,17 +173,17 @@ class Tour:
             for task in tasks[1:]:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.gather(*(loop.run_in_executor(None, one.stop) for one in self.agents.values()))
+            await asyncio.gather(*(asyncio.to_thread(one.stop) for one in self.agents.values()))
             self._collector.close()
 
     async def kill(self, name: str) -> None:
         """Kill an agent, and bring it back a few seconds later."""
-        agent, loop = self.agents[name], asyncio.get_running_loop()
+        agent = self.agents[name]
         agent.kill()
         self._say(f"{name} is dead (SIGKILL); the others go on. It comes back in {_BACK_SECONDS:g} s …")
         await asyncio.sleep(_BACK_SECONDS)
         begun = time.monotonic()
-        await loop.run_in_executor(None, agent.start)
+        await asyncio.to_thread(agent.start)
         self._say(f"{name} is back after {time.monotonic() - begun:.1f} s of starting, at {agent.page}")
 
     def summary(self) -> str:
@@ -208,13 +213,14 @@ class Tour:
 
     async def _carry(self) -> None:
         """Be the controller: outboxes in, sums back."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_CARRY_SECONDS)
             for agent in self.agents.values():
-                if agent.url:
-                    with suppress(ServiceError):
-                        await self._take(agent, loop)
+                with suppress(ServiceError), agent.door() as door:
+                    for item in await asyncio.to_thread(door.outbox):
+                        (receipt,) = self._collector.receive([(agent.name, item.released())], now=time.time())
+                        if receipt.status != "refused":
+                            await asyncio.to_thread(door.mark_sent, item.season, item.number)
             self._collector.publish_due(now=time.time())
             newest = self._collector.newest()
             if newest is None:
@@ -222,16 +228,8 @@ class Tour:
             total = newest.total
             self._newest, self._members = (total.season, total.number), newest.names
             for agent in self.agents.values():
-                if agent.url:
-                    with suppress(ServiceError), AgentDoor(agent.url, key=agent.key, timeout=5.0) as door:
-                        await loop.run_in_executor(None, door.absorb, newest.payload)
-
-    async def _take(self, agent: _Running, loop: asyncio.AbstractEventLoop) -> None:
-        with AgentDoor(agent.url, key=agent.key, timeout=5.0) as door:
-            for item in await loop.run_in_executor(None, door.outbox):
-                (receipt,) = self._collector.receive([(agent.name, item.released())], now=time.time())
-                if receipt.status != "refused":
-                    await loop.run_in_executor(None, door.mark_sent, item.season, item.number)
+                with suppress(ServiceError), agent.door() as door:
+                    await asyncio.to_thread(door.absorb, newest.payload)
 
     def _status(self) -> dict[str, Any]:
         return {

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import TimeElapsedColumn
 from rich.table import Table
 
-from feducb.cli.output import counted, errors_to, note, screen_beside, write_json
+from feducb.cli.output import counted, errors_to, late_bar, note, screen_beside, write_json
 from feducb.evaluation.verdicts import Comparison, Row
 from feducb.evaluation.weighted_sums import Estimate
 
@@ -74,11 +74,8 @@ def _empty(title: str, *headings: str) -> Table:
 def _short(row: Row) -> str:
     """A name that leaves room for numbers; * if it reads no release."""
     name = row.name.replace("private federation, ", "private ").replace(" trusted", "").replace(" = ", "=")
-    name = (
-        name.replace("federation without privacy", "no privacy")
-        .replace("each agent alone", "alone")
-        .removeprefix("the ")
-    )
+    name = name.replace("federation without privacy", "no privacy").replace("each agent alone", "alone")
+    name = name.removeprefix("the ")
     return f"{name}{'' if row.play == 'fixed' else f', {row.play}'}{'' if row.reads else ' *'}"
 
 
@@ -88,23 +85,17 @@ def _number(estimate: Estimate, *, sign: str = "", digits: int = 4) -> str:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int], None]]:
-    """A bar on standard error, one line a stage; of stages after the first the length is known."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=errors_to, transient=True)
+    """A bar with a line per stage; of stages after the first the length is known."""
     tasks: dict[str, Any] = {}
     done: dict[str, int] = {}
+    with late_bar(TimeElapsedColumn()) as bar:
 
-    def tell(stage: str, count: int) -> None:
-        if not tasks and errors_to.is_terminal:
-            bar.start()
-        if stage not in tasks:
-            total = done.get("checking")
-            tasks[stage], done[stage] = bar.add_task(stage, total=total), 0
-        done[stage] += count
-        bar.update(tasks[stage], completed=done[stage])
+        def tell(stage: str, count: int) -> None:
+            if not tasks and errors_to.is_terminal:
+                bar.start()
+            if stage not in tasks:
+                tasks[stage], done[stage] = bar.add_task(stage, total=done.get("checking")), 0
+            done[stage] += count
+            bar.update(tasks[stage], completed=done[stage])
 
-    try:
         yield tell
-    finally:
-        if bar.live.is_started:
-            bar.stop()

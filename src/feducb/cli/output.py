@@ -10,7 +10,14 @@ from pathlib import Path
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from feducb.errors import ConfigurationError
@@ -22,6 +29,7 @@ __all__ = [
     "counted",
     "errors_to",
     "facts_table",
+    "late_bar",
     "note",
     "regret_text",
     "require_writable",
@@ -89,25 +97,29 @@ def show_keys(path: Path) -> None:
 
 
 @contextmanager
-def steps_progress(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error that counts agent-steps."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+def late_bar(clock: ProgressColumn) -> Iterator[Progress]:
+    """A bar on standard error, to be started once there is something to show: an error stays alone."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), clock)
     bar = Progress(*columns, console=errors_to, transient=True)
-    task = bar.add_task(label, total=None)
-    started = False
-
-    def tell(done: int, total: int) -> None:
-        nonlocal started
-        if not started:  # not before there is something to show: an error stays alone on its line
-            started = True
-            bar.start()
-        bar.update(task, completed=done, total=total)
-
     try:
-        yield tell
+        yield bar
     finally:
-        if started:
+        if bar.live.is_started:
             bar.stop()
+
+
+@contextmanager
+def steps_progress(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar that counts agent-steps."""
+    with late_bar(TimeRemainingColumn()) as bar:
+        task = bar.add_task(label, total=None)
+
+        def tell(done: int, total: int) -> None:
+            if not bar.live.is_started:
+                bar.start()
+            bar.update(task, completed=done, total=total)
+
+        yield tell
 
 
 def regret_text(result: SimulationResult) -> str:

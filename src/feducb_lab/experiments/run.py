@@ -29,14 +29,13 @@ def make_figure(
     """
     made = figure(name)
     outcomes = sweep(made.points(scale), out / "points", play, progress)
-    results = Results(name, scale, outcomes)
-    stem = f"{name}-{scale}"
+    results, stem = Results(name, scale, outcomes), out / f"{name}-{scale}"
     plain = json.dumps(to_plain(results), allow_nan=False, ensure_ascii=False)
-    (out / f"{stem}.json").write_text(plain + "\n", encoding="utf-8")
+    Path(f"{stem}.json").write_text(plain + "\n", encoding="utf-8")
     picture = made.draw(results)
-    picture.savefig(out / f"{stem}.png", dpi=150)
-    picture.savefig(out / f"{stem}.svg")
-    (out / f"{stem}.md").write_text(to_markdown(made, results), encoding="utf-8")
+    picture.savefig(f"{stem}.png", dpi=150)
+    picture.savefig(f"{stem}.svg")
+    Path(f"{stem}.md").write_text(to_markdown(made, results), encoding="utf-8")
     return results
 
 
@@ -45,18 +44,13 @@ def to_plain(results: Results) -> dict[str, Any]:
     plain = results.as_dict()
     for point in plain["points"]:
         result = point["result"]
-        result["curve"] = _thinned(result["curve"])
+        curve, last = result["curve"], len(result["curve"]) - 1
+        if last >= _CURVE:
+            result["curve"] = [curve[round(k * last / (_CURVE - 1))] for k in range(_CURVE)]
         rounds = result.get("release_rounds", [])
         if len(rounds) > _ROUNDS or any(isinstance(one, list) for one in rounds):
             del result["release_rounds"]
     return plain
-
-
-def _thinned(curve: list[Any]) -> list[Any]:
-    if len(curve) <= _CURVE:
-        return curve
-    last = len(curve) - 1
-    return [curve[round(k * last / (_CURVE - 1))] for k in range(_CURVE)]
 
 
 def to_markdown(made: Figure, results: Results) -> str:
