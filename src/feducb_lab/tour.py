@@ -24,6 +24,7 @@ from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
 from feducb.agent.agent_http import ServiceError
 from feducb.carriers.flower.agent_door import AgentDoor
+from feducb.cli.output import counted
 from feducb.controller.collector import Collector, open_collector
 from feducb.service.api_keys import add_key
 from feducb.service.controller_page import Watcher, create_controller_page
@@ -190,7 +191,7 @@ class Tour:
         """How well visitors fared, in one line."""
         newest = "none" if self._newest is None else str(self._newest[1])
         lately = f"{100 * self._lately:.0f} % of what the best candidates pay lately"
-        return f"{self._steps} visitors; {lately}; newest sum: {newest}"
+        return f"{counted(self._steps, 'visitor', 'd')}; {lately}; newest sum: {newest}"
 
     async def _visit(self, agent: _Running) -> None:
         """Visitors of one agent: four numbers a candidate, a click or none."""

@@ -129,13 +129,8 @@ def run_bench(
 ) -> Report:
     """Check and time everything that is installed; all on one thread but the ceilings.
 
-    Args:
-        peers: what to time; the first is the one that the others are compared with.
-        backends: our simulations.
-        dims: d of each table.
-        effort: what is timed, and for how long.
-        ours: whether to measure a long run, growth, threads, memory and starts of our own simulations too.
-        tell: called with what is being done.
+    With ``ours`` also a long run, growth, threads, memory and starts of our own simulations; ``tell`` is
+    called with what is being done. The first peer is the one that the others are compared with.
     """
     effort = effort or Effort()
     missing: dict[str, str] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -51,12 +51,7 @@ def ceilings(*, size: int = 1024, draws: int = 2**20, rounds: int = 5) -> dict[s
 
 def _median_seconds(function: Callable[[], object], rounds: int) -> float:
     function()
-    times = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - started)
-    return median(times)
+    return median(timeit.repeat(function, number=1, repeat=rounds))
 
 
 def _processor() -> str:

@@ -166,15 +166,12 @@ def measure(
 
 
 def _row(peer: type[Peer], own: dict[str, _Clock], first: dict[str, _Clock]) -> Row:
+    about = ("name", "package", "what", "sees_candidates", "reads_features")
     times = {kind: clock.times for kind, clock in own.items()}
     calls = [_sums(clocks["prepare"].times, clocks["decide"].times) for clocks in (own, first)]
     return Row(
-        name=peer.name,
-        package=peer.package,
+        **{name: getattr(peer, name) for name in about},
         version=str(available(peer)[0]),
-        what=peer.what,
-        sees_candidates=peer.sees_candidates,
-        reads_features=peer.reads_features,
         prepare=median(times["prepare"]),
         decide=median(times["decide"]),
         decide_range=(min(times["decide"]), max(times["decide"])),

@@ -84,8 +84,7 @@ def printed_play(*, play: Play, backend: str = "reference", **setting: Any) -> d
     Args:
         play: which.
         backend: not used: the readable reference plays them.
-        setting: of `feducb.simulate`; ε is what the noise is for on a fixed stream, and the schedule that of
-            public rounds.
+        setting: of `feducb.simulate`; ε for the noise on a fixed stream, the schedule for public rounds.
 
     Returns:
         The result with ``check``, what the audit saw of the rule, and ``moved``, how far replacing one record

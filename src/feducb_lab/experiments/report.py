@@ -58,18 +58,13 @@ def make_report(folder: str | Path, out: str | Path | None = None) -> Path:
         ConfigurationError: there is no figure, or one that cannot be read.
     """
     folder = Path(folder)
-    paths = sorted((path for path in folder.glob("*.json") if path.stem.endswith(_SCALES_END)), key=_order)
+    paths = sorted((path for scale in _SCALES for path in folder.glob(f"*-{scale}.json")), key=_order)
     if not paths:
-        raise ConfigurationError(
-            "folder", str(folder), "a folder with figures, as `feducb figure` writes them"
-        )
-    sections = [_read(path) for path in paths]
+        expected = "a folder with figures, as `feducb figure` writes them"
+        raise ConfigurationError("folder", str(folder), expected)
     path = folder / "report.html" if out is None else Path(out)
-    path.write_text(_page(sections), encoding="utf-8")
+    path.write_text(_page([_read(one) for one in paths]), encoding="utf-8")
     return path
-
-
-_SCALES_END = tuple(f"-{scale}" for scale in _SCALES)
 
 
 def _order(path: Path) -> tuple[tuple[Any, ...], int]:

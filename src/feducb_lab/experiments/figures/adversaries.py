@@ -148,8 +148,11 @@ def _text(results: Results) -> str:
     first = results.one(play="own data").result["release_rounds"][0]
     none_holds = [one.name for one in rows if math.isinf(one.epsilon)]
     finite = max((one for one in rows if math.isfinite(one.epsilon)), key=lambda one: one.epsilon)
-    costly = [one for one in rows if one.leaking and one.closed and _change(one).endswith("more")]
-    worst = max(costly, key=lambda one: one.closed.mean / one.leaking.mean, default=None)  # type: ignore[union-attr]
+    factors = {
+        one.name: one.closed.mean / one.leaking.mean
+        for one in rows
+        if one.leaking and one.closed and _change(one).endswith("more")
+    }
     parts = [
         f"Where ε = {_EPSILON:g} is promised, no ε holds for {len(none_holds)} of {len(rows)} rows "
         f"({'; '.join(none_holds)}); of the others the worst is {finite.name}, ε = {finite.epsilon:.3g}.",
@@ -163,13 +166,11 @@ def _text(results: Results) -> str:
         " (c) is the record of one visitor whose followers are in league with an adversary, in the first"
         f" batch, of {first} rounds; each further round moves it by as much again.",
     ]
-    if worst is None:
-        parts.append("No closing cost regret that these runs can tell.")
+    if factors:
+        name, factor = max(factors.items(), key=lambda entry: entry[1])
+        parts.append(f"The dearest to close is {name}: {factor:.3g} times the regret.")
     else:
-        assert worst.leaking is not None
-        assert worst.closed is not None
-        factor = worst.closed.mean / worst.leaking.mean
-        parts.append(f"The dearest to close is {worst.name}: {factor:.3g} times the regret.")
+        parts.append("No closing cost regret that these runs can tell.")
     return "\n\n".join(parts)
 
 

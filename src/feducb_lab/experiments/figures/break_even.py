@@ -91,9 +91,7 @@ def _text(results: Results) -> str:
             ]
             border.append(f"{agents:,} agents {f'from ε = {min(won):g}' if won else 'nowhere'}")
         beats = common.alone_sentence(
-            results.where(who="calibrated", trust=trust),
-            lambda one: alone,
-            lambda one: f"M = {one.label['M']:,}, ε = {one.label['epsilon']:g}",
+            results, lambda one: f"M = {one.label['M']:,}, ε = {one.label['epsilon']:g}", trust=trust
         )
         said.append(f"- Where {name}: {beats} The border: {', '.join(border)}.")
     gains = [

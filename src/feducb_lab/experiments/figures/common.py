@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -81,13 +82,9 @@ def slope(xs: Sequence[float], outcomes: Sequence[Outcome]) -> tuple[float, floa
     """
     x, y = np.log(np.array(xs, dtype=float)), np.log([one.mean for one in outcomes])
     error = np.maximum([one.stderr / one.mean for one in outcomes], 1e-3)
-    weight = 1 / error**2
-    centre = np.average(x, weights=weight)
-    spread = float(np.sum(weight * (x - centre) ** 2))
-    steepness = float(np.sum(weight * (x - centre) * y)) / spread
-    rest = y - np.average(y, weights=weight) - steepness * (x - centre)
-    scatter = float(np.sum(weight * rest**2)) / max(1, len(x) - 2)
-    return steepness, math.sqrt(max(1.0, scatter) / spread)
+    line, covariance = np.polyfit(x, y, 1, w=1.0 / error, cov="unscaled")
+    scatter = float(np.sum(((y - np.polyval(line, x)) / error) ** 2)) / max(1, len(x) - 2)
+    return float(line[0]), math.sqrt(max(1.0, scatter) * covariance[0, 0])
 
 
 def percent(value: float) -> str:
@@ -101,11 +98,19 @@ def span(values: Iterable[str]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def printed_sentence(outcomes: Sequence[Outcome], uniform: Callable[[Outcome], Outcome]) -> str:
+def reference(results: Results, who: str, one: Outcome) -> Outcome:
+    """The baseline in the world of a point: of its dimension and gap, of as many rounds if there is one."""
+    world = {name: one.label[name] for name in ("d", "gap") if name in one.label}
+    fits = results.where(who=who, **world)
+    return next((other for other in fits if other.setting["horizon"] == one.setting["horizon"]), fits[0])
+
+
+def printed_sentence(results: Results) -> str:
     """Whether the printed constants learn, against uniform play."""
+    outcomes = results.where(who="paper")
     if not outcomes:
         return ""
-    shares = sorted(share(one, uniform(one)) for one in outcomes)
+    shares = sorted(share(one, reference(results, "uniform", one)) for one in outcomes)
     lost = span(percent(value) for value in (shares[0], shares[-1]))
     if shares[0] > _BLIND:
         verdict = "do not learn"
@@ -117,10 +122,9 @@ def printed_sentence(outcomes: Sequence[Outcome], uniform: Callable[[Outcome], O
     return f"The printed constants {verdict}: over {points} they lose {lost} of what uniform play loses."
 
 
-def alone_sentence(
-    outcomes: Sequence[Outcome], alone: Callable[[Outcome], Outcome], name: Callable[[Outcome], str]
-) -> str:
-    """Where a private federation beats agents that stay alone."""
+def alone_sentence(results: Results, name: Callable[[Outcome], str], **label: Any) -> str:
+    """Where a private federation, of those with this label, beats agents that stay alone."""
+    outcomes, alone = results.where(who="calibrated", **label), partial(reference, results, "alone")
     won = [one for one in outcomes if surely_less(one, alone(one))]
     lost = [one for one in outcomes if surely_less(alone(one), one)]
     levels = sorted({alone(one).mean for one in outcomes})
@@ -143,16 +147,9 @@ def table_of(results: Results, columns: Sequence[str]) -> list[list[str]]:
     """All points: these entries of their labels, rounds, runs, releases, regret ± standard error."""
     rows = [["who", *columns, "T", "runs", "releases", "per-agent regret"]]
     for one in results.outcomes:
-        rows.append(
-            [
-                str(one.label["who"]),
-                *(str(one.label.get(column, "–")) for column in columns),
-                f"{one.setting['horizon']:,}",
-                str(one.setting["runs"]),
-                f"{one.result['releases']:,.0f}",
-                plus_minus(one),
-            ]
-        )
+        label = [str(one.label.get(column, "–")) for column in ("who", *columns)]
+        rounds, releases = f"{one.setting['horizon']:,}", f"{one.result['releases']:,.0f}"
+        rows.append([*label, rounds, str(one.setting["runs"]), releases, plus_minus(one)])
     return rows
 
 
@@ -201,19 +198,16 @@ def curve(axes: Axes, one: Outcome, *, colour: str, label: str, style: str = "-"
     axes.errorbar(rounds[-1:], means[-1:], 2 * errors[-1:], color=colour, capsize=3, linewidth=1.5)
 
 
-def finish(
-    axes: Axes, x: str, *, title: str = "", log: bool = True, y: str = "", beside: bool = True
-) -> None:
+def finish(axes: Axes, x: str, *, title: str = "", legend: bool = True) -> None:
     """Names, scales, grid and legend."""
     axes.set_xlabel(x)
-    axes.set_ylabel(y or "regret of the average agent")
-    if log:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+    axes.set_ylabel("regret of the average agent")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
     if title:
         axes.set_title(title, loc="left", fontsize=10.5, color="#555555")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e6e6e6")
     axes.set_axisbelow(True)
-    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if beside else {}
-    axes.legend(fontsize=8, frameon=False, **place)
+    if legend:
+        axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))

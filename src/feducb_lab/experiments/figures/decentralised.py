@@ -81,8 +81,7 @@ def _draw(results: Results) -> Picture:
     for axes in (left, right):
         common.level(axes, results.one(who="no privacy", graph="controller"), label="controller, no privacy")
         common.levels(axes, results, "alone", "uniform")
-    common.finish(left, "γ, hops that a message lives", title="solid: one estimator, dotted: γ", beside=False)
-    left.get_legend().remove()  # type: ignore[union-attr]
+    common.finish(left, "γ, hops that a message lives", title="solid: one estimator, dotted: γ", legend=False)
     left.set_xticks((1, 2, 4, 8), ["1", "2", "4", "8"])
     left.minorticks_off()
     private = f"squares, crosses: ε = {_EPSILON:g}, one estimator and γ; red: printed constants"
@@ -118,12 +117,11 @@ def _text(results: Results) -> str:
         f"{common.number(worst.mean / alone.mean)} times that of staying alone ({common.plus_minus(alone)})."
     )
     private = results.where(who="calibrated")
-    beats = f"With ε = {_EPSILON:g} and δ = 10⁻⁶: " + common.alone_sentence(private, lambda one: alone, _name)
+    beats = f"With ε = {_EPSILON:g} and δ = 10⁻⁶: " + common.alone_sentence(results, _name)
     worst = max(private, key=lambda one: one.mean)
     blind = common.percent(common.share(worst, uniform))
     beats += f" The worst ({_name(worst)}) loses {blind} of what uniform play loses."
-    printed = common.printed_sentence(results.where(who="paper"), lambda one: uniform)
-    return "\n".join(said) + f"\n\n{ends}\n\n{beats}\n\n{printed}"
+    return "\n".join(said) + f"\n\n{ends}\n\n{beats}\n\n{common.printed_sentence(results)}"
 
 
 def _table(results: Results) -> list[list[str]]:

@@ -73,7 +73,6 @@ def _text(results: Results) -> str:
             f"to {common.plus_minus(high)} at ε = {high.label['epsilon']:g}; without privacy it is "
             f"{common.plus_minus(results.one(who='no privacy', M=agents))}."
         )
-    alone, uniform = results.one(who="alone"), results.one(who="uniform")
     most = results.along("epsilon", who="calibrated", M=sizes[-1])
     close = [one for one in most if one.mean < 2 * results.one(who="no privacy", M=one.label["M"]).mean]
     competitive = (
@@ -83,9 +82,8 @@ def _text(results: Results) -> str:
         else f"Even with M = {most[0].label['M']:,} agents and ε = {most[-1].label['epsilon']:g} privacy "
         "costs more than a factor of two."
     )
-    beats = common.alone_sentence(results.where(who="calibrated"), lambda one: alone, _name)
-    printed = common.printed_sentence(results.where(who="paper"), lambda one: uniform)
-    return "\n".join(said) + f"\n\n{competitive} {beats}\n\n{printed}"
+    beats = common.alone_sentence(results, _name)
+    return "\n".join(said) + f"\n\n{competitive} {beats}\n\n{common.printed_sentence(results)}"
 
 
 FIGURE = Figure(

@@ -84,14 +84,8 @@ def _text(results: Results) -> str:
             f" {_ALL} was played for {rounds[1]:,} rounds only, where the others were played for "
             f"{rounds[0]:,}: every round is a release. It is compared with {_SOME} over as many rounds."
         )
-    beats = common.alone_sentence(
-        results.where(who="calibrated"),
-        lambda one: whole if one.setting["horizon"] == rounds[0] else short,
-        lambda one: str(one.label["communication"]),
-    )
-    uniform = results.one(who="uniform")
-    printed = common.printed_sentence(results.where(who="paper"), lambda one: uniform)
-    return "\n".join(said) + f"\n\n{beats}{cut}\n\n{printed}"
+    beats = common.alone_sentence(results, lambda one: str(one.label["communication"]))
+    return "\n".join(said) + f"\n\n{beats}{cut}\n\n{common.printed_sentence(results)}"
 
 
 FIGURE = Figure(

@@ -61,14 +61,7 @@ def _text(results: Results) -> str:
         verdict = "is essentially quadratic, as the paper says"
     else:
         verdict = f"is {'less' if exponent < 2 else 'more'} than quadratic, other than the paper says"
-    beats = common.alone_sentence(
-        line,
-        lambda one: results.one(who="alone", d=one.label["d"]),
-        lambda one: f"d = {one.label['d']}",
-    )
-    learns = common.printed_sentence(
-        results.where(who="paper"), lambda one: results.one(who="uniform", d=one.label["d"])
-    )
+    beats = common.alone_sentence(results, lambda one: f"d = {one.label['d']}")
     first, last = line[0], line[-1]
     grows = "grows with d" if common.falls(line[::-1]) else "does not grow steadily with d"
     powers = {
@@ -80,7 +73,7 @@ def _text(results: Results) -> str:
         f"{common.plus_minus(last)} at d = {last.label['d']}, fitted by d to the power {exponent:.2f} "
         f"± {error:.2f}. The dependence {verdict}. Without privacy the exponent is "
         f"{powers['without privacy']}, alone {powers['alone']}, with the printed constants "
-        f"{powers['printed']}.\n\n{beats}\n\n{learns}"
+        f"{powers['printed']}.\n\n{beats}\n\n{common.printed_sentence(results)}"
     )
 
 

@@ -92,14 +92,9 @@ def _text(results: Results) -> str:
         f"{common.number(steps[1])} more)."
     )
     beats = common.alone_sentence(
-        results.where(who="calibrated"),
-        lambda one: results.one(who="alone", gap=one.label["gap"]),
-        lambda one: f"Δ = {one.label['gap']:g}, ε = {one.label['epsilon']:g}",
+        results, lambda one: f"Δ = {one.label['gap']:g}, ε = {one.label['epsilon']:g}"
     )
-    printed = common.printed_sentence(
-        results.where(who="paper"), lambda one: results.one(who="uniform", gap=one.label["gap"])
-    )
-    return "\n".join(said) + f"\n\n{sensitive} {beats}\n\n{printed}"
+    return "\n".join(said) + f"\n\n{sensitive} {beats}\n\n{common.printed_sentence(results)}"
 
 
 FIGURE = Figure(

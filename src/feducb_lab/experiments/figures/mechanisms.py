@@ -51,8 +51,7 @@ def _draw(results: Results) -> Picture:
         style = {"color": "black", "marker": "x", "linestyle": "none"}
         common.bars(axes, over, results.where(who="paper"), label="printed constants", **style)
         common.levels(axes, results, "no privacy", "alone", "uniform")
-    common.finish(left, "releases", title=f"ε = {_FIXED_EPSILON:g}, δ = 10⁻⁶", beside=False)
-    left.get_legend().remove()  # type: ignore[union-attr]
+    common.finish(left, "releases", title=f"ε = {_FIXED_EPSILON:g}, δ = 10⁻⁶", legend=False)
     common.finish(right, "ε", title=f"{_FIXED_RELEASES} releases, δ = 10⁻⁶")
     for over, axes in (("n", left), ("epsilon", right)):
         ticks = [one.label[over] for one in _line(results, "tree", over)]
@@ -90,14 +89,11 @@ def _text(results: Results) -> str:
     )
     behind = sum(common.surely_less(dense, one) for one, dense in others)
     buffered = f"The buffered form (blt) is surely behind dense in {behind} of {len(others)}."
-    alone, uniform = results.one(who="alone"), results.one(who="uniform")
     beats = common.alone_sentence(
-        results.where(who="calibrated"),
-        lambda one: alone,
+        results,
         lambda one: f"{one.label['mechanism']}, {one.label['n']} releases, ε = {one.label['epsilon']:g}",
     )
-    printed = common.printed_sentence(results.where(who="paper"), lambda one: uniform)
-    return "\n".join(said) + f"\n\n{tree} {buffered} {beats}\n\n{printed}"
+    return "\n".join(said) + f"\n\n{tree} {buffered} {beats}\n\n{common.printed_sentence(results)}"
 
 
 FIGURE = Figure(

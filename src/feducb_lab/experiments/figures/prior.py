@@ -158,16 +158,10 @@ def _table(results: Results) -> list[list[str]]:
     rows = [["T", "who", "batch", "regret of the average agent", "releases", "ε re-accounted"]]
     for one in results.outcomes:
         spent = reaccounted(one)
-        rows.append(
-            [
-                f"{one.label['T']:,}",
-                one.label["who"],
-                str(one.label["batch"] or "–"),
-                f"{one.mean:.4g} ± {one.stderr:.2g}",
-                f"{one.result['releases']:g}",
-                "∞" if math.isinf(spent) else f"{spent:.4f}" if spent else "0 (nothing leaves)",
-            ]
-        )
+        epsilon = "∞" if math.isinf(spent) else f"{spent:.4f}" if spent else "0 (nothing leaves)"
+        regret, releases = f"{one.mean:.4g} ± {one.stderr:.2g}", f"{one.result['releases']:g}"
+        label = [f"{one.label['T']:,}", one.label["who"], str(one.label["batch"] or "–")]
+        rows.append([*label, regret, releases, epsilon])
     return rows
 
 
