@@ -46,7 +46,7 @@ def main() -> None:
             given,
             Path(folder),
             partial(play_on_ray, backend="cpu", workers=2),
-            lambda done, total, point: print(f"told {done} {total}", file=sys.stderr, flush=True),
+            lambda done, total: print(f"told {done} {total}", file=sys.stderr, flush=True),
         )
     except ConfigurationError as error:
         sys.exit(f"refused: {error}")

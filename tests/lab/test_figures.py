@@ -78,7 +78,7 @@ def test_a_figure_is_made_and_resumed(name: str, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(run, "figure", lambda asked: shrunk(figure(asked)))
     told: list[int] = []
     play = partial(sweep.play_here, backend="cpu", threads=1)
-    results = make_figure(name, "quick", tmp_path, play, lambda done, total, point: told.append(done))
+    results = make_figure(name, "quick", tmp_path, play, lambda done, total: told.append(done))
     assert told == list(range(1, len(results.outcomes) + 1))
     assert all(one.stderr >= 0 for one in results.outcomes)
     assert (tmp_path / f"{name}-quick.png").read_bytes().startswith(b"\x89PNG")

@@ -13,7 +13,7 @@ from feducb.cli.output import errors_to, require_writable, steps_progress, write
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
 from feducb.simulation.backends.choose import BackendName
-from feducb_lab.experiments.experiment import Point, Scale
+from feducb_lab.experiments.experiment import Scale
 from feducb_lab.experiments.figures import NAMES
 from feducb_lab.experiments.figures import figure as figure_of
 
@@ -52,11 +52,7 @@ def figure(
         made = figure_of(one)
         errors_to.print(f"{one}: {made.title}", highlight=False)
         with steps_progress(f"figure {one}, points") as progress:
-
-            def tell(done: int, total: int, point: Point, progress=progress) -> None:  # type: ignore[no-untyped-def]
-                progress(done, total)
-
-            results = make_figure(one, cast(Scale, scale), out, play, tell)
+            results = make_figure(one, cast(Scale, scale), out, play, progress)
         typer.echo(made.text(results))
         typer.echo(f"\n{out / f'{one}-{scale}'}.md, .json, .png, .svg\n")
 

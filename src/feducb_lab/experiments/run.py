@@ -21,7 +21,7 @@ def make_figure(
     scale: Scale,
     out: Path,
     play: Playing = play_here,
-    progress: Progress = lambda done, total, point: None,
+    progress: Progress = lambda done, total: None,
 ) -> Results:
     """Play a figure's points and write NAME-SCALE.json, .png, .svg and .md.
 

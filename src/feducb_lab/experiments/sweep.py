@@ -18,8 +18,8 @@ from feducb_lab.experiments.experiment import Outcome, Point
 
 __all__ = ["Keep", "Playing", "Progress", "play_here", "play_point", "sweep"]
 
-Progress = Callable[[int, int, Point], None]
-"""(points done, points in all, the one just done)"""
+Progress = Callable[[int, int], None]
+"""(points done, points in all)"""
 
 Keep = Callable[[str, dict[str, Any]], None]
 """(key of a point, its result)"""
@@ -74,7 +74,7 @@ def sweep(
     points: Sequence[Point],
     folder: Path,
     play: Playing = play_here,
-    progress: Progress = lambda done, total, point: None,
+    progress: Progress = lambda done, total: None,
 ) -> list[Outcome]:
     """All points, in order; those that were played before are read from the folder.
 
@@ -86,27 +86,26 @@ def sweep(
         progress: called after each point.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    by_key: dict[str, list[Point]] = {}
-    for point in points:
-        by_key.setdefault(point.key, []).append(point)
+    keys = [point.key for point in points]
+    by_key = dict(zip(keys, points, strict=True))
     results: dict[str, dict[str, Any]] = {}
     count, lock = itertools.count(1), threading.Lock()
 
     def take(key: str, result: dict[str, Any]) -> None:
         with lock:
             results[key] = result
-            for point in by_key[key]:
-                progress(next(count), len(points), point)
+            for _ in range(keys.count(key)):
+                progress(next(count), len(points))
 
     def keep(key: str, result: dict[str, Any]) -> None:
-        keep_point(folder, by_key[key][0], result)
+        keep_point(folder, by_key[key], result)
         take(key, result)
 
     for key in by_key:
         path = folder / f"{key}.json"
         if path.exists():
             take(key, json.loads(path.read_text(encoding="utf-8")))
-    play({key: alike[0] for key, alike in by_key.items() if key not in results}, keep)
+    play({key: point for key, point in by_key.items() if key not in results}, keep)
     return [Outcome(point.label, point.setting, results[point.key]) for point in points]
 
 
