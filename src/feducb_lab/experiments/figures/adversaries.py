@@ -115,11 +115,8 @@ def _draw(results: Results) -> Picture:
             ("closed (d, f: by noise)", one.closed, 0.18, "#1b6ca8"),
         ):
             if side is not None:
-                style: dict[str, Any] = {
-                    "color": colour,
-                    "capsize": 2,
-                    "label": label if place == 0 else None,
-                }
+                name = label if place == 0 else None
+                style: dict[str, Any] = {"color": colour, "capsize": 2, "label": name}
                 regret.barh(place + shift, side.mean, xerr=2.0 * side.stderr, height=0.34, **style)
         if one.leaking is None and one.closed is None:
             regret.annotate(_NOT_SIMULATED, (0.0, place), (4, 0), textcoords="offset points", va="center")

@@ -36,16 +36,9 @@ def _points(scale: Scale) -> list[Point]:
 def _points_at(horizon: int, *, quick: bool) -> list[Point]:
     def point(who: str, runs: int, player: str = "", **more: Any) -> Point:
         label = {"T": horizon, "who": who, "batch": more.get("batch")}
-        setting: dict[str, Any] = {
-            "agents": _AGENTS,
-            "dim": 10,
-            "arms": 100,
-            "horizon": horizon,
-            "runs": runs,
-            "seed": 7,
-        }
-        setting |= {"epsilon": _EPSILON, "delta": _DELTA} | more
-        return Point(label, setting, f"feducb_lab.experiments.prior_work:{player}" if player else SIMULATE)
+        setting = {"agents": _AGENTS, "dim": 10, "arms": 100, "horizon": horizon, "runs": runs, "seed": 7}
+        full: dict[str, Any] = setting | {"epsilon": _EPSILON, "delta": _DELTA} | more
+        return Point(label, full, f"feducb_lab.experiments.prior_work:{player}" if player else SIMULATE)
 
     many, few = (10, 3) if quick else (10, 5)
     rule = batch_rule(horizon, _AGENTS)
