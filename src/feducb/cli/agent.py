@@ -128,7 +128,7 @@ class _New:
     )
 
     def text(self) -> str:
-        """The file."""
+        """The configuration, with a word on each setting."""
         start = "" if self.start is None else f"start = {_instant(self.start)}   # common to all agents\n"
         of_all = {} if self.budgets is None else _read_budgets(self.budgets)
         own = of_all.get(self.name, Budget(epsilon=1.0, delta=1e-6))
