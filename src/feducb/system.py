@@ -14,9 +14,9 @@ from feducb.errors import MissingExtraError
 __all__ = ["counted", "optional", "quieten_asyncio", "single_threaded_blas", "write_atomically"]
 
 
-def counted(count: float, noun: str) -> str:
+def counted(count: float, noun: str, form: str = ",") -> str:
     """A number of things: 1 agent, 2 agents."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:{form}} {noun}{'' if count == 1 else 's'}"
 
 
 @contextlib.contextmanager

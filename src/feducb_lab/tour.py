@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -25,11 +24,12 @@ from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
 from feducb.agent.agent_http import ServiceError
 from feducb.carriers.flower.agent_door import AgentDoor
+from feducb.cli.output import counted
 from feducb.controller.collector import Collector, open_collector
 from feducb.service.api_keys import add_key
 from feducb.service.controller_page import Watcher, create_controller_page
 
-__all__ = ["AGENTS", "Tour", "stop_on_signals"]
+__all__ = ["AGENTS", "Tour"]
 
 AGENTS = ("north", "south", "west")
 _CONFIG = """
@@ -103,11 +103,16 @@ class _Running:
         """Ask the process to end, and wait until it has."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            with suppress(subprocess.TimeoutExpired):
+            try:
                 self.process.wait(timeout=15)
-                return
-            self.process.kill()
-            self.process.wait()
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def door(self) -> AgentDoor:
+        """Where its releases are taken and sums handed in; ServiceError if it does not run."""
+        if not self.url:
+            raise ServiceError(f"{self.name} is not running")
+        return AgentDoor(self.url, key=self.key, timeout=5.0)
 
     @property
     def page(self) -> str:
@@ -148,14 +153,11 @@ class Tour:
 
     async def run(self, until: asyncio.Event, ready: Callable[[], None]) -> None:
         """Everything, until it is told to end; ``ready`` is called once there is something to see."""
-        config = uvicorn.Config(
-            self._app, host="127.0.0.1", port=0, log_level="error", access_log=False, ws="none"
-        )
-        server = _PageServer(config)
+        quiet: dict[str, Any] = {"log_level": "error", "access_log": False, "ws": "none"}
+        server = _PageServer(uvicorn.Config(self._app, host="127.0.0.1", port=0, **quiet))
         tasks = [asyncio.create_task(server.serve())]
-        loop = asyncio.get_running_loop()
         try:
-            await asyncio.gather(*(loop.run_in_executor(None, one.start) for one in self.agents.values()))
+            await asyncio.gather(*(asyncio.to_thread(one.start) for one in self.agents.values()))
             while not server.started:
                 if tasks[0].done():
                     tasks[0].result()
@@ -172,24 +174,24 @@ class Tour:
             for task in tasks[1:]:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.gather(*(loop.run_in_executor(None, one.stop) for one in self.agents.values()))
+            await asyncio.gather(*(asyncio.to_thread(one.stop) for one in self.agents.values()))
             self._collector.close()
 
     async def kill(self, name: str) -> None:
         """Kill an agent, and bring it back a few seconds later."""
-        agent, loop = self.agents[name], asyncio.get_running_loop()
+        agent = self.agents[name]
         agent.kill()
         self._say(f"{name} is dead (SIGKILL); the others go on. It comes back in {_BACK_SECONDS:g} s …")
         await asyncio.sleep(_BACK_SECONDS)
         begun = time.monotonic()
-        await loop.run_in_executor(None, agent.start)
+        await asyncio.to_thread(agent.start)
         self._say(f"{name} is back after {time.monotonic() - begun:.1f} s of starting, at {agent.page}")
 
     def summary(self) -> str:
         """How well visitors fared, in one line."""
         newest = "none" if self._newest is None else str(self._newest[1])
         lately = f"{100 * self._lately:.0f} % of what the best candidates pay lately"
-        return f"{self._steps} visitors; {lately}; newest sum: {newest}"
+        return f"{counted(self._steps, 'visitor', 'd')}; {lately}; newest sum: {newest}"
 
     async def _visit(self, agent: _Running) -> None:
         """Visitors of one agent: four numbers a candidate, a click or none."""
@@ -212,13 +214,14 @@ class Tour:
 
     async def _carry(self) -> None:
         """Be the controller: outboxes in, sums back."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_CARRY_SECONDS)
             for agent in self.agents.values():
-                if agent.url:
-                    with suppress(ServiceError):
-                        await self._take(agent, loop)
+                with suppress(ServiceError), agent.door() as door:
+                    for item in await asyncio.to_thread(door.outbox):
+                        (receipt,) = self._collector.receive([(agent.name, item.released())], now=time.time())
+                        if receipt.status != "refused":
+                            await asyncio.to_thread(door.mark_sent, item.season, item.number)
             self._collector.publish_due(now=time.time())
             newest = self._collector.newest()
             if newest is None:
@@ -226,16 +229,8 @@ class Tour:
             total = newest.total
             self._newest, self._members = (total.season, total.number), newest.names
             for agent in self.agents.values():
-                if agent.url:
-                    with suppress(ServiceError), AgentDoor(agent.url, key=agent.key, timeout=5.0) as door:
-                        await loop.run_in_executor(None, door.absorb, newest.payload)
-
-    async def _take(self, agent: _Running, loop: asyncio.AbstractEventLoop) -> None:
-        with AgentDoor(agent.url, key=agent.key, timeout=5.0) as door:
-            for item in await loop.run_in_executor(None, door.outbox):
-                (receipt,) = self._collector.receive([(agent.name, item.released())], now=time.time())
-                if receipt.status != "refused":
-                    await loop.run_in_executor(None, door.mark_sent, item.season, item.number)
+                with suppress(ServiceError), agent.door() as door:
+                    await asyncio.to_thread(door.absorb, newest.payload)
 
     def _status(self) -> dict[str, Any]:
         return {
@@ -248,9 +243,3 @@ class Tour:
             "last_seen": self._collector.last_received(),
             "newest_sum_at": self._collector.last_published(),
         }
-
-
-def stop_on_signals(until: asyncio.Event) -> None:
-    """SIGINT and SIGTERM end the tour in order."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, until.set)

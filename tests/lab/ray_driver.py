@@ -11,13 +11,15 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import feducb
 from feducb.errors import ConfigurationError
 from feducb_lab.experiments.experiment import Point
-from feducb_lab.experiments.on_ray import ray_sweep
+from feducb_lab.experiments.on_ray import play_on_ray
+from feducb_lab.experiments.sweep import sweep
 
 
 def slow(*, pid_file: str, **setting: Any) -> dict[str, Any]:
@@ -40,12 +42,11 @@ def main() -> None:
     folder, points = sys.argv[1:]
     given = [Point(**one) for one in json.loads(Path(points).read_text(encoding="utf-8"))]
     try:
-        outcomes = ray_sweep(
+        outcomes = sweep(
             given,
             Path(folder),
-            backend="cpu",
-            workers=2,
-            progress=lambda done, total, point: print(f"told {done} {total}", file=sys.stderr, flush=True),
+            partial(play_on_ray, backend="cpu", workers=2),
+            lambda done, total: print(f"told {done} {total}", file=sys.stderr, flush=True),
         )
     except ConfigurationError as error:
         sys.exit(f"refused: {error}")

@@ -11,17 +11,10 @@ import pytest
 
 from feducb_lab.bench import BACKENDS, PEERS, Report, draw_report, run_bench
 from feducb_lab.bench.bench_run import Table
-from feducb_lab.bench.measure import Row, Simulated, measure
+from feducb_lab.bench.measure import Effort, Row, Simulated, measure
 from feducb_lab.bench.rivals import Feducb, Numpy, NumpyEinsum, NumpyTuned, Peer, available, check_learns
 
-QUICK: dict[str, Any] = {
-    "dims": (3,),
-    "arms": 5,
-    "rounds": 2,
-    "seconds": 1e-4,
-    "ceiling_size": 32,
-    "ours": False,
-}
+QUICK = Effort(arms=5, rounds=2, seconds=1e-4, ceiling_size=32)
 
 
 class Absent(Numpy):
@@ -43,7 +36,7 @@ def slow_backend(dim: int, arms: int, steps: int) -> float:
 @pytest.fixture(scope="module")
 def report() -> Report:
     peers = (Numpy, NumpyTuned, Absent, Stubborn)
-    return run_bench(peers=peers, backends=[("ours", slow_backend)], **QUICK)
+    return run_bench(peers, [("ours", slow_backend)], dims=(3,), effort=QUICK, ours=False)
 
 
 def test_report_as_json(report: Report, tmp_path: Path) -> None:
@@ -111,7 +104,7 @@ def test_ours_learns_and_goes_first() -> None:
     assert regret < 0.1 * uniform
     assert PEERS[0] is Feducb
     assert available(Feducb)[1] is None
-    (row,), simulated = measure([Feducb], dim=2, arms=3, rounds=1, seconds=1e-4)
+    (row,), simulated = measure([Feducb], [], 2, Effort(arms=3, rounds=1, seconds=1e-4))
     assert row.batched is not None
     assert simulated == []
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ def test_points_are_plain_and_different_and_have_references(name: str, scale: Sc
 def test_a_figure_is_made_and_resumed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "figure", lambda asked: shrunk(figure(asked)))
     told: list[int] = []
-    results = make_figure(name, "quick", tmp_path, "cpu", 1, 1, lambda done, total, point: told.append(done))
+    play = partial(sweep.play_here, backend="cpu", threads=1)
+    results = make_figure(name, "quick", tmp_path, play, lambda done, total: told.append(done))
     assert told == list(range(1, len(results.outcomes) + 1))
     assert all(one.stderr >= 0 for one in results.outcomes)
     assert (tmp_path / f"{name}-quick.png").read_bytes().startswith(b"\x89PNG")
@@ -91,14 +93,13 @@ def test_a_figure_is_made_and_resumed(name: str, tmp_path: Path, monkeypatch: py
     assert all(len(one.result["curve"]) <= 60 for one in again.outcomes)
 
     monkeypatch.setattr(sweep, "play_point", lambda *rest: pytest.fail("played twice"))
-    assert make_figure(name, "quick", tmp_path, "cpu", 2, 1).as_dict() == results.as_dict()
+    assert make_figure(name, "quick", tmp_path, partial(play, at_once=2)).as_dict() == results.as_dict()
 
 
 def test_points_at_the_same_time_come_to_the_same(tmp_path: Path) -> None:
     points = shrunk(figure("gap"), keep=4).points("quick")
-    one, two = (
-        sweep.sweep(points, tmp_path / str(many), backend="cpu", at_once=many, threads=1) for many in (1, 2)
-    )
+    play = partial(sweep.play_here, backend="cpu", threads=1)
+    one, two = (sweep.sweep(points, tmp_path / str(many), partial(play, at_once=many)) for many in (1, 2))
     assert [(o.mean, o.label) for o in one] == [(o.mean, o.label) for o in two]
 
 

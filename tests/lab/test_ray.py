@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,11 +18,12 @@ import pytest
 
 from feducb.errors import ConfigurationError, MissingExtraError
 from feducb_lab.experiments.experiment import Outcome, Point
-from feducb_lab.experiments.on_ray import ray_sweep
-from feducb_lab.experiments.sweep import sweep
+from feducb_lab.experiments.on_ray import play_on_ray
+from feducb_lab.experiments.sweep import play_here, sweep
 
 HERE = Path(__file__).parent
 VOLATILE = ("seconds", "agent_steps_per_second")
+ON_CPU = partial(play_here, backend="cpu")
 TINY: dict[str, Any] = {"agents": 3, "dim": 2, "arms": 4, "horizon": 400, "runs": 2}
 
 
@@ -63,7 +65,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     points.insert(1, Point({"seed": 9}, slow, "ray_driver:slow"))
     points.append(Point({"seed": "2, again"}, points[3].setting))
 
-    sweep(points[:1], tmp_path / "ray", backend="cpu")  # a sweep that was stopped after a point
+    sweep(points[:1], tmp_path / "ray", ON_CPU)  # a sweep that was stopped after a point
     before = (tmp_path / "ray" / f"{points[0].key}.json").stat().st_mtime_ns
     driver = _start(tmp_path / "ray", points)
     try:
@@ -82,12 +84,12 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     assert not _alive(second)  # Ray is gone with the sweep
 
     found = [Outcome(*one) for one in json.loads(said.splitlines()[-1])]  # Ray tells of the dead above it
-    assert _steady(found) == _steady(sweep(points, tmp_path / "local", backend="cpu"))
+    assert _steady(found) == _steady(sweep(points, tmp_path / "local", ON_CPU))
     told = [line for line in errors.splitlines() if line.startswith("told")]
     assert told == [f"told {done} 8" for done in range(1, 9)]
     assert (tmp_path / "ray" / f"{points[0].key}.json").stat().st_mtime_ns == before
 
-    again = sweep(points, tmp_path / "ray", backend="cpu")  # everything was kept: nothing is played
+    again = sweep(points, tmp_path / "ray", ON_CPU)  # everything was kept: nothing is played
     assert [one.result for one in again] == [one.result for one in found]
     assert len(pid_file.read_text().split()) == 3  # twice on Ray, once in the local sweep
 
@@ -111,30 +113,30 @@ def test_no_cluster_at_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setitem(sys.modules, "ray.exceptions", exceptions)
     with pytest.raises(ConfigurationError, match=r"address is 'auto', .* that answers \(nobody there\)"):
-        ray_sweep([Point({}, TINY)], tmp_path, address="auto")
+        sweep([Point({}, TINY)], tmp_path, partial(play_on_ray, address="auto"))
     assert asked.pop("address") == "auto"
     assert "num_cpus" not in asked  # a cluster has its own
     with socket.create_server(("127.0.0.1", 0)) as once:
         port = once.getsockname()[1]
     with pytest.raises(ConfigurationError, match="refused"):
-        ray_sweep([Point({}, TINY)], tmp_path, address=f"127.0.0.1:{port}")
+        sweep([Point({}, TINY)], tmp_path, partial(play_on_ray, address=f"127.0.0.1:{port}"))
     assert "address" not in asked  # Ray was not even asked: it would try for many minutes
 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"feducb\[ray\]"):
-        ray_sweep([Point({}, TINY)], tmp_path)
+        sweep([Point({}, TINY)], tmp_path, play_on_ray)
 
 
 def test_a_cluster_has_its_own_workers(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="workers is 2"):
-        ray_sweep([], tmp_path, address="auto", workers=2)
+        sweep([], tmp_path, partial(play_on_ray, address="auto", workers=2))
 
 
 def test_nothing_to_play_needs_no_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     point = Point({"seed": 0}, {"seed": 0, **TINY})
-    (played,) = sweep([point], tmp_path, backend="cpu")
-    (read,) = ray_sweep([point], tmp_path, backend="cpu")
+    (played,) = sweep([point], tmp_path, ON_CPU)
+    (read,) = sweep([point], tmp_path, play_on_ray)
     assert read.result == json.loads(json.dumps(played.result))

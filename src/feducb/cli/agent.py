@@ -8,23 +8,28 @@ import math
 import os
 import sys
 import tomllib
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 import typer
 from rich.console import Console
-from rich.table import Table
 from typer.core import TyperCommand
 
-from feducb.agent import Agent, AgentSettings
-from feducb.cli.output import counted, require_writable, show_keys
+from feducb.agent import Agent, AgentSettings, upkeep
+from feducb.agent.agent_file import read_agent_file, read_budgets
+from feducb.agent.kept import misfit
+from feducb.agent.view import look
+from feducb.cli.options import option, takes_options
+from feducb.cli.output import counted, facts_table, require_writable, show_keys, write_json
 from feducb.cli.watch_frames import agent_facts
 from feducb.config import Budget
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
+from feducb.service.api_keys import add_key, revoke_key
 from feducb.system import optional
 
 __all__ = ["app"]
@@ -94,85 +99,74 @@ keys = "{name}.keys"
 """
 
 
-@app.command()
-def init(
-    path: Annotated[Path, typer.Argument(help="Where to write the configuration.")] = DEFAULT,
-    name: Annotated[str, typer.Option(help="The agent's name.")] = "agent",
-    dim: Annotated[int, typer.Option(help="d, numbers a candidate.")] = 10,
-    epsilon: Annotated[
-        float | None, typer.Option(help="ε of a person.", show_default="1, or as in --budgets")
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="δ of a person.", show_default="1e-06, or as in --budgets")
-    ] = None,
-    budgets: Annotated[
-        Path | None,
-        typer.Option(help=r"Where agents have budgets of their own: a file with a \[budgets.NAME] for each."),
-    ] = None,
-    agents: Annotated[int, typer.Option(help="How many agents the federation has.")] = 1,
-    decisions: Annotated[int, typer.Option(help="Decisions of one agent in a season, roughly.")] = 100_000,
-    releases: Annotated[int, typer.Option(help="Releases in a season.")] = 64,
-    season: Annotated[str, typer.Option(help="How long a season lasts, such as 30d.")] = "30d",
-    start: Annotated[
-        str | None,
-        typer.Option(
-            help="When the season starts, such as 2027-01-01T00:00:00Z; the same at all agents.",
-            show_default="now, for an agent on its own",
-        ),
-    ] = None,
-    window: Annotated[str, typer.Option(help="How long a reward may take, such as 1h.")] = "1h",
-    port: Annotated[int, typer.Option(help="Port of the service.")] = 8750,
-    shadow: Annotated[
-        bool,
-        typer.Option(
-            "--shadow",
-            help="Begin in shadow mode: follow the application's own choice, and keep events for a season.",
-        ),
-    ] = False,
-) -> None:
-    """Write a configuration, with one key for the application and one for the operator."""
-    from feducb.agent.agent_file import read_agent_file
-    from feducb.service.api_keys import add_key
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _New:
+    """The options of `init`: most stand in the template by the same names."""
 
+    path: Annotated[Path, typer.Argument(help="Where to write the configuration.")] = DEFAULT
+    name: str = option("agent", "The agent's name.")
+    dim: int = option(10, "d, numbers a candidate.")
+    epsilon: float | None = option(None, "ε of a person.", shown="1, or as in --budgets")
+    delta: float | None = option(None, "δ of a person.", shown="1e-06, or as in --budgets")
+    budgets: Path | None = option(
+        None, r"Where agents have budgets of their own: a file with a \[budgets.NAME] for each."
+    )
+    agents: int = option(1, "How many agents the federation has.")
+    decisions: int = option(100_000, "Decisions of one agent in a season, roughly.")
+    releases: int = option(64, "Releases in a season.")
+    season: str = option("30d", "How long a season lasts, such as 30d.")
+    start: str | None = option(
+        None,
+        "When the season starts, such as 2027-01-01T00:00:00Z; the same at all agents.",
+        shown="now, for an agent on its own",
+    )
+    window: str = option("1h", "How long a reward may take, such as 1h.")
+    port: int = option(8750, "Port of the service.")
+    shadow: bool = option(
+        False,
+        "Begin in shadow mode: follow the application's own choice, and keep events for a season.",
+        "--shadow",
+    )
+
+    def text(self) -> str:
+        """The configuration, with a word on each setting."""
+        start = "" if self.start is None else f"start = {_instant(self.start)}   # common to all agents\n"
+        of_all = {} if self.budgets is None else _read_budgets(self.budgets)
+        own = of_all.get(self.name, Budget(epsilon=1.0, delta=1e-6))
+        words = asdict(self) | {
+            "epsilon": own.epsilon if self.epsilon is None else self.epsilon,
+            "delta": own.delta if self.delta is None else self.delta,
+            "start": start,
+            "shadow": "true" if self.shadow else "false",
+            "keep": json.dumps(self.season if self.shadow else "0s"),
+        }
+        return _TEMPLATE.format(**words) + "".join(f"\n{_budget_table(*one)}\n" for one in of_all.items())
+
+
+@app.command()
+@takes_options
+def init(new: _New) -> None:
+    """Write a configuration, with one key for the application and one for the operator."""
+    path, name = new.path, new.name
     if path.exists():
         raise ConfigurationError("config", str(path), "a file that does not exist yet")
-    if agents > 1 and start is None:
+    if new.agents > 1 and new.start is None:
         raise ConfigurationError(
-            "--start", None, f"when the season starts, the same at all {agents} agents; now is {_now()}"
+            "--start", None, f"when the season starts, the same at all {new.agents} agents; now is {_now()}"
         )
-    moment = "" if start is None else f"start = {_instant(start)}   # common to all agents\n"
     for left in (path.parent / f"{name}.keys", path.parent / f"{name}.db"):
         if left.exists():
             raise ConfigurationError("name", name, f"another one, or {left} moved away")
-    of_all = {} if budgets is None else _read_budgets(budgets)
-    own = of_all.get(name, Budget(epsilon=1.0, delta=1e-6))
-    path.write_text(
-        _TEMPLATE.format(
-            name=name,
-            dim=dim,
-            epsilon=own.epsilon if epsilon is None else epsilon,
-            delta=own.delta if delta is None else delta,
-            agents=agents,
-            decisions=decisions,
-            releases=releases,
-            season=season,
-            start=moment,
-            window=window,
-            port=port,
-            shadow="true" if shadow else "false",
-            keep=json.dumps(season if shadow else "0s"),
-        )
-        + "".join(f"\n{_budget_table(*one)}\n" for one in of_all.items()),
-        encoding="utf-8",
-    )
+    path.write_text(new.text(), encoding="utf-8")
     try:
-        told = read_agent_file(path)
-        _make(told.store, told.agent)
-        secrets = {role: add_key(told.service.keys, role, role) for role in ("application", "operator")}
+        written = read_agent_file(path)
+        _make(written.store, written.agent)
+        keys = written.service.keys
+        secrets = {role: add_key(keys, role, role) for role in ("application", "operator")}
     except BaseException:
         path.unlink()
         raise
-    typer.echo(f"wrote {path} and {told.service.keys}; the keys are shown once:")
+    typer.echo(f"wrote {path} and {keys}; the keys are shown once:")
     for role, secret in secrets.items():
         typer.echo(f"  {role:12} {secret}")
 
@@ -208,18 +202,14 @@ def _instant(text: str) -> str:
 @app.command()
 def create(
     config: Config = DEFAULT,
-    first_season: Annotated[
-        int, typer.Option(help="In place of a lost file: a season that it never opened.")
-    ] = 1,
+    first_season: int = option(1, "In place of a lost file: a season that it never opened."),
 ) -> None:
     """Make the agent's file (`init` does so too)."""
-    from feducb.agent.agent_file import read_agent_file
-
-    told = read_agent_file(config)
-    if told.store.exists():
-        raise ConfigurationError("store", str(told.store), "a file that does not exist yet")
-    _make(told.store, told.agent, first_season)
-    typer.echo(f"made {told.store}, in season {first_season}")
+    file = read_agent_file(config)
+    if file.store.exists():
+        raise ConfigurationError("store", str(file.store), "a file that does not exist yet")
+    _make(file.store, file.agent, first_season)
+    typer.echo(f"made {file.store}, in season {first_season}")
 
 
 @app.command()
@@ -227,11 +217,10 @@ def serve(config: Config = DEFAULT) -> None:
     """Serve decisions until SIGTERM; logs go to standard error, one JSON object a line."""
     with optional("the service", "service"):
         from feducb.service.server import serve as run
-    from feducb.agent.agent_file import read_agent_file
     from feducb.carriers.engine_choice import engine_of
 
-    told = read_agent_file(config)
-    run(told, *engine_of(told))
+    file = read_agent_file(config)
+    run(file, *engine_of(file))
 
 
 class _Status(TyperCommand):
@@ -252,34 +241,20 @@ class _Status(TyperCommand):
 @app.command(cls=_Status)
 def status(
     config: Config = DEFAULT,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write it as JSON; - for standard output.")
-    ] = None,
+    json_file: Path | None = option(None, "Write it as JSON; - for standard output.", "--json"),
 ) -> None:
     """How the agent stands; it may be running."""
-    from feducb.agent.agent_file import read_agent_file
-    from feducb.agent.kept import misfit
-    from feducb.agent.view import look
-
     require_writable("--json", json_file)
     read = read_agent_file(config)
     store, reason = read.store, misfit(read.store, read.agent)
-    if json_file is not None:
-        text = json.dumps(look(store) | {"misfit": reason}, indent=1)
-        if str(json_file) == "-":
-            typer.echo(text)
-            return
-        json_file.write_text(text + "\n", encoding="utf-8")
-    told = look(store, over_time=True)
-    mode = ", shadow mode" if told["shadow"] else ""
-    table = Table(title=f"agent {told['name']}{mode}", title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    for name, value in agent_facts(told):
-        table.add_row(name, value)
-    for event, count in sorted(told["counts"].items()):
-        table.add_row(f"  {event.replace('_', ' ')}", f"{count:,}")
-    Console(markup=False).print(table)
+    write_json(lambda: json.dumps(look(store) | {"misfit": reason}, indent=1) + "\n", json_file)
+    if str(json_file) == "-":
+        return
+    stands = look(store, over_time=True)
+    counts = sorted(stands["counts"].items())
+    rows = [*agent_facts(stands), *((f"  {name.replace('_', ' ')}", f"{count:,}") for name, count in counts)]
+    title = f"agent {stands['name']}{', shadow mode' if stands['shadow'] else ''}"
+    Console(markup=False).print(facts_table(title, rows))
     if reason is not None:
         typer.echo(f"{config} no longer fits the open season, so no agent starts with it: {reason}")
 
@@ -287,32 +262,22 @@ def status(
 @app.command()
 def export(
     config: Config = DEFAULT,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where to write JSON lines; - is standard output.")
-    ] = Path("-"),
+    out: Path = option(Path("-"), "Where to write JSON lines; - is standard output.", "--out", "-o"),
 ) -> None:
     """Write retained events as JSON lines, for off-policy evaluation; the agent may be running."""
-    from feducb.agent.agent_file import read_agent_file
-    from feducb.agent.upkeep import export as rows
-
-    told = read_agent_file(config)
-    if told.agent.keep_events == 0:
+    file = read_agent_file(config)
+    if file.agent.keep_events == 0:
         typer.echo("note: retention.keep_events is 0, so that only decisions that wait are there", err=True)
-    count = _write_lines(rows(told.store), out)
-    typer.echo(counted(count, "event"), err=True)
-
-
-def _write_lines(rows: Iterable[dict[str, Any]], out: Path) -> int:
     count = 0
     with ExitStack() as stack:
         target = sys.stdout
         if str(out) != "-":  # raw data: for the owner alone
             descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             target = stack.enter_context(open(descriptor, "w", encoding="utf-8"))
-        for row in rows:
+        for row in upkeep.export(file.store):
             target.write(json.dumps(row) + "\n")
             count += 1
-    return count
+    typer.echo(counted(count, "event"), err=True)
 
 
 @app.command()
@@ -320,10 +285,7 @@ def backup(
     target: Annotated[Path, typer.Argument(help="The copy; must not exist.")], config: Config = DEFAULT
 ) -> None:
     """Copy the agent's file while it runs. Only `restore` opens the copy, in a new season."""
-    from feducb.agent.agent_file import read_agent_file
-    from feducb.agent.upkeep import backup as copy
-
-    copy(read_agent_file(config).store, target)
+    upkeep.backup(read_agent_file(config).store, target)
     typer.echo(f"wrote {target}; it holds raw data, and only `feducb agent restore` opens it")
 
 
@@ -336,12 +298,9 @@ def restore(
     config: Config = DEFAULT,
 ) -> None:
     """Make the agent's file out of a backup, in a new season, so that nothing is released twice."""
-    from feducb.agent.agent_file import read_agent_file
-    from feducb.agent.upkeep import restore as make
-
-    told = read_agent_file(config)
-    opened = make(source, told.store, season=season)
-    typer.echo(f"{told.store} is open in season {opened}")
+    store = read_agent_file(config).store
+    opened = upkeep.restore(source, store, season=season)
+    typer.echo(f"{store} is open in season {opened}")
 
 
 @app.command()
@@ -350,8 +309,6 @@ def terms(config: Config = DEFAULT) -> None:
 
     Where agents have budgets of their own, everybody's `\[budgets.NAME]` follow: the same at every agent.
     """
-    from feducb.agent.agent_file import read_agent_file
-
     settings = read_agent_file(config).agent
     promised = json.loads(settings.terms.to_json())
     plain = promised.pop("problem") | promised
@@ -373,8 +330,6 @@ def _budget_table(name: str, budget: Budget) -> str:
 
 
 def _read_budgets(path: Path) -> dict[str, Budget]:
-    from feducb.agent.agent_file import read_budgets
-
     try:
         plain = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -385,7 +340,7 @@ def _read_budgets(path: Path) -> dict[str, Budget]:
 @app.command("new-season")
 def new_season(
     config: Config = DEFAULT,
-    drop: Annotated[bool, typer.Option("--drop-open", help="Agree that what waits is lost.")] = False,
+    drop: bool = option(False, "Agree that what waits is lost.", "--drop-open"),
 ) -> None:
     """Close the season and open the next, with the configuration's settings and a fresh budget."""
     with _opened(config) as (agent, settings):
@@ -402,51 +357,44 @@ def erase(
     config: Config = DEFAULT,
 ) -> None:
     """Forget a person, as far as that can be done, and say what cannot."""
-    from feducb.agent.upkeep import erase as forget
-
     with _opened(config) as (agent, _):
-        found = forget(agent, person)
+        done = upkeep.erase(agent, person)
     typer.echo(
-        f"{counted(found.removed, 'decision')} taken back, content of {found.content_removed} more removed."
+        f"{counted(done.removed, 'decision')} taken back, content of {done.content_removed} more removed."
     )
-    typer.echo(found.said)
+    typer.echo(done.said)
 
 
 @app.command("warm-start")
 def warm_start(
     log: Annotated[Path, typer.Argument(help="CSV: d columns of the shown candidate, then the reward.")],
     config: Config = DEFAULT,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="Needed: 'fixed' states that the log's policy was public and did not learn from its rewards."
-        ),
-    ] = None,
+    policy: str | None = option(
+        None, "Needed: 'fixed' states that the log's policy was public and did not learn from its rewards."
+    ),
 ) -> None:
     """Start from own logs: each record enters the next release once, at the same price as any other."""
-    from feducb.agent.upkeep import warm_start as load
-
     with log.open(encoding="utf-8-sig", newline="") as opened:
         rows = list(csv.reader(opened))
     with _opened(config) as (agent, _):
         numbers = _numbers(rows)
-        found = load(
+        loaded = upkeep.warm_start(
             agent,
             [row[:-1] for row in numbers],
             [row[-1] for row in numbers],
             policy=policy,  # type: ignore[arg-type]  # any text: it is refused there
         )
     typer.echo(
-        f"{counted(found.entered, 'record')} wait{'s' if found.entered == 1 else ''} for the next release, "
-        f"{found.clipped} of them clipped to the public bounds; {found.dropped} dropped that are not "
+        f"{counted(loaded.entered, 'record')} wait{'s' if loaded.entered == 1 else ''} for the next release, "
+        f"{loaded.clipped} of them clipped to the public bounds; {loaded.dropped} dropped that are not "
         f"{agent.settings.problem.dim} numbers and a reward"
     )
 
 
 def _numbers(rows: list[list[str]]) -> list[list[float]]:
     """Rows as numbers, without blank ones and a header; what is no number is NaN, and will be dropped."""
-    found = [[_number(text) for text in row] for row in rows if row]
-    return found[1:] if found and any(math.isnan(number) for number in found[0]) else found
+    numbers = [[_number(text) for text in row] for row in rows if row]
+    return numbers[1:] if numbers and any(map(math.isnan, numbers[0])) else numbers
 
 
 def _number(text: str) -> float:
@@ -456,62 +404,43 @@ def _number(text: str) -> float:
         return math.nan
 
 
-class _opened:  # noqa: N801  # reads as a statement
-    """The agent, for one command; if it is running it says what to do instead."""
-
-    def __init__(self, config: Path) -> None:
-        from feducb.agent.agent_file import read_agent_file
-
-        self._told = read_agent_file(config)
-
-    def __enter__(self) -> tuple[Agent, AgentSettings]:
-        if not self._told.store.exists():
-            raise StoreError(f"{self._told.store} does not exist; `feducb agent create` makes it")
-        from feducb.agent.kept import misfit
-
-        fits = misfit(self._told.store, self._told.agent) is None  # what was edited before anything happened
-        try:
-            self._agent = Agent.open(self._told.store, self._told.agent if fits else None)
-        except StoreInUseError as error:
-            raise StoreInUseError(f"{error}: stop the agent first, or ask its service") from None
-        return self._agent, self._told.agent
-
-    def __exit__(self, *_: object) -> None:
-        self._agent.close()
+@contextmanager
+def _opened(config: Path) -> Iterator[tuple[Agent, AgentSettings]]:
+    """The agent, for one command, and its file's settings; if it is running, an error says what to do."""
+    file = read_agent_file(config)
+    if not file.store.exists():
+        raise StoreError(f"{file.store} does not exist; `feducb agent create` makes it")
+    fits = misfit(file.store, file.agent) is None  # what was edited before anything happened
+    try:
+        agent = Agent.open(file.store, file.agent if fits else None)
+    except StoreInUseError as error:
+        raise StoreInUseError(f"{error}: stop the agent first, or ask its service") from None
+    with closing(agent):
+        yield agent, file.agent
 
 
 @key_app.command("add")
 def key_add(
     name: Annotated[str, typer.Argument(help="For people, such as shop-2027.")],
     config: Config = DEFAULT,
-    role: Annotated[
-        str,
-        typer.Option(
-            help="application (decides, rewards), carrier (releases and sums only), viewer (status, metrics, "
-            "ledger and page, nothing that writes) or operator (everything)."
-        ),
-    ] = "application",
+    role: str = option(
+        "application",
+        "application (decides, rewards), carrier (releases and sums only), viewer (status, metrics, "
+        "ledger and page, nothing that writes) or operator (everything).",
+    ),
 ) -> None:
     """Make a key and show it once; a running service takes it within a second."""
-    from feducb.agent.agent_file import read_agent_file
-    from feducb.service.api_keys import add_key
-
     typer.echo(add_key(read_agent_file(config).service.keys, name, role))  # type: ignore[arg-type]
 
 
 @key_app.command("list")
 def key_list(config: Config = DEFAULT) -> None:
     """Names, roles and ages; never the keys."""
-    from feducb.agent.agent_file import read_agent_file
-
     show_keys(read_agent_file(config).service.keys)
 
 
 @key_app.command("revoke")
 def key_revoke(name: Annotated[str, typer.Argument(help="Which.")], config: Config = DEFAULT) -> None:
     """Take a key away; a running service refuses it within a second."""
-    from feducb.agent.agent_file import read_agent_file
-    from feducb.service.api_keys import revoke_key
-
     revoke_key(read_agent_file(config).service.keys, name)
     typer.echo(f"{name} is revoked")

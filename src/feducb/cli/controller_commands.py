@@ -8,7 +8,12 @@ from typing import Annotated
 
 import typer
 
+from feducb.cli.options import option
+from feducb.cli.output import show_keys
+from feducb.controller.controller_file import ControllerSettings, read_status
 from feducb.errors import ConfigurationError
+from feducb.protocol.engine_table import require_keys, require_text
+from feducb.service.api_keys import add_key, revoke_key
 from feducb.system import optional
 
 __all__ = ["app"]
@@ -27,7 +32,6 @@ _DEFAULT = Path("controller.toml")
 def serve(config: _Config = _DEFAULT) -> None:
     """Run until SIGTERM; logs are JSON lines on standard error."""
     from feducb.carriers.controller_process import serve as run
-    from feducb.controller.controller_file import ControllerSettings
 
     settings = ControllerSettings.read(config)
     if settings.page is not None:
@@ -41,12 +45,10 @@ def serve(config: _Config = _DEFAULT) -> None:
 @app.command()
 def status(config: _Config = _DEFAULT) -> None:
     """What the controller last said about itself, as JSON; fails if it does not run."""
-    from feducb.controller.controller_file import ControllerSettings, read_status
-
-    told = read_status(ControllerSettings.read(config))
-    typer.echo(json.dumps(told, indent=1))
-    if not told["running"]:
-        typer.echo(f"the controller does not run; it said this {told['seconds_ago']:g} s ago", err=True)
+    last = read_status(ControllerSettings.read(config))
+    typer.echo(json.dumps(last, indent=1))
+    if not last["running"]:
+        typer.echo(f"the controller does not run; it said this {last['seconds_ago']:g} s ago", err=True)
         raise typer.Exit(1)
 
 
@@ -54,13 +56,9 @@ def status(config: _Config = _DEFAULT) -> None:
 def key_add(
     name: Annotated[str, typer.Argument(help="For people, such as ada-2027.")],
     config: _Config = _DEFAULT,
-    role: Annotated[
-        str, typer.Option(help="operator or viewer: the page is only read, so either opens it.")
-    ] = "operator",
+    role: str = option("operator", "operator or viewer: the page is only read, so either opens it."),
 ) -> None:
     """Make a key for the page and show it once; a running controller takes it within a second."""
-    from feducb.service.api_keys import add_key
-
     if role not in ("operator", "viewer"):
         raise ConfigurationError("role", role, "operator or viewer: no other opens the page")
     typer.echo(add_key(_page_keys(config), name, role))  # type: ignore[arg-type]
@@ -69,24 +67,17 @@ def key_add(
 @key_app.command("list")
 def key_list(config: _Config = _DEFAULT) -> None:
     """Names, roles and ages; never the keys."""
-    from feducb.cli.output import show_keys
-
     show_keys(_page_keys(config))
 
 
 @key_app.command("revoke")
 def key_revoke(name: Annotated[str, typer.Argument(help="Which.")], config: _Config = _DEFAULT) -> None:
     """Take a key away; a running controller refuses it within a second."""
-    from feducb.service.api_keys import revoke_key
-
     revoke_key(_page_keys(config), name)
     typer.echo(f"{name} is revoked")
 
 
 def _page_keys(config: Path) -> Path:
-    from feducb.controller.controller_file import ControllerSettings
-    from feducb.protocol.engine_table import require_keys, require_text
-
     page = ControllerSettings.read(config).page
     if page is None:
         raise ConfigurationError("page", None, 'a table, such as [page] with keys = "page.keys"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from feducb.cli.output import counted, errors_to, require_writable
+from feducb.cli.options import option
+from feducb.cli.output import counted, facts_table, require_writable, screen_beside, write_json
 from feducb.worlds.data import DATA_SETS, DataSet, Trial, data_set
 
 __all__ = ["app"]
@@ -45,78 +47,52 @@ def list_() -> None:
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(help=f"The data set: {', '.join(DATA_SETS)}.")],
-    agents: Annotated[
-        int | None, typer.Option(help="Deal records to this many agents, where the data do not name agents.")
-    ] = None,
-    recipe: Annotated[
-        Path | None,
-        typer.Option(help="Write the recipe that makes its vectors, for `feducb evaluate --recipe`."),
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write these facts as JSON; - for standard output.")
-    ] = None,
+    agents: int | None = option(None, "Deal records to this many agents, where the data do not name agents."),
+    recipe: Path | None = option(
+        None, "Write the recipe that makes its vectors, for `feducb evaluate --recipe`."
+    ),
+    json_file: Path | None = option(None, "Write these facts as JSON; - for standard output.", "--json"),
 ) -> None:
     """Load a data set and say what was done to it."""
     require_writable("--json", json_file)
     require_writable("--recipe", recipe)
     one = data_set(name)
     loaded = one.load(agents)
-    facts: dict[str, Any] = {
-        "name": one.name,
-        "title": one.title,
-        "question": one.question,
-        "kind": one.kind,
-        "source": one.source,
-        "package": one.package,
-        "dim": loaded.recipe.dim,
-    }
+    rewards: Any
     if isinstance(loaded, Trial):
         columns, frame = loaded.columns, loaded.frame
-        facts |= {
-            "records": len(frame),
-            "agents": int(frame[columns.agent].nunique()),
-            "actions": {str(k): int(v) for k, v in frame[columns.action].value_counts().sort_index().items()},
-            "mean_reward": float(frame[columns.reward].mean()),
-        }
+        rewards, agents_there = frame[columns.reward], int(frame[columns.agent].nunique())
+        counts = frame[columns.action].value_counts().sort_index()
+        actions: Any = {str(name): int(count) for name, count in counts.items()}
     else:
-        world = loaded.world
-        facts |= {
-            "records": len(world.rewards),
-            "agents": len(world.records),
-            "actions": world.arms,
-            "mean_reward": float(world.rewards.mean()),
-        }
-    facts |= {"notes": list(loaded.notes), "features": list(loaded.recipe.describe())}
+        rewards, agents_there, actions = loaded.world.rewards, len(loaded.world.records), loaded.world.arms
+    facts = {name: getattr(one, name) for name in ("name", "title", "question", "kind", "source", "package")}
+    facts |= {
+        "dim": loaded.recipe.dim,
+        "records": len(rewards),
+        "agents": agents_there,
+        "actions": actions,
+        "mean_reward": float(rewards.mean()),
+        "notes": list(loaded.notes),
+        "features": list(loaded.recipe.describe()),
+    }
     if recipe is not None:
         recipe.write_text(loaded.recipe.to_json(), encoding="utf-8")
-    to_standard_output = json_file is not None and str(json_file) == "-"
-    (errors_to if to_standard_output else Console()).print(_table(facts, _KINDS[one.kind]))
-    text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
-    if to_standard_output:
-        typer.echo(text, nl=False)
-    elif json_file is not None:
-        json_file.write_text(text, encoding="utf-8")
+    screen_beside(json_file).print(facts_table(one.title, _rows(facts, _KINDS[one.kind])))
+    write_json(lambda: json.dumps(facts, indent=1, ensure_ascii=False) + "\n", json_file)
 
 
-def _table(facts: dict[str, Any], kind: str) -> Table:
-    table = Table(title=facts["title"], title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_row("question", facts["question"])
-    table.add_row("from", f"{facts['source']}; package {facts['package']}")
-    table.add_row("kind", kind)
-    table.add_row(
-        "size",
-        f"{counted(facts['records'], 'record')}, {counted(facts['agents'], 'agent')}, d = {facts['dim']}",
-    )
+def _rows(facts: dict[str, Any], kind: str) -> Iterator[tuple[str, str]]:
+    yield "question", facts["question"]
+    yield "from", f"{facts['source']}; package {facts['package']}"
+    yield "kind", kind
+    size = f"{counted(facts['records'], 'record')}, {counted(facts['agents'], 'agent')}"
+    yield "size", f"{size}, d = {facts['dim']}"
     actions = facts["actions"]
     if isinstance(actions, dict):
-        table.add_row("actions", ", ".join(f"{name} ({count:,})" for name, count in actions.items()))
+        yield "actions", ", ".join(f"{name} ({count:,})" for name, count in actions.items())
     else:
-        table.add_row("actions", f"{actions} candidates a record")
-    table.add_row("mean reward", f"{facts['mean_reward']:.4f}")
-    for index, note in enumerate(facts["notes"]):
-        table.add_row("" if index else "what was done", note)
-    for index, line in enumerate(facts["features"]):
-        table.add_row("" if index else "features", line)
-    return table
+        yield "actions", f"{actions} candidates a record"
+    yield "mean reward", f"{facts['mean_reward']:.4f}"
+    for heading, lines in (("what was done", facts["notes"]), ("features", facts["features"])):
+        yield from zip((heading, *[""] * len(lines)), lines, strict=False)

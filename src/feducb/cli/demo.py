@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
+from feducb.cli.options import Seed, Threads, option
 from feducb.cli.output import counted, regret_text, require_writable, steps_progress
 from feducb.simulation import runner
 from feducb.simulation.regret_plot import plot_curves
@@ -26,33 +26,23 @@ _VARIANTS: tuple[dict[str, Any], ...] = (
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where to write the picture.")] = Path("demo.png"),
-    agents: Annotated[int, typer.Option(help="M, agents in the federation.")] = 200,
-    horizon: Annotated[int, typer.Option(help="T, rounds.")] = 1500,
-    epsilon: Annotated[float, typer.Option(help="ε of every agent.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="δ of every agent.")] = 1e-6,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    threads: Annotated[
-        int | None, typer.Option(help="Worker threads.", show_default="all processors")
-    ] = None,
+    out: Path = option(Path("demo.png"), "Where to write the picture."),
+    agents: int = option(200, "M, agents in the federation."),
+    horizon: int = option(1500, "T, rounds."),
+    epsilon: float = option(1.0, "ε of every agent."),
+    delta: float = option(1e-6, "δ of every agent."),
+    seed: Seed = 0,
+    threads: Threads = None,
 ) -> None:
     """Compare a private federation with the paper's constants, each agent alone, and no privacy."""
     require_writable("--out", out, picture=True)
     console = Console(markup=False)
     results: dict[str, SimulationResult] = {}
+    setting = _SETTING | {"agents": agents, "horizon": horizon, "epsilon": epsilon, "delta": delta}
+    setting |= {"seed": seed, "threads": threads}
     for variant in _VARIANTS:
         with steps_progress(str(variant.get("baseline") or variant.get("mode", "calibrated"))) as progress:
-            result = runner.simulate(
-                agents=agents,
-                horizon=horizon,
-                epsilon=epsilon,
-                delta=delta,
-                seed=seed,
-                threads=threads,
-                progress=progress,
-                **_SETTING,
-                **variant,
-            )
+            result = runner.simulate(**setting, **variant, progress=progress)
         results[result.label] = result
         console.print(f"{result.label:>24}: regret {regret_text(result)} ({result.seconds:.1f} s)")
     console.print(_table(results))
@@ -77,9 +67,8 @@ def demo(
 def _table(results: dict[str, SimulationResult]) -> Table:
     table = Table(title="Regret of the average agent", title_justify="left")
     table.add_column("")
-    table.add_column("regret", justify="right")
-    table.add_column("releases", justify="right")
-    table.add_column("messages", justify="right")
+    for heading in ("regret", "releases", "messages"):
+        table.add_column(heading, justify="right")
     table.add_column("private")
     for label, result in sorted(results.items(), key=lambda entry: entry[1].mean):
         private = "yes" if result.privacy["holds"] else "no"

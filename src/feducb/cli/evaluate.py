@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
 from feducb.cli.comparison import progress, show
+from feducb.cli.options import JsonFile, option, picked, takes_options
 from feducb.cli.output import require_writable
 from feducb.errors import ConfigurationError, UnfitSettingError
-from feducb.evaluation.question import are_exports
+from feducb.evaluation.question import Reading, are_exports
 from feducb.evaluation.question import evaluate as run_evaluation
 from feducb.evaluation.study import Online, Study
 from feducb.policies import POLICIES
-from feducb.trust import TRUSTS, require_trust
+from feducb.trust import TRUSTS
 from feducb.worlds.data import DATA_SETS
-from feducb.worlds.data.data_set import Spread
 
 __all__ = ["evaluate"]
 
@@ -26,145 +27,87 @@ _SOURCE_HELP = (
 )
 
 
-def evaluate(
-    source: Annotated[list[str], typer.Argument(metavar="NAME|LOG|EXPORT...", help=_SOURCE_HELP)],
-    agent_column: Annotated[str | None, typer.Option(help="Of a log: who decided.")] = None,
-    context: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a log: what was known, as columns: age:0:120,region:north|south,zip:hash:64. Of a name "
-            "alone, range or levels are read off the log, and a note says so."
-        ),
-    ] = None,
-    action: Annotated[str | None, typer.Option(help="Of a log: the column with what was done.")] = None,
-    reward: Annotated[str | None, typer.Option(help="Of a log: the column with what came of it.")] = None,
-    propensity: Annotated[
-        str | None, typer.Option(help="Of a log: the column with the probability of what was done.")
-    ] = None,
-    person_column: Annotated[
-        str | None, typer.Option(help="Of a log or a trial: records of one person stay in one fold.")
-    ] = None,
-    actions: Annotated[
-        str | None, typer.Option(help="Of a log: all actions, a,b,c.", show_default="those in the log")
-    ] = None,
-    reward_range: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a log: public range of rewards, LOW:HIGH. Of exports: -B:B.",
-            show_default="0:1; of exports what they say, or -1:1",
-        ),
-    ] = None,
-    action_bound: Annotated[
-        float | None,
-        typer.Option(help="Of exports: L, no candidate is longer.", show_default="what they say, or 1"),
-    ] = None,
-    terms: Annotated[
-        str | None,
-        typer.Option(
-            help="Of a log: what enters the vectors: offer,age,offer*age; 1 is an intercept.",
-            show_default="the action, each column, and action × column",
-        ),
-    ] = None,
-    recipe: Annotated[
-        Path | None, typer.Option(help="Of a log: how vectors are made, as --save-recipe wrote it.")
-    ] = None,
-    save_recipe: Annotated[
-        Path | None, typer.Option(help="Write how vectors are made, for an agent to use.")
-    ] = None,
-    epsilon: Annotated[
-        list[float] | None, typer.Option(help="ε of a federation; may be repeated.", show_default="1 and 8")
-    ] = None,
-    delta: Annotated[float, typer.Option(help="δ.")] = 1e-6,
-    trust: Annotated[
-        list[str] | None,
-        typer.Option(help=f"{' or '.join(TRUSTS)}; may be repeated.", show_default="both"),
-    ] = None,
-    agents: Annotated[
-        int | None, typer.Option(help="Of a data set: split into so many agents, where they are dealt.")
-    ] = None,
-    releases: Annotated[
-        int | None,
-        typer.Option(help="Releases of an agent.", show_default="8 on a log; played online up to 64"),
-    ] = None,
-    folds: Annotated[int, typer.Option(help="Parts of a log; each is valued by what the others teach.")] = 5,
-    repeats: Annotated[
-        int | None,
-        typer.Option(help="Draws of folds and noise.", show_default="20, from 200,000 rows on 1"),
-    ] = None,
-    runs: Annotated[int, typer.Option(help="Where all rewards are known: runs, played online.")] = 10,
-    horizon: Annotated[
-        int | None, typer.Option(help="Where all rewards are known: rounds.", show_default="all")
-    ] = None,
-    policy: Annotated[
-        str, typer.Option(help=f"How agents choose in played rows: {', '.join(POLICIES)}.")
-    ] = "optimistic",
-    exploration: Annotated[
-        float,
-        typer.Option(help="Where all rewards are known: part of the proven bonus in practical play."),
-    ] = 0.1,
-    spread: Annotated[
-        str | None,
-        typer.Option(
-            help="Intervals from the spread over records or over agents.",
-            show_default="records; star: agents",
-        ),
-    ] = None,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Seed of folds, orders and simulated noise.")] = 0,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the result as JSON; - for standard output.")
-    ] = None,
-    plot_file: Annotated[
-        Path | None, typer.Option("--plot", help="Draw values and intervals (PNG, SVG, PDF).")
-    ] = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """The options: most are of `Reading`, `Study` and `Online`, by the same names."""
+
+    source: Annotated[list[str], typer.Argument(metavar="NAME|LOG|EXPORT...", help=_SOURCE_HELP)]
+    agent_column: str | None = option(None, "Of a log: who decided.")
+    context: str | None = option(
+        None,
+        "Of a log: what was known, as columns: age:0:120,region:north|south,zip:hash:64. Of a name "
+        "alone, range or levels are read off the log, and a note says so.",
+    )
+    action: str | None = option(None, "Of a log: the column with what was done.")
+    reward: str | None = option(None, "Of a log: the column with what came of it.")
+    propensity: str | None = option(None, "Of a log: the column with the probability of what was done.")
+    person_column: str | None = option(None, "Of a log or a trial: records of one person stay in one fold.")
+    actions: str | None = option(None, "Of a log: all actions, a,b,c.", shown="those in the log")
+    reward_range: str | None = option(
+        None,
+        "Of a log: public range of rewards, LOW:HIGH. Of exports: -B:B.",
+        shown="0:1; of exports what they say, or -1:1",
+    )
+    action_bound: float | None = option(
+        None, "Of exports: L, no candidate is longer.", shown="what they say, or 1"
+    )
+    terms: str | None = option(
+        None,
+        "Of a log: what enters the vectors: offer,age,offer*age; 1 is an intercept.",
+        shown="the action, each column, and action × column",
+    )
+    recipe: Path | None = option(None, "Of a log: how vectors are made, as --save-recipe wrote it.")
+    save_recipe: Path | None = option(None, "Write how vectors are made, for an agent to use.")
+    epsilon: list[float] | None = option(None, "ε of a federation; may be repeated.", shown="1 and 8")
+    delta: float = option(1e-6, "δ.")
+    trust: list[str] | None = option(None, f"{' or '.join(TRUSTS)}; may be repeated.", shown="both")
+    agents: int | None = option(None, "Of a data set: split into so many agents, where they are dealt.")
+    releases: int | None = option(None, "Releases of an agent.", shown="8 on a log; played online up to 64")
+    folds: int = option(5, "Parts of a log; each is valued by what the others teach.")
+    repeats: int | None = option(None, "Draws of folds and noise.", shown="20, from 200,000 rows on 1")
+    runs: int = option(10, "Where all rewards are known: runs, played online.")
+    horizon: int | None = option(None, "Where all rewards are known: rounds.", shown="all")
+    policy: str = option("optimistic", f"How agents choose in played rows: {', '.join(POLICIES)}.")
+    exploration: float = option(
+        0.1, "Where all rewards are known: part of the proven bonus in practical play."
+    )
+    spread: str | None = option(
+        None, "Intervals from the spread over records or over agents.", shown="records; star: agents"
+    )
+    level: float = option(0.95, "Of the intervals.")
+    seed: int = option(0, "Seed of folds, orders and simulated noise.")
+    json_file: JsonFile = None
+    plot_file: Path | None = option(None, "Draw values and intervals (PNG, SVG, PDF).", "--plot")
+
+
+@takes_options
+def evaluate(asked: _Asked) -> None:
     """Would federating, privately, have beaten each agent alone on these data? A table and a yes or no.
 
     Of a data set by name, of a log with columns, or of what agents export, one file each. Decisions must have
     been drawn with known probabilities: agents need keep_events and uniform_share for that. Nothing leaves
     this machine, and the simulated noise protects nobody: this is a study, made where the data are.
     """
-    require_writable("--json", json_file)
-    require_writable("--plot", plot_file, picture=True)
-    require_writable("--save-recipe", save_recipe)
-    if save_recipe is not None and are_exports(source):
+    require_writable("--json", asked.json_file)
+    require_writable("--plot", asked.plot_file, picture=True)
+    require_writable("--save-recipe", asked.save_recipe)
+    if asked.save_recipe is not None and are_exports(asked.source):
         expected = "nothing beside exports: they do not say how vectors are made"
-        raise ConfigurationError("--save-recipe", str(save_recipe), expected)
-    study = Study(
-        epsilons=tuple(epsilon or (1.0, 8.0)),
-        delta=delta,
-        trusts=tuple(require_trust(one) for one in trust or ("nobody", "controller")),
-        releases=releases,
-        folds=folds,
-        repeats=repeats,
-        level=level,
-        policy=policy,
-        seed=seed,
-        spread=cast(Spread | None, spread),
-    )
+        raise ConfigurationError("--save-recipe", str(asked.save_recipe), expected)
+    settings = picked(asked, Study)
+    if asked.epsilon:
+        settings["epsilons"] = tuple(asked.epsilon)
+    if asked.trust:
+        settings["trusts"] = tuple(asked.trust)
+    study, online = Study(**settings), Online(**picked(asked, Online))
     with progress() as tell:
         try:
             compared = run_evaluation(
-                source,
-                study=study,
-                online=Online(runs=runs, horizon=horizon, exploration=exploration),
-                progress=tell,
-                agent_column=agent_column,
-                action=action,
-                reward=reward,
-                propensity=propensity,
-                person_column=person_column,
-                context=context,
-                actions=actions,
-                terms=terms,
-                recipe=recipe,
-                reward_range=reward_range,
-                action_bound=action_bound,
-                agents=agents,
+                asked.source, study=study, online=online, progress=tell, **picked(asked, Reading)
             )
         except UnfitSettingError as error:
-            option = f"--{error.setting.replace('_', '-')}"
-            raise ConfigurationError(option, error.value, error.expected) from None
-    if save_recipe is not None and compared.recipe is not None:
-        save_recipe.write_text(compared.recipe.to_json(), encoding="utf-8")
-    show(compared, json_file, plot_file)
+            option_name = f"--{error.setting.replace('_', '-')}"
+            raise ConfigurationError(option_name, error.value, error.expected) from None
+    if asked.save_recipe is not None and compared.recipe is not None:
+        asked.save_recipe.write_text(compared.recipe.to_json(), encoding="utf-8")
+    show(compared, asked.json_file, asked.plot_file)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from feducb.cli.output import errors_to
+from feducb.cli.options import option, takes_options
+from feducb.cli.output import errors_to, note
 from feducb.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -30,52 +32,59 @@ _LISTEN = "HOST:PORT on which the server listens; 0.0.0.0:4222 so that other mac
 _LOOPBACK = ("127.", "[::1]", "localhost")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _New:
+    """The options of `init`."""
+
+    folder: _Folder
+    agents: Annotated[str, typer.Option(help="Names, separated by commas.")]
+    federation: str = option("feducb", "The federation's name.")
+    host: _Host = None
+    topology: str | None = option(None, "A graph over the agents in their order, e.g. ring:8; no controller.")
+    ttl: int = option(1, "γ, hops that a release lives on the graph.")
+    listen: str = option("127.0.0.1:4222", _LISTEN)
+    days: _Days = 365
+    max_payload: int = option(2**20, "Bytes of the largest message.")
+
+
 @app.command()
-def init(
-    folder: _Folder,
-    agents: Annotated[str, typer.Option(help="Names, separated by commas.")],
-    federation: Annotated[str, typer.Option(help="The federation's name.")] = "feducb",
-    host: _Host = None,
-    topology: Annotated[
-        str | None, typer.Option(help="A graph over the agents in their order, e.g. ring:8; no controller.")
-    ] = None,
-    ttl: Annotated[int, typer.Option(help="γ, hops that a release lives on the graph.")] = 1,
-    listen: Annotated[str, typer.Option(help=_LISTEN)] = "127.0.0.1:4222",
-    days: _Days = 365,
-    max_payload: Annotated[int, typer.Option(help="Bytes of the largest message.")] = 2**20,
-) -> None:
+@takes_options
+def init(new: _New) -> None:
     """Make everything for a new federation."""
     from feducb.carriers import nats_keys as keys
     from feducb.protocol.graphs import parse_topology
 
-    address, port = _parse_listen(listen)
-    hosts = host or ["localhost", "127.0.0.1"]
+    address, port = _parse_listen(new.listen)
     keys.init(
-        folder,
-        [name.strip() for name in agents.split(",") if name.strip()],
-        federation=federation,
-        topology=None if topology is None else parse_topology(topology, ttl=ttl),
-        server=keys.Server(hosts=hosts, address=address, port=port, days=days, max_payload=max_payload),
+        new.folder,
+        [name.strip() for name in new.agents.split(",") if name.strip()],
+        federation=new.federation,
+        topology=None if new.topology is None else parse_topology(new.topology, ttl=new.ttl),
+        server=keys.Server(
+            hosts=new.host or ["localhost", "127.0.0.1"],
+            address=address,
+            port=port,
+            days=new.days,
+            max_payload=new.max_payload,
+        ),
     )
-    errors_to.print(f"wrote {folder}; ca/ca.key signs for the server: keep it off line", highlight=False)
+    errors_to.print(f"wrote {new.folder}; ca/ca.key signs for the server: keep it off line", highlight=False)
     if address.startswith(_LOOPBACK):
-        errors_to.print(
-            f"note: only programs on its own machine reach the server at {listen}; for agents on other "
-            f"machines `feducb keys rotate {folder} --listen 0.0.0.0:{port}`",
-            style="yellow",
-            highlight=False,
+        note(
+            f"only programs on its own machine reach the server at {new.listen}; for agents on other "
+            f"machines `feducb keys rotate {new.folder} --listen 0.0.0.0:{port}`"
         )
 
 
 @app.command()
 def rotate(
     folder: _Folder,
-    agent: Annotated[list[str] | None, typer.Option(help="Whose key; can be repeated.")] = None,
-    controller: Annotated[bool, typer.Option("--controller", help="The controller's keys.")] = False,
-    server: Annotated[bool, typer.Option("--server", help="The server's certificate.")] = False,
+    agent: list[str] | None = option(None, "Whose key; can be repeated."),
+    controller: bool = option(False, "The controller's keys.", "--controller"),
+    server: bool = option(False, "The server's certificate.", "--server"),
     host: _Host = None,
     days: _Days = 365,
-    listen: Annotated[str | None, typer.Option(help=_LISTEN, show_default="as before")] = None,
+    listen: str | None = option(None, _LISTEN, shown="as before"),
 ) -> None:
     """Make new keys in place of old ones, and say who must be given what and be restarted."""
     from feducb.carriers import nats_keys as keys
@@ -128,7 +137,7 @@ def _parse_listen(text: str) -> tuple[str, int]:
 def streams(
     folder: _Folder,
     server: Annotated[str, typer.Option(help="tls://HOST:PORT of the running server.")],
-    days: Annotated[float, typer.Option(help="How long messages are kept for an agent that is away.")] = 30.0,
+    days: float = option(30.0, "How long messages are kept for an agent that is away."),
 ) -> None:
     """On a graph: make the JetStream stream and one consumer an agent, on the running server."""
     import asyncio

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from feducb.errors import ConfigurationError
+from feducb.protocol.graphs import Topology
+from feducb.service.api_keys import read_keys
 from feducb.simulation.results import SimulationResult
 from feducb.system import counted
 
 __all__ = [
     "counted",
     "errors_to",
+    "facts_table",
+    "late_bar",
+    "note",
     "regret_text",
     "require_writable",
     "result_table",
+    "screen_beside",
     "show_keys",
     "steps_progress",
     "warnings_for",
+    "write_json",
 ]
 
 # Without markup: it would swallow what stands in square brackets, in a file's name or a table's.
@@ -42,36 +57,65 @@ def require_writable(setting: str, path: Path | None, *, picture: bool = False) 
         raise ConfigurationError(setting, str(path), "a file in a folder that exists")
 
 
+def note(line: str) -> None:
+    """Say on standard error what somebody should know."""
+    errors_to.print(f"note: {line}", style="yellow", highlight=False)
+
+
+def screen_beside(json_file: Path | None) -> Console:
+    """Where tables go: standard output, unless JSON is written there."""
+    return errors_to if str(json_file) == "-" else Console(markup=False)
+
+
+def write_json(text: Callable[[], str], json_file: Path | None) -> None:
+    """Write what `--json` asks for, if anything: to a file, or to standard output."""
+    if str(json_file) == "-":
+        typer.echo(text(), nl=False)
+    elif json_file is not None:
+        json_file.write_text(text(), encoding="utf-8")
+
+
+def facts_table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and what they stand for."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def show_keys(path: Path) -> None:
     """API keys of a file, one per line: names, roles and ages."""
-    from feducb.service.api_keys import read_keys
-
     for key in read_keys(path):
         age = datetime.now(UTC) - datetime.fromisoformat(key.made_at)
         print(f"{key.name:24} {key.role:12} {counted(age.days, 'day')}")
 
 
 @contextmanager
-def steps_progress(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error that counts agent-steps."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+def late_bar(clock: ProgressColumn) -> Iterator[Progress]:
+    """A bar on standard error, to be started once there is something to show: an error stays alone."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), clock)
     bar = Progress(*columns, console=errors_to, transient=True)
-    task = bar.add_task(label, total=None)
-
-    started = False
-
-    def tell(done: int, total: int) -> None:
-        nonlocal started
-        if not started:  # not before there is something to show: an error stays alone on its line
-            started = True
-            bar.start()
-        bar.update(task, completed=done, total=total)
-
     try:
-        yield tell
+        yield bar
     finally:
-        if started:
+        if bar.live.is_started:
             bar.stop()
+
+
+@contextmanager
+def steps_progress(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar that counts agent-steps."""
+    with late_bar(TimeRemainingColumn()) as bar:
+        task = bar.add_task(label, total=None)
+
+        def tell(done: int, total: int) -> None:
+            if not bar.live.is_started:
+                bar.start()
+            bar.update(task, completed=done, total=total)
+
+        yield tell
 
 
 def regret_text(result: SimulationResult) -> str:
@@ -82,76 +126,66 @@ def regret_text(result: SimulationResult) -> str:
 
 def result_table(result: SimulationResult) -> Table:
     """The result in a few rows."""
-    config, privacy = result.config, result.privacy
-    table = Table(title=result.label, title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_row("per-agent regret", regret_text(result))
-    table.add_row(
+    return facts_table(result.label, _result_rows(result))
+
+
+def _result_rows(result: SimulationResult) -> Iterator[tuple[str, str]]:
+    config, privacy, theory = result.config, result.privacy, result.theory
+    yield "per-agent regret", regret_text(result)
+    yield (
         "setting",
         f"{counted(config['agents'], 'agent')}, d = {config['dim']}, K = {config['arms']}, "
         f"T = {config['horizon']:,}, {counted(config['runs'], 'run')}, seed {config['seed']}",
     )
     if result.topology is not None:
-        _add_topology(table, result)
+        yield from _graph_rows(result, result.topology)
     hops = "" if result.topology is None else ", one per hop"
-    table.add_row(
+    yield (
         "communication",
-        f"{result.releases:g} release{'' if result.releases == 1 else 's'} per agent, "
-        f"{counted(round(result.messages), 'message')}{hops}, "
-        f"{result.bytes:,.0f} bytes per run",
+        f"{counted(result.releases, 'release', 'g')} per agent, "
+        f"{counted(round(result.messages), 'message')}{hops}, {result.bytes:,.0f} bytes per run",
     )
     if privacy["epsilon"] is None:
-        table.add_row("privacy", "none")
+        yield "privacy", "none"
     else:
-        table.add_row(
+        yield (
             "privacy",
             f"(ε, δ) = ({privacy['epsilon']:g}, {privacy['delta']:g}), "
             f"μ = {privacy['mu']:.4g}, mechanism {privacy['mechanism']}",
         )
-        table.add_row("  protects", privacy["unit"])
-        table.add_row("  against", privacy["adversary"])
-        table.add_row("  trusting", privacy["trust"])
-    if result.theory:
-        theory, syncs = result.theory, ""
+        yield "  protects", privacy["unit"]
+        yield "  against", privacy["adversary"]
+        yield "  trusting", privacy["trust"]
+    if theory:
+        syncs = ""
         if theory["sync_bound"] is not None:
             syncs = f"at most {theory['sync_bound']:.1f} syncs (measured {theory['syncs']:g}), "
         promised = theory.get("regret_bound_theorem_1", theory.get("regret_bound_theorem_2"))
-        table.add_row(
-            "paper's theory",
-            f"{syncs}group regret at most {promised:.3g} (measured {theory['group_regret']:.3g})",
-        )
-    table.add_row(
-        "time",
-        f"{result.seconds:.1f} s, {result.agent_steps_per_second:,.0f} agent-steps per second "
-        f"({config['backend']})",
-    )
-    return table
+        measured = f"(measured {theory['group_regret']:.3g})"
+        yield "paper's theory", f"{syncs}group regret at most {promised:.3g} {measured}"
+    speed = f"{result.agent_steps_per_second:,.0f} agent-steps per second"
+    yield "time", f"{result.seconds:.1f} s, {speed} ({config['backend']})"
 
 
-def _add_topology(table: Table, result: SimulationResult) -> None:
+def _graph_rows(result: SimulationResult, graph: Topology) -> Iterator[tuple[str, str]]:
     """Graph, γ/|C| and the regret of the cliques of each size."""
-    graph = result.topology
-    assert graph is not None
     sizes = sorted({len(clique) for clique in graph.cliques}, reverse=True)
-    table.add_row(
+    yield (
         "topology",
         f"{graph.name}, diameter {graph.diameter}, γ = {graph.ttl}, "
-        f"{len(graph.cliques):,} clique{'s' if len(graph.cliques) > 1 else ''} of "
+        f"{counted(len(graph.cliques), 'clique')} of "
         + (f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[-1]} to {sizes[0]}"),
     )
     if result.clique_regret is None:
         return
     used = 1 if result.config["estimators"] == "one" else graph.ttl
     ratio = "γ/|C|" if used == graph.ttl else "1/|C|"
-    table.add_row(
-        "  estimators",
-        f"{used} an agent; {ratio} {used * len(graph.cliques) / graph.agents:.3g} over all agents",
-    )
+    over_all = used * len(graph.cliques) / graph.agents
+    yield "  estimators", f"{used} an agent; {ratio} {over_all:.3g} over all agents"
     for size in (*sizes[:2], *sizes[2:][-1:]):
         alike = [one for one, clique in enumerate(graph.cliques) if len(clique) == size]
         regret = result.clique_regret[alike].mean()
-        table.add_row(f"  |C| = {size}", f"{ratio} {used / size:.3g}, per-agent regret {regret:,.2f}")
+        yield f"  |C| = {size}", f"{ratio} {used / size:.3g}, per-agent regret {regret:,.2f}"
 
 
 def warnings_for(result: SimulationResult) -> list[str]:

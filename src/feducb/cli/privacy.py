@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from feducb.cli.output import counted, errors_to, require_writable, steps_progress
+from feducb.cli.options import Arms, Dim, JsonFile, option, takes_options
+from feducb.cli.output import (
+    counted,
+    facts_table,
+    require_writable,
+    screen_beside,
+    steps_progress,
+    write_json,
+)
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.privacy.statement import statement, to_markdown
@@ -28,72 +36,93 @@ app = typer.Typer(
 Epsilon = Annotated[float, typer.Option(help="ε of a person.")]
 Delta = Annotated[float, typer.Option(help="δ.")]
 Releases = Annotated[int, typer.Option(help="How many releases the budget must cover.")]
-Dim = Annotated[int, typer.Option(help="d, length of an action vector.")]
 TrustName = Annotated[str, typer.Option(help=f"{' or '.join(TRUSTS)}: who adds the noise.")]
 PerPerson = Annotated[
-    int,
-    typer.Option(help="Records that one person may have at each agent that she visits."),
+    int, typer.Option(help="Records that one person may have at each agent that she visits.")
 ]
-VisitedAgents = Annotated[
-    int | None,
-    typer.Option(
-        "--agents-per-person",
-        help="Agents that one person visits at most; 1: people do not visit several. Under --trust "
-        "controller the noise covers them all.",
-        show_default="all under --trust controller, else 1",
-    ),
-]
-Json = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON; - for standard output.")]
+_VISITED = "Agents that one person visits at most; 1: people do not visit several. Under --trust controller "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Planned:
+    """The options of `plan`."""
+
+    epsilon: Epsilon = 1.0
+    delta: Delta = 1e-6
+    releases: Releases = 64
+    dim: Dim = 10
+    agents: int = option(10, "M, agents in the federation.")
+    arms: Arms = None
+    horizon: int = option(2000, "T, rounds of the short simulation.")
+    trust: TrustName = "nobody"
+    per_person: PerPerson = 1
+    agents_per_person: int | None = option(
+        None, f"{_VISITED}the noise covers them all.", shown="all under --trust controller, else 1"
+    )
+    json_file: JsonFile = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Stated:
+    """The options of `statement`."""
+
+    epsilon: Epsilon = 1.0
+    delta: Delta = 1e-6
+    releases: Releases = 64
+    dim: Dim = 10
+    trust: TrustName = "nobody"
+    per_person: PerPerson = 1
+    agents_per_person: int | None = option(
+        None, f"{_VISITED}it must be said.", shown="1 if nobody is trusted"
+    )
+    groups: int = option(1, "Estimators an agent keeps, γ if decentralised.")
+    store: Path | None = option(
+        None, "Take all terms, and what has left, from an agent's or a controller's file."
+    )
+    out: Path = option(
+        Path("privacy-statement"),
+        "Where to write; .md and .json are appended. - for Markdown on standard output.",
+    )
+
+
+def _terms(asked: _Planned | _Stated, agents_per_person: int, groups: int = 1) -> Terms:
+    return Terms(
+        problem=Problem(dim=asked.dim),
+        budget=Budget(epsilon=asked.epsilon, delta=asked.delta),
+        releases=asked.releases,
+        records_per_person=asked.per_person,
+        agents_per_person=agents_per_person,
+        trust=require_trust(asked.trust),
+        groups=groups,
+    )
 
 
 @app.command()
-def plan(
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-6,
-    releases: Releases = 64,
-    dim: Dim = 10,
-    agents: Annotated[int, typer.Option(help="M, agents in the federation.")] = 10,
-    arms: Annotated[int | None, typer.Option(help="K, candidates a visitor.", show_default="d²")] = None,
-    horizon: Annotated[int, typer.Option(help="T, rounds of the short simulation.")] = 2000,
-    trust: TrustName = "nobody",
-    per_person: PerPerson = 1,
-    agents_per_person: VisitedAgents = None,
-    json_file: Json = None,
-) -> None:
+@takes_options
+def plan(asked: _Planned) -> None:
     """What a budget costs in noise and regret, and a plain word on whether to federate."""
-    require_writable("--json", json_file)
-    trusted = require_trust(trust)
-    if agents_per_person is None:
-        agents_per_person = trusted.agents_visited(agents)
-    terms = Terms(
-        problem=Problem(dim=dim),
-        budget=Budget(epsilon=epsilon, delta=delta),
-        releases=releases,
-        records_per_person=per_person,
-        agents_per_person=agents_per_person,
-        trust=trusted,
-    )
+    require_writable("--json", asked.json_file)
+    visited = asked.agents_per_person
+    if visited is None:
+        visited = require_trust(asked.trust).agents_visited(asked.agents)
+    terms = _terms(asked, visited)
     with steps_progress("simulating") as progress:
-        planned = plan_privacy(terms, agents, arms=arms, horizon=horizon, progress=progress)
-    _show(planned, json_file, _plan_table(planned))
-    console = errors_to if _on_standard_output(json_file) else Console(markup=False)
-    console.print(planned["verdict"], highlight=False)
+        planned = plan_privacy(terms, asked.agents, arms=asked.arms, horizon=asked.horizon, progress=progress)
+    screen = screen_beside(asked.json_file)
+    screen.print(_plan_table(planned))
+    write_json(lambda: _as_json(planned), asked.json_file)
+    screen.print(planned["verdict"], highlight=False)
 
 
 @app.command()
 def audit(
-    epsilon: Annotated[
-        list[float] | None, typer.Option(help="Claim to attack; may be repeated.", show_default="1 and 8")
-    ] = None,
+    epsilon: list[float] | None = option(None, "Claim to attack; may be repeated.", shown="1 and 8"),
     delta: Delta = 1e-6,
-    trials: Annotated[
-        int | None,
-        typer.Option(help="Trials in each world.", show_default="20000 for the largest ε, 4000 for others"),
-    ] = None,
-    self_test: Annotated[
-        bool, typer.Option(help="Also check that deliberately broken privatizers are caught.")
-    ] = True,
-    json_file: Json = None,
+    trials: int | None = option(
+        None, "Trials in each world.", shown="20000 for the largest ε, 4000 for others"
+    ),
+    self_test: bool = option(True, "Also check that deliberately broken privatizers are caught."),
+    json_file: JsonFile = None,
 ) -> None:
     """Attack the deployed privatizer; status 0 if no claim is broken, 1 if one is."""
     from feducb.audit import run_audit  # heavy: OpenDP and worker processes
@@ -107,8 +136,7 @@ def audit(
             progress=progress,
             self_test=self_test,
         )
-    found = report.as_dict()
-    console = errors_to if _on_standard_output(json_file) else Console(markup=False)
+    screen = screen_beside(json_file)
     table = Table(title="Claims: the most that an attack could show", title_justify="left")
     for heading in ("trust", "ε claimed", "ε at least (Gaussian)", "ε at least (no assumption)", "holds"):
         table.add_column(heading)
@@ -120,58 +148,34 @@ def audit(
             f"{claim.epsilon_lower_bound:.3f}",
             "yes" if claim.holds else "NO",
         )
-    console.print(table)
+    screen.print(table)
     for check in report.checks:
-        console.print(f"{'ok ' if check.passed else 'FAILED'} {check.name}: {check.detail}", highlight=False)
+        screen.print(f"{'ok ' if check.passed else 'FAILED'} {check.name}: {check.detail}", highlight=False)
     for one in report.broken:
         verb = f"caught by {', '.join(one.by)}" if one.caught else "NOT CAUGHT"
-        console.print(
-            f"{'ok ' if one.caught else 'FAILED'} broken on purpose, {one.name}: {verb}", highlight=False
-        )
+        mark = "ok " if one.caught else "FAILED"
+        screen.print(f"{mark} broken on purpose, {one.name}: {verb}", highlight=False)
     word = "No claim is broken" if report.passed else "A CLAIM IS BROKEN"
-    console.print(
+    screen.print(
         f"{word} ({report.seconds:.0f} s; false alarm at most {report.false_alarm:.0e}).", highlight=False
     )
-    _show(found, json_file, None)
+    write_json(lambda: _as_json(report.as_dict()), json_file)
     if not report.passed:
         raise typer.Exit(1)
 
 
 @app.command("statement")
-def write_statement(
-    epsilon: Epsilon = 1.0,
-    delta: Delta = 1e-6,
-    releases: Releases = 64,
-    dim: Dim = 10,
-    trust: TrustName = "nobody",
-    per_person: PerPerson = 1,
-    agents_per_person: Annotated[
-        int | None,
-        typer.Option(
-            help="Agents that one person visits at most; 1: people do not visit several. Under --trust "
-            "controller it must be said.",
-            show_default="1 if nobody is trusted",
-        ),
-    ] = None,
-    groups: Annotated[int, typer.Option(help="Estimators an agent keeps, γ if decentralised.")] = 1,
-    store: Annotated[
-        Path | None,
-        typer.Option(help="Take all terms, and what has left, from an agent's or a controller's file."),
-    ] = None,
-    out: Annotated[
-        Path,
-        typer.Option(help="Where to write; .md and .json are appended. - for Markdown on standard output."),
-    ] = Path("privacy-statement"),
-) -> None:
+@takes_options
+def write_statement(asked: _Stated) -> None:
     """Write a page to sign, in Markdown and JSON: who is protected, against whom, how much, by what."""
     ledger: dict[str, Any] | None = None
     followed: str | None = None
     others: list[Budget] = []
-    if store is not None:
-        terms, ledger = _read_store(store)
-        followed, others = _stated_in(store)
+    if asked.store is not None:
+        terms, ledger = _read_store(asked.store)
+        followed, others = _stated_in(asked.store)
     else:
-        if agents_per_person is None and require_trust(trust).pooled:
+        if asked.agents_per_person is None and require_trust(asked.trust).pooled:
             raise ConfigurationError(
                 "--agents-per-person",
                 None,
@@ -179,17 +183,10 @@ def write_statement(
                 "agents, or 1 if people do not visit several",
             )
         _note_an_agent_here()
-        terms = Terms(
-            problem=Problem(dim=dim),
-            budget=Budget(epsilon=epsilon, delta=delta),
-            releases=releases,
-            records_per_person=per_person,
-            agents_per_person=1 if agents_per_person is None else agents_per_person,
-            trust=require_trust(trust),
-            groups=groups,
-        )
+        visited = 1 if asked.agents_per_person is None else asked.agents_per_person
+        terms = _terms(asked, visited, asked.groups)
     plain = statement(terms, ledger=ledger, followed=followed, others=others)
-    page = to_markdown(plain)
+    page, out = to_markdown(plain), asked.out
     if str(out) == "-":
         typer.echo(page)
         return
@@ -244,51 +241,32 @@ def _stated_in(path: Path) -> tuple[str | None, list[Budget]]:
     return settings.follow_policy if settings.shadow else None, others
 
 
-def _on_standard_output(json_file: Path | None) -> bool:
-    return json_file is not None and str(json_file) == "-"
+def _as_json(plain: dict[str, Any]) -> str:
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _as_json(found: dict[str, Any]) -> str:
-    return json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _show(found: dict[str, Any], json_file: Path | None, table: Table | None) -> None:
-    if table is not None:
-        (errors_to if _on_standard_output(json_file) else Console(markup=False)).print(table)
-    if _on_standard_output(json_file):
-        typer.echo(_as_json(found), nl=False)
-    elif json_file is not None:
-        json_file.write_text(_as_json(found), encoding="utf-8")
-
-
-def _plan_table(found: dict[str, Any]) -> Table:
-    grid = found["grid"]
-    table = Table(
-        title=f"(ε, δ) = ({found['epsilon']:g}, {found['delta']:g}) over "
-        + counted(found["releases"], "release"),
-        title_justify="left",
-        show_header=False,
-    )
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_row("privacy as one number", f"μ = {found['mu']:.6g}")
-    table.add_row("re-accounted", f"ε = {found['epsilon_reaccounted']:.6g}")
-    if found["agents_per_person"] > 1:
-        covered = require_trust(found["trust"]).words.elsewhere
-        table.add_row(
-            f"a person at {found['agents_per_person']:,} agents",
-            f"ε = {found['epsilon_at_several_agents']:.6g}, {covered}",
-        )
-    table.add_row("mechanism", f"{found['mechanism']}, {found['state_bytes']:,} bytes of state")
-    table.add_row("worst release", f"{found['worst_error']:.4g} × R²/μ")
-    table.add_row("noise of one Gram entry", f"{found['sigma']:.6g} before decoding")
-    table.add_row(
-        "on a grid",
-        f"{grid['sigma']:.6g} ({100 * (grid['noise_over_gaussian'] - 1):.4f} % more), "
-        f"certified ε = {grid['epsilon_certified']:.6g}",
-    )
-    if found["regret"]:
-        regret = found["regret"]
-        table.add_row("regret, federated", f"{regret['federated']:,.1f} an agent")
-        table.add_row("regret, alone", f"{regret['alone']:,.1f}")
-    return table
+def _plan_table(planned: dict[str, Any]) -> Table:
+    grid, regret = planned["grid"], planned["regret"]
+    rows = [
+        ("privacy as one number", f"μ = {planned['mu']:.6g}"),
+        ("re-accounted", f"ε = {planned['epsilon_reaccounted']:.6g}"),
+    ]
+    if planned["agents_per_person"] > 1:
+        covered = require_trust(planned["trust"]).words.elsewhere
+        at_several = f"ε = {planned['epsilon_at_several_agents']:.6g}, {covered}"
+        rows.append((f"a person at {planned['agents_per_person']:,} agents", at_several))
+    rows += [
+        ("mechanism", f"{planned['mechanism']}, {planned['state_bytes']:,} bytes of state"),
+        ("worst release", f"{planned['worst_error']:.4g} × R²/μ"),
+        ("noise of one Gram entry", f"{planned['sigma']:.6g} before decoding"),
+        (
+            "on a grid",
+            f"{grid['sigma']:.6g} ({100 * (grid['noise_over_gaussian'] - 1):.4f} % more), "
+            f"certified ε = {grid['epsilon_certified']:.6g}",
+        ),
+    ]
+    if regret:
+        rows.append(("regret, federated", f"{regret['federated']:,.1f} an agent"))
+        rows.append(("regret, alone", f"{regret['alone']:,.1f}"))
+    promise = f"(ε, δ) = ({planned['epsilon']:g}, {planned['delta']:g})"
+    return facts_table(f"{promise} over {counted(planned['releases'], 'release')}", rows)

@@ -4,185 +4,137 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
-import typer
-from rich.console import Console
-
-from feducb.cli.output import errors_to, require_writable, result_table, steps_progress, warnings_for
-from feducb.config import Budget, Mode
+from feducb.cli.options import Arms, Backend, Dim, JsonFile, Seed, Threads, option, picked, takes_options
+from feducb.cli.output import (
+    note,
+    require_writable,
+    result_table,
+    screen_beside,
+    steps_progress,
+    warnings_for,
+    write_json,
+)
+from feducb.config import Budget
 from feducb.errors import ConfigurationError
 from feducb.policies import POLICIES
-from feducb.protocol.federation import Baseline, EstimatorsKept
+from feducb.protocol.federation import Baseline
 from feducb.simulation import runner
 from feducb.simulation.results import SimulationResult
-from feducb.trust import require_trust
+from feducb.simulation.shortcuts import Shortcuts
 
 __all__ = ["read_budgets", "simulate"]
 
+_WORLD = ("agents", "dim", "arms", "horizon", "seed", "alpha", "gap", "backend", "threads")
+_PROMISE = ("budgets", "epsilon", "delta", "records_per_person")
 
-def simulate(
-    agents: Annotated[
-        int | None,
-        typer.Option(help="M, agents in the federation.", show_default="10, or the topology's"),
-    ] = None,
-    dim: Annotated[int, typer.Option(help="d, length of an action vector.")] = 10,
-    arms: Annotated[int | None, typer.Option(help="K, candidates a visitor.", show_default="d²")] = None,
-    horizon: Annotated[int, typer.Option(help="T, rounds.")] = 10_000,
-    runs: Annotated[int, typer.Option(help="Independent repetitions.")] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
-    mode: Annotated[
-        str, typer.Option(help="calibrated (private, proven) or paper (printed constants, to compare).")
-    ] = "calibrated",
-    epsilon: Annotated[float | None, typer.Option(help="ε of every agent.", show_default="1")] = None,
-    delta: Annotated[float | None, typer.Option(help="δ of every agent.", show_default="1e-6")] = None,
-    budgets: Annotated[
-        Path | None,
-        typer.Option(help="Per-agent budgets: CSV with columns epsilon,delta or a JSON list of objects."),
-    ] = None,
-    alpha: Annotated[float, typer.Option(help="α, chance that the confidence bound fails.")] = 0.1,
-    schedule: Annotated[
-        str | None,
-        typer.Option(
-            help="geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or "
-            "determinant[:D] (paper mode only).",
-            show_default="geometric; determinant in paper mode",
-        ),
-    ] = None,
-    releases: Annotated[
-        int | None,
-        typer.Option(
-            help="Releases of a geometric or periodic schedule.",
-            show_default="64, without privacy 256, or as many as fit",
-        ),
-    ] = None,
-    first_release: Annotated[int, typer.Option(help="First round of a geometric schedule.")] = 8,
-    gap: Annotated[
-        float, typer.Option(help="Distance between the reward bands of the best and the other arms.")
-    ] = 0.1,
-    policy: Annotated[str, typer.Option(help=f"How agents choose: {', '.join(POLICIES)}.")] = "optimistic",
-    exploration: Annotated[
-        float, typer.Option(help="Scales the bonus of the optimistic policy; 1 is the proven bound.")
-    ] = 1.0,
-    mechanism: Annotated[
-        str,
-        typer.Option(help="Spreads noise over releases: auto, dense, blt, toeplitz, optimal-tree or tree."),
-    ] = "auto",
-    trust: Annotated[
-        str,
-        typer.Option(help="nobody: each agent adds noise; controller: it sees raw sums, adds noise once."),
-    ] = "nobody",
-    records_per_person: Annotated[
-        int | None,
-        typer.Option(
-            help="Records that one person may have: at an agent, or under --trust controller at all of them "
-            "together. Noise is so many times larger.",
-            show_default="1",
-        ),
-    ] = None,
-    topology: Annotated[
-        str | None,
-        typer.Option(
-            help="A graph of agents in place of a controller: complete:8, ring:16, line:16, star:9, "
-            "grid:4x4, tree:2:4, erdos:64:0.1, smallworld:64:4:0.1, or an edge-list file.",
-            show_default="none: a controller adds up",
-        ),
-    ] = None,
-    ttl: Annotated[
-        int | None,
-        typer.Option(help="γ, hops that a message lives; at most the diameter.", show_default="1"),
-    ] = None,
-    estimators: Annotated[
-        str,
-        typer.Option(help="On a topology: paper (γ an agent, used in turn) or one (beyond the paper)."),
-    ] = "paper",
-    backend: Annotated[
-        str,
-        typer.Option(help="auto (the fastest that can), gpu, cpu, or reference (the readable one)."),
-    ] = "auto",
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="Keep what is done in this folder; the same command goes on from there."),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Worker threads.", show_default="all processors")
-    ] = None,
-    no_privacy: Annotated[bool, typer.Option("--no-privacy", help="Baseline: raw sums are shared.")] = False,
-    alone: Annotated[bool, typer.Option("--alone", help="Baseline: each agent learns by itself.")] = False,
-    uniform: Annotated[bool, typer.Option("--uniform", help="Baseline: actions drawn at random.")] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the result as JSON; - for standard output.")
-    ] = None,
-    plot_file: Annotated[
-        Path | None, typer.Option("--plot", help="Write the regret curve (PNG, SVG, PDF).")
-    ] = None,
-    baselines: Annotated[
-        bool,
-        typer.Option(help="Draw each agent alone and uniform play beside it: one run each, for --plot."),
-    ] = True,
-) -> None:
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """The options; most are keywords of `feducb.simulate`, by the same names."""
+
+    agents: int | None = option(None, "M, agents in the federation.", shown="10, or the topology's")
+    dim: Dim = 10
+    arms: Arms = None
+    horizon: int = option(10_000, "T, rounds.")
+    runs: int = option(5, "Independent repetitions.")
+    seed: Seed = 0
+    mode: str = option("calibrated", "calibrated (private, proven) or paper (printed constants, to compare).")
+    epsilon: float | None = option(None, "ε of every agent.", shown="1")
+    delta: float | None = option(None, "δ of every agent.", shown="1e-6")
+    budgets: Path | None = option(
+        None, "Per-agent budgets: CSV with columns epsilon,delta or a JSON list of objects."
+    )
+    alpha: float = option(0.1, "α, chance that the confidence bound fails.")
+    schedule: str | None = option(
+        None,
+        "geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or "
+        "determinant[:D] (paper mode only).",
+        shown="geometric; determinant in paper mode",
+    )
+    releases: int | None = option(
+        None,
+        "Releases of a geometric or periodic schedule.",
+        shown="64, without privacy 256, or as many as fit",
+    )
+    first_release: int = option(8, "First round of a geometric schedule.")
+    gap: float = option(0.1, "Distance between the reward bands of the best and the other arms.")
+    policy: str = option("optimistic", f"How agents choose: {', '.join(POLICIES)}.")
+    exploration: float = option(1.0, "Scales the bonus of the optimistic policy; 1 is the proven bound.")
+    mechanism: str = option(
+        "auto", "Spreads noise over releases: auto, dense, blt, toeplitz, optimal-tree or tree."
+    )
+    trust: str = option(
+        "nobody", "nobody: each agent adds noise; controller: it sees raw sums, adds noise once."
+    )
+    records_per_person: int | None = option(
+        None,
+        "Records that one person may have: at an agent, or under --trust controller at all of them "
+        "together. Noise is so many times larger.",
+        shown="1",
+    )
+    topology: str | None = option(
+        None,
+        "A graph of agents in place of a controller: complete:8, ring:16, line:16, star:9, "
+        "grid:4x4, tree:2:4, erdos:64:0.1, smallworld:64:4:0.1, or an edge-list file.",
+        shown="none: a controller adds up",
+    )
+    ttl: int | None = option(None, "γ, hops that a message lives; at most the diameter.", shown="1")
+    estimators: str = option(
+        "paper", "On a topology: paper (γ an agent, used in turn) or one (beyond the paper)."
+    )
+    backend: Backend = "auto"
+    checkpoint: Path | None = option(
+        None, "Keep what is done in this folder; the same command goes on from there."
+    )
+    threads: Threads = None
+    no_privacy: bool = option(False, "Baseline: raw sums are shared.", "--no-privacy")
+    alone: bool = option(False, "Baseline: each agent learns by itself.", "--alone")
+    uniform: bool = option(False, "Baseline: actions drawn at random.", "--uniform")
+    json_file: JsonFile = None
+    plot_file: Path | None = option(None, "Write the regret curve (PNG, SVG, PDF).", "--plot")
+    baselines: bool = option(
+        True, "Draw each agent alone and uniform play beside it: one run each, for --plot."
+    )
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """The one that was asked for."""
+        flags = {"--no-privacy": self.no_privacy, "--alone": self.alone, "--uniform": self.uniform}
+        given = [flag for flag, on in flags.items() if on]
+        if len(given) > 1:
+            raise ConfigurationError("baseline", " ".join(given), "at most one of " + ", ".join(flags))
+        return cast(Baseline, given[0].removeprefix("--")) if given else None
+
+
+@takes_options
+def simulate(asked: _Asked) -> None:
     """Simulate a federation on one machine and report regret, communication and privacy."""
-    require_writable("--json", json_file)
-    require_writable("--plot", plot_file, picture=True)
-    if budgets is not None and (epsilon is not None or delta is not None):
-        raise ConfigurationError("--budgets", str(budgets), "no --epsilon or --delta beside it")
-    baseline = _baseline(no_privacy=no_privacy, alone=alone, uniform=uniform)
-    promised = (budgets, epsilon, delta, records_per_person)
-    if baseline is not None and any(given is not None for given in promised):
+    require_writable("--json", asked.json_file)
+    require_writable("--plot", asked.plot_file, picture=True)
+    if asked.budgets is not None and (asked.epsilon is not None or asked.delta is not None):
+        raise ConfigurationError("--budgets", str(asked.budgets), "no --epsilon or --delta beside it")
+    settings = picked(asked, Shortcuts)
+    baseline = asked.baseline
+    if baseline is not None and not settings.keys().isdisjoint(_PROMISE):
         raise ConfigurationError(
             f"--{baseline}", "given", "no --epsilon, --delta, --budgets or --records-per-person beside it"
         )
-    settings: dict[str, Any] = {}
-    if budgets is not None:
-        settings["budgets"] = read_budgets(budgets)
-    world: dict[str, Any] = {
-        "agents": agents,
-        "dim": dim,
-        "arms": arms,
-        "horizon": horizon,
-        "seed": seed,
-        "alpha": alpha,
-        "gap": gap,
-        "backend": backend,
-        "threads": threads,
-    }
+    if asked.budgets is not None:
+        settings["budgets"] = read_budgets(asked.budgets)
     with steps_progress("simulating") as progress:
-        result = runner.simulate(
-            **world,
-            runs=runs,
-            mode=cast(Mode, mode),
-            baseline=baseline,
-            epsilon=1.0 if epsilon is None else epsilon,
-            delta=1e-6 if delta is None else delta,
-            schedule=schedule,
-            releases=releases,
-            first_release=first_release,
-            policy=policy,
-            exploration=exploration,
-            mechanism=mechanism,
-            trust=require_trust(trust),
-            records_per_person=1 if records_per_person is None else records_per_person,
-            topology=topology,
-            ttl=ttl,
-            estimators=cast(EstimatorsKept, estimators),
-            checkpoint=checkpoint,
-            note=lambda line: errors_to.print(f"note: {line}", style="yellow", highlight=False),
-            progress=progress,
-            **settings,
-        )
-    to_standard_output = json_file is not None and str(json_file) == "-"
-    (errors_to if to_standard_output else Console(markup=False)).print(result_table(result))
+        result = runner.simulate(**settings, note=note, progress=progress)
+    screen_beside(asked.json_file).print(result_table(result))
     for warning in warnings_for(result):
-        errors_to.print(f"note: {warning}", style="yellow", highlight=False)
-    if to_standard_output:
-        typer.echo(result.to_json(), nl=False)
-    elif json_file is not None:
-        result.to_json(json_file)
-    if plot_file is not None:
-        result.plot(
-            plot_file, beside=_beside(world | {"agents": result.config["agents"]}) if baselines else ()
-        )
+        note(warning)
+    write_json(result.to_json, asked.json_file)
+    if asked.plot_file is not None:
+        world = {name: settings[name] for name in _WORLD if name in settings}
+        world["agents"] = result.config["agents"]
+        result.plot(asked.plot_file, beside=_beside(world) if asked.baselines else ())
 
 
 def _beside(world: dict[str, Any]) -> list[SimulationResult]:
@@ -192,16 +144,8 @@ def _beside(world: dict[str, Any]) -> list[SimulationResult]:
         return [runner.simulate(**world, runs=1, baseline=name, progress=progress) for name in names]
 
 
-def _baseline(*, no_privacy: bool, alone: bool, uniform: bool) -> Baseline | None:
-    asked = {"--no-privacy": no_privacy, "--alone": alone, "--uniform": uniform}
-    given = [flag for flag, on in asked.items() if on]
-    if len(given) > 1:
-        raise ConfigurationError("baseline", " ".join(given), "at most one of " + ", ".join(asked))
-    return cast(Baseline, given[0].removeprefix("--")) if given else None
-
-
 def read_budgets(path: Path) -> list[Budget]:
-    """Read one (epsilon, delta) an agent from CSV (with a header) or from a JSON list."""
+    """Read an (epsilon, delta) per agent from CSV (with a header) or from a JSON list."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         rows = (

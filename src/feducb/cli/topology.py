@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from feducb.cli.output import errors_to, require_writable
+from feducb.cli.options import option
+from feducb.cli.output import counted, errors_to, facts_table, require_writable
 
 if TYPE_CHECKING:
     from feducb.protocol.graphs import Topology
@@ -30,9 +31,9 @@ def topology(
             "smallworld:64:4:0.1, or an edge-list file."
         ),
     ],
-    ttl: Annotated[int, typer.Option(help="γ, how many hops a message travels; at most the diameter.")] = 1,
-    plot: Annotated[Path | None, typer.Option(help="Draw the graph and its cliques to this file.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed for random graphs.")] = 0,
+    ttl: int = option(1, "γ, how many hops a message travels; at most the diameter."),
+    plot: Path | None = option(None, "Draw the graph and its cliques to this file."),
+    seed: int = option(0, "Seed for random graphs."),
 ) -> None:
     """Show a graph of agents and the cliques that work together on it."""
     from feducb.protocol.graphs import parse_topology
@@ -48,36 +49,32 @@ def topology(
 def topology_table(topology: Topology) -> Table:
     """Agents, diameter, cliques, and γ/|C|: below 1 an agent learns from more than it gives up."""
     sizes = Counter(len(clique) for clique in topology.cliques)
-    floods = topology.flood_sizes()
-    table = Table(title=f"{topology.name}, ttl {topology.ttl}", title_justify="left", show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_row("agents", f"{topology.agents:,}")
-    table.add_row("diameter", f"{topology.diameter}")
-    table.add_row("time-to-live γ", f"{topology.ttl}")
-    table.add_row("cliques", f"{len(topology.cliques):,}")
-    mean = topology.agents / len(topology.cliques)
-    order = sorted(sizes, reverse=True)
+    order, mean = sorted(sizes, reverse=True), topology.agents / len(topology.cliques)
     if len(order) <= _LISTED:
-        table.add_row("  of agents |C|", ", ".join(f"{sizes[size]} × {size}" for size in order))
-        table.add_row("γ/|C|", ", ".join(f"{topology.ttl / size:.3g}" for size in order))
+        listed = ", ".join(f"{sizes[size]} × {size}" for size in order)
+        ratios = ", ".join(f"{topology.ttl / size:.3g}" for size in order)
     else:
-        table.add_row("  of agents |C|", f"{order[-1]} to {order[0]}, {mean:.3g} on average")
-        table.add_row("γ/|C|", f"{topology.ttl / order[0]:.3g} to {topology.ttl / order[-1]:.3g}")
-    table.add_row("  over all, γ·cliques/agents", f"{topology.ttl / mean:.3g}")
-    table.add_row("messages per release", f"{sum(floods) / topology.agents:,.1f} on average, one per hop")
-    return table
+        listed = f"{order[-1]} to {order[0]}, {mean:.3g} on average"
+        ratios = f"{topology.ttl / order[0]:.3g} to {topology.ttl / order[-1]:.3g}"
+    rows = [
+        ("agents", f"{topology.agents:,}"),
+        ("diameter", f"{topology.diameter}"),
+        ("time-to-live γ", f"{topology.ttl}"),
+        ("cliques", f"{len(topology.cliques):,}"),
+        ("  of agents |C|", listed),
+        ("γ/|C|", ratios),
+        ("  over all, γ·cliques/agents", f"{topology.ttl / mean:.3g}"),
+        (
+            "messages per release",
+            f"{sum(topology.flood_sizes()) / topology.agents:,.1f} on average, one per hop",
+        ),
+    ]
+    return facts_table(f"{topology.name}, ttl {topology.ttl}", rows)
 
 
 def draw_topology(topology: Topology, path: Path) -> None:
-    """Draw the graph, one colour a clique; links inside a clique carry it too.
-
-    Args:
-        topology: what to draw.
-        path: where to; the ending says the format.
-    """
+    """Draw the graph, one colour per clique; links inside a clique carry it too."""
     import networkx as nx  # type: ignore[import-untyped]
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.colors import hsv_to_rgb
     from matplotlib.figure import Figure
@@ -91,7 +88,6 @@ def draw_topology(topology: Topology, path: Path) -> None:
     inside = {edge: topology.clique_of[edge[0]] == topology.clique_of[edge[1]] for edge in graph.edges}
 
     figure = Figure(figsize=(8.0, 8.0), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.set_axis_off()
     axes.set_aspect("equal")
@@ -107,8 +103,6 @@ def draw_topology(topology: Topology, path: Path) -> None:
     if small:
         for agent, label in enumerate(topology.labels):
             axes.annotate(label, place[agent], ha="center", va="center", fontsize=8)
-    count = len(topology.cliques)
-    axes.set_title(
-        f"{topology.name}, γ = {topology.ttl}: {count} clique{'s' if count > 1 else ''}", loc="left"
-    )
+    cliques = counted(len(topology.cliques), "clique", "d")
+    axes.set_title(f"{topology.name}, γ = {topology.ttl}: {cliques}", loc="left")
     figure.savefig(path, dpi=120)

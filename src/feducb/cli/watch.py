@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.live import Live
 
+from feducb.agent.agent_file import read_agent_file
+from feducb.agent.view import look
+from feducb.cli.options import option
 from feducb.cli.watch_frames import frame
 from feducb.errors import ConfigurationError, FeducbError
+from feducb.simulation.checkpoint import look as look_at_simulation
 from feducb.system import optional
 
 __all__ = ["watch"]
@@ -24,52 +29,19 @@ _QUIET_SECONDS = 15.0  # a service says something every few seconds
 
 
 def watch(
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", help="An agent on this machine, by its configuration file."),
-    ] = None,
-    url: Annotated[
-        str | None, typer.Option(help="A running service, such as http://127.0.0.1:8750; needs --key.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            help="An operator's or a viewer's key for --url.", envvar="FEDUCB_KEY", show_envvar=True
-        ),
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(help="The CA that signed the service's certificate (PEM).")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="A simulation, by its `feducb simulate --checkpoint` folder.")
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the current state once and exit.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between updates.", min=0.1)] = 1.0,
+    config: Path | None = option(
+        None, "An agent on this machine, by its configuration file.", "--config", "-c"
+    ),
+    url: str | None = option(None, "A running service, such as http://127.0.0.1:8750; needs --key."),
+    key: str | None = option(
+        None, "An operator's or a viewer's key for --url.", envvar="FEDUCB_KEY", show_envvar=True
+    ),
+    ca: Path | None = option(None, "The CA that signed the service's certificate (PEM)."),
+    checkpoint: Path | None = option(None, "A simulation, by its `feducb simulate --checkpoint` folder."),
+    once: bool = option(False, "Print the current state once and exit.", "--once"),
+    every: float = option(1.0, "Seconds between updates.", min=0.1),
 ) -> None:
     """Watch a running agent, controller or simulation; ends with Ctrl-C."""
-    snapshots = _source(config=config, url=url, key=key, ca=ca, checkpoint=checkpoint, every=every, once=once)
-    console = Console(markup=False)
-    if once:
-        console.print(frame(next(snapshots)))
-        return
-    try:
-        with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
-            for snapshot in snapshots:
-                live.update(frame(snapshot), refresh=True)
-    except KeyboardInterrupt:
-        return
-
-
-def _source(
-    *,
-    config: Path | None,
-    url: str | None,
-    key: str | None,
-    ca: Path | None,
-    checkpoint: Path | None,
-    every: float,
-    once: bool,
-) -> Snapshots:
     given = [name for name, value in (("--url", url), ("--checkpoint", checkpoint)) if value is not None]
     if config is not None or not given:
         given.append("--config")
@@ -80,16 +52,22 @@ def _source(
             raise ConfigurationError(
                 "--key", None, "an operator's or a viewer's key, or FEDUCB_KEY in the environment"
             )
-        return _from_service(url, key, ca, once=once)
-    if checkpoint is not None:
-        from feducb.simulation.checkpoint import look as look_at_simulation
-
-        return _again_and_again(lambda: look_at_simulation(checkpoint), every)
-    from feducb.agent.agent_file import read_agent_file
-    from feducb.agent.view import look
-
-    store = read_agent_file(config or Path("agent.toml")).store
-    return _again_and_again(lambda: look(store, over_time=True), every)
+        snapshots = _from_service(url, key, ca, once=once)
+    elif checkpoint is not None:
+        snapshots = _again_and_again(partial(look_at_simulation, checkpoint), every)
+    else:
+        store = read_agent_file(config or Path("agent.toml")).store
+        snapshots = _again_and_again(partial(look, store, over_time=True), every)
+    console = Console(markup=False)
+    if once:
+        console.print(frame(next(snapshots)))
+        return
+    with (
+        suppress(KeyboardInterrupt),
+        Live(console=console, auto_refresh=False, screen=console.is_terminal) as live,
+    ):
+        for snapshot in snapshots:
+            live.update(frame(snapshot), refresh=True)
 
 
 def _again_and_again(look: Callable[[], dict[str, Any]], every: float) -> Snapshots:

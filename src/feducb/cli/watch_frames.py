@@ -46,17 +46,16 @@ def sparkline(values: Sequence[float | None], low: float, high: float) -> str:
 
 
 def _agent(snapshot: dict[str, Any]) -> RenderableType:
-    counts, curve = snapshot["counts"], snapshot["curve"]
-    left = _facts(*_standing(snapshot))
-    right = _facts(*_promise(snapshot))
-    title = f"agent {snapshot['name']}, season {snapshot['season']}" + (
-        ", shadow mode" if snapshot["shadow"] else ""
-    )
+    curve = snapshot["curve"]
+    now = Panel(_facts(*_standing(snapshot)), title="now")
+    privacy = Panel(_facts(*_promise(snapshot)), title="privacy")
+    mode = ", shadow mode" if snapshot["shadow"] else ""
+    counts = (f"{name.replace('_', ' ')} {count:,}" for name, count in sorted(snapshot["counts"].items()))
     return Group(
-        Text(title, style="bold"),
-        Columns([Panel(left, title="now"), Panel(right, title="privacy")], padding=(0, 1)),
+        Text(f"agent {snapshot['name']}, season {snapshot['season']}{mode}", style="bold"),
+        Columns([now, privacy], padding=(0, 1)),
         Panel(_learning(curve), title=f"learning, in steps of {_length(curve['width'])}"),
-        _counts(counts),
+        Text("  ".join(counts), "dim"),
     )
 
 
@@ -74,12 +73,13 @@ def agent_facts(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
     counts = snapshot["counts"]
+    sums = (f"{one['number']} with {one['agents']} in it" for one in snapshot["sums"])
     return [
         ("decisions", f"{counts.get('decisions', 0):,}"),
         ("rewards", f"{counts.get('rewards', 0):,}"),
         ("windows open", f"{snapshot['open_decisions']:,}"),
         ("model", ", ".join(snapshot["model"])),
-        ("newest sum", _sums(snapshot["sums"])),
+        ("newest sum", ", ".join(sums) or "none yet"),
         ("waits to be sent", f"{snapshot['outbox']:,}"),
         *_engine(snapshot.get("engine")),
     ]
@@ -99,22 +99,18 @@ def _promise(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
 def _engine(engine: dict[str, Any] | None) -> list[tuple[str, str]]:
     if engine is None:
         return []
-    refused = ", ".join(f"{reason} {count:,}" for reason, count in engine["refused"].items())
+    neighbours = engine.get("refused_neighbours") or {}  # on a graph: whose releases were refused here
+    on_graph = ", ".join(f"{name} ({_listed(own)})" for name, own in neighbours.items())
     return [
         ("broker", "reached" if engine["connected"] else "not reached"),
         ("last receipt", _moment(engine["last_receipt_at"])),
-        ("refused", refused or "nothing"),
-        *_neighbours(engine.get("refused_neighbours") or {}),
+        ("refused", _listed(engine["refused"]) or "nothing"),
+        *([("refused neighbours", on_graph)] if on_graph else []),
     ]
 
 
-def _neighbours(refused: dict[str, dict[str, int]]) -> list[tuple[str, str]]:
-    """Whose releases were refused here, on a graph."""
-    words = [
-        f"{name} ({', '.join(f'{reason} {count:,}' for reason, count in reasons.items())})"
-        for name, reasons in refused.items()
-    ]
-    return [("refused neighbours", ", ".join(words))] if words else []
+def _listed(refused: dict[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in refused.items())
 
 
 def _learning(curve: dict[str, Any]) -> RenderableType:
@@ -125,12 +121,8 @@ def _learning(curve: dict[str, Any]) -> RenderableType:
     most = max((one["decisions"] for one in points), default=1)
     table = Table.grid(padding=(0, 2))
     whole = curve["whole"]
-    table.add_row("this agent", sparkline(values, low, high), _mean(whole["value"], whole["value_error"]))
-    table.add_row(
-        "uniform choice, estimated",
-        sparkline(uniform, low, high),
-        _mean(whole["uniform"], whole["uniform_error"]),
-    )
+    table.add_row("this agent", sparkline(values, low, high), _mean(whole, "value"))
+    table.add_row("uniform choice, estimated", sparkline(uniform, low, high), _mean(whole, "uniform"))
     rates = sparkline([float(one["decisions"]) for one in points], 0.0, float(most))
     table.add_row("decisions", rates, f"at most {most:,} a step" if points else "")
     return table
@@ -141,37 +133,30 @@ def _controller(snapshot: dict[str, Any]) -> RenderableType:
     for name in ("agent", "last seen", "newest message", "in the newest sum", "refused"):
         agents.add_column(name, justify="left" if name == "agent" else "right")
     for one in snapshot["agents"]:
-        refused = one.get("refused") or {}
         agents.add_row(
             one["name"],
             _moment(one.get("last_seen")),
             "–" if one.get("number") is None else str(one["number"]),
             "yes" if one.get("in_sum") else "no",
-            ", ".join(f"{reason} {count:,}" for reason, count in refused.items()) or "0",
+            _listed(one.get("refused") or {}) or "0",
         )
     newest = snapshot.get("newest_sum")
+    in_it = f"{newest['number']}, {counted(newest['agents'], 'agent')} in it" if newest else "none yet"
     facts = _facts(
-        (
-            "newest sum",
-            "none yet" if not newest else f"{newest['number']}, {counted(newest['agents'], 'agent')} in it",
-        ),
+        ("newest sum", in_it),
         ("a sum needs", counted(snapshot["quorum"], "agent") if snapshot.get("quorum") else "–"),
         ("refused from strangers", f"{sum((snapshot.get('strangers') or {}).values()):,}"),
     )
-    graph = snapshot.get("graph")
-    cliques = (
-        [] if not graph else [Panel("\n".join(", ".join(one) for one in graph["cliques"]), title="cliques")]
-    )
-    words = [f"{one['name']}: {one['last_refusal']}" for one in snapshot["agents"] if one.get("last_refusal")]
-    refusals = [Panel(Text("\n".join(words)), title="last refused")] if words else []
     title = f"controller of {snapshot['name']}, season {snapshot.get('season') or '–'}"
-    return Group(
-        Text(title, style="bold"),
-        Panel(facts, title="now"),
-        Panel(agents, title="agents"),
-        *refusals,
-        *cliques,
-    )
+    parts: list[RenderableType] = [Text(title, style="bold"), Panel(facts, title="now")]
+    parts.append(Panel(agents, title="agents"))
+    words = [f"{one['name']}: {one['last_refusal']}" for one in snapshot["agents"] if one.get("last_refusal")]
+    if words:
+        parts.append(Panel(Text("\n".join(words)), title="last refused"))
+    if snapshot.get("graph"):
+        cliques = "\n".join(", ".join(one) for one in snapshot["graph"]["cliques"])
+        parts.append(Panel(cliques, title="cliques"))
+    return Group(*parts)
 
 
 def _simulation(snapshot: dict[str, Any]) -> RenderableType:
@@ -203,17 +188,8 @@ def _facts(*rows: tuple[str, str]) -> Table:
     return table
 
 
-def _counts(counts: dict[str, int]) -> RenderableType:
-    return Text(
-        "  ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in sorted(counts.items())), "dim"
-    )
-
-
-def _sums(sums: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{one['number']} with {one['agents']} in it" for one in sums) or "none yet"
-
-
-def _mean(value: float | None, error: float | None) -> str:
+def _mean(whole: dict[str, Any], name: str) -> str:
+    value, error = whole[name], whole[f"{name}_error"]
     if value is None:
         return "cannot be estimated"
     return f"{value:.3f}" + (f" ± {1.96 * error:.3f}" if error else "")

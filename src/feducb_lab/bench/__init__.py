@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from feducb_lab.bench.backends import BACKENDS, Backend
 from feducb_lab.bench.bench_run import Report, draw_report, run_bench
+from feducb_lab.bench.measure import Effort
 from feducb_lab.bench.rivals import PEERS, Peer
 
-__all__ = ["BACKENDS", "PEERS", "Backend", "Peer", "Report", "draw_report", "run_bench"]
+__all__ = ["BACKENDS", "PEERS", "Backend", "Effort", "Peer", "Report", "draw_report", "run_bench"]

@@ -23,17 +23,8 @@ def _ours(backend: Any, *, times: int = 1, **variant: Any) -> Backend:
     def run(dim: int, arms: int, steps: int) -> float:
         horizon = max(_SHORTEST, -(-steps * times // _AGENTS))
         every = f"periodic:{max(1, horizon // 8)}"  # few releases: it is steps that are timed
-        result = simulate(
-            agents=_AGENTS,
-            dim=dim,
-            arms=arms,
-            horizon=horizon,
-            schedule=every,
-            runs=1,
-            threads=1,
-            backend=backend,
-            **variant,
-        )
+        size: dict[str, Any] = {"agents": _AGENTS, "dim": dim, "arms": arms, "horizon": horizon, "runs": 1}
+        result = simulate(**size, schedule=every, threads=1, backend=backend, **variant)
         return result.agent_steps_per_second
 
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from feducb_lab.bench.backends import BACKENDS, Backend, long_run
 from feducb_lab.bench.growth import growth, memory, starts, thread_gain
 from feducb_lab.bench.machine import ceilings, machine
-from feducb_lab.bench.measure import Row, Simulated, measure
+from feducb_lab.bench.measure import Effort, Row, Simulated, measure
 from feducb_lab.bench.rivals import PEERS, Peer, available, check_learns
 
 if TYPE_CHECKING:
@@ -23,35 +24,28 @@ __all__ = ["Check", "Report", "Table", "Verdict", "draw_report", "run_bench"]
 
 SCHEMA = 2
 _LEARNT = 0.5  # of what uniform play loses, at most
+_OURS: dict[str, Callable[[], Any]] = {
+    "long_run": long_run,
+    "growth": growth,
+    "two_threads": thread_gain,
+    "peak_mib": memory,
+    "seconds_to_first_steps": starts,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """Whether a peer really learns.
-
-    Attributes:
-        name: of the peer.
-        regret: a step, after practice, in a world that it can understand.
-        uniform: what choosing uniformly loses there.
-        learns: whether the first is at most half of the second.
-    """
+    """Whether a peer really learns."""
 
     name: str
-    regret: float
-    uniform: float
-    learns: bool
+    regret: float  # per step, after practice, in a world that it can understand
+    uniform: float  # what choosing uniformly loses there
+    learns: bool  # the first is at most half of the second
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """One size of problem.
-
-    Attributes:
-        dim: d.
-        arms: K.
-        rows: the peers.
-        simulated: whole agent-steps.
-    """
+    """One size of problem: peers, and whole agent-steps."""
 
     dim: int
     arms: int
@@ -61,14 +55,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """A promise about speed, and whether this run kept it.
-
-    Attributes:
-        what: is promised.
-        found: what was measured.
-        wanted: at least, or at most.
-        holds: whether it is.
-    """
+    """A promise about speed, what was measured, what is wanted, and whether this run kept it."""
 
     what: str
     found: float
@@ -78,23 +65,14 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """Everything that one run measured.
-
-    Attributes:
-        machine: what it ran on.
-        ceilings: what numpy gets out of it.
-        checks: of every peer that was timed.
-        missing: peers that could not be, and why.
-        tables: one for each size.
-        ours: of our own simulations: a long run, growth, threads, memory, starts; empty if not asked for.
-    """
+    """Everything that one run measured."""
 
     machine: dict[str, Any]
-    ceilings: dict[str, float]
-    checks: list[Check]
-    missing: dict[str, str]
-    tables: list[Table]
-    ours: dict[str, Any]
+    ceilings: dict[str, float]  # what numpy gets out of the machine
+    checks: list[Check]  # of every peer that was timed
+    missing: dict[str, str]  # peers that could not be, and why
+    tables: list[Table]  # one for each size
+    ours: dict[str, Any]  # long run, growth, threads, memory, starts; empty if not asked for
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -141,38 +119,25 @@ class Report:
 
 
 def run_bench(
+    peers: Sequence[type[Peer]] = PEERS,
+    backends: Sequence[tuple[str, Backend]] = BACKENDS,
     *,
     dims: Sequence[int] = (10, 50),
-    arms: int = 100,
-    rounds: int = 9,
-    seconds: float = 0.02,
-    steps: int = 50_000,
-    peers: Sequence[type[Peer]] = PEERS,
-    backends: Sequence[tuple[str, Backend]] | None = None,
-    ceiling_size: int = 1024,
+    effort: Effort | None = None,
     ours: bool = True,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Check and time everything that is installed; all on one thread but the ceilings.
 
-    Args:
-        dims: d of each table.
-        arms: K.
-        rounds: how often everything is timed.
-        seconds: length of a timed block.
-        steps: agent-steps of a timed simulation.
-        peers: what to time; the first is the one that the others are compared with.
-        backends: our simulations; `BACKENDS` if not given.
-        ceiling_size: n of the n × n matrices.
-        ours: whether to measure a long run, growth, threads, memory and starts of our own simulations too.
-        tell: is told what is being done.
+    With ``ours`` also a long run, growth, threads, memory and starts of our own simulations; ``tell`` is
+    called with what is being done. The first peer is the one that the others are compared with.
     """
-    backends = BACKENDS if backends is None else backends
+    effort = effort or Effort()
     missing: dict[str, str] = {}
     present: list[type[Peer]] = []
     checks: list[Check] = []
     tell("ceilings")
-    most = ceilings(size=ceiling_size)
+    most = ceilings(size=effort.ceiling_size)
     with threadpool_limits(1):
         for peer in peers:
             _, reason = available(peer)
@@ -186,22 +151,13 @@ def run_bench(
             present.append(peer)
         tables = []
         for dim in dims:
-            tell(f"timing at d = {dim}, K = {arms}")
-            rows, whole = measure(
-                present, backends, dim=dim, arms=arms, rounds=rounds, seconds=seconds, steps=steps
-            )
-            tables.append(Table(dim=dim, arms=arms, rows=rows, simulated=whole))
+            tell(f"timing at d = {dim}, K = {effort.arms}")
+            rows, whole = measure(present, backends, dim, effort)
+            tables.append(Table(dim=dim, arms=effort.arms, rows=rows, simulated=whole))
     own: dict[str, Any] = {}
-    if ours:
-        for name, measured in (
-            ("long_run", long_run),
-            ("growth", growth),
-            ("two_threads", thread_gain),
-            ("peak_mib", memory),
-            ("seconds_to_first_steps", starts),
-        ):
-            tell(name.replace("_", " "))
-            own[name] = measured()
+    for name, measured in _OURS.items() if ours else ():
+        tell(name.replace("_", " "))
+        own[name] = measured()
     return Report(machine=machine(), ceilings=most, checks=checks, missing=missing, tables=tables, ours=own)
 
 
@@ -209,14 +165,12 @@ def _decision_verdicts(rows: Sequence[Row]) -> list[Verdict]:
     """Our decision against the fastest of plain numpy and against the fastest library."""
     rivals = [row for row in rows[1:] if row.sees_candidates and row.reads_features]
     verdicts = []
-    for wanted, group in (
-        (2.5, [row for row in rivals if row.package == "numpy"]),
-        (15.0, [row for row in rivals if row.package != "numpy"]),
-    ):
+    for wanted, numpy in ((2.5, True), (15.0, False)):
+        group = [row for row in rivals if (row.package == "numpy") is numpy]
         if group:
             nearest = min(group, key=lambda row: row.decide_ratio)
             what = f"× as fast a decision as {nearest.name}"
-            verdicts.append(_at_least(what, nearest.decide_ratio, wanted))
+            verdicts.append(_judge(what, nearest.decide_ratio, least=wanted))
     return verdicts
 
 
@@ -226,13 +180,13 @@ def _step_verdicts(table: Table) -> list[Verdict]:
     ours = by_name.get("feducb cpu, all arms drawn")
     if ours is None:
         return []
-    verdicts = [_at_least("× as many steps as the reference, all arms drawn", 1.0 / ours.ratio, 6.0)]
+    verdicts = [_judge("× as many steps as the reference, all arms drawn", 1.0 / ours.ratio, least=6.0)]
     libraries = {row.name for row in table.rows if row.package not in ("feducb", "numpy")}
     steps = [entry for name, entry in by_name.items() if name in libraries]
     if steps:
         fastest = min(steps, key=lambda entry: entry.step)
         what = f"× as many steps as {fastest.name}, all arms drawn"
-        verdicts.append(_at_least(what, fastest.ratio / ours.ratio, 60.0))
+        verdicts.append(_judge(what, fastest.ratio / ours.ratio, least=60.0))
     return verdicts
 
 
@@ -241,26 +195,23 @@ def _own_verdicts(ours: dict[str, Any]) -> list[Verdict]:
         return []
     starts_in, peaks = ours["seconds_to_first_steps"], list(ours["peak_mib"].values())
     long = "× as many steps as the reference in a long run, arms deferred, early phase included"
-    found = [_at_least(long, ours["long_run"]["ratio"], 30.0)]
+    verdicts = [_judge(long, ours["long_run"]["ratio"], least=30.0)]
     for name, symbol in (("horizon", "T"), ("agents", "M")):
         slope = ours["growth"][name]["exponent"]
         what, holds = f"exponent of time in {symbol}", abs(slope - 1.0) <= 0.1
-        found.append(Verdict(what=what, found=slope, wanted="1 ± 0.1", holds=holds))
-    found += [
-        _at_most("× the memory at 100 times the rounds", peaks[-1] / peaks[0], 1.05),
-        _at_least("× as fast on two threads as on one", ours["two_threads"], 1.7),
-        _at_most("s to the first steps, nothing compiled yet", starts_in["nothing compiled yet"], 8.0),
-        _at_most("s to the first steps in later processes", starts_in["later processes"], 1.5),
+        verdicts.append(Verdict(what=what, found=slope, wanted="1 ± 0.1", holds=holds))
+    return [
+        *verdicts,
+        _judge("× the memory at 100 times the rounds", peaks[-1] / peaks[0], most=1.05),
+        _judge("× as fast on two threads as on one", ours["two_threads"], least=1.7),
+        _judge("s to the first steps, nothing compiled yet", starts_in["nothing compiled yet"], most=8.0),
+        _judge("s to the first steps in later processes", starts_in["later processes"], most=1.5),
     ]
-    return found
 
 
-def _at_least(what: str, found: float, wanted: float) -> Verdict:
-    return Verdict(what=what, found=found, wanted=f"at least {wanted:g}", holds=found >= wanted)
-
-
-def _at_most(what: str, found: float, wanted: float) -> Verdict:
-    return Verdict(what=what, found=found, wanted=f"at most {wanted:g}", holds=found <= wanted)
+def _judge(what: str, value: float, *, least: float | None = None, most: float = math.inf) -> Verdict:
+    wanted = f"at most {most:g}" if least is None else f"at least {least:g}"
+    return Verdict(what=what, found=value, wanted=wanted, holds=(least or -math.inf) <= value <= most)
 
 
 def _own_lines(ours: dict[str, Any]) -> list[str]:
@@ -269,31 +220,21 @@ def _own_lines(ours: dict[str, Any]) -> list[str]:
     lines = ["", "Our own simulations (cpu backend):"]
     lines += [f"  long run, {name}: {value:,.4g}" for name, value in ours["long_run"].items()]
     for name, curve in ours["growth"].items():
-        points = ", ".join(
-            f"{size:,}: {seconds:.3f}" for size, seconds in zip(curve["sizes"], curve["seconds"], strict=True)
-        )
-        lines.append(f"  seconds by {name}: {points}; exponent {curve['exponent']:.2f}")
+        points = zip(curve["sizes"], curve["seconds"], strict=True)
+        listed = ", ".join(f"{size:,}: {seconds:.3f}" for size, seconds in points)
+        lines.append(f"  seconds by {name}: {listed}; exponent {curve['exponent']:.2f}")
     lines.append(f"  two threads against one: {ours['two_threads']:.2f}")
     lines += [f"  peak MiB at {name}: {value:,.0f}" for name, value in ours["peak_mib"].items()]
-    lines += [
-        f"  seconds to the first steps, {n}: {v:.2f}" for n, v in ours["seconds_to_first_steps"].items()
-    ]
-    return lines
+    waits = ours["seconds_to_first_steps"].items()
+    return lines + [f"  seconds to the first steps, {name}: {value:.2f}" for name, value in waits]
 
 
 def draw_report(report: Report, path: str | Path) -> None:
-    """Bars of time per decision and per agent-step, one row of panels for each size.
-
-    Args:
-        report: what was measured.
-        path: where to; the ending says the format.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    """Bars of time per decision and per agent-step, one row of panels for each size."""
     from matplotlib.figure import Figure
 
     longest = max(len(table.rows) + len(table.simulated) for table in report.tables)
     figure = Figure(figsize=(15.0, 1.4 + (0.9 + 0.2 * longest) * len(report.tables)), layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(len(report.tables), 2, squeeze=False)
     for (left, right), table in zip(panels, report.tables, strict=True):
         size = f"d = {table.dim}, K = {table.arms}"

@@ -82,8 +82,8 @@ def memory(horizons: Sequence[int] = (10_000, 1_000_000)) -> dict[str, float]:
 def starts(rounds: int = 3) -> dict[str, float]:
     """Seconds from the start of Python's imports to the end of the first steps: compiled, then from disk."""
     with tempfile.TemporaryDirectory() as folder:
-        first = _run(_START, {}, cache=folder).split()
-        later = [_run(_START, {}, cache=folder).split() for _ in range(rounds)]
+        first = _run(_START, {}, NUMBA_CACHE_DIR=folder).split()
+        later = [_run(_START, {}, NUMBA_CACHE_DIR=folder).split() for _ in range(rounds)]
     return {
         "nothing compiled yet": float(first[0]),
         "nothing compiled yet, both kernels": float(first[1]),
@@ -92,10 +92,7 @@ def starts(rounds: int = 3) -> dict[str, float]:
     }
 
 
-def _run(script: str, setting: dict[str, Any], *, cache: str | None = None) -> str:
-    environment = dict(os.environ)
-    if cache is not None:
-        environment["NUMBA_CACHE_DIR"] = cache
+def _run(script: str, setting: dict[str, Any], **environment: str) -> str:
     command = [sys.executable, "-c", script, json.dumps(setting)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout
+    changed = os.environ | environment
+    return subprocess.run(command, env=changed, capture_output=True, text=True, check=True).stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -30,14 +30,8 @@ def machine() -> dict[str, Any]:
 def ceilings(*, size: int = 1024, draws: int = 2**20, rounds: int = 5) -> dict[str, float]:
     """The most that numpy gets out of this machine, medians of ``rounds``.
 
-    Args:
-        size: n of the n × n matrices.
-        draws: normal numbers drawn at once.
-        rounds: repetitions.
-
-    Returns:
-        Billions of operations per second (a multiplication and an addition are two) for a product of matrices
-        on one thread and on all, and millions of normal numbers per second on one.
+    Billions of operations per second (a multiplication and an addition are two) for a product of n × n
+    matrices on one thread and on all, and millions of normal numbers per second on one.
     """
     speeds: dict[str, float] = {}
     rng = np.random.default_rng(0)
@@ -57,12 +51,7 @@ def ceilings(*, size: int = 1024, draws: int = 2**20, rounds: int = 5) -> dict[s
 
 def _median_seconds(function: Callable[[], object], rounds: int) -> float:
     function()
-    times = []
-    for _ in range(rounds):
-        started = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - started)
-    return median(times)
+    return median(timeit.repeat(function, number=1, repeat=rounds))
 
 
 def _processor() -> str:

@@ -20,7 +20,7 @@ from feducb.worlds.world import Chosen
 from feducb_lab.bench.backends import Backend
 from feducb_lab.bench.rivals import Peer, available
 
-__all__ = ["Row", "Simulated", "measure"]
+__all__ = ["Effort", "Row", "Simulated", "measure"]
 
 Array = NDArray[np.float64]
 
@@ -29,57 +29,44 @@ _PRACTICE = 150  # steps before anything is timed: the first decisions are all t
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One peer; microseconds, medians over the rounds.
+class Effort:
+    """What is timed, and for how long."""
 
-    Attributes:
-        name: of the peer.
-        package: the library.
-        version: of the library.
-        what: the algorithm, and why it is the closest.
-        sees_candidates: whether it reads all K × d features, or one context of d.
-        reads_features: whether deciding includes reading them.
-        prepare: turning an array of features into what the library takes.
-        decide: one decision from that, one call.
-        decide_range: of the rounds.
-        step: one decision and learning from it.
-        step_range: of the rounds.
-        batched: a decision when many are made in one call, features read from an array; None if it cannot.
-        decide_ratio: one decision against the first peer's, median of the rounds' ratios.
-        call_ratio: the same from the array of features on: prepare and decide.
-        step_ratio: one decision and learning against the first peer's.
-    """
+    arms: int = 100  # K
+    rounds: int = 9  # how often everything is timed
+    seconds: float = 0.02  # length of a timed block
+    steps: int = 50_000  # agent-steps of a timed simulation
+    ceiling_size: int = 1024  # n of the n × n matrices
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One peer; microseconds, medians over the rounds. Ratios are against the first peer, within a round."""
 
     name: str
     package: str
     version: str
-    what: str
-    sees_candidates: bool
-    reads_features: bool
-    prepare: float
-    decide: float
-    decide_range: tuple[float, float]
-    step: float
+    what: str  # the algorithm, and why it is the closest
+    sees_candidates: bool  # reads all K × d features, or one context of d
+    reads_features: bool  # deciding includes reading them
+    prepare: float  # turning an array of features into what the library takes
+    decide: float  # one decision from that, one call
+    decide_range: tuple[float, float]  # of the rounds
+    step: float  # one decision and learning from it
     step_range: tuple[float, float]
-    batched: float | None
+    batched: float | None  # a decision of many in one call, features in an array; None if it cannot
     decide_ratio: float
-    call_ratio: float
+    call_ratio: float  # from the array of features on: prepare and decide
     step_ratio: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Simulated:
-    """Whole agent-steps, visitors and rewards drawn too; microseconds.
+    """Whole agent-steps, visitors and rewards drawn too; microseconds, against our first backend."""
 
-    Attributes:
-        name: of our backend, or of a peer.
-        step: one agent-step, median of the rounds; a peer's is its own step and the environment's.
-        ratio: against our first backend, median of the rounds' ratios.
-    """
-
-    name: str
-    step: float
-    ratio: float
+    name: str  # of our backend, or of a peer
+    step: float  # median of the rounds; a peer's is its own step and the environment's
+    ratio: float  # median of the rounds' ratios
 
 
 class _Player:
@@ -133,39 +120,20 @@ class _Clock:
         self._block(self._count)
         self.times.append(1e6 * (time.perf_counter() - started) / self._count)
 
-    @property
-    def middle(self) -> float:
-        return median(self.times)
-
-    @property
-    def range(self) -> tuple[float, float]:
-        return min(self.times), max(self.times)
-
 
 def measure(
     peers: Sequence[type[Peer]],
-    backends: Sequence[tuple[str, Backend]] = (),
-    *,
+    backends: Sequence[tuple[str, Backend]],
     dim: int,
-    arms: int,
-    rounds: int = 9,
-    seconds: float = 0.02,
-    steps: int = 50_000,
+    effort: Effort,
 ) -> tuple[list[Row], list[Simulated]]:
     """Time peers that are available on the same visitors, and our simulations beside them.
 
-    A peer's agent-step is its own decision and learning, and drawing one visitor and one reward with our
-    environment; turning features into the library's form is left out of it.
-
-    Args:
-        peers: the first is the one that the others are compared with.
-        backends: our simulations; the first is the one that agent-steps are compared with.
-        dim: d.
-        arms: K.
-        rounds: how often everything is timed.
-        seconds: length of a timed block.
-        steps: agent-steps of a timed simulation.
+    The first peer and the first backend are those that the others are compared with. A peer's agent-step is
+    its own decision and learning, and drawing one visitor and one reward with our environment; turning
+    features into the library's form is left out of it.
     """
+    arms, seconds = effort.arms, effort.seconds
     visitors = _visitors(dim, arms)
     clocks: list[dict[str, _Clock]] = []
     for peer in peers:
@@ -177,46 +145,42 @@ def measure(
         clocks.append({name: _Clock(block, seconds, least.get(name, 3)) for name, block in blocks.items()})
     drawing = _Clock(lambda count: _draw(dim, arms, count), seconds, 64)
     simulations: list[list[float]] = [[] for _ in backends]
-    for _ in range(rounds):
+    for _ in range(effort.rounds):
         for kind in ("prepare", "decide", "batches", "steps"):
             for of_peer in clocks:
                 if kind in of_peer:
                     of_peer[kind].tick()
         drawing.tick()
         for (_, run), times in zip(backends, simulations, strict=True):
-            times.append(1e6 / run(dim, arms, steps))
+            times.append(1e6 / run(dim, arms, effort.steps))
     rows = [_row(peer, of_peer, clocks[0]) for peer, of_peer in zip(peers, clocks, strict=True)]
     if not backends:
         return rows, []
     whole = [(name, times) for (name, _), times in zip(backends, simulations, strict=True)]
     whole.append(("environment alone", drawing.times))
-    whole += [
-        (peer.name, _sums(of_peer["steps"].times, drawing.times))
-        for peer, of_peer in zip(peers, clocks, strict=True)
-    ]
+    for peer, of_peer in zip(peers, clocks, strict=True):
+        whole.append((peer.name, _sums(of_peer["steps"].times, drawing.times)))
     return rows, [
         Simulated(name=name, step=median(times), ratio=_ratio(times, simulations[0])) for name, times in whole
     ]
 
 
 def _row(peer: type[Peer], own: dict[str, _Clock], first: dict[str, _Clock]) -> Row:
+    about = ("name", "package", "what", "sees_candidates", "reads_features")
+    times = {kind: clock.times for kind, clock in own.items()}
     calls = [_sums(clocks["prepare"].times, clocks["decide"].times) for clocks in (own, first)]
     return Row(
-        name=peer.name,
-        package=peer.package,
+        **{name: getattr(peer, name) for name in about},
         version=str(available(peer)[0]),
-        what=peer.what,
-        sees_candidates=peer.sees_candidates,
-        reads_features=peer.reads_features,
-        prepare=own["prepare"].middle,
-        decide=own["decide"].middle,
-        decide_range=own["decide"].range,
-        step=own["steps"].middle,
-        step_range=own["steps"].range,
-        batched=own["batches"].middle if "batches" in own else None,
-        decide_ratio=_ratio(own["decide"].times, first["decide"].times),
+        prepare=median(times["prepare"]),
+        decide=median(times["decide"]),
+        decide_range=(min(times["decide"]), max(times["decide"])),
+        step=median(times["steps"]),
+        step_range=(min(times["steps"]), max(times["steps"])),
+        batched=median(times["batches"]) if "batches" in times else None,
+        decide_ratio=_ratio(times["decide"], first["decide"].times),
         call_ratio=_ratio(*calls),
-        step_ratio=_ratio(own["steps"].times, first["steps"].times),
+        step_ratio=_ratio(times["steps"], first["steps"].times),
     )
 
 

@@ -27,25 +27,15 @@ Array = NDArray[np.float64]
 
 
 class Peer(ABC):
-    """One way to decide and learn.
+    """One way to decide and learn."""
 
-    Attributes:
-        name: in tables.
-        package: as a package index calls it.
-        module: to import.
-        what: the algorithm, and why it is the closest.
-        sees_candidates: whether it reads all K × d features, or one context of d for all arms.
-        reads_features: whether `decide` reads them, or `prepare` has put them into the library already.
-        batches: whether the library decides for many visitors in one call.
-    """
-
-    name: ClassVar[str]
-    package: ClassVar[str]
+    name: ClassVar[str]  # in tables
+    package: ClassVar[str]  # as a package index calls it
     module: ClassVar[str]
-    what: ClassVar[str]
-    sees_candidates: ClassVar[bool] = True
-    reads_features: ClassVar[bool] = True
-    batches: ClassVar[bool] = False
+    what: ClassVar[str]  # the algorithm, and why it is the closest
+    sees_candidates: ClassVar[bool] = True  # reads all K × d features, or one context of d for all arms
+    reads_features: ClassVar[bool] = True  # `decide` reads them, or `prepare` has put them in already
+    batches: ClassVar[bool] = False  # the library decides for many visitors in one call
 
     @abstractmethod
     def start(self, dim: int, arms: int) -> None:
@@ -137,7 +127,7 @@ class Numpy(Peer):
 
 
 class NumpyTuned(Numpy):
-    """The fastest that we found in plain numpy."""
+    """The fastest that we know in plain numpy."""
 
     name = "numpy, einsum of two"
     what = "LinUCB, one parameter: einsum('kd,kd->k', X @ A, X), methods instead of functions"
@@ -161,7 +151,7 @@ class NumpyEinsum(Numpy):
         return int(np.argmax(prepared @ self._theta + np.sqrt(forms)))
 
 
-class Mabwiser(Peer):
+class _Mabwiser(Peer):
     """MABWiser with one arm, and the candidates as its contexts."""
 
     name = "MABWiser"
@@ -169,27 +159,21 @@ class Mabwiser(Peer):
     module = "mabwiser.mab"
     batches = True
     what = "LinUCB has a model per arm and one context per decision: one arm scores K contexts: one parameter"
-    _arms: list[int]
+    _models = 1
 
     def start(self, dim: int, arms: int) -> None:
-        """Make a model that has not been fitted yet."""
-        library = import_module("mabwiser.mab")
-        self._arms = list(range(self._models(arms)))
-        self._bandit = library.MAB(self._arms, library.LearningPolicy.LinUCB(alpha=1.0))
-        self._fit = self._bandit.fit
-
-    def _models(self, arms: int) -> int:
-        return 1
+        library = import_module(self.module)
+        models = list(range(min(self._models, arms)))
+        self._bandit = library.MAB(models, library.LearningPolicy.LinUCB(alpha=1.0))
+        self._fit = self._bandit.fit  # the first time; then `partial_fit`
 
     def decide(self, prepared: Any) -> int:
-        """`predict_expectations`, and the largest."""
         if self._fit == self._bandit.fit:
             return 0
         scores = [row[0] for row in self._bandit.predict_expectations(prepared)]
         return scores.index(max(scores))
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
-        """`fit` at first, then `partial_fit`."""
         self._fit([0], [reward], prepared[index : index + 1])
         self._fit = self._bandit.partial_fit
 
@@ -199,35 +183,34 @@ class Mabwiser(Peer):
         return np.array([row[0] for row in rows]).reshape(actions.shape[:2]).argmax(axis=1)
 
 
-class MabwiserArms(Mabwiser):
+class _PerArm(Peer):
+    """A library as it is documented: it chooses by itself, for one context of d features per decision."""
+
+    what = "LinUCB as documented: K models and one context of d features per decision"
+    sees_candidates = False
+    _models = 2**31
+
+    def prepare(self, actions: Array) -> Any:
+        return actions[:1]
+
+
+class _MabwiserArms(_PerArm, _Mabwiser):
     """MABWiser as it is documented."""
 
     name = "MABWiser, a model per arm"
-    what = "LinUCB as documented: K models and one context of d features per decision"
-    sees_candidates = False
-
-    def _models(self, arms: int) -> int:
-        return arms
-
-    def prepare(self, actions: Array) -> Any:
-        """Hand over one context of d features: models are per arm here."""
-        return actions[:1]
 
     def decide(self, prepared: Any) -> int:
-        """Take the library's own choice, by `predict`."""
         return 0 if self._fit == self._bandit.fit else int(self._bandit.predict(prepared))
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
-        """`fit` at first, then `partial_fit`."""
         self._fit([index], [reward], prepared)
         self._fit = self._bandit.partial_fit
 
     def decide_many(self, actions: Array) -> Any:
-        """One context per visitor."""
         return self._bandit.predict(actions[:, 0])
 
 
-class Contextualbandits(Peer):
+class _Contextualbandits(Peer):
     """contextualbandits with the candidates as contexts of its first arm; it wants two at least."""
 
     name = "contextualbandits"
@@ -238,18 +221,14 @@ class Contextualbandits(Peer):
     _models = 2
 
     def start(self, dim: int, arms: int) -> None:
-        """Make a model that has not been fitted yet."""
-        library = import_module("contextualbandits.online")
-        models = min(self._models, arms)
-        self._bandit = library.LinUCB(models, fit_intercept=False, use_float=False, random_state=1)
+        linucb = import_module(self.module).LinUCB
+        self._bandit = linucb(min(self._models, arms), fit_intercept=False, use_float=False, random_state=1)
         self._fitted = False
 
     def decide(self, prepared: Any) -> int:
-        """`decision_function`, and the largest."""
         return int(self._bandit.decision_function(prepared)[:, 0].argmax()) if self._fitted else 0
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
-        """Add one record, by `partial_fit`."""
         self._bandit.partial_fit(prepared[index : index + 1], np.array([0]), np.array([reward]))
         self._fitted = True
 
@@ -259,33 +238,23 @@ class Contextualbandits(Peer):
         return scores.reshape(actions.shape[:2]).argmax(axis=1)
 
 
-class ContextualbanditsArms(Contextualbandits):
+class _ContextualbanditsArms(_PerArm, _Contextualbandits):
     """contextualbandits as it is documented."""
 
     name = "contextualbandits, a model per arm"
-    what = "LinUCB as documented: K models and one context of d features per decision"
-    sees_candidates = False
-    _models = 2**31
-
-    def prepare(self, actions: Array) -> Any:
-        """Hand over one context of d features: models are per arm here."""
-        return actions[:1]
 
     def decide(self, prepared: Any) -> int:
-        """Take the library's own choice, by `predict`."""
         return int(self._bandit.predict(prepared)[0]) if self._fitted else 0
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
-        """Add one record, by `partial_fit`."""
         self._bandit.partial_fit(prepared, np.array([index]), np.array([reward]))
         self._fitted = True
 
     def decide_many(self, actions: Array) -> Any:
-        """One context per visitor."""
         return self._bandit.predict(actions[:, 0])
 
 
-class Vowpal(Peer):
+class _Vowpal(Peer):
     """Vowpal Wabbit, optimistic; its text form is the fastest way in for fresh features."""
 
     name = "Vowpal Wabbit, RegCB"
@@ -298,11 +267,10 @@ class Vowpal(Peer):
     def start(self, dim: int, arms: int) -> None:
         """A workspace for costs −1 to 0."""
         options = f"--cb_explore_adf {self._options} --cb_min_cost -1 --cb_max_cost 0 --noconstant --quiet"
-        self._workspace = import_module("vowpalwabbit").Workspace(options)
+        self._workspace = import_module(self.module).Workspace(options)
         self._probability, self._coins = 1.0, random.Random(0)
 
     def prepare(self, actions: Array) -> Any:
-        """Lines of text, one per candidate."""
         return ["| " + " ".join(f"{i}:{x:.8g}" for i, x in enumerate(row)) for row in actions.tolist()]
 
     def decide(self, prepared: Any) -> int:
@@ -322,7 +290,7 @@ class Vowpal(Peer):
         self._workspace.learn(labelled)
 
 
-class VowpalSquare(Vowpal):
+class _VowpalSquare(_Vowpal):
     """Vowpal Wabbit, inverse gap weighting."""
 
     name = "Vowpal Wabbit, SquareCB"
@@ -331,7 +299,7 @@ class VowpalSquare(Vowpal):
     _samples = True
 
 
-class VowpalParsed(VowpalSquare):
+class _VowpalParsed(_VowpalSquare):
     """Vowpal Wabbit on examples that it has read before: what is left when reading costs nothing."""
 
     name = "Vowpal Wabbit, SquareCB, already read"
@@ -339,7 +307,6 @@ class VowpalParsed(VowpalSquare):
     reads_features = False
 
     def prepare(self, actions: Array) -> Any:
-        """Lines of text, and the examples that the library made of them."""
         lines = super().prepare(actions)
         return lines, self._workspace.parse(lines)
 
@@ -348,7 +315,6 @@ class VowpalParsed(VowpalSquare):
         self._workspace.finish_example(prepared[1])
 
     def decide(self, prepared: Any) -> int:
-        """Draw from the probabilities that the library gives."""
         return super().decide(prepared[1])
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
@@ -356,7 +322,7 @@ class VowpalParsed(VowpalSquare):
         super().learn(prepared[0], index, reward)
 
 
-class River(Peer):
+class _River(Peer):
     """river as it is documented."""
 
     name = "river, a model per arm"
@@ -366,24 +332,20 @@ class River(Peer):
     sees_candidates = False
 
     def start(self, dim: int, arms: int) -> None:
-        """Make K models that know nothing."""
-        self._policy = import_module("river.bandit").LinUCBDisjoint(seed=1)
+        self._policy = import_module(self.module).LinUCBDisjoint(seed=1)
         self._arms = list(range(arms))
 
     def prepare(self, actions: Array) -> Any:
-        """One context, as a dictionary."""
         return dict(enumerate(actions[0].tolist()))
 
     def decide(self, prepared: Any) -> int:
-        """Take the library's own choice, by `pull`."""
         return int(self._policy.pull(self._arms, prepared))
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
-        """Add one record, by `update`."""
         self._policy.update(index, prepared, reward)
 
 
-class Coba(Peer):
+class _Coba(Peer):
     """coba's LinUCB on features of actions."""
 
     name = "coba"
@@ -392,19 +354,16 @@ class Coba(Peer):
     what = "LinUCBLearner(features=['a']): the same algorithm, one parameter, features of candidates"
 
     def start(self, dim: int, arms: int) -> None:
-        """Begin with V = I: a ridge regression on no records."""
-        self._learner = import_module("coba.learners").LinUCBLearner(features=["a"])
+        self._learner = import_module(self.module).LinUCBLearner(features=["a"])
 
     def prepare(self, actions: Array) -> Any:
-        """A tuple per candidate."""
         return [tuple(row) for row in actions.tolist()]
 
     def decide(self, prepared: Any) -> int:
-        """`predict` gives the action; its place in the list is found again."""
+        """`predict` gives the action; its place in the list must be looked up."""
         return int(prepared.index(self._learner.predict(None, prepared)[0]))
 
     def learn(self, prepared: Any, index: int, reward: float) -> None:
-        """Add one record, by the learner's own `learn`."""
         self._learner.learn(None, prepared[index], reward, 1.0)
 
 
@@ -413,15 +372,15 @@ PEERS: tuple[type[Peer], ...] = (
     NumpyTuned,
     Numpy,
     NumpyEinsum,
-    Mabwiser,
-    MabwiserArms,
-    Contextualbandits,
-    ContextualbanditsArms,
-    Vowpal,
-    VowpalSquare,
-    VowpalParsed,
-    River,
-    Coba,
+    _Mabwiser,
+    _MabwiserArms,
+    _Contextualbandits,
+    _ContextualbanditsArms,
+    _Vowpal,
+    _VowpalSquare,
+    _VowpalParsed,
+    _River,
+    _Coba,
 )
 """All of them; the first is the one that the others are compared with."""
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from feducb_lab.commands.bench import bench
-from feducb_lab.commands.figure import figure
-from feducb_lab.commands.report_command import report
+from feducb_lab.commands.evidence import bench, figure, report
 from feducb_lab.commands.tour_command import tour
 
 __all__ = ["register"]

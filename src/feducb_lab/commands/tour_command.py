@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import sys
 import tempfile
 import time
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from feducb.cli.options import option
 from feducb.system import optional
 
 if TYPE_CHECKING:
@@ -24,14 +26,13 @@ _SAY_SECONDS = 5.0
 
 
 def tour(
-    seconds: Annotated[
-        float | None,
-        typer.Option(help="Stop after this many seconds; runs until interrupted if not given.", min=1),
-    ] = None,
-    browser: Annotated[bool, typer.Option(help="Open the dashboards.")] = True,
-    epsilon: Annotated[
-        float, typer.Option(help="Large, so that three agents learn within a minute; no privacy to speak of.")
-    ] = 1e4,
+    seconds: float | None = option(
+        None, "Stop after this many seconds; runs until interrupted if not given.", min=1
+    ),
+    browser: bool = option(True, "Open the dashboards."),
+    epsilon: float = option(
+        1e4, "Large, so that three agents learn within a minute; no privacy to speak of."
+    ),
 ) -> None:
     """Three agents, a controller and simulated visitors here: look at them, kill one, watch it come back."""
     with optional("the tour", "service"):
@@ -44,10 +45,9 @@ def tour(
 
 
 async def _run(made: Tour, seconds: float | None, *, browser: bool) -> None:
-    from feducb_lab.tour import stop_on_signals
-
-    until, begun = asyncio.Event(), time.monotonic()
-    stop_on_signals(until)
+    until, begun, loop = asyncio.Event(), time.monotonic(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, until.set)
     kills: set[asyncio.Task[None]] = set()
 
     def ready() -> None:
@@ -60,7 +60,7 @@ async def _run(made: Tour, seconds: float | None, *, browser: bool) -> None:
             webbrowser.open(next(iter(made.agents.values())).page)
         if sys.stdin.isatty():
             typer.echo("type `kill north`, `kill` (somebody), or `quit`")
-            asyncio.get_running_loop().add_reader(sys.stdin, heard)
+            loop.add_reader(sys.stdin, heard)
         kills.add(asyncio.create_task(_report(made)))
 
     def heard() -> None:
@@ -74,7 +74,7 @@ async def _run(made: Tour, seconds: float | None, *, browser: bool) -> None:
             typer.echo(f"expected kill [{'|'.join(made.agents)}] or quit")
 
     if seconds is not None:
-        asyncio.get_running_loop().call_later(seconds, until.set)
+        loop.call_later(seconds, until.set)
     await made.run(until, ready)
     for task in kills:
         task.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from feducb.version import __version__
@@ -13,25 +13,23 @@ from feducb.version import __version__
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-__all__ = ["Figure", "Outcome", "Point", "Results", "Scale"]
+__all__ = ["SIMULATE", "Figure", "Outcome", "Point", "Results", "Scale"]
 
 Scale = Literal["quick", "full"]
+SIMULATE = "feducb.simulation.runner:simulate"
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """One simulation of a sweep.
 
-    Attributes:
-        label: what it is in the figure, for instance ``{"M": 100, "epsilon": 1.0, "who": "calibrated"}``.
-        setting: keyword arguments of `feducb.simulate`, plain data only.
-        player: another function than `feducb.simulate`, as ``module:name``; it takes the setting and returns
-            the same kind of result, or its ``as_dict()``.
+    The player is a function as ``module:name``; it takes the setting and returns a result, or its
+    ``as_dict()``.
     """
 
-    label: Mapping[str, Any]
-    setting: Mapping[str, Any]
-    player: str = "feducb.simulation.runner:simulate"
+    label: Mapping[str, Any]  # in the figure, such as {"M": 100, "epsilon": 1.0, "who": "calibrated"}
+    setting: Mapping[str, Any]  # keyword arguments of `feducb.simulate`, plain data only
+    player: str = SIMULATE
 
     @property
     def key(self) -> str:
@@ -42,17 +40,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A point and what it came to.
-
-    Attributes:
-        label: of the point.
-        setting: of the point.
-        result: `SimulationResult.as_dict`, with ``finals``, the per-agent regret of each run.
-    """
+    """Label and setting of a point, and what it came to."""
 
     label: Mapping[str, Any]
     setting: Mapping[str, Any]
-    result: Mapping[str, Any]
+    result: Mapping[str, Any]  # `SimulationResult.as_dict`, with ``finals``, the per-agent regret of each run
 
     @property
     def mean(self) -> float:
@@ -68,22 +60,13 @@ class Outcome:
     def curve(self) -> tuple[list[int], list[float], list[float]]:
         """Rounds, mean regret and standard error."""
         points = self.result["curve"]
-        return (
-            [point["round"] for point in points],
-            [point["mean"] for point in points],
-            [point["stderr"] or 0.0 for point in points],
-        )
+        rounds, means = ([point[name] for point in points] for name in ("round", "mean"))
+        return rounds, means, [point["stderr"] or 0.0 for point in points]
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All points of a figure.
-
-    Attributes:
-        figure: its name.
-        scale: quick or full.
-        outcomes: in the order of the points.
-    """
+    """All outcomes of a figure, in the order of its points."""
 
     figure: str
     scale: Scale
@@ -92,6 +75,14 @@ class Results:
     def where(self, **label: Any) -> list[Outcome]:
         """Outcomes whose label has these entries."""
         return [one for one in self.outcomes if all(one.label.get(k) == v for k, v in label.items())]
+
+    def along(self, name: str, **label: Any) -> list[Outcome]:
+        """Outcomes whose label has these entries, by rising ``name``."""
+        return sorted(self.where(**label), key=lambda one: one.label[name])
+
+    def values(self, name: str, **label: Any) -> list[Any]:
+        """What entry ``name`` of these labels is, once each, rising."""
+        return sorted({one.label[name] for one in self.where(**label)})
 
     def one(self, **label: Any) -> Outcome:
         """The only outcome with this label."""
@@ -104,10 +95,7 @@ class Results:
             "figure": self.figure,
             "scale": self.scale,
             "version": __version__,
-            "points": [
-                {"label": dict(one.label), "setting": dict(one.setting), "result": dict(one.result)}
-                for one in self.outcomes
-            ],
+            "points": [asdict(one) for one in self.outcomes],
         }
 
     @classmethod
@@ -119,22 +107,15 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure.
+    """One figure: what to simulate at a scale, and what is made of the results.
 
-    Attributes:
-        name: as in ``feducb figure NAME``.
-        title: one line.
-        question: what it is to find out, a sentence or two; of the paper's figures, what the paper claims.
-        points: what to simulate, at a scale.
-        draw: the picture.
-        text: what was found, in Markdown paragraphs, from the results alone: no sentence is written in
-            advance of what it says.
-        table: rows for a table, the first one its head.
+    The text says in Markdown what came out, from the results alone: no sentence is written in advance of what
+    it says. The table's first row is its head.
     """
 
-    name: str
+    name: str  # as in ``feducb figure NAME``
     title: str
-    question: str
+    question: str  # a sentence or two; of the paper's figures, what the paper claims
     points: Callable[[Scale], list[Point]]
     draw: Callable[[Results], Picture]
     text: Callable[[Results], str]

@@ -1,4 +1,4 @@
-"""The points of a sweep on Ray: one a task, on this machine or on a cluster, through the loss of workers.
+"""The points of a sweep on Ray: a task each, on this machine or on a cluster, through the loss of workers.
 
 Ray is imported here and nowhere else. Ray and feducb must be installed on every machine of a cluster, feducb
 in the same version; files are written by the process that asks, so the folder need not be shared.
@@ -9,18 +9,17 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from feducb.errors import ConfigurationError, FeducbError
 from feducb.system import optional
 from feducb.version import __version__
-from feducb_lab.experiments.experiment import Outcome, Point
-from feducb_lab.experiments.sweep import Progress, keep_point, play_point, read_point
+from feducb_lab.experiments.experiment import Point
+from feducb_lab.experiments.sweep import Keep, play_point
 
-__all__ = ["ray_sweep"]
+__all__ = ["play_on_ray"]
 
 _LIVES = 20  # workers that may die under one point; more is the point's own doing
 _QUIET = {
@@ -30,28 +29,26 @@ _QUIET = {
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray asks no one for a password: not on the network
 
 
-def ray_sweep(
-    points: Sequence[Point],
-    folder: Path,
+def play_on_ray(
+    waiting: Mapping[str, Point],
+    keep: Keep,
     *,
     backend: str = "auto",
     address: str | None = None,
     workers: int | None = None,
-    progress: Progress = lambda done, total, point: None,
-) -> list[Outcome]:
-    """All points, in order, with the results of `feducb_lab.experiments.sweep.sweep`.
+) -> None:
+    """Play points on Ray, with the results of `feducb_lab.experiments.sweep.play_here`.
 
-    A point whose worker dies is played again, elsewhere. Points are kept as they are done; a sweep that was
-    stopped goes on from there. A Ray that the caller has started is used and left running.
+    A point whose worker dies is played again, elsewhere; what still runs is called off if one fails. A Ray
+    that the caller has started is used and left running.
 
     Args:
-        points: what to play.
-        folder: one file a point, named by what it is made of.
+        waiting: what to play, by key; nothing needs no Ray.
+        keep: given each result as it comes.
         backend: as in `feducb.simulate`; each point gets a GPU of its own with ``gpu``.
         address: of a cluster that runs (``auto`` or ``HOST:PORT``); a Ray on this machine, for as long as the
             sweep lasts, if there is none.
-        workers: points at the same time on this machine; one a processor if not given.
-        progress: is told of each point that is done.
+        workers: points at the same time on this machine; one per processor if not given.
 
     Raises:
         MissingExtraError: Ray is not installed.
@@ -60,50 +57,26 @@ def ray_sweep(
     """
     if address is not None and workers is not None:
         raise ConfigurationError("workers", workers, "none beside an address: a cluster has its own")
-    folder.mkdir(parents=True, exist_ok=True)
-    results: dict[str, dict[str, Any]] = {}
-    waiting: dict[str, Point] = {}
-    done = 0
-    for point in points:
-        kept = results.get(point.key) or read_point(folder, point)
-        if kept is None:
-            waiting.setdefault(point.key, point)
-        else:
-            results[point.key] = kept
-            done += 1
-            progress(done, len(points), point)
-    if waiting:
-        with _running(address, workers) as ray:
-            for key, result in _play(ray, waiting, backend):
-                keep_point(folder, waiting[key], result)
-                results[key] = result
-                for point in points:
-                    if point.key == key:
-                        done += 1
-                        progress(done, len(points), point)
-    return [Outcome(point.label, point.setting, results[point.key]) for point in points]
-
-
-def _play(ray: Any, waiting: dict[str, Point], backend: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Results as they come; what still runs is called off if one fails or nobody asks on."""
-    needs = {"num_cpus": 1, "num_gpus": 1 if backend == "gpu" else 0}
-    task = ray.remote(**needs, max_retries=_LIVES, retry_exceptions=False)(_work)
-    running = {task.remote(point, backend, __version__): key for key, point in waiting.items()}
-    try:
-        while running:
-            (first, *_), _ = ray.wait(list(running), num_returns=1)
-            key = running.pop(first)
-            try:
-                result = ray.get(first)
-            except ray.exceptions.RayTaskError as error:
-                raise error.cause from None  # as it would be without Ray
-            except ray.exceptions.RayError as error:
-                label = dict(waiting[key].label)
-                raise FeducbError(f"point {label} was lost {_LIVES + 1} times over: {error}") from error
-            yield key, result
-    finally:
-        for one in running:
-            ray.cancel(one, force=True)
+    if not waiting:
+        return
+    with _running(address, workers) as ray:
+        needs = {"num_cpus": 1, "num_gpus": 1 if backend == "gpu" else 0}
+        task = ray.remote(**needs, max_retries=_LIVES, retry_exceptions=False)(_work)
+        running = {task.remote(point, backend, __version__): key for key, point in waiting.items()}
+        try:
+            while running:
+                (first, *_), _ = ray.wait(list(running), num_returns=1)
+                key = running.pop(first)
+                try:
+                    keep(key, ray.get(first))
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause from None  # as it would be without Ray
+                except ray.exceptions.RayError as error:
+                    label = dict(waiting[key].label)
+                    raise FeducbError(f"point {label} was lost {_LIVES + 1} times over: {error}") from error
+        finally:
+            for one in running:
+                ray.cancel(one, force=True)
 
 
 def _work(point: Point, backend: str, version: str) -> dict[str, Any]:

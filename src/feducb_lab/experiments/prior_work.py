@@ -8,7 +8,6 @@ at every silo. Both get the exact Gaussian noise of the budget for their whole s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.audit.invariance import ReplacedRecord, check_decisions, check_release_times
-from feducb.config import Budget, Problem
+from feducb.config import Problem
 from feducb.models import LINEAR
 from feducb.models.confidence import PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
@@ -26,26 +25,15 @@ from feducb.privacy.mechanisms import BinaryTree
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.federation import Federation, Tuning
-from feducb.protocol.schedules import Geometric
 from feducb.simulation.backends.reference_backend import ReferenceBackend
 from feducb.simulation.plan import Plan, Team, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import run_plan, simulate
-from feducb.simulation.shortcuts import RunOptions
-from feducb.worlds.synthetic import PaperEnvironment
+from feducb.simulation.shortcuts import LASTS, RunOptions, spell_out
 from feducb.worlds.world import Environment, OwnEnvironment
 
-__all__ = [
-    "CLOSED_FORM",
-    "OUR_BOUND",
-    "Play",
-    "WaitingPlay",
-    "batch_rule",
-    "fixed_batch",
-    "printed_play",
-    "single_agent",
-]
+__all__ = ["WaitingPlay", "batch_rule", "fixed_batch", "printed_play", "single_agent"]
 
 Array = NDArray[np.float64]
 Play = Literal["trigger", "own data", "released"]
@@ -67,10 +55,7 @@ def single_agent(*, agents: int, batch: int, **setting: Any) -> SimulationResult
 
     Nobody hears of anybody, so M identical agents are M runs of one: ``agents`` changes nothing.
 
-    Args:
-        agents: M; not used.
-        batch: rounds between two releases to itself (1 in their paper).
-        setting: of `feducb.simulate`.
+    A batch is the rounds between two releases to itself (1 in their paper).
     """
     del agents
     return simulate(agents=1, schedule=f"periodic:{batch}", mechanism="tree", tuning=CLOSED_FORM, **setting)
@@ -79,10 +64,7 @@ def single_agent(*, agents: int, batch: int, **setting: Any) -> SimulationResult
 def fixed_batch(*, batch: int, our_bound: bool = False, **setting: Any) -> SimulationResult:
     """Zhou & Chowdhury 2024: every silo releases on a tree after each batch; all act on released sums.
 
-    Args:
-        batch: B.
-        our_bound: with our confidence set in place of the closed form.
-        setting: of `feducb.simulate`.
+    By the closed form of the bound, or by our confidence set.
     """
     tuning = OUR_BOUND if our_bound else CLOSED_FORM
     return simulate(schedule=f"periodic:{batch}", mechanism="tree", tuning=tuning, **setting)
@@ -94,78 +76,37 @@ class WaitingPlay(OwnDataPlay):
     acts_on_own_data = False
 
 
-def printed_play(
-    *,
-    play: Play,
-    agents: int,
-    dim: int,
-    arms: int,
-    horizon: int,
-    runs: int,
-    seed: int = 0,
-    epsilon: float = 1.0,
-    delta: float = 1e-6,
-    alpha: float = 0.1,
-    releases: int = 64,
-    backend: str = "reference",
-    threads: int | None = None,
-) -> dict[str, Any]:
+def printed_play(*, play: Play, backend: str = "reference", **setting: Any) -> dict[str, Any]:
     """The printed rule of Dubey & Pentland 2020 with exact noise, its leaks closed one by one.
 
     ``trigger``: as printed. ``own data``: the rounds are public. ``released``: and own records wait for their
-    release. The tree, the exact noise and the form of the bound are the same in all three; the readable
-    reference plays them, whatever backend is asked for.
+    release. The tree, the exact noise and the form of the bound are the same in all three.
 
     Args:
         play: which.
-        agents: M.
-        dim: d.
-        arms: K.
-        horizon: T.
-        runs: independent repetitions.
-        seed: of everything random.
-        epsilon: ε that the noise is for, on a fixed stream.
-        delta: δ.
-        alpha: α.
-        releases: of the public schedule.
-        backend: not used.
-        threads: of the simulation.
+        backend: not used: the readable reference plays them.
+        setting: of `feducb.simulate`; ε for the noise on a fixed stream, the schedule for public rounds.
 
     Returns:
         The result with ``check``, what the audit saw of the rule, and ``moved``, how far replacing one record
         moved its batch, in units of what the noise is made for (public rounds only).
     """
     del backend
-    problem = Problem(dim=dim)
-    budget = Budget(epsilon=epsilon, delta=delta)
-
-    def plan(environment: Environment, agents: int, runs: int) -> Plan:
-        return _printed_plan(
-            environment,
-            play,
-            budget,
-            agents=agents,
-            horizon=horizon,
-            runs=runs,
-            seed=seed,
-            alpha=alpha,
-            releases=releases,
-        )
-
-    config = {"agents": agents, "dim": dim, "arms": arms, "horizon": horizon, "runs": runs, "seed": seed}
-    world = PaperEnvironment(problem=problem, arms=arms)
-    played = run_plan(
-        plan(world, agents, runs),
-        config | {"play": play, "epsilon": epsilon, "delta": delta, "mode": "exact noise"},
-        RunOptions(backend=ReferenceBackend(), threads=threads),
-    )
+    federation, world, _ = spell_out(None, None, setting)
+    lasts = {name: setting.get(name, usual) for name, usual in LASTS.items()}
+    config = {"agents": federation.agents, "dim": federation.problem.dim, "arms": world.arms} | lasts
+    said = federation.as_dict()
+    config |= {"play": play, "epsilon": said["epsilon"], "delta": said["delta"], "mode": "exact noise"}
+    options: Any = {name: setting[name] for name in RunOptions.__annotations__ if name in setting}
+    options["backend"] = ReferenceBackend()
+    played = run_plan(_printed_plan(federation, world, lasts, play), config, options)
     held = play == "released"
     adversary = "interactive" if held else "a fixed stream only, NOT private against an interactive adversary"
     played = replace(played, privacy=played.privacy | {"holds": held, "adversary": adversary})
-    plain = played.as_dict() | {"finals": played.regret[:, -1].tolist(), "check": _audited(play)}
+    result = played.as_dict() | {"finals": played.regret[:, -1].tolist(), "check": _audited(play)}
     if play != "trigger":
-        plain["moved"] = _move(lambda world: plan(world, 2, 1), problem, arms, horizon)
-    return plain
+        result["moved"] = _move(federation, world.arms, lasts, play)
+    return result
 
 
 def _audited(play: Play) -> str:
@@ -177,28 +118,18 @@ def _audited(play: Play) -> str:
     return check_decisions({"epsilon": 20.0, "releases": 8, "first_release": 4}).detail
 
 
-def _printed_plan(
-    environment: Environment,
-    play: Play,
-    budget: Budget,
-    *,
-    agents: int,
-    horizon: int,
-    runs: int,
-    seed: int,
-    alpha: float,
-    releases: int,
-) -> Plan:
+def _printed_plan(asked: Federation, world: Environment, lasts: dict[str, int], play: Play) -> Plan:
     """A plan whose only team plays the printed rule under exact noise.
 
     The noise of all agents' sum is at most Λ in operator norm, but for a chance α/2, so that the shift 2Λ
     leaves it between Λ and 3Λ; ‖h‖_{H⁻¹} ≤ ‖h‖/√Λ.
     """
-    problem = environment.problem
-    public = Geometric(releases=releases)
-    rounds = () if play == "trigger" else public.rounds(horizon)
-    tree = BinaryTree(len(rounds) or horizon)
-    own = noise_scale(LINEAR.radius(problem), to_mu(budget))
+    federation = replace(asked, mechanism="tree", tuning=CLOSED_FORM)
+    plain = make_plan(federation, world, **lasts)
+    problem, agents, alpha = federation.problem, federation.agents, federation.alpha
+    rounds = () if play == "trigger" else plain.estimators[0].release_rounds
+    tree = BinaryTree(len(rounds) or plain.horizon)
+    own = noise_scale(LINEAR.radius(problem), to_mu(federation.budgets[0]))
     entry = math.sqrt(agents) * own * tree.worst_error()
     union = math.log(4.0 * tree.releases / alpha)
     least = entry * (2.0 * math.sqrt(problem.dim) + 2.0 * math.sqrt(union))
@@ -214,7 +145,7 @@ def _printed_plan(
     trigger = None
     if play == "trigger":
         spread = Spread(least / agents, 3.0 * least / agents)
-        trigger = Trigger(threshold=default_threshold(problem, horizon, spread), offset=2.0 * least)
+        trigger = Trigger(threshold=default_threshold(problem, plain.horizon, spread), offset=2.0 * least)
     rule = (WaitingPlay if play == "released" else OwnDataPlay)(bound=bound, prior=least, trigger=trigger)
     privatizer = Privatizer(
         problem=problem,
@@ -222,33 +153,25 @@ def _printed_plan(
         noise_scale=np.full(agents, own),
         shift=np.full(agents, 2.0 * least / agents),
     )
-    federation = Federation(
-        problem=problem,
-        agents=agents,
-        budget=budget,
-        alpha=alpha,
-        schedule=public,
-        mechanism="tree",
-        tuning=CLOSED_FORM,
-    )
-    plain = make_plan(federation, environment, horizon=horizon, runs=runs, seed=seed)
     estimator = Estimator(rule=rule, privatizer=privatizer, release_rounds=rounds)
     return replace(plain, teams=(Team(tuple(range(agents)), (estimator,)),))
 
 
-def _move(plan: Callable[[Environment], Plan], problem: Problem, arms: int, horizon: int) -> float:
+def _move(asked: Federation, arms: int, lasts: dict[str, int], play: Play) -> float:
     """‖Δ batch‖_F/(√2 R²) where the first record of the first batch is replaced: 1 is what the noise hides.
 
-    Same coins, same noise, same visitors; the batch is compared up to its release.
+    Two agents, one run; same coins, same noise, same visitors; the batch is compared up to its release.
     """
+    problem = asked.problem
     world, other = _willing_world(problem, arms), np.zeros(problem.dim)
     other[0] = -problem.action_bound
     change = ReplacedRecord(world, 0, 1, other, problem.reward_bound)
-    moved = _first_batch(plan(change), horizon) - _first_batch(plan(world), horizon)
-    return float(np.linalg.norm(moved)) / (math.sqrt(2.0) * LINEAR.radius(problem))
+    two, once = replace(asked, agents=2), lasts | {"runs": 1}
+    before, after = (_first_batch(_printed_plan(two, one, once, play)) for one in (world, change))
+    return float(np.linalg.norm(after - before)) / (math.sqrt(2.0) * LINEAR.radius(problem))
 
 
-def _first_batch(plan: Plan, horizon: int) -> Array:
+def _first_batch(plan: Plan) -> Array:
     """(d² + d,): Gram and √2 times the moment of the first batch of agent 0, without noise."""
     first = plan.estimators[0].release_rounds[0]
     dim = plan.problem.dim
@@ -260,11 +183,8 @@ def _first_batch(plan: Plan, horizon: int) -> Array:
         gram, moment = actions.T @ actions, actions.T @ rewards
         total[:] += np.concatenate([gram.ravel(), math.sqrt(2.0) * moment])
 
-    run_plan(
-        replace(plan, horizon=min(horizon, first + 1)),
-        {},
-        RunOptions(backend=ReferenceBackend(look), threads=1),
-    )
+    short = replace(plan, horizon=min(plan.horizon, first + 1))
+    run_plan(short, {}, RunOptions(backend=ReferenceBackend(look), threads=1))
     return total
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from markdown_it.tree import SyntaxTreeNode
 
+from feducb.cli.output import counted
 from feducb.errors import ConfigurationError
 from feducb.version import __version__
 
@@ -29,27 +30,16 @@ _SCALES = ("full", "quick")  # the one that says more first
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """A figure as the page shows it.
+    """A figure as the page shows it."""
 
-    Attributes:
-        name: as in ``feducb figure NAME``.
-        scale: quick or full.
-        version: of feducb that made it.
-        title: plain text.
-        question: HTML.
-        picture: as a data URI; None without one.
-        body: text and table, HTML.
-        points: label and setting of each.
-    """
-
-    name: str
+    name: str  # as in ``feducb figure NAME``
     scale: str
-    version: str
-    title: str
-    question: str
-    picture: str | None
-    body: str
-    points: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    version: str  # of feducb that made it
+    title: str  # plain text
+    question: str  # HTML
+    picture: str | None  # as a data URI
+    body: str  # text and table, HTML
+    points: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]  # label and setting of each
 
     @property
     def anchor(self) -> str:
@@ -62,27 +52,19 @@ def make_report(folder: str | Path, out: str | Path | None = None) -> Path:
 
     Args:
         folder: holds the figures, ``NAME-quick.json`` or ``NAME-full.json`` each, with what belongs to it.
-        out: the page; ``report.html`` in the folder if not given.
-
-    Returns:
-        The page's path.
+        out: the page; ``report.html`` in the folder if not given. Its path is returned.
 
     Raises:
         ConfigurationError: there is no figure, or one that cannot be read.
     """
     folder = Path(folder)
-    paths = sorted((path for path in folder.glob("*.json") if path.stem.endswith(_SCALES_END)), key=_order)
+    paths = sorted((path for scale in _SCALES for path in folder.glob(f"*-{scale}.json")), key=_order)
     if not paths:
-        raise ConfigurationError(
-            "folder", str(folder), "a folder with figures, as `feducb figure` writes them"
-        )
-    sections = [_read(path) for path in paths]
+        expected = "a folder with figures, as `feducb figure` writes them"
+        raise ConfigurationError("folder", str(folder), expected)
     path = folder / "report.html" if out is None else Path(out)
-    path.write_text(_page(sections), encoding="utf-8")
+    path.write_text(_page([_read(one) for one in paths]), encoding="utf-8")
     return path
-
-
-_SCALES_END = tuple(f"-{scale}" for scale in _SCALES)
 
 
 def _order(path: Path) -> tuple[tuple[Any, ...], int]:
@@ -118,48 +100,33 @@ def _words(text: str) -> tuple[str, str, str]:
     markdown.add_render_rule("image", lambda self, tokens, index, options, env: escape(tokens[index].content))
     markdown.add_render_rule("table_open", lambda *_: _BOX + "<table>")
     markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
-    blocks = _blocks(markdown.parse(text))
+    blocks = SyntaxTreeNode(markdown.parse(text)).children
     title = ""
-    if blocks and blocks[0][0].type == "heading_open":
-        title = _plain(blocks.pop(0)[1])
+    if blocks and blocks[0].type == "heading":
+        inline = blocks.pop(0).to_tokens()[1].children or []
+        title = "".join(child.content or " " * (child.type == "softbreak") for child in inline)
     for block in blocks:
-        if block[0].type == "heading_open":  # below the figure's own heading
-            block[0].tag = block[-1].tag = f"h{min(6, max(3, int(block[0].tag[1]) + 1))}"
-    first = int(bool(blocks) and blocks[0][0].type == "paragraph_open")
+        if block.type == "heading":  # below the figure's own heading
+            opening, *_, closing = block.to_tokens()
+            opening.tag = closing.tag = f"h{min(6, max(3, int(opening.tag[1]) + 1))}"
+    first = int(bool(blocks) and blocks[0].type == "paragraph")
     end = next((at for at, block in enumerate(blocks) if _only_pictures(block)), first)  # of the question
-    question = [token for block in blocks[:end] for token in block]
-    rest = [token for block in blocks[end:] if not _said_anyway(block) for token in block]
+    question = [token for block in blocks[:end] for token in block.to_tokens()]
+    rest = [token for block in blocks[end:] if not _said_anyway(block) for token in block.to_tokens()]
     return title, *(markdown.renderer.render(part, markdown.options, {}) for part in (question, rest))
 
 
-def _said_anyway(block: Sequence[Token]) -> bool:
+def _said_anyway(block: SyntaxTreeNode) -> bool:
     """The picture or the command, which the page has in their own places."""
-    command = block[0].type in ("code_block", "fence") and block[0].content.startswith("feducb figure ")
+    command = block.type in ("code_block", "fence") and block.content.startswith("feducb figure ")
     return command or _only_pictures(block)
 
 
-def _blocks(tokens: Sequence[Token]) -> list[list[Token]]:
-    """Tokens by the block of the document that they are in."""
-    blocks: list[list[Token]] = []
-    depth = 0
-    for token in tokens:
-        if depth == 0:
-            blocks.append([])
-        blocks[-1].append(token)
-        depth += token.nesting
-    return blocks
-
-
-def _plain(token: Token) -> str:
-    """What is left of a line without its marks."""
-    return "".join(child.content or " " * (child.type == "softbreak") for child in token.children or [])
-
-
-def _only_pictures(block: Sequence[Token]) -> bool:
+def _only_pictures(block: SyntaxTreeNode) -> bool:
     """A paragraph that shows nothing but a picture."""
-    if block[0].type != "paragraph_open":
+    if block.type != "paragraph":
         return False
-    return all(child.type in ("image", "softbreak") for child in block[1].children or [])
+    return all(child.type in ("image", "softbreak") for child in block.children[0].children)
 
 
 def _page(sections: Sequence[_Section]) -> str:
@@ -167,7 +134,7 @@ def _page(sections: Sequence[_Section]) -> str:
         f'<li><a href="#{one.anchor}">{escape(one.title)}</a> <small>{escape(one.scale)}</small></li>'
         for one in sections
     )
-    count = f"{len(sections)} figure{'s' if len(sections) > 1 else ''}"
+    count = counted(len(sections), "figure")
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -204,7 +171,7 @@ def _figure(one: _Section) -> str:
     if one.picture is not None:
         picture = f'<figure><img src="{one.picture}" alt="{escape(f"Figure: {one.title}")}"></figure>'
     command = f"feducb figure {shlex.quote(one.name)} --scale {shlex.quote(one.scale)}"
-    points = f"{len(one.points)} point{'' if len(one.points) == 1 else 's'}"
+    points = counted(len(one.points), "point", "d")
     return f"""<section aria-labelledby="{one.anchor}">
 <h2 id="{one.anchor}">{escape(one.title)}</h2>
 <div class="question">{one.question}</div>

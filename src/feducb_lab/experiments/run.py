@@ -8,8 +8,7 @@ from typing import Any
 
 from feducb_lab.experiments.experiment import Figure, Results, Scale
 from feducb_lab.experiments.figures import figure
-from feducb_lab.experiments.on_ray import ray_sweep
-from feducb_lab.experiments.sweep import Progress, sweep
+from feducb_lab.experiments.sweep import Playing, Progress, play_here, sweep
 
 __all__ = ["make_figure", "to_markdown", "to_plain"]
 
@@ -21,40 +20,22 @@ def make_figure(
     name: str,
     scale: Scale,
     out: Path,
-    backend: str = "auto",
-    at_once: int = 1,
-    threads: int | None = None,
-    progress: Progress = lambda done, total, point: None,
-    ray: str | None = None,
+    play: Playing = play_here,
+    progress: Progress = lambda done, total: None,
 ) -> Results:
     """Play a figure's points and write NAME-SCALE.json, .png, .svg and .md.
 
-    Args:
-        name: which figure.
-        scale: quick or full.
-        out: folder for the files; points are kept in its folder ``points`` and never played again.
-        backend: as in `feducb.simulate`.
-        at_once: how many points are played at the same time.
-        threads: of one simulation.
-        progress: is told of each point that is done.
-        ray: play the points on Ray: the address of a cluster, or ``local``.
+    Points are kept in the folder ``points`` of ``out`` and never played again; the rest is as for `sweep`.
     """
     made = figure(name)
-    points = made.points(scale)
-    folder = out / "points"
-    if ray is None:
-        outcomes = sweep(points, folder, backend=backend, at_once=at_once, threads=threads, progress=progress)
-    else:
-        address = None if ray == "local" else ray
-        outcomes = ray_sweep(points, folder, backend=backend, address=address, progress=progress)
-    results = Results(name, scale, outcomes)
-    stem = f"{name}-{scale}"
+    outcomes = sweep(made.points(scale), out / "points", play, progress)
+    results, stem = Results(name, scale, outcomes), out / f"{name}-{scale}"
     plain = json.dumps(to_plain(results), allow_nan=False, ensure_ascii=False)
-    (out / f"{stem}.json").write_text(plain + "\n", encoding="utf-8")
+    Path(f"{stem}.json").write_text(plain + "\n", encoding="utf-8")
     picture = made.draw(results)
-    picture.savefig(out / f"{stem}.png", dpi=150)
-    picture.savefig(out / f"{stem}.svg")
-    (out / f"{stem}.md").write_text(to_markdown(made, results), encoding="utf-8")
+    picture.savefig(f"{stem}.png", dpi=150)
+    picture.savefig(f"{stem}.svg")
+    Path(f"{stem}.md").write_text(to_markdown(made, results), encoding="utf-8")
     return results
 
 
@@ -63,18 +44,13 @@ def to_plain(results: Results) -> dict[str, Any]:
     plain = results.as_dict()
     for point in plain["points"]:
         result = point["result"]
-        result["curve"] = _thinned(result["curve"])
+        curve, last = result["curve"], len(result["curve"]) - 1
+        if last >= _CURVE:
+            result["curve"] = [curve[round(k * last / (_CURVE - 1))] for k in range(_CURVE)]
         rounds = result.get("release_rounds", [])
         if len(rounds) > _ROUNDS or any(isinstance(one, list) for one in rounds):
             del result["release_rounds"]
     return plain
-
-
-def _thinned(curve: list[Any]) -> list[Any]:
-    if len(curve) <= _CURVE:
-        return curve
-    last = len(curve) - 1
-    return [curve[round(k * last / (_CURVE - 1))] for k in range(_CURVE)]
 
 
 def to_markdown(made: Figure, results: Results) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -15,12 +16,16 @@ from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.system import write_atomically
 from feducb_lab.experiments.experiment import Outcome, Point
 
-__all__ = ["Progress", "play_point", "read_point", "sweep"]
+__all__ = ["Keep", "Playing", "Progress", "play_here", "play_point", "sweep"]
 
-Progress = Callable[[int, int, Point], None]
-"""(points done, points in all, the one just done)"""
+Progress = Callable[[int, int], None]
+"""(points done, points in all)"""
 
-_VOLATILE = ("seconds", "agent_steps_per_second")  # the only parts of a result that are not a function of it
+Keep = Callable[[str, dict[str, Any]], None]
+"""(key of a point, its result)"""
+
+Playing = Callable[[Mapping[str, Point], Keep], None]
+"""Plays points that wait, by key, and hands over each result as it comes."""
 
 
 def play_point(point: Point, backend: str, threads: int | None = None) -> dict[str, Any]:
@@ -44,52 +49,64 @@ def _own_stream(backend: str) -> AbstractContextManager[Any]:
     return stream
 
 
-def sweep(
-    points: Sequence[Point],
-    folder: Path,
+def play_here(
+    waiting: Mapping[str, Point],
+    keep: Keep,
     *,
     backend: str = "auto",
     at_once: int = 1,
     threads: int | None = None,
-    progress: Progress = lambda done, total, point: None,
+) -> None:
+    """Play points in this process, ``at_once`` of them at a time, each on ``threads`` threads."""
+
+    def work(key: str) -> None:
+        keep(key, play_point(waiting[key], backend, threads))
+
+    if at_once == 1:
+        for key in waiting:
+            work(key)
+    else:
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(work, waiting))
+
+
+def sweep(
+    points: Sequence[Point],
+    folder: Path,
+    play: Playing = play_here,
+    progress: Progress = lambda done, total: None,
 ) -> list[Outcome]:
     """All points, in order; those that were played before are read from the folder.
 
     Args:
         points: what to play.
-        folder: one file a point, named by what it is made of.
-        backend: as in `feducb.simulate`.
-        at_once: how many points are played at the same time, each on a thread of its own.
-        threads: of one simulation.
-        progress: is told of each point that is done.
+        folder: one file per point, named by what it is made of and written as soon as it is done: a sweep
+            that was stopped goes on from there.
+        play: plays what is missing.
+        progress: called after each point.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    done, lock = 0, threading.Lock()
+    keys = [point.key for point in points]
+    by_key = dict(zip(keys, points, strict=True))
+    results: dict[str, dict[str, Any]] = {}
+    count, lock = itertools.count(1), threading.Lock()
 
-    def work(point: Point) -> Outcome:
-        nonlocal done
-        result = read_point(folder, point)
-        if result is None:
-            result = play_point(point, backend, threads)
-            keep_point(folder, point, result)
+    def take(key: str, result: dict[str, Any]) -> None:
         with lock:
-            done += 1
-            progress(done, len(points), point)
-        return Outcome(point.label, point.setting, result)
+            results[key] = result
+            for _ in range(keys.count(key)):
+                progress(next(count), len(points))
 
-    if at_once == 1:
-        return [work(point) for point in points]
-    with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(work, points))
+    def keep(key: str, result: dict[str, Any]) -> None:
+        keep_point(folder, by_key[key], result)
+        take(key, result)
 
-
-def read_point(folder: Path, point: Point) -> dict[str, Any] | None:
-    """What was kept of a point; None if it was not played yet."""
-    path = folder / f"{point.key}.json"
-    if not path.exists():
-        return None
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return result
+    for key in by_key:
+        path = folder / f"{key}.json"
+        if path.exists():
+            take(key, json.loads(path.read_text(encoding="utf-8")))
+    play({key: point for key, point in by_key.items() if key not in results}, keep)
+    return [Outcome(point.label, point.setting, results[point.key]) for point in points]
 
 
 def keep_point(folder: Path, point: Point, result: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from feducb.simulation.backends.cpu import CpuBackend
 from feducb.simulation.backends.gpu import GpuBackend
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.runner import run_plan
-from feducb.simulation.shortcuts import RunOptions
+from feducb.simulation.shortcuts import RunOptions, spell_out
 from feducb.worlds.synthetic import PaperEnvironment
 from feducb_lab.experiments.prior_work import WaitingPlay, _printed_plan
 
@@ -194,13 +194,13 @@ def test_a_rule_of_ones_own_is_played_as_it_is_written() -> None:
 
 
 def test_own_records_that_wait_for_their_release_wait_on_every_backend() -> None:
-    world = PaperEnvironment(problem=Problem(dim=2), arms=4)
-    shape: dict[str, Any] = {"agents": 3, "horizon": 60, "runs": 4, "seed": 0, "alpha": 0.1, "releases": 8}
-    plan = _printed_plan(world, "released", BUDGET, **shape)
+    shape: dict[str, Any] = {"agents": 3, "dim": 2, "arms": 4, "horizon": 60, "runs": 4, "releases": 8}
+    asked = spell_out(None, None, shape | {"epsilon": BUDGET.epsilon, "delta": BUDGET.delta})
+    plan = _printed_plan(asked, "released")
     assert type(plan.estimators[0].rule) is WaitingPlay
     expected = run_plan(plan, {}, RunOptions(backend="reference"))
     np.testing.assert_array_equal(run_plan(plan, {}, RunOptions(backend="auto")).regret, expected.regret)
     with pytest.raises(ConfigurationError, match="WaitingPlay"):
         run_plan(plan, {}, RunOptions(backend="cpu"))
-    at_once = _printed_plan(world, "own data", BUDGET, **shape)
+    at_once = _printed_plan(asked, "own data")
     assert run_plan(at_once, {}, RunOptions(backend="cpu")).config["backend"] == "cpu"

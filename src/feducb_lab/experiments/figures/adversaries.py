@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.figure import Figure as Picture
+
+from feducb.cli.output import counted
 from feducb.config import Budget
 from feducb.privacy.calibration import to_epsilon, to_mu
 from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
+from feducb_lab.experiments.figures import common
 
 __all__ = ["FIGURE", "Leak", "leaks"]
 
 _EPSILON, _DELTA = 1.0, 1e-6
 _RESTARTS = (1, 2, 9)
-_NOT_SIMULATED = "not simulated"
+_NOT_SIMULATED, _UNSURE = "not simulated", "no difference that these runs can tell"
 
 
 def _mu() -> float:
@@ -26,29 +27,19 @@ def _mu() -> float:
 
 def _points(scale: Scale) -> list[Point]:
     agents, horizon, runs = (50, 2000, 8) if scale == "quick" else (100, 10_000, 40)
-    world: dict[str, Any] = {
-        "agents": agents,
-        "dim": 4,
-        "arms": 16,
-        "horizon": horizon,
-        "runs": runs,
-        "seed": 11,
-        "delta": _DELTA,
-    }
+    world: dict[str, Any] = {"agents": agents, "dim": 4, "arms": 16, "horizon": horizon, "runs": runs}
+    world |= {"seed": 11, "delta": _DELTA}
 
     def calibrated(name: str, factor: float = 1.0, **more: Any) -> Point:
         epsilon = _EPSILON if factor == 1.0 else to_epsilon(_mu() / factor, _DELTA)
         return Point({"play": name}, world | {"epsilon": epsilon, **more})
 
+    def printed(play: str) -> Point:
+        setting = world | {"play": play, "epsilon": _EPSILON}
+        return Point({"play": play}, setting, "feducb_lab.experiments.prior_work:printed_play")
+
     return [
-        *(
-            Point(
-                {"play": play},
-                world | {"play": play, "epsilon": _EPSILON},
-                "feducb_lab.experiments.prior_work:printed_play",
-            )
-            for play in ("trigger", "own data", "released")
-        ),
+        *map(printed, ("trigger", "own data", "released")),
         calibrated("calibrated"),
         *(calibrated(f"restarts {count}", math.sqrt(count + 1)) for count in _RESTARTS),
         calibrated("two batches", 2.0),
@@ -58,32 +49,24 @@ def _points(scale: Scale) -> list[Point]:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """One leak.
-
-    Attributes:
-        name: what it is.
-        epsilon: ε it really has where 1 is promised; ∞ where no ε holds.
-        why: where that comes from.
-        leaking: regret with the leak; None where it was not simulated.
-        closed: regret with it closed; None where it was not simulated.
-        how: by what it is closed.
-    """
+    """One leak: with it, and with it closed, as far as that was simulated."""
 
     name: str
-    epsilon: float
-    why: str
+    epsilon: float  # that it really has where 1 is promised; ∞ where no ε holds
+    why: str  # where that comes from
     leaking: Outcome | None
     closed: Outcome | None
-    how: str
+    how: str  # it is closed
 
 
 def leaks(results: Results) -> list[Leak]:
     """All of them, from what was measured and accounted for."""
-    trigger, own, released, ours, controller = (
-        results.one(play=name) for name in ("trigger", "own data", "released", "calibrated", "controller")
-    )
-    moved, mu = float(own.result["moved"]), _mu()
-    hidden = float(released.result["moved"])
+    names = ("trigger", "own data", "released", "calibrated", "two batches", "controller")
+    trigger, own, released, ours, two_batches, controller = (results.one(play=name) for name in names)
+    moved, hidden, mu = float(own.result["moved"]), float(released.result["moved"]), _mu()
+    gaps = "gaps in what float64 noise can reach tell values apart (Mironov 2012); not measured here"
+    in_full = "against the controller, who reads raw sums; 1 against all others"
+    twice = "more noise; or each record enters once: free"
     return [
         Leak("(a) determinant trigger", math.inf, trigger.result["check"], trigger, own, "public rounds"),
         Leak("(b) acting on raw data", math.inf, own.result["check"], own, released, "released sums only"),
@@ -98,7 +81,7 @@ def leaks(results: Results) -> list[Leak]:
         ),
         *(
             Leak(
-                f"(d) noise redrawn, {count} restart{'s' if count > 1 else ''}",
+                f"(d) noise redrawn, {counted(count, 'restart')}",
                 to_epsilon(mu * math.sqrt(count + 1), _DELTA),
                 f"μ√{count + 1}",
                 ours,
@@ -107,41 +90,15 @@ def leaks(results: Results) -> list[Leak]:
             )
             for count in _RESTARTS
         ),
-        Leak(
-            "(e) float64 noise",
-            math.inf,
-            "gaps in what float64 noise can reach tell values apart (Mironov 2012); not measured here",
-            None,
-            None,
-            "noise on a grid",
-        ),
-        Leak(
-            "(f) a record in two batches",
-            to_epsilon(2.0 * mu, _DELTA),
-            "2μ",
-            ours,
-            results.one(play="two batches"),
-            "more noise; or each record enters once: free",
-        ),
-        Leak(
-            "(g) trusting the controller",
-            math.inf,
-            "against the controller, who reads raw sums; 1 against all others",
-            controller,
-            ours,
-            "every agent adds noise",
-        ),
+        Leak("(e) float64 noise", math.inf, gaps, None, None, "noise on a grid"),
+        Leak("(f) a record in two batches", to_epsilon(2.0 * mu, _DELTA), "2μ", ours, two_batches, twice),
+        Leak("(g) trusting the controller", math.inf, in_full, controller, ours, "every agent adds noise"),
     ]
 
 
 def _draw(results: Results) -> Picture:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
     rows = leaks(results)
-    picture = Canvas(figsize=(12.5, 5.4), layout="constrained")
-    FigureCanvasAgg(picture)
-    privacy, regret = picture.subplots(1, 2, sharey=True)
+    drawn, (privacy, regret) = common.picture(12.5, 5.4, panels=2, sharey=True)
     end = 1.25 * max(one.epsilon for one in rows if math.isfinite(one.epsilon))
     for place, one in enumerate(rows):
         if math.isfinite(one.epsilon):
@@ -153,21 +110,14 @@ def _draw(results: Results) -> Picture:
             arrow = {"arrowstyle": "-|>", "color": "#b23a48", "lw": 5}
             privacy.annotate("", (end, place), (0.0, place), arrowprops=arrow)
             privacy.annotate("∞", (end, place), (4, 0), textcoords="offset points", va="center")
-        sides = (
+        for label, side, shift, colour in (
             ("with the leak", one.leaking, -0.18, "#b8b8b8"),
             ("closed (d, f: by noise)", one.closed, 0.18, "#1b6ca8"),
-        )
-        for label, side, shift, colour in sides:
+        ):
             if side is not None:
-                regret.barh(
-                    place + shift,
-                    side.mean,
-                    xerr=2.0 * side.stderr,
-                    height=0.34,
-                    color=colour,
-                    capsize=2,
-                    label=label if place == 0 else None,
-                )
+                name = label if place == 0 else None
+                style: dict[str, Any] = {"color": colour, "capsize": 2, "label": name}
+                regret.barh(place + shift, side.mean, xerr=2.0 * side.stderr, height=0.34, **style)
         if one.leaking is None and one.closed is None:
             regret.annotate(_NOT_SIMULATED, (0.0, place), (4, 0), textcoords="offset points", va="center")
     privacy.axvline(_EPSILON, color="#3a7d44", lw=1.2, ls="--")
@@ -179,7 +129,7 @@ def _draw(results: Results) -> Picture:
     regret.legend(frameon=False, loc="lower right")
     for axes in (privacy, regret):
         axes.spines[["top", "right"]].set_visible(False)
-    return picture
+    return drawn
 
 
 def _change(one: Leak) -> str:
@@ -188,10 +138,9 @@ def _change(one: Leak) -> str:
         return _NOT_SIMULATED
     before, after = one.leaking, one.closed
     change = f"{before.mean:.4g} → {after.mean:.4g}"
-    if abs(before.mean - after.mean) <= 2.0 * math.hypot(before.stderr, after.stderr):
-        return f"{change}, no difference that these runs can tell"
-    share = abs(after.mean / before.mean - 1.0)
-    return f"{change}, {share:.0%} {'more' if after.mean > before.mean else 'less'}"
+    share = f"{abs(after.mean / before.mean - 1.0):.0%}"
+    verdict = common.change(before, after, f"{share} less", f"{share} more", _UNSURE)
+    return f"{change}, {verdict}"
 
 
 def _text(results: Results) -> str:
@@ -200,8 +149,11 @@ def _text(results: Results) -> str:
     first = results.one(play="own data").result["release_rounds"][0]
     none_holds = [one.name for one in rows if math.isinf(one.epsilon)]
     finite = max((one for one in rows if math.isfinite(one.epsilon)), key=lambda one: one.epsilon)
-    costly = [one for one in rows if one.leaking and one.closed and _change(one).endswith("more")]
-    worst = max(costly, key=lambda one: one.closed.mean / one.leaking.mean, default=None)  # type: ignore[union-attr]
+    factors = {
+        one.name: one.closed.mean / one.leaking.mean
+        for one in rows
+        if one.leaking and one.closed and _change(one).endswith("more")
+    }
     parts = [
         f"Where ε = {_EPSILON:g} is promised, no ε holds for {len(none_holds)} of {len(rows)} rows "
         f"({'; '.join(none_holds)}); of the others the worst is {finite.name}, ε = {finite.epsilon:.3g}.",
@@ -215,13 +167,11 @@ def _text(results: Results) -> str:
         " (c) is the record of one visitor whose followers are in league with an adversary, in the first"
         f" batch, of {first} rounds; each further round moves it by as much again.",
     ]
-    if worst is None:
-        parts.append("No closing cost regret that these runs can tell.")
+    if factors:
+        name, factor = max(factors.items(), key=lambda entry: entry[1])
+        parts.append(f"The dearest to close is {name}: {factor:.3g} times the regret.")
     else:
-        assert worst.leaking is not None
-        assert worst.closed is not None
-        factor = worst.closed.mean / worst.leaking.mean
-        parts.append(f"The dearest to close is {worst.name}: {factor:.3g} times the regret.")
+        parts.append("No closing cost regret that these runs can tell.")
     return "\n\n".join(parts)
 
 

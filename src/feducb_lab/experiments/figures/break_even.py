@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
 
 from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
 from feducb_lab.experiments.figures import common
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 __all__ = ["FIGURE"]
 
@@ -38,18 +34,11 @@ def _points(scale: Scale) -> list[Point]:
         common.baseline("no privacy", world | {"agents": agents, "runs": many}, M=agents)
         for agents, many in runs.items()
     ]
-    few = world | {"agents": 10, "runs": 10}
-    return [*points, common.baseline("alone", few), common.baseline("uniform", few)]
-
-
-def _sizes(results: Results) -> list[int]:
-    return sorted({one.label["M"] for one in results.where(who="calibrated")})
+    return points + common.alone_and_uniform(world | {"agents": 10, "runs": 10})
 
 
 def _row(results: Results, trust: str, agents: int) -> list[Outcome]:
-    return sorted(
-        results.where(who="calibrated", trust=trust, M=agents), key=lambda one: one.label["epsilon"]
-    )
+    return results.along("epsilon", who="calibrated", trust=trust, M=agents)
 
 
 def _map(axes: Axes, rows: list[list[Outcome]], alone: Outcome) -> None:
@@ -71,7 +60,7 @@ def _map(axes: Axes, rows: list[list[Outcome]], alone: Outcome) -> None:
 def _draw(results: Results) -> Picture:
     alone, uniform = results.one(who="alone"), results.one(who="uniform")
     drawn, panels = common.picture(width=12, panels=2, title=FIGURE.title)
-    sizes = _sizes(results)
+    sizes = results.values("M", who="calibrated")
     for axes, (trust, name) in zip(panels, _TRUST.items(), strict=True):
         rows = [[*_row(results, trust, agents), results.one(who="no privacy", M=agents)] for agents in sizes]
         _map(axes, rows, alone)
@@ -96,32 +85,27 @@ def _text(results: Results) -> str:
     said = []
     for trust, name in _TRUST.items():
         border = []
-        for agents in _sizes(results):
+        for agents in results.values("M", who="calibrated"):
             won = [
                 one.label["epsilon"] for one in _row(results, trust, agents) if common.surely_less(one, alone)
             ]
-            border.append(f"{agents:,} agents from ε = {min(won):g}" if won else f"{agents:,} agents nowhere")
+            border.append(f"{agents:,} agents {f'from ε = {min(won):g}' if won else 'nowhere'}")
         beats = common.alone_sentence(
-            results.where(who="calibrated", trust=trust),
-            lambda one: alone,
-            lambda one: f"M = {one.label['M']:,}, ε = {one.label['epsilon']:g}",
+            results, lambda one: f"M = {one.label['M']:,}, ε = {one.label['epsilon']:g}", trust=trust
         )
         said.append(f"- Where {name}: {beats} The border: {', '.join(border)}.")
     gains = [
         one.mean / results.one(**(dict(one.label) | {"trust": "controller"})).mean
         for one in results.where(who="calibrated", trust="nobody")
     ]
-    if min(gains) < 1 < max(gains):
-        trusting = "Trusting the controller changes regret"
-    else:
-        trusting = "Trusting the controller divides regret"
+    verb = "changes" if min(gains) < 1 < max(gains) else "divides"
     span = common.span((common.number(min(gains)), common.number(max(gains))))
     worst = max(results.where(who="calibrated"), key=lambda one: one.mean)
     blind = common.percent(common.share(worst, uniform))
-    return "\n".join(said) + (
-        f"\n\n{trusting} by a factor of {span}. The worst point (M = {worst.label['M']:,}, "
-        f"ε = {worst.label['epsilon']:g}) loses {blind} of what uniform play loses."
-    )
+    trusting = f"Trusting the controller {verb} regret by a factor of {span}."
+    where = f"(M = {worst.label['M']:,}, ε = {worst.label['epsilon']:g})"
+    last = f"{trusting} The worst point {where} loses {blind} of what uniform play loses."
+    return "\n".join(said) + f"\n\n{last}"
 
 
 FIGURE = Figure(

@@ -4,38 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
 
 from feducb_lab.experiments.experiment import Outcome, Point, Results
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
-
-__all__ = [
-    "COLOURS",
-    "SHADES",
-    "alone_sentence",
-    "bars",
-    "baseline",
-    "curve",
-    "falls",
-    "finish",
-    "level",
-    "number",
-    "percent",
-    "picture",
-    "plus_minus",
-    "printed_sentence",
-    "share",
-    "slope",
-    "span",
-    "surely_less",
-    "table_of",
-]
 
 COLOURS = {
     "calibrated": "#1b6ca8",
@@ -56,6 +33,11 @@ def baseline(who: str, setting: Mapping[str, Any], **label: Any) -> Point:
     return Point({"who": who, **label}, {**setting, "baseline": who.replace(" ", "-")})
 
 
+def alone_and_uniform(setting: Mapping[str, Any], **label: Any) -> list[Point]:
+    """The references that do not communicate."""
+    return [baseline(who, setting, **label) for who in ("alone", "uniform")]
+
+
 def number(value: float) -> str:
     """Three figures or so."""
     if abs(value) >= 100:
@@ -72,6 +54,13 @@ def plus_minus(one: Outcome) -> str:
 def surely_less(small: Outcome, large: Outcome) -> bool:
     """Whether one mean lies more than two standard errors of the difference below the other."""
     return large.mean - small.mean > _SURE * math.hypot(small.stderr, large.stderr)
+
+
+def change(first: Outcome, last: Outcome, less: str, more: str, unsure: str) -> str:
+    """One of three words: whether the last mean is surely less than the first, surely more, or neither."""
+    if surely_less(last, first):
+        return less
+    return more if surely_less(first, last) else unsure
 
 
 def falls(outcomes: Sequence[Outcome]) -> bool:
@@ -93,13 +82,9 @@ def slope(xs: Sequence[float], outcomes: Sequence[Outcome]) -> tuple[float, floa
     """
     x, y = np.log(np.array(xs, dtype=float)), np.log([one.mean for one in outcomes])
     error = np.maximum([one.stderr / one.mean for one in outcomes], 1e-3)
-    weight = 1 / error**2
-    centre = np.average(x, weights=weight)
-    spread = float(np.sum(weight * (x - centre) ** 2))
-    steepness = float(np.sum(weight * (x - centre) * y)) / spread
-    rest = y - np.average(y, weights=weight) - steepness * (x - centre)
-    scatter = float(np.sum(weight * rest**2)) / max(1, len(x) - 2)
-    return steepness, math.sqrt(max(1.0, scatter) / spread)
+    line, covariance = np.polyfit(x, y, 1, w=1.0 / error, cov="unscaled")
+    scatter = float(np.sum(((y - np.polyval(line, x)) / error) ** 2)) / max(1, len(x) - 2)
+    return float(line[0]), math.sqrt(max(1.0, scatter) * covariance[0, 0])
 
 
 def percent(value: float) -> str:
@@ -113,11 +98,19 @@ def span(values: Iterable[str]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def printed_sentence(outcomes: Sequence[Outcome], uniform: Callable[[Outcome], Outcome]) -> str:
+def reference(results: Results, who: str, one: Outcome) -> Outcome:
+    """The baseline in the world of a point: of its dimension and gap, of as many rounds if there is one."""
+    world = {name: one.label[name] for name in ("d", "gap") if name in one.label}
+    fits = results.where(who=who, **world)
+    return next((other for other in fits if other.setting["horizon"] == one.setting["horizon"]), fits[0])
+
+
+def printed_sentence(results: Results) -> str:
     """Whether the printed constants learn, against uniform play."""
+    outcomes = results.where(who="paper")
     if not outcomes:
         return ""
-    shares = sorted(share(one, uniform(one)) for one in outcomes)
+    shares = sorted(share(one, reference(results, "uniform", one)) for one in outcomes)
     lost = span(percent(value) for value in (shares[0], shares[-1]))
     if shares[0] > _BLIND:
         verdict = "do not learn"
@@ -129,10 +122,9 @@ def printed_sentence(outcomes: Sequence[Outcome], uniform: Callable[[Outcome], O
     return f"The printed constants {verdict}: over {points} they lose {lost} of what uniform play loses."
 
 
-def alone_sentence(
-    outcomes: Sequence[Outcome], alone: Callable[[Outcome], Outcome], name: Callable[[Outcome], str]
-) -> str:
-    """Where a private federation beats agents that stay alone."""
+def alone_sentence(results: Results, name: Callable[[Outcome], str], **label: Any) -> str:
+    """Where a private federation, of those with this label, beats agents that stay alone."""
+    outcomes, alone = results.where(who="calibrated", **label), partial(reference, results, "alone")
     won = [one for one in outcomes if surely_less(one, alone(one))]
     lost = [one for one in outcomes if surely_less(alone(one), one)]
     levels = sorted({alone(one).mean for one in outcomes})
@@ -155,37 +147,33 @@ def table_of(results: Results, columns: Sequence[str]) -> list[list[str]]:
     """All points: these entries of their labels, rounds, runs, releases, regret ± standard error."""
     rows = [["who", *columns, "T", "runs", "releases", "per-agent regret"]]
     for one in results.outcomes:
-        rows.append(
-            [
-                str(one.label["who"]),
-                *(str(one.label.get(column, "–")) for column in columns),
-                f"{one.setting['horizon']:,}",
-                str(one.setting["runs"]),
-                f"{one.result['releases']:,.0f}",
-                plus_minus(one),
-            ]
-        )
+        label = [str(one.label.get(column, "–")) for column in ("who", *columns)]
+        rounds, releases = f"{one.setting['horizon']:,}", f"{one.result['releases']:,.0f}"
+        rows.append([*label, rounds, str(one.setting["runs"]), releases, plus_minus(one)])
     return rows
 
 
 def picture(
-    width: float = 10.0, height: float = 5.2, panels: int = 1, title: str = ""
+    width: float = 10.0, height: float = 5.2, panels: int = 1, title: str = "", sharey: bool = False
 ) -> tuple[Picture, list[Axes]]:
     """An empty picture with panels side by side."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(drawn)
+    drawn = Picture(figsize=(width, height), layout="constrained")
     if title:
         drawn.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
-    return drawn, list(drawn.subplots(1, panels, squeeze=False)[0])
+    return drawn, list(drawn.subplots(1, panels, squeeze=False, sharey=sharey)[0])
 
 
-def bars(axes: Axes, xs: Sequence[float], outcomes: Sequence[Outcome], **style: Any) -> None:
-    """Means with bars of two standard errors."""
+def bars(axes: Axes, over: str | Sequence[float], outcomes: Sequence[Outcome], **style: Any) -> None:
+    """Means with bars of two standard errors, over an entry of their labels or over these numbers."""
+    xs = [one.label[over] for one in outcomes] if isinstance(over, str) else over
     look: dict[str, Any] = {"marker": "o", "markersize": 4.5, "linewidth": 1.8, "capsize": 3} | style
     axes.errorbar(xs, [one.mean for one in outcomes], [2 * one.stderr for one in outcomes], **look)
+
+
+def levels(axes: Axes, results: Results, *names: str) -> None:
+    """References as horizontal lines."""
+    for who in names:
+        level(axes, results.one(who=who))
 
 
 def level(axes: Axes, one: Outcome, *, colour: str | None = None, label: str | None = None) -> None:
@@ -210,21 +198,16 @@ def curve(axes: Axes, one: Outcome, *, colour: str, label: str, style: str = "-"
     axes.errorbar(rounds[-1:], means[-1:], 2 * errors[-1:], color=colour, capsize=3, linewidth=1.5)
 
 
-def finish(
-    axes: Axes, x: str, *, title: str = "", log: bool = True, y: str = "", beside: bool = True
-) -> None:
+def finish(axes: Axes, x: str, *, title: str = "", legend: bool = True) -> None:
     """Names, scales, grid and legend."""
     axes.set_xlabel(x)
-    axes.set_ylabel(y or "regret of the average agent")
-    if log:
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+    axes.set_ylabel("regret of the average agent")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
     if title:
         axes.set_title(title, loc="left", fontsize=10.5, color="#555555")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e6e6e6")
     axes.set_axisbelow(True)
-    if beside:
+    if legend:
         axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    else:
-        axes.legend(fontsize=8, frameon=False)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
+
+from matplotlib.figure import Figure as Picture
 
 from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
 from feducb_lab.experiments.figures import common
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 __all__ = ["FIGURE"]
 
@@ -26,13 +25,8 @@ _PLAIN = ("#3a7d44", "#d98e04", "#4a98c9", "#0b3c5d", "#7b5ea7")
 
 def _points(scale: Scale) -> list[Point]:
     full = scale == "full"
-    world = {
-        "dim": 10,
-        "arms": 100,
-        "seed": 0,
-        "horizon": 100_000 if full else 1_000,
-        "runs": 40 if full else 4,
-    }
+    world: dict[str, Any] = {"dim": 10, "arms": 100, "seed": 0}
+    world |= {"horizon": 100_000, "runs": 40} if full else {"horizon": 1_000, "runs": 4}
     points = []
     for graph, lives in _GRAPHS.items():
         for ttl in lives:
@@ -49,13 +43,9 @@ def _points(scale: Scale) -> list[Point]:
         points.append(Point({"who": "paper", **label}, world | {"topology": graph, "ttl": ttl} | printed))
     centre = {"graph": "controller"}
     star = world | {"agents": 16}
-    return [
-        *points,
-        common.baseline("no privacy", star, **centre),
-        Point({"who": "calibrated", **centre}, star | {"epsilon": _EPSILON, "delta": 1e-6}),
-        common.baseline("alone", star),
-        common.baseline("uniform", star),
-    ]
+    points.append(common.baseline("no privacy", star, **centre))
+    points.append(Point({"who": "calibrated", **centre}, star | {"epsilon": _EPSILON, "delta": 1e-6}))
+    return points + common.alone_and_uniform(star)
 
 
 def _name(one: Outcome) -> str:
@@ -67,37 +57,31 @@ def _name(one: Outcome) -> str:
 
 def _line(results: Results, who: str, graph: str, kept: str) -> list[Outcome]:
     """Over γ; with γ = 1 both ways of keeping estimators are the same."""
-    outcomes = results.where(who=who, graph=graph)
-    outcomes = [one for one in outcomes if one.label["ttl"] == 1 or one.label["estimators"] == kept]
-    return sorted(outcomes, key=lambda one: one.label["ttl"])
+    line = results.along("ttl", who=who, graph=graph)
+    return [one for one in line if one.label["ttl"] == 1 or one.label["estimators"] == kept]
 
 
 def _draw(results: Results) -> Picture:
     drawn, (left, right) = common.picture(width=14, panels=2, title=FIGURE.title)
+
+    def both(line: list[Outcome], least: float = 0.0, **style: Any) -> None:
+        """Over γ on the left; on the right over messages, of which a logarithm wants one at least."""
+        common.bars(left, "ttl", line, **style)
+        common.bars(right, [max(least, one.result["messages"]) for one in line], line, **style)
+
     for graph, shade in zip(_GRAPHS, _PLAIN, strict=True):
         for kept, style in (("one", "-"), ("paper", ":")):
-            line = _line(results, "no privacy", graph, kept)
             name = graph if kept == "one" else None
-            common.bars(
-                left, [one.label["ttl"] for one in line], line, color=shade, linestyle=style, label=name
-            )
-            sent = [one.result["messages"] for one in line]
-            common.bars(right, sent, line, color=shade, linestyle=style, label=name)
+            both(_line(results, "no privacy", graph, kept), color=shade, linestyle=style, label=name)
         for one in results.where(who="calibrated", graph=graph):
             marker = "s" if one.label["estimators"] == "one" else "x"
-            style_of_point = {"color": shade, "marker": marker, "linestyle": "none"}
-            common.bars(left, [one.label["ttl"]], [one], **style_of_point)
-            common.bars(right, [one.result["messages"]], [one], **style_of_point)
+            both([one], color=shade, marker=marker, linestyle="none")
     for one in results.where(who="paper"):
-        cross = {"color": common.COLOURS["paper"], "marker": "x", "linestyle": "none"}
-        common.bars(left, [one.label["ttl"]], [one], **cross)
-        common.bars(right, [max(1.0, one.result["messages"])], [one], **cross)
+        both([one], least=1.0, color=common.COLOURS["paper"], marker="x", linestyle="none")
     for axes in (left, right):
         common.level(axes, results.one(who="no privacy", graph="controller"), label="controller, no privacy")
-        common.level(axes, results.one(who="alone"))
-        common.level(axes, results.one(who="uniform"))
-    common.finish(left, "γ, hops that a message lives", title="solid: one estimator, dotted: γ", beside=False)
-    left.get_legend().remove()  # type: ignore[union-attr]
+        common.levels(axes, results, "alone", "uniform")
+    common.finish(left, "γ, hops that a message lives", title="solid: one estimator, dotted: γ", legend=False)
     left.set_xticks((1, 2, 4, 8), ["1", "2", "4", "8"])
     left.minorticks_off()
     private = f"squares, crosses: ε = {_EPSILON:g}, one estimator and γ; red: printed constants"
@@ -114,12 +98,7 @@ def _text(results: Results) -> str:
         near, far_one, far_many = one[0], one[-1], many[-1]
         ways = []
         for line, name in ((many, "γ estimators"), (one, "one estimator")):
-            if common.surely_less(line[-1], line[0]):
-                verb = "falls"
-            elif common.surely_less(line[0], line[-1]):
-                verb = "rises"
-            else:
-                verb = "does not change surely"
+            verb = common.change(line[0], line[-1], "falls", "rises", "does not change surely")
             ways.append(f"with {name} it {verb} to {common.plus_minus(line[-1])}")
         ratio = far_many.result["messages"] / max(1, far_one.result["messages"])
         said.append(
@@ -138,12 +117,11 @@ def _text(results: Results) -> str:
         f"{common.number(worst.mean / alone.mean)} times that of staying alone ({common.plus_minus(alone)})."
     )
     private = results.where(who="calibrated")
-    beats = f"With ε = {_EPSILON:g} and δ = 10⁻⁶: " + common.alone_sentence(private, lambda one: alone, _name)
+    beats = f"With ε = {_EPSILON:g} and δ = 10⁻⁶: " + common.alone_sentence(results, _name)
     worst = max(private, key=lambda one: one.mean)
     blind = common.percent(common.share(worst, uniform))
     beats += f" The worst ({_name(worst)}) loses {blind} of what uniform play loses."
-    printed = common.printed_sentence(results.where(who="paper"), lambda one: uniform)
-    return "\n".join(said) + f"\n\n{ends}\n\n{beats}\n\n{printed}"
+    return "\n".join(said) + f"\n\n{ends}\n\n{beats}\n\n{common.printed_sentence(results)}"
 
 
 def _table(results: Results) -> list[list[str]]:

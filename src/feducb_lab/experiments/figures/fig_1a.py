@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure as Picture
 
 from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
 from feducb_lab.experiments.figures import common
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
-
 __all__ = ["FIGURE"]
 
 _EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-_WORLD = {"dim": 10, "arms": 100, "seed": 0}
-_PRIVATE = {"delta": 0.1, "schedule": "geometric", "releases": 64}
 _PRINTED = {"quick": ((10, (0.1, 1.0, 10.0)), (100, (1.0,))), "full": ((100, (0.1, 1.0, 10.0)),)}
 
 
 def _points(scale: Scale) -> list[Point]:
     full = scale == "full"
-    world = _WORLD | {"horizon": 10_000_000 if full else 10_000}
+    world = {"dim": 10, "arms": 100, "seed": 0, "horizon": 10_000_000 if full else 10_000}
+    private = world | {"delta": 0.1, "schedule": "geometric", "releases": 64}
     sizes = {1: 100, 10: 100, 100: 100, 1000: 100} if full else {1: 24, 10: 12, 100: 4}
     points = [
         Point(
             {"who": "calibrated", "M": agents, "epsilon": epsilon},
-            world | _PRIVATE | {"agents": agents, "runs": runs, "epsilon": epsilon},
+            private | {"agents": agents, "runs": runs, "epsilon": epsilon},
         )
         for agents, runs in sizes.items()
         for epsilon in _EPSILONS
@@ -33,9 +29,7 @@ def _points(scale: Scale) -> list[Point]:
     points += [
         Point(
             {"who": "paper", "M": agents, "epsilon": epsilon},
-            world
-            | _PRIVATE
-            | {"mode": "paper", "agents": agents, "runs": 5 if full else 2, "epsilon": epsilon},
+            private | {"mode": "paper", "agents": agents, "runs": 5 if full else 2, "epsilon": epsilon},
         )
         for agents, epsilons in _PRINTED[scale]
         for epsilon in epsilons
@@ -44,32 +38,21 @@ def _points(scale: Scale) -> list[Point]:
         common.baseline("no privacy", world | {"agents": agents, "runs": runs}, M=agents)
         for agents, runs in sizes.items()
     ]
-    few = world | {"agents": 10, "runs": 10 if full else 12}
-    return [*points, common.baseline("alone", few), common.baseline("uniform", few)]
-
-
-def _sizes(results: Results, who: str = "calibrated") -> list[int]:
-    return sorted({one.label["M"] for one in results.where(who=who)})
-
-
-def _line(results: Results, agents: int, who: str = "calibrated") -> list[Outcome]:
-    return sorted(results.where(who=who, M=agents), key=lambda one: one.label["epsilon"])
+    return points + common.alone_and_uniform(world | {"agents": 10, "runs": 10 if full else 12})
 
 
 def _draw(results: Results) -> Picture:
     drawn, (axes,) = common.picture(title=FIGURE.title)
-    for agents, shade in zip(_sizes(results), common.SHADES, strict=False):
-        line = _line(results, agents)
-        common.bars(axes, [one.label["epsilon"] for one in line], line, color=shade, label=f"M = {agents:,}")
+    for agents, shade in zip(results.values("M", who="calibrated"), common.SHADES, strict=False):
+        line = results.along("epsilon", who="calibrated", M=agents)
+        common.bars(axes, "epsilon", line, color=shade, label=f"M = {agents:,}")
         raw = results.one(who="no privacy", M=agents)
         common.level(axes, raw, colour=shade, label=f"M = {agents:,}, no privacy  {common.number(raw.mean)}")
-    for agents, marker in zip(_sizes(results, "paper"), "xsd", strict=False):
-        line = _line(results, agents, "paper")
-        xs = [one.label["epsilon"] for one in line]
+    for agents, marker in zip(results.values("M", who="paper"), "xsd", strict=False):
+        line = results.along("epsilon", who="paper", M=agents)
         name = f"printed constants, M = {agents:,}"
-        common.bars(axes, xs, line, color=common.COLOURS["paper"], marker=marker, label=name)
-    common.level(axes, results.one(who="alone"))
-    common.level(axes, results.one(who="uniform"))
+        common.bars(axes, "epsilon", line, color=common.COLOURS["paper"], marker=marker, label=name)
+    common.levels(axes, results, "alone", "uniform")
     common.finish(axes, "ε (δ = 0.1)", title=f"T = {results.one(who='alone').setting['horizon']:,}")
     return drawn
 
@@ -80,8 +63,9 @@ def _name(one: Outcome) -> str:
 
 def _text(results: Results) -> str:
     said = []
-    for agents in _sizes(results):
-        line = _line(results, agents)
+    sizes = results.values("M", who="calibrated")
+    for agents in sizes:
+        line = results.along("epsilon", who="calibrated", M=agents)
         low, high = line[0], line[-1]
         verb = "falls with ε" if common.falls(line) else "does not fall steadily with ε"
         said.append(
@@ -89,8 +73,7 @@ def _text(results: Results) -> str:
             f"to {common.plus_minus(high)} at ε = {high.label['epsilon']:g}; without privacy it is "
             f"{common.plus_minus(results.one(who='no privacy', M=agents))}."
         )
-    alone, uniform = results.one(who="alone"), results.one(who="uniform")
-    most = _line(results, _sizes(results)[-1])
+    most = results.along("epsilon", who="calibrated", M=sizes[-1])
     close = [one for one in most if one.mean < 2 * results.one(who="no privacy", M=one.label["M"]).mean]
     competitive = (
         f"With M = {most[0].label['M']:,} agents privacy less than doubles regret from ε = "
@@ -99,9 +82,8 @@ def _text(results: Results) -> str:
         else f"Even with M = {most[0].label['M']:,} agents and ε = {most[-1].label['epsilon']:g} privacy "
         "costs more than a factor of two."
     )
-    beats = common.alone_sentence(results.where(who="calibrated"), lambda one: alone, _name)
-    printed = common.printed_sentence(results.where(who="paper"), lambda one: uniform)
-    return "\n".join(said) + f"\n\n{competitive} {beats}\n\n{printed}"
+    beats = common.alone_sentence(results, _name)
+    return "\n".join(said) + f"\n\n{competitive} {beats}\n\n{common.printed_sentence(results)}"
 
 
 FIGURE = Figure(

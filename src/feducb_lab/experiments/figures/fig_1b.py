@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.figure import Figure as Picture
 
 from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
 from feducb_lab.experiments.figures import common
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 __all__ = ["FIGURE"]
 
@@ -63,12 +62,9 @@ def _draw(results: Results) -> Picture:
 
 
 def _compare(more: Outcome, less: Outcome, names: tuple[str, str]) -> str:
-    if common.surely_less(more, less):
-        verdict = f"{names[0]} beats {names[1]}"
-    elif common.surely_less(less, more):
-        verdict = f"{names[0]} does worse than {names[1]}"
-    else:
-        verdict = f"{names[0]} and {names[1]} do not differ surely"
+    one, other = names
+    unsure = f"{one} and {other} do not differ surely"
+    verdict = common.change(less, more, f"{one} beats {other}", f"{one} does worse than {other}", unsure)
     rounds = more.setting["horizon"]
     return f"{verdict} over {rounds:,} rounds ({common.plus_minus(more)} against {common.plus_minus(less)})"
 
@@ -88,14 +84,8 @@ def _text(results: Results) -> str:
             f" {_ALL} was played for {rounds[1]:,} rounds only, where the others were played for "
             f"{rounds[0]:,}: every round is a release. It is compared with {_SOME} over as many rounds."
         )
-    beats = common.alone_sentence(
-        results.where(who="calibrated"),
-        lambda one: whole if one.setting["horizon"] == rounds[0] else short,
-        lambda one: str(one.label["communication"]),
-    )
-    uniform = results.one(who="uniform")
-    printed = common.printed_sentence(results.where(who="paper"), lambda one: uniform)
-    return "\n".join(said) + f"\n\n{beats}{cut}\n\n{printed}"
+    beats = common.alone_sentence(results, lambda one: str(one.label["communication"]))
+    return "\n".join(said) + f"\n\n{beats}{cut}\n\n{common.printed_sentence(results)}"
 
 
 FIGURE = Figure(

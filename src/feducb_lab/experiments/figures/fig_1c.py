@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure as Picture
 
-from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
+from feducb_lab.experiments.experiment import Figure, Point, Results, Scale
 from feducb_lab.experiments.figures import common
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 __all__ = ["FIGURE"]
 
@@ -28,35 +25,29 @@ def _points(scale: Scale) -> list[Point]:
             Point({"who": "calibrated", "d": dim}, crowd | {"runs": runs}),
             Point({"who": "paper", "d": dim}, crowd | {"mode": "paper", "runs": 5 if full else 2}),
             common.baseline("no privacy", world | {"agents": 100, "runs": runs}, d=dim),
-            common.baseline("alone", few, d=dim),
-            common.baseline("uniform", few, d=dim),
+            *common.alone_and_uniform(few, d=dim),
         ]
     return points
 
 
-def _line(results: Results, who: str) -> list[Outcome]:
-    return sorted(results.where(who=who), key=lambda one: one.label["d"])
-
-
 def _exponent(results: Results, who: str) -> tuple[float, float]:
-    line = _line(results, who)
+    line = results.along("d", who=who)
     return common.slope([one.label["d"] for one in line], line)
 
 
 def _draw(results: Results) -> Picture:
     drawn, (left, right) = common.picture(width=13, panels=2, title=FIGURE.title)
     for who in ("calibrated", "paper"):
-        for shade, one in zip(common.SHADES, _line(results, who), strict=False):
+        for shade, one in zip(common.SHADES, results.along("d", who=who), strict=False):
             colour = shade if who == "calibrated" else common.COLOURS[who]
             name = f"{who}, d = {one.label['d']}"
             common.curve(left, one, colour=colour, label=name, style=_STYLES[who])
     common.finish(left, "round", title="curves")
     for who, style in _STYLES.items():
-        line = _line(results, who)
         exponent, error = _exponent(results, who)
+        look = {"color": common.COLOURS[who], "linestyle": style}
         name = f"{who}: d^({exponent:.2f} ± {error:.2f})"
-        xs = [one.label["d"] for one in line]
-        common.bars(right, xs, line, color=common.COLOURS[who], linestyle=style, label=name)
+        common.bars(right, "d", results.along("d", who=who), label=name, **look)
     common.finish(right, "d", title="at the horizon")
     right.set_xticks(_DIMS, [str(dim) for dim in _DIMS])
     right.minorticks_off()
@@ -65,19 +56,12 @@ def _draw(results: Results) -> Picture:
 
 def _text(results: Results) -> str:
     exponent, error = _exponent(results, "calibrated")
+    line = results.along("d", who="calibrated")
     if abs(exponent - 2) <= max(2 * error, 0.1):
         verdict = "is essentially quadratic, as the paper says"
     else:
         verdict = f"is {'less' if exponent < 2 else 'more'} than quadratic, other than the paper says"
-    beats = common.alone_sentence(
-        _line(results, "calibrated"),
-        lambda one: results.one(who="alone", d=one.label["d"]),
-        lambda one: f"d = {one.label['d']}",
-    )
-    learns = common.printed_sentence(
-        _line(results, "paper"), lambda one: results.one(who="uniform", d=one.label["d"])
-    )
-    line = _line(results, "calibrated")
+    beats = common.alone_sentence(results, lambda one: f"d = {one.label['d']}")
     first, last = line[0], line[-1]
     grows = "grows with d" if common.falls(line[::-1]) else "does not grow steadily with d"
     powers = {
@@ -89,7 +73,7 @@ def _text(results: Results) -> str:
         f"{common.plus_minus(last)} at d = {last.label['d']}, fitted by d to the power {exponent:.2f} "
         f"± {error:.2f}. The dependence {verdict}. Without privacy the exponent is "
         f"{powers['without privacy']}, alone {powers['alone']}, with the printed constants "
-        f"{powers['printed']}.\n\n{beats}\n\n{learns}"
+        f"{powers['printed']}.\n\n{beats}\n\n{common.printed_sentence(results)}"
     )
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
+from matplotlib.figure import Figure as Picture
+
+from feducb_lab.experiments.experiment import Figure, Point, Results, Scale
 from feducb_lab.experiments.figures import common
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 __all__ = ["FIGURE"]
 
@@ -33,9 +31,8 @@ def _points(scale: Scale) -> list[Point]:
             for epsilon in _EPSILONS
         ]
         points += [
-            common.baseline("no privacy", world | {"gap": gap, "runs": runs}, gap=gap),
-            common.baseline("alone", world | {"gap": gap, "runs": few}, gap=gap),
-            common.baseline("uniform", world | {"gap": gap, "runs": few}, gap=gap),
+            common.baseline(who, world | {"gap": gap, "runs": many}, gap=gap)
+            for who, many in (("no privacy", runs), ("alone", few), ("uniform", few))
         ]
     points += [
         Point(
@@ -47,25 +44,18 @@ def _points(scale: Scale) -> list[Point]:
     return points
 
 
-def _line(results: Results, who: str, **label: float) -> list[Outcome]:
-    return sorted(results.where(who=who, **label), key=lambda one: one.label["gap"])
-
-
 def _draw(results: Results) -> Picture:
     drawn, (axes,) = common.picture(title=FIGURE.title)
     for epsilon, shade in zip(_EPSILONS, common.SHADES, strict=False):
-        line = _line(results, "calibrated", epsilon=epsilon)
-        xs = [one.label["gap"] for one in line]
-        common.bars(axes, xs, line, color=shade, label=f"ε = {epsilon:g}")
+        line = results.along("gap", who="calibrated", epsilon=epsilon)
+        common.bars(axes, "gap", line, color=shade, label=f"ε = {epsilon:g}")
     for epsilon, marker in zip(_EPSILONS, "xsd", strict=False):
-        line = _line(results, "paper", epsilon=epsilon)
-        xs = [one.label["gap"] for one in line]
+        line = results.along("gap", who="paper", epsilon=epsilon)
         style = {"color": common.COLOURS["paper"], "marker": marker, "linestyle": "none"}
-        common.bars(axes, xs, line, label=f"printed constants, ε = {epsilon:g}", **style)
+        common.bars(axes, "gap", line, label=f"printed constants, ε = {epsilon:g}", **style)
     for who, style_of_line in (("no privacy", ":"), ("alone", "--"), ("uniform", "--")):
-        line = _line(results, who)
-        xs = [one.label["gap"] for one in line]
-        common.bars(axes, xs, line, color=common.COLOURS[who], linestyle=style_of_line, label=who)
+        style = {"color": common.COLOURS[who], "linestyle": style_of_line}
+        common.bars(axes, "gap", results.along("gap", who=who), label=who, **style)
     common.finish(axes, "gap Δ", title=f"T = {results.outcomes[0].setting['horizon']:,}, δ = 0.1")
     axes.set_xscale("linear")
     return drawn
@@ -73,8 +63,8 @@ def _draw(results: Results) -> Picture:
 
 def _text(results: Results) -> str:
     said = []
-    lines = {f"ε = {epsilon:g}": _line(results, "calibrated", epsilon=epsilon) for epsilon in _EPSILONS}
-    lines["no privacy"] = _line(results, "no privacy")
+    lines = {f"ε = {eps:g}": results.along("gap", who="calibrated", epsilon=eps) for eps in _EPSILONS}
+    lines["no privacy"] = results.along("gap", who="no privacy")
     for name, line in lines.items():
         if common.falls(line):
             verb = "falls as the gap grows"
@@ -102,14 +92,9 @@ def _text(results: Results) -> str:
         f"{common.number(steps[1])} more)."
     )
     beats = common.alone_sentence(
-        results.where(who="calibrated"),
-        lambda one: results.one(who="alone", gap=one.label["gap"]),
-        lambda one: f"Δ = {one.label['gap']:g}, ε = {one.label['epsilon']:g}",
+        results, lambda one: f"Δ = {one.label['gap']:g}, ε = {one.label['epsilon']:g}"
     )
-    printed = common.printed_sentence(
-        results.where(who="paper"), lambda one: results.one(who="uniform", gap=one.label["gap"])
-    )
-    return "\n".join(said) + f"\n\n{sensitive} {beats}\n\n{printed}"
+    return "\n".join(said) + f"\n\n{sensitive} {beats}\n\n{common.printed_sentence(results)}"
 
 
 FIGURE = Figure(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure as Picture
 
 from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
 from feducb_lab.experiments.figures import common
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 __all__ = ["FIGURE"]
 
@@ -34,41 +31,27 @@ def _points(scale: Scale) -> list[Point]:
         for mechanism in _MECHANISMS
         for releases, epsilon in grid
     ]
-    printed = {
-        "releases": _FIXED_RELEASES,
-        "epsilon": _FIXED_EPSILON,
-        "mode": "paper",
-        "runs": 5 if full else 2,
-    }
+    printed = {"releases": _FIXED_RELEASES, "epsilon": _FIXED_EPSILON, "mode": "paper"}
+    printed |= {"runs": 5 if full else 2}
     points.append(Point({"who": "paper", "n": _FIXED_RELEASES, "epsilon": _FIXED_EPSILON}, spread | printed))
-    few = world | {"agents": 10, "runs": 10}
-    return [
-        *points,
-        common.baseline("no privacy", world | {"runs": runs}),
-        common.baseline("alone", few),
-        common.baseline("uniform", few),
-    ]
+    points.append(common.baseline("no privacy", world | {"runs": runs}))
+    return points + common.alone_and_uniform(world | {"agents": 10, "runs": 10})
 
 
 def _line(results: Results, mechanism: str, over: str) -> list[Outcome]:
     fixed = {"epsilon": _FIXED_EPSILON} if over == "n" else {"n": _FIXED_RELEASES}
-    outcomes = results.where(who="calibrated", mechanism=mechanism, **fixed)
-    return sorted(outcomes, key=lambda one: one.label[over])
+    return results.along(over, who="calibrated", mechanism=mechanism, **fixed)
 
 
 def _draw(results: Results) -> Picture:
     drawn, (left, right) = common.picture(width=13, panels=2, title=FIGURE.title)
     for over, axes in (("n", left), ("epsilon", right)):
         for mechanism, colour in zip(_MECHANISMS, _PLAIN, strict=True):
-            line = _line(results, mechanism, over)
-            common.bars(axes, [one.label[over] for one in line], line, color=colour, label=mechanism)
-        (printed,) = results.where(who="paper")
+            common.bars(axes, over, _line(results, mechanism, over), color=colour, label=mechanism)
         style = {"color": "black", "marker": "x", "linestyle": "none"}
-        common.bars(axes, [printed.label[over]], [printed], label="printed constants", **style)
-        for who in ("no privacy", "alone", "uniform"):
-            common.level(axes, results.one(who=who))
-    common.finish(left, "releases", title=f"ε = {_FIXED_EPSILON:g}, δ = 10⁻⁶", beside=False)
-    left.get_legend().remove()  # type: ignore[union-attr]
+        common.bars(axes, over, results.where(who="paper"), label="printed constants", **style)
+        common.levels(axes, results, "no privacy", "alone", "uniform")
+    common.finish(left, "releases", title=f"ε = {_FIXED_EPSILON:g}, δ = 10⁻⁶", legend=False)
     common.finish(right, "ε", title=f"{_FIXED_RELEASES} releases, δ = 10⁻⁶")
     for over, axes in (("n", left), ("epsilon", right)):
         ticks = [one.label[over] for one in _line(results, "tree", over)]
@@ -82,22 +65,20 @@ def _text(results: Results) -> str:
     for mechanism in _MECHANISMS:
         line = _line(results, mechanism, "n")
         first, last = line[0], line[-1]
-        if common.surely_less(last, first):
-            verb = "helps"
-        elif common.surely_less(first, last):
-            verb = "hurts"
-        else:
-            verb = "makes no sure difference"
+        verb = common.change(first, last, "helps", "hurts", "makes no sure difference")
         at = results.one(who="calibrated", mechanism=mechanism, n=_FIXED_RELEASES, epsilon=_FIXED_EPSILON)
         said.append(
             f"- {mechanism}: {common.plus_minus(at)} at {_FIXED_RELEASES} releases; going from "
             f"{first.label['n']} to {last.label['n']} {verb} ({common.plus_minus(first)} to "
             f"{common.plus_minus(last)})."
         )
-    pairs = [
-        (one, results.one(**(dict(one.label) | {"mechanism": "dense"})))
-        for one in results.where(who="calibrated", mechanism="tree")
-    ]
+    pairs, others = (
+        [
+            (one, results.one(**(dict(one.label) | {"mechanism": "dense"})))
+            for one in results.where(who="calibrated", mechanism=mechanism)
+        ]
+        for mechanism in ("tree", "blt")
+    )
     won = sum(common.surely_less(dense, tree) for tree, dense in pairs)
     lost = sum(common.surely_less(tree, dense) for tree, dense in pairs)
     ratios = sorted(tree.mean / dense.mean for tree, dense in pairs)
@@ -106,20 +87,13 @@ def _text(results: Results) -> str:
         f"At the same true ε the optimal dense factorisation beats the paper's tree in {won} of {len(pairs)} "
         f"settings and does worse in {lost}; the tree costs {span} times its regret."
     )
-    others = [
-        (one, results.one(**(dict(one.label) | {"mechanism": "dense"})))
-        for one in results.where(who="calibrated", mechanism="blt")
-    ]
     behind = sum(common.surely_less(dense, one) for one, dense in others)
     buffered = f"The buffered form (blt) is surely behind dense in {behind} of {len(others)}."
-    alone, uniform = results.one(who="alone"), results.one(who="uniform")
     beats = common.alone_sentence(
-        results.where(who="calibrated"),
-        lambda one: alone,
+        results,
         lambda one: f"{one.label['mechanism']}, {one.label['n']} releases, ε = {one.label['epsilon']:g}",
     )
-    printed = common.printed_sentence(results.where(who="paper"), lambda one: uniform)
-    return "\n".join(said) + f"\n\n{tree} {buffered} {beats}\n\n{printed}"
+    return "\n".join(said) + f"\n\n{tree} {buffered} {beats}\n\n{common.printed_sentence(results)}"
 
 
 FIGURE = Figure(

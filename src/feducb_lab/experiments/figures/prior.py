@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.figure import Figure as Picture
 
 from feducb.privacy.calibration import to_epsilon
-from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
+from feducb_lab.experiments.experiment import SIMULATE, Figure, Outcome, Point, Results, Scale
+from feducb_lab.experiments.figures import common
 from feducb_lab.experiments.prior_work import batch_rule
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 __all__ = ["FIGURE", "reaccounted"]
 
@@ -35,23 +35,10 @@ def _points(scale: Scale) -> list[Point]:
 
 def _points_at(horizon: int, *, quick: bool) -> list[Point]:
     def point(who: str, runs: int, player: str = "", **more: Any) -> Point:
-        setting = {
-            "agents": _AGENTS,
-            "dim": 10,
-            "arms": 100,
-            "horizon": horizon,
-            "runs": runs,
-            "seed": 7,
-            "epsilon": _EPSILON,
-            "delta": _DELTA,
-            **more,
-        }
         label = {"T": horizon, "who": who, "batch": more.get("batch")}
-        return (
-            Point(label, setting, f"feducb_lab.experiments.prior_work:{player}")
-            if player
-            else Point(label, setting)
-        )
+        setting = {"agents": _AGENTS, "dim": 10, "arms": 100, "horizon": horizon, "runs": runs, "seed": 7}
+        full: dict[str, Any] = setting | {"epsilon": _EPSILON, "delta": _DELTA} | more
+        return Point(label, full, f"feducb_lab.experiments.prior_work:{player}" if player else SIMULATE)
 
     many, few = (10, 3) if quick else (10, 5)
     rule = batch_rule(horizon, _AGENTS)
@@ -75,10 +62,6 @@ def reaccounted(one: Outcome) -> float:
     return 0.0 if mu == 0.0 else to_epsilon(mu, _DELTA)
 
 
-def _horizons(results: Results) -> list[int]:
-    return sorted({one.label["T"] for one in results.outcomes})
-
-
 def _best(results: Results, horizon: int) -> dict[str, Outcome]:
     """Each at the batch that came out best."""
     best = {}
@@ -90,13 +73,9 @@ def _best(results: Results, horizon: int) -> dict[str, Outcome]:
 
 
 def _draw(results: Results) -> Picture:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
-    horizons = _horizons(results)
-    picture = Canvas(figsize=(7.5 * len(horizons), 4.6), layout="constrained")
-    FigureCanvasAgg(picture)
-    for axes, horizon in zip(picture.subplots(1, len(horizons), squeeze=False)[0], horizons, strict=True):
+    horizons = results.values("T")
+    drawn, panels = common.picture(7.5 * len(horizons), 4.6, panels=len(horizons))
+    for axes, horizon in zip(panels, horizons, strict=True):
         best = _best(results, horizon)
         for place, (who, one) in enumerate(best.items()):
             axes.barh(place, one.mean, xerr=2.0 * one.stderr, color=_COLOURS.get(who, "#a8a8a8"), capsize=3)
@@ -113,15 +92,14 @@ def _draw(results: Results) -> Picture:
         axes.margins(x=0.15)
         axes.set_xlabel(f"regret of the average agent, T = {horizon:,}, ± 2 s.e.")
         axes.spines[["top", "right"]].set_visible(False)
-    return picture
+    return drawn
 
 
 def _compare(one: Outcome, other: Outcome, name: str, other_name: str) -> str:
     """Which of two loses less, by what factor, if the runs can tell."""
-    if abs(one.mean - other.mean) <= 2.0 * math.hypot(one.stderr, other.stderr):
-        return (
-            f"{name} ({one.mean:.4g}) and {other_name} ({other.mean:.4g}) cannot be told apart by these runs"
-        )
+    if not (common.surely_less(one, other) or common.surely_less(other, one)):
+        both = f"{name} ({one.mean:.4g}) and {other_name} ({other.mean:.4g})"
+        return f"{both} cannot be told apart by these runs"
     if one.mean > other.mean:
         one, other, name, other_name = other, one, other_name, name
     factor = other.mean / one.mean
@@ -143,7 +121,7 @@ def _text(results: Results) -> str:
         "batches of a hundredth and a tenth of T, with less noise, are tried here. Our patience (9) was "
         "chosen on this environment."
     ]
-    for horizon in _horizons(results):
+    for horizon in results.values("T"):
         best = _best(results, horizon)
         ranked = sorted((who for who in _PRIVATE if who in best), key=lambda who: best[who].mean)
         first, second = ranked[:2]
@@ -180,16 +158,10 @@ def _table(results: Results) -> list[list[str]]:
     rows = [["T", "who", "batch", "regret of the average agent", "releases", "ε re-accounted"]]
     for one in results.outcomes:
         spent = reaccounted(one)
-        rows.append(
-            [
-                f"{one.label['T']:,}",
-                one.label["who"],
-                str(one.label["batch"] or "–"),
-                f"{one.mean:.4g} ± {one.stderr:.2g}",
-                f"{one.result['releases']:g}",
-                "∞" if math.isinf(spent) else f"{spent:.4f}" if spent else "0 (nothing leaves)",
-            ]
-        )
+        epsilon = "∞" if math.isinf(spent) else f"{spent:.4f}" if spent else "0 (nothing leaves)"
+        regret, releases = f"{one.mean:.4g} ± {one.stderr:.2g}", f"{one.result['releases']:g}"
+        label = [f"{one.label['T']:,}", one.label["who"], str(one.label["batch"] or "–")]
+        rows.append([*label, regret, releases, epsilon])
     return rows
 
 
