@@ -798,9 +798,9 @@ def test_a_quorum_widens_the_bound_by_the_sets_that_may_meet_it() -> None:
     whole = replace(SETTINGS, agents=4, start=0.0)
     assert (whole.sets_of_agents, replace(whole, quorum=3).sets_of_agents) == (1, 5)
     bounds = [replace(whole, quorum=quorum).rule.bound for quorum in (None, 4, 3, 2)]
-    alphas = [bound.reward_alpha for bound in bounds]  # type: ignore[union-attr]
+    alphas = [bound.reward_alpha for bound in bounds]  # type: ignore[attr-defined]
     assert alphas[0] == alphas[1] == pytest.approx(5 * alphas[2]) == pytest.approx(11 * alphas[3])
-    radii = [bound.residual_radius for bound in bounds]  # type: ignore[union-attr]
+    radii = [bound.residual_radius for bound in bounds]  # type: ignore[attr-defined]
     assert radii[0] == radii[1] < radii[2] < radii[3]
     with pytest.raises(ConfigurationError, match="quorum"):
         replace(SETTINGS, agents=2000, quorum=1000)

@@ -57,7 +57,7 @@ def test_an_agent_plans_with_the_noise_that_its_terms_have(trust: Any) -> None:
         np.testing.assert_allclose(scales * np.sqrt(2.0), certificate.scale, rtol=1e-4)
         if settings.terms.records_covered > 1:
             assert settings.rule.first > once.rule.first
-            assert settings.rule.bound.regularizer > once.rule.bound.regularizer
+            assert settings.rule.bound.regularizer > once.rule.bound.regularizer  # type: ignore[attr-defined]
         assert isinstance(settings.terms.factors, Dense)
         assert settings.terms.quiet == min(settings.rule.first, settings.releases) - 1
 

@@ -28,7 +28,7 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """As in `POLICIES`."""
+        """What it is called in settings, as in `POLICIES`."""
         ...
 
     @property

@@ -21,7 +21,7 @@ class Uniform:
     def decide(
         self, belief: Belief | None, candidates: Array, coins: Array | None = None
     ) -> tuple[Indices, Array]:
-        """Draw evenly (`Policy.decide`)."""
+        """Draw evenly, whatever is believed (`Policy.decide`)."""
         return draw_evenly(coins, candidates.shape[-2])
 
     def propensities(self, belief: Belief | None, candidates: Array) -> Array:

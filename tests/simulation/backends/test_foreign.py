@@ -195,12 +195,13 @@ def test_a_rule_of_ones_own_is_played_as_it_is_written() -> None:
 
 def test_own_records_that_wait_for_their_release_wait_on_every_backend() -> None:
     shape: dict[str, Any] = {"agents": 3, "dim": 2, "arms": 4, "horizon": 60, "runs": 4, "releases": 8}
-    asked = spell_out(None, None, shape | {"epsilon": BUDGET.epsilon, "delta": BUDGET.delta})
-    plan = _printed_plan(asked, "released")
+    federation, world, _ = spell_out(None, None, shape | {"epsilon": BUDGET.epsilon, "delta": BUDGET.delta})
+    lasts = {"horizon": 60, "runs": 4, "seed": 0}
+    plan = _printed_plan(federation, world, lasts, "released")
     assert type(plan.estimators[0].rule) is WaitingPlay
     expected = run_plan(plan, {}, RunOptions(backend="reference"))
     np.testing.assert_array_equal(run_plan(plan, {}, RunOptions(backend="auto")).regret, expected.regret)
     with pytest.raises(ConfigurationError, match="WaitingPlay"):
         run_plan(plan, {}, RunOptions(backend="cpu"))
-    at_once = _printed_plan(asked, "own data")
+    at_once = _printed_plan(federation, world, lasts, "own data")
     assert run_plan(at_once, {}, RunOptions(backend="cpu")).config["backend"] == "cpu"
