@@ -1,4 +1,4 @@
-"""Over NATS: an agent's engine with a controller or on a graph, and the controller's link. See `nats_subjects`.
+"""Over NATS: an agent's engine with a controller or on a graph; the controller's link. See `nats_subjects`.
 
 Every loss of the connection ends a *session*; the next begins from what is on disk. So there is one way to
 start, and it is the way to go on after a crash of any part. Only this folder imports nats-py.
