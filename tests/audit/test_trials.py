@@ -233,8 +233,8 @@ def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path) -> None:
             print("begins")
             from feducb.audit import trials
             from feducb.config import Budget, Problem
-            from feducb.interfaces import Trust
-from feducb.privacy.deployed import DeployedPrivatizer, Terms
+            from feducb.privacy.deployed import DeployedPrivatizer
+            from feducb.privacy.terms import Terms
 
             trials._INLINE = 0
             trials.os.sched_getaffinity = lambda _: {0, 1}
