@@ -46,6 +46,9 @@ CAUGHT_BY = {
 TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=8.0, delta=1e-6), releases=4, excess="clip")
 
 
+pytestmark = pytest.mark.xdist_group("audit")  # one report for all, and it takes a while
+
+
 @pytest.fixture(scope="module")
 def report() -> AuditReport:
     return run_audit(trials=900)

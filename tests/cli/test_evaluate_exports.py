@@ -27,6 +27,9 @@ def _feducb(*arguments: str, cwd: Path, status: int = 0) -> subprocess.Completed
     return done
 
 
+pytestmark = pytest.mark.xdist_group("exports")  # one federation for all
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two agents, each with its own configuration, after a day's work."""

@@ -16,7 +16,7 @@ from feducb_lab.tour import AGENTS, Tour
 
 
 def test_the_command_starts_everybody_and_ends_cleanly(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "feducb", "tour", "--no-browser", "--seconds", "20"]
+    command = [sys.executable, "-m", "feducb", "tour", "--no-browser", "--seconds", "8"]
     done = subprocess.run(
         command,
         capture_output=True,

@@ -27,7 +27,7 @@ _SAY_SECONDS = 5.0
 
 def tour(
     seconds: float | None = option(
-        None, "Stop after this many seconds; runs until interrupted if not given.", min=1
+        None, "Stop this many seconds after all have started; runs until interrupted if not given.", min=1
     ),
     browser: bool = option(True, "Open the dashboards."),
     epsilon: float = option(
@@ -62,6 +62,8 @@ async def _run(made: Tour, seconds: float | None, *, browser: bool) -> None:
             typer.echo("type `kill north`, `kill` (somebody), or `quit`")
             loop.add_reader(sys.stdin, heard)
         kills.add(asyncio.create_task(_report(made)))
+        if seconds is not None:
+            loop.call_later(seconds, until.set)
 
     def heard() -> None:
         words = sys.stdin.readline().split()
@@ -73,8 +75,6 @@ async def _run(made: Tour, seconds: float | None, *, browser: bool) -> None:
         else:
             typer.echo(f"expected kill [{'|'.join(made.agents)}] or quit")
 
-    if seconds is not None:
-        loop.call_later(seconds, until.set)
     await made.run(until, ready)
     for task in kills:
         task.cancel()
