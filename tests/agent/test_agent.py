@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from feducb.agent import Agent, AgentSettings, Outcome
-from feducb.agent.upkeep import export
+from feducb.agent.upkeep import erase, export
 from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, FeducbError, StoreError, StoreInUseError
@@ -627,6 +627,36 @@ def test_whatever_happens_first_in_a_season_makes_its_promises_hold(
         agent.tick()  # its row is forgotten by now
     with pytest.raises(ConfigurationError, match=r"uniform_share is 0.5, expected 0.0 until a new season"):
         opened(replace(settings, uniform_share=0.5), start=agent.started_at)
+
+
+@pytest.mark.parametrize("how", ["discarded", "erased"])
+def test_what_was_taken_back_has_happened_all_the_same(opened: Callable[..., Agent], how: str) -> None:
+    agent = opened()
+    made = agent.decide(_candidates(np.random.default_rng(19)), person="ann")
+    agent.reward(made.id, 1.0)
+    assert (agent.discard(made.id) if how == "discarded" else erase(agent, "ann")) is not None
+    assert agent.snapshot()["counts"].keys() >= {"decisions"}
+    assert not any(name.startswith("_") for name in agent.snapshot()["counts"])
+    with pytest.raises(ConfigurationError, match=r"uniform_share is 0.5, expected 0.0 until a new season"):
+        opened(replace(SETTINGS, uniform_share=0.5), start=agent.started_at)
+
+
+def test_an_agent_made_of_a_store_holds_promises_too(opened: Callable[..., Agent], clock: Clock) -> None:
+    agent = opened()
+    agent.decide(_candidates(np.random.default_rng(20)))
+    changed = replace(agent.settings, exploration=2.0)
+    with pytest.raises(ConfigurationError, match=r"exploration is 2.0, expected 1.0 until a new season"):
+        Agent(agent.store, changed, clock)
+
+
+def test_an_unused_season_does_not_move_before_the_last(opened: Callable[..., Agent], clock: Clock) -> None:
+    agent, first = opened(), clock.now
+    agent.decide(_candidates(np.random.default_rng(21)))
+    clock.now += 100.0
+    agent.new_season(replace(SETTINGS, start=clock.now), drop_open=True)
+    with pytest.raises(ConfigurationError, match="expected after the last season's"):
+        opened(start=first - 1.0)
+    assert opened(start=clock.now + 5.0).started_at == clock.now + 5.0
 
 
 def _first_release(settings: AgentSettings, clock: Clock) -> bytes:

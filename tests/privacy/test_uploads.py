@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import replace
 
@@ -30,6 +31,13 @@ def _upload(terms: Terms = TERMS) -> RawUpload:
 
 def _bytes(season: int = 3, number: int = 2) -> bytes:
     return encode_upload(_upload(), season=season, number=number)
+
+
+def test_nothing_of_what_is_inside_gets_into_a_log_by_accident() -> None:
+    agent = DeployedPrivatizer(TERMS)
+    agent.record(ACTIONS, REWARDS)
+    for private in (agent, agent._state(), agent.upload(), DeployedPrivatizer(TERMS).release()):
+        assert re.fullmatch(r"<feducb[\w.]+ object at 0x[0-9a-f]+>", repr(private)), repr(private)
 
 
 def test_an_upload_is_the_batch_itself_and_the_agent_forgets_it() -> None:

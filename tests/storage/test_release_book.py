@@ -48,6 +48,21 @@ def test_releases_and_the_sum_they_complete_share_a_commit_and_come_out_as_apart
         assert ({receipt.status for receipt in known}, none) == ({"known"}, [])
 
 
+def test_a_commit_within_another_fails_both(tmp_path: Path) -> None:
+    with ReleaseBook(tmp_path / "book.db", EVERYBODY) as book:
+
+        def both() -> None:
+            with book.writing() as db:
+                db.execute("INSERT INTO terms VALUES (9, 'a', '')")
+                with pytest.raises(StoreError, match="neither of them happens"), book.writing():
+                    pass
+                db.execute("INSERT INTO terms VALUES (9, 'b', '')")
+
+        with pytest.raises(StoreError, match="nothing of the commit happened"):
+            both()
+        assert book.database.execute("SELECT count(*) FROM terms WHERE season = 9").fetchone() == (0,)
+
+
 def test_if_the_sum_cannot_be_written_nothing_was_received(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -422,6 +422,41 @@ def test_a_commit_that_was_done_before_it_failed_is_not_done_again(store: AgentS
     assert store.replay(1, 1) == payload
 
 
+def test_a_commit_that_was_rolled_back_under_it_is_no_success(store: AgentStore) -> None:
+    def rolled_back() -> None:
+        with store.writing() as db:
+            db.execute("INSERT INTO loaded VALUES ('first', '', 0)")
+            db.execute("ROLLBACK")
+
+    with pytest.raises(StoreError, match="nothing of the commit happened"):
+        rolled_back()
+    assert store.database.execute("SELECT count(*) FROM loaded").fetchone() == (0,)
+
+
+def test_interrupted_when_it_is_on_disk_a_store_closes_and_counts_once(store: AgentStore, path: Path) -> None:
+    connection = store.database
+
+    class Interrupted:
+        """The connection, with somebody who presses Ctrl-C right after a commit."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(connection, name)
+
+        def execute(self, statement: str, *given: Any) -> Any:
+            done = connection.execute(statement, *given)
+            if statement == "COMMIT":
+                raise KeyboardInterrupt
+            return done
+
+    store._connection = Interrupted()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        store.record(np.eye(3), np.ones(3))
+    with pytest.raises(StoreError, match="closed"):
+        store.record(np.eye(3), np.ones(3))
+    with AgentStore.open(path) as again:
+        assert again.pending == 3
+
+
 def test_a_store_that_cannot_recover_closes(
     store: AgentStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -302,7 +302,7 @@ def test_a_release_within_a_commit_fails_both_as_it_would_leave_before_it_is_on_
 ) -> None:
     with AgentStore.open(tmp_path / "agent.db", replace(TERMS, records_per_person=1)) as store:
         store.record(GOOD, REWARD)
-        with pytest.raises(sqlite3.OperationalError, match="within a transaction"), store.writing():
+        with pytest.raises(StoreError, match="neither of them happens"), store.writing():
             store.release()
         assert (store.outbox(), store.pending) == ([], 1)
         assert len(store.release()) == len(store.outbox()[0].body)

@@ -22,7 +22,7 @@ from feducb.agent.chooser import Chooser
 from feducb.agent.curve import Curve, width_for
 from feducb.agent.ids import kept_tag, make_id, new_tag, numbers_of
 from feducb.agent.inbox import Counters, Inbox
-from feducb.agent.kept import Season, require_later, require_promised, started_at, stored_settings
+from feducb.agent.kept import Season, require_later, require_promised, season_in, started_at, stored_settings
 from feducb.agent.requests import require_candidates, require_follow, require_id, require_reward
 from feducb.agent.settings import AgentSettings
 from feducb.agent.view import view, view_over_time
@@ -586,6 +586,9 @@ class Agent:
     def _keep_settings(self, db: Connection) -> None:
         """Write the settings, and the terms that follow from them if nothing has happened under others."""
         season, kept, body = self.store.season, agent_tables.read_settings(db), self.settings.to_json()
+        again = kept is not None and kept.season == season
+        if again and season_in(db, self.store.path).settings != self.settings:
+            require_promised(db, self.settings)
         if agent_tables.is_unused(db):
             self.store.restate(db, self.settings.terms)
         if kept is not None and kept.season == season:
@@ -593,6 +596,7 @@ class Agent:
         else:
             if kept is not None:
                 require_later(self.settings, kept.started_at)
+            agent_tables.mark_season(db, None if kept is None else kept.started_at)
             start = self._clock() if self.settings.start is None else self.settings.start
             id_key = token_bytes(32)
         agent_tables.write_settings(db, season=season, body=body, started_at=start, id_key=id_key)

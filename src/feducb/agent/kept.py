@@ -67,6 +67,8 @@ def stored_settings(path: Path) -> AgentSettings:
 def require_promised(db: sqlite3.Connection, settings: AgentSettings) -> None:
     """Raise unless settings promise what the open season does, if anything has happened in it."""
     if agent_tables.is_unused(db):
+        if (earlier := agent_tables.earlier_start(db)) is not None:
+            require_later(settings, earlier)
         return
     kept = agent_tables.read_settings(db)
     if kept is not None and kept.season == kept.open_season:

@@ -9,13 +9,13 @@ from typing import ClassVar, TypeAlias
 
 from feducb.config import require_finite, require_integer
 from feducb.errors import ConfigurationError, PrivacyError, RefusedError, ReleasesExhaustedError, StoreError
+from feducb.interfaces import Model, Trust
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import decode_upload
 from feducb.protocol.admission import Receipt, refusal
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum, name_sum
 from feducb.storage import ControllerStore, Quorum, ReleaseBook
-from feducb.trust import Trust
 
 __all__ = ["Collector", "TrustedCollector", "open_collector"]
 
@@ -61,14 +61,14 @@ def _common(terms: Mapping[str, Terms], *, pooled: bool) -> Trust:
     A trusted controller whose own terms are the agents' (``pooled``) has one noise for all of them.
     """
     first = next(iter(terms.values()))
-    names: tuple[str, ...] = ("problem", "releases", "quiet", "trust", "groups")
+    names: tuple[str, ...] = ("problem", "model", "releases", "quiet", "trust", "groups")
     if pooled and first.trust.pooled:
         names += ("budget", "records_per_person", "agents_per_person")
     for name, one in terms.items():
         for setting in names:
             own, common = getattr(one, setting), getattr(first, setting)
             if own != common:
-                if isinstance(own, Trust):
+                if isinstance(own, Trust | Model):
                     own, common = own.name, common.name
                 raise ConfigurationError(f"terms.{setting} of {name}", own, f"{common!r} as for others")
         if one.factors.name != first.factors.name:

@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 _MOST_UPLOADS = 2**17  # in one season: see `uploads._LARGEST_UPLOAD`
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
+@dataclass(kw_only=True, slots=True, eq=False, repr=False)
 class GridRelease(Sealed):
     """What leaves: cumulative noisy sums as grid integers. Only a `DeployedPrivatizer` can build one.
 

@@ -38,9 +38,12 @@ _SEAL = object()
 _ROUNDING = 1e-9  # a vector this much longer than its bound is a rounding error, and is clipped
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
+@dataclass(kw_only=True, slots=True, eq=False, repr=False)
 class Sealed:
-    """What may leave: only the privatizers of this package hold the seal that it takes to build one."""
+    """What may leave: only the privatizers of this package hold the seal that it takes to build one.
+
+    None shows what is in it: a raw upload must not get into a log by accident.
+    """
 
     forged: ClassVar[str] = ""
     seal: InitVar[object] = None
@@ -50,7 +53,7 @@ class Sealed:
             raise UnsealedReleaseError(self.forged)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class State(Generic[Sums, Kept]):
     """What a privatizer carries from one release to the next. Private.
 
@@ -106,7 +109,7 @@ class WayOut(ABC, Generic[Sums, Kept, Source, Made]):
         """The sums and the memory to go on with, and release ``number``."""
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
+@dataclass(kw_only=True, slots=True, eq=False, repr=False)
 class Release(Sealed):
     """What leaves a simulated agent: its cumulative sums under noise. Only a `Privatizer` can build one.
 

@@ -26,7 +26,7 @@ _EARLIER_MARK = b"RAW1"
 _LARGEST_UPLOAD = 2**60  # a coordinate; with so many uploads a sum is below 2^77, and fits the grid (2^78)
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
+@dataclass(kw_only=True, slots=True, eq=False, repr=False)
 class RawUpload(Sealed):
     """Raw batch sums for a trusted controller; only a trust with raw sums lets one out.
 

@@ -33,6 +33,7 @@ CURVE_COLUMNS = (
     "weighted_square_square",  # Σ w² r²
 )
 _NAMES = ", ".join(CURVE_COLUMNS)
+_DECISIONS_BEFORE, _EARLIER_START = "_decisions_before", "_earlier_start"  # marks of the open season
 _ADD_TO_CURVE = sqlite.add_up("curve", ("width", "start"), CURVE_COLUMNS)
 
 
@@ -78,17 +79,32 @@ def write_settings(
 def is_unused(db: sqlite3.Connection) -> bool:
     """Whether nothing has happened in the open season: no decision, record, release or sum.
 
-    A decision that was discarded does not count; one that was only followed leaves no other trace than a
-    count of all seasons.
+    What was discarded or erased has happened: decisions are counted, and `mark_season` says from where on. A
+    file from before there were marks counts those of all seasons.
     """
+    before = f"SELECT coalesce(max(value), 0) FROM counters WHERE name = '{_DECISIONS_BEFORE}'"
     traces = (
+        f"counters WHERE name = 'decisions' AND value > ({before})",
         f"decisions WHERE state = {events.OPEN}",
         *("pending", "batches", "people", "tallies", "inbox"),
-        "counters WHERE name = 'only_followed'",
         "outgoing JOIN open_season USING (season)",
         "seasons JOIN open_season USING (season) WHERE continued_elsewhere OR excluded",
     )
     return not any(db.execute(f"SELECT EXISTS (SELECT 1 FROM {one})").fetchone()[0] for one in traces)
+
+
+def mark_season(db: sqlite3.Connection, earlier_start: float | None) -> None:
+    """Remember, for a season that opens: how many decisions there were, and when the last season started."""
+    total = db.execute("SELECT coalesce(max(value), 0) FROM counters WHERE name = 'decisions'").fetchone()[0]
+    db.execute("REPLACE INTO counters VALUES (?, ?)", (_DECISIONS_BEFORE, total))
+    if earlier_start is not None:
+        db.execute("REPLACE INTO counters VALUES (?, ?)", (_EARLIER_START, int(1000.0 * earlier_start)))
+
+
+def earlier_start(db: sqlite3.Connection) -> float | None:
+    """When the season before the open one started, in seconds since 1970; None if there was none."""
+    row = db.execute("SELECT value FROM counters WHERE name = ?", (_EARLIER_START,)).fetchone()
+    return None if row is None else row[0] / 1000.0
 
 
 def open_terms(db: sqlite3.Connection) -> str:
@@ -109,8 +125,8 @@ def received_sums(db: sqlite3.Connection) -> list[ReceivedSum]:
 
 
 def read_counts(db: sqlite3.Connection) -> dict[str, int]:
-    """Totals by name, sorted."""
-    return dict(db.execute("SELECT name, value FROM counters ORDER BY name"))
+    """Totals by name, sorted; without the marks of a season."""
+    return dict(db.execute("SELECT name, value FROM counters WHERE name NOT GLOB '_*' ORDER BY name"))
 
 
 def add_to_curve(db: sqlite3.Connection, width: int, steps: Mapping[int, Iterable[float]]) -> None:

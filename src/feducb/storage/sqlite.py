@@ -269,10 +269,13 @@ class SqliteFile(ABC):
             cannot be found out, a store closes.
         """
         db, moves, number = self.database, self._moves, None
+        if db.in_transaction:
+            self._spoilt = True
+            raise StoreError("a commit within another: neither of them happens")
         try:
             db.execute("BEGIN IMMEDIATE")
             yield db
-            if self._spoilt:
+            if self._spoilt or not db.in_transaction:  # SQLite may have rolled it back by itself
                 raise StoreError("a call of this commit failed half-way, so nothing of the commit happened")
             number = (_commits(db) + 1) % 2**31
             db.execute(f"PRAGMA application_id = {number}")
@@ -290,6 +293,8 @@ class SqliteFile(ABC):
             raise
         except BaseException:
             self._recover()
+            if number is not None and not self.closed and _commits(self.database) == number:
+                self.close()  # interrupted when it was on disk already: whoever goes on must look first
             raise
 
     @contextmanager

@@ -278,10 +278,11 @@ def _never_made(kind: ParcelKind, season: int, group: int, number: int) -> Store
 def require_same(given: Terms, stored: Terms) -> None:
     """Raise if terms differ from those of a season, with the first that does."""
     wanted, kept = _flat(given), _flat(stored)
-    for name, value in wanted.items():
-        if value != kept[name]:
+    for name in (*wanted, *(kept.keys() - wanted.keys())):  # the linear model goes without saying
+        value, stands = wanted.get(name), kept.get(name)
+        if value != stands:
             raise ConfigurationError(
-                f"terms.{name}", value, f"{kept[name]!r} as stored; a new season takes new terms"
+                f"terms.{name}", value, f"{stands!r} as stored; a new season takes new terms"
             )
 
 
