@@ -71,7 +71,7 @@ def test_a_bad_record_of_an_own_log_decides_about_itself_alone(agent: Agent) -> 
     found = warm_start(agent, [one for one, _ in log], [one for _, one in log], policy="fixed")  # type: ignore[misc]
     assert found == Loaded(entered=23, clipped=3, dropped=6, excluded=0)
     assert _batch(agent) == _sums_of([*good, *clipped])
-    with pytest.raises(ConfigurationError, match="log is '1 records that cannot be read'"):
+    with pytest.raises(ConfigurationError, match="log is '1 record that cannot be read'"):
         warm_start(agent, [[0.1]], [0.1], policy="fixed")
     with pytest.raises(ConfigurationError, match="as many of each"):
         warm_start(agent, np.zeros((2, 3)), np.zeros(3), policy="fixed")

@@ -143,7 +143,7 @@ def test_a_bad_row_of_a_log_is_counted_and_the_others_enter(made: Path) -> None:
     assert "2 records wait for the next release, 1 of them clipped" in said
     assert "4 dropped" in said
     (made / "log.csv").write_text("x1,x2\n0.1,0.2\n")
-    assert "log is '1 records that cannot be read'" in _feducb(made, *fixed, status=2)[1]
+    assert "log is '1 record that cannot be read'" in _feducb(made, *fixed, status=2)[1]
 
 
 def test_status_as_json_goes_to_a_file_or_to_standard_output(made: Path) -> None:

@@ -86,7 +86,7 @@ def warm_start(
     ]
     if not records:
         expected = f"{settings.problem.dim} numbers and a reward"
-        raise ConfigurationError("log", f"{count} records that cannot be read", expected)
+        raise ConfigurationError("log", f"{counted(count, 'record')} that cannot be read", expected)
     rows, worth = np.array([row for row, _, _ in records]), np.array([reward for _, reward, _ in records])
     if not settings.releases_records:
         raise StoreError("what a policy chose that may learn from rewards does not leave in shadow mode")

@@ -56,7 +56,7 @@ name = "{name}"
 store = "{name}.db"            # private: holds what waits. Never put an old copy back (see `agent backup`)
 
 [problem]                      # public bounds, the same at all agents
-dim = {dim}                       # d, numbers a candidate
+dim = {dim}                       # d, numbers per candidate
 action_bound = 1.0             # L, no candidate is longer
 reward_bound = 1.0             # B, rewards from -B to B
 parameter_bound = 1.0          # S
@@ -105,7 +105,7 @@ class _New:
 
     path: Annotated[Path, typer.Argument(help="Where to write the configuration.")] = DEFAULT
     name: str = option("agent", "The agent's name.")
-    dim: int = option(10, "d, numbers a candidate.")
+    dim: int = option(10, "d, numbers per candidate.")
     epsilon: float | None = option(None, "ε of a person.", shown="1, or as in --budgets")
     delta: float | None = option(None, "δ of a person.", shown="1e-06, or as in --budgets")
     budgets: Path | None = option(

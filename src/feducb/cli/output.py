@@ -181,7 +181,7 @@ def _graph_rows(result: SimulationResult, graph: Topology) -> Iterator[tuple[str
     used = 1 if result.config["estimators"] == "one" else graph.ttl
     ratio = "γ/|C|" if used == graph.ttl else "1/|C|"
     over_all = used * len(graph.cliques) / graph.agents
-    yield "  estimators", f"{used} an agent; {ratio} {over_all:.3g} over all agents"
+    yield "  estimators", f"{used} per agent; {ratio} {over_all:.3g} over all agents"
     for size in (*sizes[:2], *sizes[2:][-1:]):
         alike = [one for one, clique in enumerate(graph.cliques) if len(clique) == size]
         regret = result.clique_regret[alike].mean()

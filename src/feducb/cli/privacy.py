@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -172,6 +172,11 @@ def write_statement(asked: _Stated) -> None:
     followed: str | None = None
     others: list[Budget] = []
     if asked.store is not None:
+        for one in fields(asked):
+            given, usual = getattr(asked, one.name), getattr(one.default, "default", one.default)
+            if one.name not in ("store", "out") and given != usual:
+                option_name = f"--{one.name.replace('_', '-')}"
+                raise ConfigurationError(option_name, given, "nothing beside --store, which says it")
         terms, ledger = _read_store(asked.store)
         followed, others = _stated_in(asked.store)
     else:
@@ -266,7 +271,7 @@ def _plan_table(planned: dict[str, Any]) -> Table:
         ),
     ]
     if regret:
-        rows.append(("regret, federated", f"{regret['federated']:,.1f} an agent"))
+        rows.append(("regret, federated", f"{regret['federated']:,.1f} per agent"))
         rows.append(("regret, alone", f"{regret['alone']:,.1f}"))
     promise = f"(ε, δ) = ({planned['epsilon']:g}, {planned['delta']:g})"
     return facts_table(f"{promise} over {counted(planned['releases'], 'release')}", rows)

@@ -84,7 +84,7 @@ class _Asked:
     )
     ttl: int | None = option(None, "γ, hops that a message lives; at most the diameter.", shown="1")
     estimators: str = option(
-        "paper", "On a topology: paper (γ an agent, used in turn) or one (beyond the paper)."
+        "paper", "On a topology: paper (γ per agent, used in turn) or one (beyond the paper)."
     )
     backend: Backend = "auto"
     checkpoint: Path | None = option(

@@ -37,6 +37,8 @@ def parse_policy(text: str | Policy, *, exploration: float = 1.0) -> Policy:
     if not isinstance(text, str):
         if exploration != 1.0:
             raise ConfigurationError("exploration", exploration, f"1 beside the policy {text!r}")
+        if isinstance(text, type) or not callable(getattr(text, "decide", None)):
+            raise ConfigurationError("policy", text, f"a policy, or one of {', '.join(POLICIES)}")
         return text
     name, colon, number = text.partition(":")
     if name not in POLICIES:

@@ -26,7 +26,7 @@ class _Strict(BaseModel):
 class DecisionRequest(_Strict):
     """A visitor, and what could be shown."""
 
-    actions: Candidates = Field(description="One row of d numbers a candidate, each of length at most L.")
+    actions: Candidates = Field(description="One row of d numbers per candidate, each of length at most L.")
     id: Id | None = Field(None, description="A name of your own: the same one again gives the same decision.")
     person: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         None, description="Who it is, where a person may come more than once. Kept as a keyed hash only."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
+from feducb.models.linear import Linear
 from feducb.models.play import OwnDataPlay, UniformPlay
 from feducb.policies import Optimistic
 from feducb.protocol.estimators import Estimator, calibrated_estimator, paper_estimator
@@ -119,6 +120,11 @@ def make_plan(
     require_integer("seed", seed, at_least=0)
     if environment.problem != federation.problem:
         raise ConfigurationError("world", environment.problem, f"{federation.problem}, as in the federation")
+    if (federation.baseline == "alone" or federation.mode == "paper") and type(
+        federation.model
+    ) is not Linear:
+        expected = "linear where agents act on their own records: alone, and in paper mode"
+        raise ConfigurationError("model", federation.model.name, expected)
     teams, lasts = _plan_teams(federation, horizon), {"horizon": horizon, "runs": runs, "seed": seed}
     return Plan(federation=federation, environment=environment, teams=teams, **lasts)
 

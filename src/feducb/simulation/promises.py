@@ -58,7 +58,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
             if one.privatizer is not None
         )
         worst |= {
-            "mu": records * moved,
+            "mu": records * float(moved),
             "adversary": f"interactive: reads {words.reads} and chooses later visitors by it",
             "unit": _UNIT if records == 1 else _PERSON.format(records, words.where),
         }
