@@ -310,3 +310,14 @@ def test_a_plot_has_a_title_the_setting_and_what_to_beat(
     assert any(text.startswith("each agent alone" if flags == ["--alone"] else "feducb") for text in texts)
     assert any(" agents, d = " in text and "seed" in text for text in texts)
     assert {"round", "regret of the average agent"} <= set(texts)
+
+
+def test_a_statement_of_a_file_takes_nothing_from_options(tmp_path: Path) -> None:
+    store = tmp_path / "agent.db"
+    terms = Terms(problem=Problem(dim=2), budget=Budget(epsilon=4.0, delta=1e-6), releases=4)
+    AgentStore.open(store, terms).close()
+    command = [sys.executable, "-m", "feducb", "privacy", "statement", "--store", str(store), "--out", "-"]
+    assert "(ε, δ) = (4, 1e-06)" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run([*command, "--epsilon", "1"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--epsilon is 1.0, expected nothing beside --store" in done.stderr

@@ -8,7 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
+from click.core import ParameterSource
 from rich.table import Table
 
 from feducb.cli.options import Arms, Dim, JsonFile, option, takes_options
@@ -172,11 +174,13 @@ def write_statement(asked: _Stated) -> None:
     followed: str | None = None
     others: list[Budget] = []
     if asked.store is not None:
-        for one in fields(asked):
-            given, usual = getattr(asked, one.name), getattr(one.default, "default", one.default)
-            if one.name not in ("store", "out") and given != usual:
-                option_name = f"--{one.name.replace('_', '-')}"
-                raise ConfigurationError(option_name, given, "nothing beside --store, which says it")
+        said = click.get_current_context().get_parameter_source
+        for name in (one.name for one in fields(asked) if one.name not in ("store", "out")):
+            if said(name) is ParameterSource.COMMANDLINE:
+                setting = f"--{name.replace('_', '-')}"
+                raise ConfigurationError(
+                    setting, getattr(asked, name), "nothing beside --store, which says it"
+                )
         terms, ledger = _read_store(asked.store)
         followed, others = _stated_in(asked.store)
     else:

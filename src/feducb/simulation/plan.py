@@ -120,9 +120,8 @@ def make_plan(
     require_integer("seed", seed, at_least=0)
     if environment.problem != federation.problem:
         raise ConfigurationError("world", environment.problem, f"{federation.problem}, as in the federation")
-    if (federation.baseline == "alone" or federation.mode == "paper") and type(
-        federation.model
-    ) is not Linear:
+    own_records = federation.baseline == "alone" or federation.mode == "paper"
+    if own_records and type(federation.model) is not Linear:
         expected = "linear where agents act on their own records: alone, and in paper mode"
         raise ConfigurationError("model", federation.model.name, expected)
     teams, lasts = _plan_teams(federation, horizon), {"horizon": horizon, "runs": runs, "seed": seed}
