@@ -28,7 +28,7 @@ TERMS = Terms(problem=feducb.Problem(dim=2), budget=BUDGETS[1], releases=4)
 
 
 def test_there_are_two() -> None:
-    assert TRUSTS == {"nobody": NOBODY, "controller": CONTROLLER}
+    assert (TRUSTS["nobody"], TRUSTS["controller"]) == (NOBODY, CONTROLLER)
     assert len({NOBODY, CONTROLLER, type(NOBODY)()}) == 2
 
 
@@ -37,7 +37,8 @@ def test_another_name_is_refused_with_a_sentence(wrong: Any) -> None:
     for use in (require_trust, lambda value: replace(TERMS, trust=value)):
         with pytest.raises(feducb.ConfigurationError) as raised:
             use(wrong)
-        assert str(raised.value) == f"trust is {wrong!r}, expected nobody or controller"
+        *others, last = TRUSTS
+        assert str(raised.value) == f"trust is {wrong!r}, expected {', '.join(others)} or {last}"
 
 
 def test_settings_take_the_name_for_the_object() -> None:
