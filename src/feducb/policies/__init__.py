@@ -14,13 +14,25 @@ from feducb.policies.greedy import Greedy
 from feducb.policies.mixture import Mixture
 from feducb.policies.optimistic import Optimistic
 from feducb.policies.policy import Policy
+from feducb.policies.tempered import Tempered
 from feducb.policies.thompson import Thompson
 from feducb.policies.uniform import Uniform
 
-__all__ = ["POLICIES", "Greedy", "Mixture", "Optimistic", "Policy", "Thompson", "Uniform", "parse_policy"]
+__all__ = [
+    "POLICIES",
+    "Greedy",
+    "Mixture",
+    "Optimistic",
+    "Policy",
+    "Tempered",
+    "Thompson",
+    "Uniform",
+    "parse_policy",
+]
 
 POLICIES: dict[str, Callable[..., Policy]] = {
     "optimistic": Optimistic,
+    "tempered": Tempered,
     "thompson": Thompson,
     "greedy": Greedy,
     "uniform": Uniform,

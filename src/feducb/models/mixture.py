@@ -1,0 +1,112 @@
+"""One self-normalised confidence set for the noise of rewards and of privacy together.
+
+Alone (own records, no noise), without privacy, and private federations are read by the same bound, so that
+none of them is compared with a weaker version of itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.config import Problem
+from feducb.types import Array, Belief
+
+__all__ = ["MixtureBound"]
+
+_TAUS: Array = np.geomspace(1e-4, 1e2, 61)
+_PULLS: Array = np.geomspace(1e-4, 1e8, 121)  # τ where a set is looked at for being empty
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixtureBound:
+    """A set around θ* read off the normal equations, noisy or not. Proof: docs/theory.md, 6.
+
+    With A = G + H, a = u + h: a − Aθ* = Xᵀη + e with e = h − Hθ*. For Λ_k fixed in advance, with probability
+    1 − α, for all releases k that are read,
+
+        ‖a − Aθ*‖²_{Σ⁻¹} ≤ 2 ln x + log det(Σ/Λ_k),   Σ = σ²(A + λ√w_k I)₊ + (w_k D̄ + Λ_k) I,
+
+    and ‖θ*‖ ≤ S, so that for every τ > 0, in A's eigenbasis, with D_i the right side times Σ_i,
+
+        Σ_{v_i > 0} (a_i − v_i θ*_i)²/D_i + τ ‖θ*‖²/S² ≤ 1 + τ:
+
+    an ellipsoid around θ̂_i = (a_i v_i/D_i)/P_i with P_i = v_i²/D_i + τ/S². τ is chosen at each release so that
+    the sum of the squared axes is least; the bound holds for all τ together.
+
+    Attributes:
+        problem: the public bounds.
+        log_threshold: ln x; ln(1/α) without noise (`mixture_threshold` with it).
+        gram_radius: λ, at its own share of α; 0 without noise.
+        residual: D̄, at least the variance of an entry of e over w; 0 without noise.
+        regularizer: ρ, so that Λ_k = ½ w_k D̄ + ρσ².
+    """
+
+    problem: Problem
+    log_threshold: float
+    gram_radius: float = 0.0
+    residual: float = 0.0
+    regularizer: float = 20.0
+
+    def prior(self, variance: Array) -> Array:
+        """Λ_k, from the noise variance w_k."""
+        return 0.5 * variance * self.residual + self.regularizer * self.problem.noise_scale**2
+
+    def belief(self, gram: Array, moment: Array, variance: Array) -> Belief:
+        """What a sum tells.
+
+        Args:
+            gram: (..., d, d), G + H.
+            moment: (..., d), u + h.
+            variance: (...), w, the variance of one off-diagonal entry of H; 0 without noise.
+        """
+        vectors, values, moments, slack = self._equations(gram, moment, variance)
+        # Axis −2: candidates for τ. Directions without signal keep only ‖θ*‖ ≤ S.
+        signal, pull = (values / slack)[..., None, :], (moments / slack)[..., None, :]
+        precision = signal * values[..., None, :] + (_TAUS / self.problem.parameter_bound**2)[:, None]
+        centre = pull * values[..., None, :] / precision
+        misfit = pull * moments[..., None, :] - precision * centre**2
+        squared = 1.0 + _TAUS - misfit.sum(axis=-1)
+        squared = np.where(squared > 0.0, squared, 1.0 + _TAUS)  # an empty set: the bound has failed
+        best = np.argmin(squared * (1.0 / precision).sum(axis=-1), axis=-1)[..., None]
+        squared = np.take_along_axis(squared, best, axis=-1)[..., 0]
+        precision, centre = (
+            np.take_along_axis(part, best[..., None], axis=-2)[..., 0, :] for part in (precision, centre)
+        )
+        return Belief(
+            theta=np.einsum("...dk,...k->...d", vectors, centre),
+            inverse=(vectors / precision[..., None, :]) @ np.swapaxes(vectors, -1, -2),
+            ellipsoid_width=np.sqrt(squared),
+            euclidean_width=np.zeros_like(squared),
+        )
+
+    def contradicted(self, gram: Array, moment: Array, variance: Array) -> NDArray[np.bool_]:
+        """Whether no θ with ‖θ‖ ≤ S agrees with a sum: the set is empty.
+
+        Over all releases together that has a chance of at most α if ‖θ*‖ ≤ S, rewards are linear and their
+        noise is σ-sub-Gaussian: it speaks against one of these. By duality the set is empty if
+        min_θ Σ (a_i − v_iθ_i)²/D_i + τ‖θ‖²/S² exceeds 1 + τ for some τ > 0.
+        """
+        _, values, moments, slack = self._equations(gram, moment, variance)
+        signal, misfit = (values**2 / slack)[..., None, :], (moments**2 / slack)[..., None, :]
+        pull = (_PULLS / self.problem.parameter_bound**2)[:, None]
+        least = (misfit * (pull / (signal + pull))).sum(axis=-1)
+        return np.asarray((least > 1.0 + _PULLS).any(axis=-1))
+
+    def _equations(self, gram: Array, moment: Array, variance: Array) -> tuple[Array, Array, Array, Array]:
+        """A's eigenvectors, then in its eigenbasis v_i₊, a_i (0 where v_i ≤ 0) and D_i."""
+        values, vectors = np.linalg.eigh(gram)
+        moments = np.einsum("...dk,...d->...k", vectors, moment)
+        variance = np.asarray(variance, dtype=np.float64)[..., None]
+        prior = self.prior(variance)
+        design = np.maximum(values + self.gram_radius * np.sqrt(variance), 0.0)
+        scatter = self.problem.noise_scale**2 * design + variance * self.residual + prior
+        radius = 2.0 * self.log_threshold + np.log(scatter / prior).sum(axis=-1, keepdims=True)
+        return (
+            vectors,
+            np.maximum(values, 0.0),
+            np.where(values > 0.0, moments, 0.0),
+            scatter * radius,
+        )
