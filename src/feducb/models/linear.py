@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from feducb.config import Problem
 from feducb.interfaces import Model
-from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound, ReleasedSetBound
+from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound
+from feducb.models.mixture import MixtureBound
 from feducb.types import Array
 
 __all__ = ["Linear"]
@@ -30,7 +31,7 @@ class Linear(Model):
 
     name: ClassVar[str] = "linear"
     two_widths: ClassVar[type[CalibratedBound]] = CalibratedBound
-    released_set: ClassVar[type[ReleasedSetBound]] = ReleasedSetBound
+    released_set: ClassVar[type[MixtureBound]] = MixtureBound
     own_data: ClassVar[type[OwnDataBound]] = OwnDataBound
     printed: ClassVar[type[PaperBound]] = PaperBound
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,11 +15,13 @@ from feducb.models.play import OwnDataPlay, ReleasedPlay, Rule, Trigger
 from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mechanism
-from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius
+from feducb.privacy.noise_law import gram_radius, mixture_threshold, residual_spread
 from feducb.privacy.printed import PrintedConstants, printed_constants
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Determinant
+
+_LARGEST_SPREAD = 1e6  # from the weight of the first release to that of the last
 
 __all__ = ["Estimator", "calibrated_estimator", "first_useful", "paper_estimator"]
 
@@ -71,12 +74,8 @@ def calibrated_estimator(
     """
     problem, tuning, model = federation.problem, federation.tuning, federation.model
     if federation.baseline is not None:
-        plain = model.two_widths(
-            problem=problem,
-            alpha=alpha,
-            releases=len(rounds),
-            regularizer=federation.regularizer,
-            private=False,
+        plain = model.released_set(
+            problem=problem, log_threshold=math.log(1.0 / alpha), regularizer=federation.prior
         )
         any_mechanism = BinaryTree(len(rounds))  # it spreads no noise
         raw = Privatizer(
@@ -101,18 +100,18 @@ def calibrated_estimator(
 
     scales, first = first_read(budgets)
     chosen = choose_mechanism(federation.mechanism, len(rounds))
-    if tuning.quiet and isinstance(chosen, Dense):
+    if isinstance(chosen, Dense) and (tuning.quiet or tuning.by_use):
         # A team of everybody would read first. What not even that could read may be noisy; a smaller team
         # starts later still, so it loses nothing by it.
-        quiet = min(first_read(everybody)[1], len(rounds)) - 1
-        chosen, first = Dense(len(rounds), quiet), max(first, quiet + 1)
+        unread = min(first_read(everybody)[1], len(rounds)) - 1
+        quiet = unread if tuning.quiet else 0
+        decay = _decay(rounds[unread:]) if tuning.by_use else None
+        chosen, first = Dense(len(rounds), quiet, decay), max(first, quiet + 1)
     if tuning.direct:
         length = float(np.linalg.norm(scales))
         bound = _set_bound(federation, chosen, alpha=alpha, scale=length, weight=weight, first=first)
     else:
-        bound = model.two_widths(
-            problem=problem, alpha=alpha, releases=len(rounds), regularizer=federation.regularizer
-        )
+        bound = model.two_widths(problem=problem, alpha=alpha, releases=len(rounds))
     privatizer = Privatizer(
         problem=problem, mechanism=chosen, noise_scale=scales, reward_weight=weight, model=model
     )
@@ -122,23 +121,31 @@ def calibrated_estimator(
 def _set_bound(
     federation: Federation, mechanism: Mechanism, *, alpha: float, scale: float, weight: float, first: int
 ) -> Bound:
-    """Radii over the releases that are read, and ρ at the size of the residual of the first of them."""
-    problem, tuning = federation.problem, federation.tuning
+    """The mixture set over the releases that are read."""
+    problem, tuning, prior = federation.problem, federation.tuning, federation.prior
     first = min(first, mechanism.releases)
     active = mechanism.releases - first + 1
-    residual, gram, rewards = (share * alpha for share in tuning.shares)
-    bound = problem.parameter_bound
+    residual, gram = (share * alpha for share in tuning.shares)
+    threshold = math.log(active / residual)
     if tuning.simulated:
-        radius = residual_radius(mechanism, problem.dim, residual, first=first, bound=bound, weight=weight)
-    else:
-        radius = closed_residual_radius(problem.dim, active, residual, bound=bound, weight=weight)
+        noise = {"scale": scale, "prior": prior * problem.noise_scale**2, "weight": weight}
+        threshold = mixture_threshold(mechanism, problem, residual, first=first, **noise)
     return federation.model.released_set(
         problem=problem,
-        reward_alpha=rewards,
-        residual_radius=radius,
+        log_threshold=threshold,
         gram_radius=gram_radius(problem.dim, active, gram),
-        regularizer=max(federation.regularizer, radius * scale * mechanism.error(first)),
+        residual=residual_spread(problem, weight),
+        regularizer=prior,
     )
+
+
+def _decay(rounds: Sequence[int]) -> float | None:
+    """r of `Dense` for releases that are read at these rounds: their mean ratio; None if there is one."""
+    if len(rounds) < 2:
+        return None
+    steps = len(rounds) - 1
+    ratio = (rounds[-1] / rounds[0]) ** (1.0 / steps)
+    return round(min(ratio, _LARGEST_SPREAD ** (1.0 / steps)), 3)
 
 
 def paper_estimator(

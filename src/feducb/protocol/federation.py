@@ -29,14 +29,15 @@ EstimatorsKept = Literal["paper", "one"]
 class Tuning:
     """Which improvements are on, to measure each (the defaults are all)."""
 
-    direct: bool = True  # the confidence set of `ReleasedSetBound`; else the two-width closed form
+    direct: bool = True  # the confidence set of `MixtureBound`; else the two-width closed form
     simulated: bool = True  # radii from the simulated joint law; else the closed form
     weighted: bool = True  # noise split by `reward_weight`; else equal
     # Read no release before the noise of the estimate in one direction would be below S/patience under an
     # even design; 0 reads all.
-    patience: float = 9.0
+    patience: float = 12.0
     quiet: bool = True  # give the releases that nobody reads next to no budget (`Dense.quiet`)
-    shares: tuple[float, float, float] = (0.5, 0.05, 0.45)  # of α for residual, Gram and rewards
+    by_use: bool = True  # spread noise over releases by how long each is acted on (`Dense.decay`)
+    shares: tuple[float, float] = (0.95, 0.05)  # of α for noise of rewards and privacy, and for the Gram
 
 
 EVERYTHING = Tuning()
@@ -66,7 +67,7 @@ class Federation:
         alpha: α, the chance that the confidence bound fails anywhere.
         policy: how agents choose (`feducb.policies`); text will do (`parse_policy`). Compiled backends play
             the optimistic one alone.
-        regularizer: ρ.
+        regularizer: ρ/L², how many records of each direction the confidence set begins with.
         tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
         model: what is learnt (`feducb.models`); its name will do. Compiled backends play the linear one.
 
@@ -87,7 +88,7 @@ class Federation:
     baseline: Baseline | None = None
     alpha: float = 0.1
     policy: Policy = _POLICY
-    regularizer: float = 1.0
+    regularizer: float = 20.0
     tuning: Tuning = EVERYTHING
     model: Model = LINEAR
 
@@ -154,6 +155,11 @@ class Federation:
         if self.estimators == "one":
             expected = "paper in paper mode: one is for calibrated mode"
             raise ConfigurationError("estimators", self.estimators, expected)
+
+    @property
+    def prior(self) -> float:
+        """ρ."""
+        return self.regularizer * self.problem.action_bound**2
 
     @property
     def budgets(self) -> tuple[Budget, ...]:

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from feducb.config import require_integer
+from feducb.config import require_finite, require_integer
 from feducb.errors import ConfigurationError
 from feducb.privacy.mechanisms.mechanism import (
     SLACK,
@@ -26,6 +26,8 @@ from feducb.types import Array
 __all__ = ["DENSE_LIMIT", "Dense", "SquareRootToeplitz"]
 
 DENSE_LIMIT = 256  # the optimum takes O(n³): half a second at 256
+_SWEEPS, _SWEEPS_GIVEN = 64, 200
+_LARGEST_DECAY = 16.0
 _WHISPER = 0.05  # what the column of an early batch gives away to its own, unread, release
 
 
@@ -56,14 +58,19 @@ class SquareRootToeplitz(Mechanism):
 class Dense(Mechanism):
     """The factorisation with the least worst error there is (the γ₂ norm of P), for n ≤ 256.
 
+    Or, with a decay r, the one with the least Σ_k r^(−k) error_k². Where release k comes at t_k and is acted
+    on until t_{k+1}, its noise costs (t_{k+1} − t_k)·(error_k/t_k)²: r is the ratio of a geometric schedule.
+
     Attributes:
         releases: n.
         quiet: how many releases at the start nobody will read. They carry 20 times the noise or more; in
             return those after them have the noise of a stream that is so many releases shorter.
+        decay: r ≥ 1; None levels all errors that are read.
     """
 
     name: ClassVar[str] = "dense"
     quiet: int = 0
+    decay: float | None = None
 
     def __post_init__(self) -> None:
         Mechanism.__post_init__(self)
@@ -74,14 +81,16 @@ class Dense(Mechanism):
         require_integer("quiet", self.quiet, at_least=0)
         if self.quiet >= self.releases:
             raise ConfigurationError("quiet", self.quiet, f"below the {self.releases} releases")
+        if self.decay is not None and require_finite("decay", self.decay, at_least=1) > _LARGEST_DECAY:
+            raise ConfigurationError("decay", self.decay, f"at most {_LARGEST_DECAY:g}")
 
     def encoder(self) -> Array:
         """E, (n, n), lower triangular: release k reads batches 1 … k."""
-        return _quiet_factors(self.releases, self.quiet).encoder
+        return _quiet_factors(self.releases, self.quiet, self.decay).encoder
 
     def decoder(self) -> Array:
         """F = P E⁻¹, lower triangular."""
-        return _quiet_factors(self.releases, self.quiet).decoder
+        return _quiet_factors(self.releases, self.quiet, self.decay).decoder
 
     def worst_error(self) -> float:
         """The largest row norm of F among the releases that are read."""
@@ -96,22 +105,29 @@ def _square_root(releases: int) -> Factors:
 
 
 @lru_cache(maxsize=8)
-def optimal_factors(releases: int, sweeps: int = 64) -> Factors:
-    """Minimise the worst row norm of F over all encoders whose columns have length 1.
+def optimal_factors(releases: int, decay: float | None = None) -> Factors:
+    """Minimise the worst row norm of F, or the decaying sum of their squares, over all encoders.
+
+    Those whose columns have length 1, that is: privacy costs the same for all of them.
 
     For weights u on the releases and v on the batches, each summing to 1, the trace norm of diag(√u) P
     diag(√v) is at most the minimum sought, with equality at the best weights (duality of γ₂). Each sweep
     multiplies a release's weight by its squared error, twice over, and a batch's weight by its squared column
-    norm likewise; at the fixed point both are level. The number of sweeps is fixed, so that all machines
-    compute the same encoder up to rounding.
+    norm likewise; at the fixed point both are level. With given weights on the releases those on the batches
+    alone are sought: the square of the trace norm is then the least weighted sum of squared errors. The
+    number of sweeps is fixed, so that all machines compute the same encoder up to rounding.
     """
-    target = prefix_sums(releases)
+    target, given = prefix_sums(releases), decay is not None
     u = v = np.full(releases, 1.0 / releases)
+    if decay is not None:
+        u = decay ** -np.arange(releases, dtype=np.float64)
+        u /= u.sum()
     with single_threaded_blas():  # threads that wait for each other: ten times slower
-        for _ in range(sweeps):
+        for _ in range(_SWEEPS_GIVEN if given else _SWEEPS):
             weighted, basis, singular = _right_vectors(target, u, v)
-            u = _level(u * (((weighted @ basis) ** 2 @ (1.0 / singular)) / u) ** 2)
-            v = _level(v * ((basis**2 @ singular) / v) ** 2)
+            if not given:
+                u = _level(u * (((weighted @ basis) ** 2 @ (1.0 / singular)) / u) ** 2)
+            v = _level(v * ((basis**2 @ singular) / v) ** (1 if given else 2))
         _, basis, singular = _right_vectors(target, u, v)
     gram = (basis * singular) @ basis.T / np.sqrt(np.outer(v, v))  # EᵀE, whatever the rotation of E
     encoder = cholesky(gram[::-1, ::-1], lower=False)[::-1, ::-1]  # flipped twice: lower triangular
@@ -121,13 +137,13 @@ def optimal_factors(releases: int, sweeps: int = 64) -> Factors:
 
 
 @lru_cache(maxsize=8)
-def _quiet_factors(releases: int, quiet: int) -> Factors:
+def _quiet_factors(releases: int, quiet: int, decay: float | None) -> Factors:
     """The optimum for the releases after the first ``quiet``; what came before enters with the first of them.
 
     The column of an early batch gives a whisper to its own, unread, release, so that E can be inverted, and
     the rest to the first column of the optimum: length 1, no entry negative.
     """
-    loud = optimal_factors(releases - quiet)
+    loud = optimal_factors(releases - quiet, decay)
     if not quiet:
         return loud
     encoder = np.zeros((releases, releases))

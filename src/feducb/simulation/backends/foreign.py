@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from feducb.config import Problem
-from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound, ReleasedSetBound
+from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound
+from feducb.models.mixture import MixtureBound
 from feducb.models.linear import Linear
 from feducb.models.play import OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
 from feducb.policies import Optimistic
@@ -22,7 +23,7 @@ _COMPILED: dict[str, tuple[type, ...]] = {
     "model": (Linear,),
     "policy": (Optimistic,),
     "rule": (UniformPlay, ReleasedPlay, OwnDataPlay),
-    "bound on released sums": (CalibratedBound, ReleasedSetBound),
+    "bound on released sums": (CalibratedBound, MixtureBound),
     "bound on own data": (PaperBound, OwnDataBound),
     "trigger": (Trigger,),
     "privatizer": (Privatizer,),
