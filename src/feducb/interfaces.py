@@ -168,16 +168,12 @@ class Model(ABC):
 
     Attributes:
         name: as in files.
-        two_widths: makes a `Bound` on released sums in closed form, with or without noise.
-        released_set: makes the sharper one that reads the noisy normal equations.
-        own_data: makes the bound of an agent that acts on its own records alone.
+        released_set: makes a `Bound` that reads sums, under noise or not (`MixtureBound`).
         printed: makes the paper's.
     """
 
     name: ClassVar[str]
-    two_widths: ClassVar[Callable[..., Bound]]
     released_set: ClassVar[Callable[..., Bound]]
-    own_data: ClassVar[Callable[..., Any]]
     printed: ClassVar[Callable[..., Any]]
 
     @abstractmethod

@@ -51,16 +51,16 @@ class _Asked:
     alpha: float = option(0.1, "α, chance that the confidence bound fails.")
     schedule: str | None = option(
         None,
-        "geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or "
+        "planned[:GROWTH], geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or "
         "determinant[:D] (paper mode only).",
-        shown="geometric; determinant in paper mode",
+        shown="planned; determinant in paper mode",
     )
     releases: int | None = option(
         None,
         "Releases of a geometric or periodic schedule.",
-        shown="64, without privacy 256, or as many as fit",
+        shown="64, or as many as fit",
     )
-    first_release: int = option(8, "First round of a geometric schedule.")
+    first_release: int | None = option(None, "First round of a geometric schedule.", shown="8")
     gap: float = option(0.1, "Distance between the reward bands of the best and the other arms.")
     policy: str = option("optimistic", f"How agents choose: {', '.join(POLICIES)}.")
     exploration: float = option(1.0, "Scales the bonus of the optimistic policy; 1 is the proven bound.")

@@ -91,7 +91,14 @@ def residual_radius(
 
 @lru_cache(maxsize=64)
 def mixture_threshold(
-    mechanism: Mechanism, problem: Problem, alpha: float, *, first: int, scale: float, prior: float, weight: float
+    mechanism: Mechanism,
+    problem: Problem,
+    alpha: float,
+    *,
+    first: int,
+    scale: float,
+    prior: float,
+    weight: float,
 ) -> float:
     """ln x of `MixtureBound`: E min(1, Σ_k M_k/x) ≤ α over the releases k = ``first`` … n that are read.
 
@@ -147,7 +154,7 @@ def residual_spread(problem: Problem, weight: float) -> float:
 
 
 def _safe_mean(draws: int, alpha: float) -> float:
-    """The m < α with N·kl(m, α) = ln(1/1e-9): a mean of N draws below it speaks for an expectation below α."""
+    """The m < α with N·kl(m, α) = ln(1/1e-9): a mean of N draws below it speaks for less than α."""
     needed, low, high = -math.log(_MISTRUST) / draws, 0.0, alpha
     for _ in range(60):
         m = 0.5 * (low + high)

@@ -62,10 +62,10 @@ def simulate(
         epsilon: ε of every agent (1).
         delta: δ of every agent (1e-6).
         budgets: instead, a budget for each agent.
-        schedule: when to release, as an object or as text (`parse_schedule`). Default: geometric, or the
-            determinant trigger in ``paper`` mode.
-        releases: how many releases a geometric or periodic schedule spreads (64, without privacy 256, or as
-            many as fit).
+        schedule: when to release, as an object or as text (`parse_schedule`). Default: planned (few releases,
+            from the first that is worth reading on; often where no noise is paid for it), or the determinant
+            trigger in ``paper`` mode; geometric if one of the next two is given.
+        releases: how many releases a geometric or periodic schedule spreads (64, or as many as fit).
         first_release: first round of a geometric schedule (8).
         exploration: scales the bonus of the optimistic policy (1, the proven bound).
         topology: a graph of agents in place of a controller, as an object or as text (`parse_topology`).
