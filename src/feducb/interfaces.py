@@ -154,6 +154,10 @@ class Bound(Protocol):
         """
         ...
 
+    def half_axis(self, evenly: float, variance: float = 0.0) -> float:
+        """Half an axis of the set that a sum with G + H = ``evenly`` · I would leave: a public number."""
+        ...
+
 
 class Model(ABC):
     """What is learnt: record → flat vector of bounded length; sum of flat vectors under noise → `Belief`.

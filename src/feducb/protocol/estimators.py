@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from feducb.interfaces import Bound
 from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay, Rule, Trigger
 from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
@@ -72,7 +72,7 @@ def _worth_reading(
     So half an axis of it must be S/patience or less, at the least noise that a mechanism can have.
     """
     problem, patience = federation.problem, federation.tuning.patience
-    bound = _closed_bound(federation, noise, alpha=alpha, releases=releases)
+    bound = _bound(federation, noise, alpha=alpha, releases=releases)
     evenly = agents * rounds * problem.action_bound**2 / problem.dim
     return bound.half_axis(evenly, noise.whole**2) * patience <= problem.parameter_bound
 
@@ -116,7 +116,7 @@ def alone_estimator(federation: Federation, *, alpha: float) -> Estimator:
     first = 1
     while not worth(first):
         first += 1
-    return Estimator(rule=AlonePlay(_closed_bound(federation, noise, alpha=alpha, releases=1), first))
+    return Estimator(rule=AlonePlay(_bound(federation, noise, alpha=alpha, releases=1), first))
 
 
 def calibrated_estimator(
@@ -157,9 +157,11 @@ def calibrated_estimator(
         quiet = unread if tuning.quiet else 0
         decay = _decay(rounds[unread:]) if tuning.by_use else None
         mechanism, first = Dense(len(rounds), quiet, decay), max(first, quiet + 1)
-    bound = _closed_bound(federation, noise, alpha=alpha, releases=max(1, len(rounds) - first + 1))
+    log_threshold = None
     if tuning.simulated and noise.whole:
-        bound = replace(bound, log_threshold=_threshold(federation, mechanism, noise, alpha, first))
+        log_threshold = _threshold(federation, mechanism, noise, alpha, first)
+    read = max(1, len(rounds) - first + 1)
+    bound = _bound(federation, noise, alpha=alpha, releases=read, log_threshold=log_threshold)
     privatizer = Privatizer(
         problem=federation.problem,
         mechanism=mechanism,
@@ -170,13 +172,20 @@ def calibrated_estimator(
     return Estimator(rule=ReleasedPlay(bound, first), privatizer=privatizer, release_rounds=rounds)
 
 
-def _closed_bound(federation: Federation, noise: _Noise, *, alpha: float, releases: int) -> Any:
-    """The mixture set over so many releases that are read: a union over them, where there is noise."""
+def _bound(
+    federation: Federation, noise: _Noise, *, alpha: float, releases: int, log_threshold: float | None = None
+) -> Bound:
+    """The mixture set over so many releases that are read: a union over them unless a threshold is given.
+
+    Without noise there is nothing to unite: it holds for all looks at the same records.
+    """
     problem, private = federation.problem, noise.whole > 0
     both, gram = (share * alpha for share in federation.tuning.shares) if private else (alpha, alpha)
+    if log_threshold is None:
+        log_threshold = math.log((releases if private else 1) / both)
     return federation.model.released_set(
         problem=problem,
-        log_threshold=math.log(releases / both) if private else math.log(1.0 / alpha),
+        log_threshold=log_threshold,
         gram_radius=gram_radius(problem.dim, releases, gram) if private else 0.0,
         residual=residual_spread(problem, noise.weight) if private else 0.0,
         regularizer=federation.prior,
@@ -204,8 +213,8 @@ def _decay(rounds: Sequence[int]) -> float | None:
     if len(rounds) < 2:
         return None
     steps = len(rounds) - 1
-    ratio = (rounds[-1] / rounds[0]) ** (1.0 / steps)
-    return round(min(ratio, _LARGEST_SPREAD ** (1.0 / steps)), 3)
+    ratio = float(rounds[-1] / rounds[0]) ** (1.0 / steps)
+    return float(round(min(ratio, _LARGEST_SPREAD ** (1.0 / steps)), 3))
 
 
 def paper_estimator(

@@ -180,7 +180,7 @@ class Federation:
         graph, budget, policy = self.topology, self.budget, self.policy
         # The optimistic policy went without saying before there were others: its exploration names it.
         exploration = policy.exploration if type(policy) is Optimistic else None
-        one = isinstance(budget, Budget)
+        one, planned = isinstance(budget, Budget), isinstance(self.schedule, Planned)
         return {
             "agents": self.agents,
             "dim": self.problem.dim,
@@ -199,9 +199,7 @@ class Federation:
             "estimators": None if graph is None else self.estimators,
             "epsilon": budget.epsilon if one else [each.epsilon for each in self.budgets],  # type: ignore[union-attr]
             "delta": budget.delta if one else [each.delta for each in self.budgets],  # type: ignore[union-attr]
-            "releases": None
-            if isinstance(self.schedule, Planned)
-            else getattr(self.schedule, "releases", None),
+            "releases": None if planned else getattr(self.schedule, "releases", None),
             "first_release": getattr(self.schedule, "first", None),
             "mechanism": self.mechanism,
             **({} if self.model == LINEAR else {"model": self.model.name}),
