@@ -80,7 +80,7 @@ class Feducb(Peer):
             "root_rho_max": 1.0,
             "kappa": 0.0,
         }
-        bound = PaperBound(problem=Problem(dim=dim), alpha=0.1, **settings)
+        bound = PaperBound(problem=Problem(dim=dim), alpha=0.1, **printed)
         self._play = OwnDataPlay(bound=bound, prior=1.0)
         self._set(self._play.start(()))
 
