@@ -156,8 +156,6 @@ def _schedule(given: dict[str, Any]) -> tuple[PublicSchedule | Planned | Determi
     return parse_schedule(schedule, releases=releases, first_release=first_release), words
 
 
-
-
 def _graph(topology: str | Topology | None, ttl: int | None, seed: int) -> Topology | None:
     if topology is None:
         if ttl is not None:
