@@ -13,7 +13,7 @@ import feducb
 from feducb.config import Problem
 from feducb.errors import ConfigurationError
 from feducb.models.play import Knowledge, ReleasedPlay
-from feducb.policies import Greedy
+from feducb.policies import Greedy, Tempered
 from feducb.privacy.mechanisms import Dense
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.federation import Federation, Tuning
@@ -38,6 +38,7 @@ def _plan(**changes: Any) -> Plan:
 
 PLANS: dict[str, Callable[[], Plan]] = {
     "released": _plan,
+    "tempered": lambda: _plan(policy=Tempered(0.3)),
     "two widths": lambda: _plan(tuning=Tuning(direct=False)),
     "no privacy": lambda: _plan(baseline="no-privacy"),
     "alone": lambda: _plan(baseline="alone"),
@@ -96,6 +97,10 @@ def _greedy(plan: Plan) -> Plan:
     return replace(plan, federation=replace(plan.federation, policy=Greedy()))
 
 
+def _tempered(plan: Plan) -> Plan:
+    return replace(plan, federation=replace(plan.federation, policy=Tempered()))
+
+
 def _other_world(plan: Plan) -> Plan:
     return replace(plan, environment=_like(plan.environment))
 
@@ -133,6 +138,8 @@ FOREIGN: dict[str, tuple[str, Callable[[Plan], Plan]]] = {
     "OtherPrivatizer": ("released", _other_privatizer),
     "LazyDense": ("released", _other_mechanism),
     "OtherOptimistic": ("released", _other_policy),
+    "OtherTempered": ("tempered", _other_policy),
+    "Tempered": ("paper", _tempered),
     "Greedy": ("no privacy", _greedy),
     "OtherPaperEnvironment": ("released", _other_world),
     "OtherProblem": ("released", _other_problem),

@@ -1,7 +1,8 @@
 """What compiled kernels are given, and what becomes of their sums, is what the plan says: digit for digit.
 
-Records are taken as kernels return them; noise, bound, widths and exploration are worked out again from the
-plan, the budgets' noise through the mechanism's matrix. No statistics: an input that is 1e-6 off fails.
+Records are taken as kernels return them; noise, bound, widths, exploration and the chance of the whole bonus
+are worked out again from the plan, the budgets' noise through the mechanism's matrix. No statistics: an input
+that is 1e-6 off fails.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import feducb
 from feducb.models import LINEAR
 from feducb.models.play import OwnDataPlay, ReleasedPlay
 from feducb.models.ridge import factorise
-from feducb.policies import Optimistic
+from feducb.policies import Optimistic, Tempered
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.schedules import parse_schedule
@@ -97,6 +98,7 @@ class Epoch:
     """One call of a kernel: rounds, the belief it got (theta, inverse, β and b by run), sums over agents."""
 
     last: int
+    full: float
     belief: tuple[Array, Array, Array, Array] | None
     gram: Array
     moment: Array
@@ -107,21 +109,23 @@ def _spy_on_epochs(monkeypatch: pytest.MonkeyPatch) -> list[Epoch]:
     epochs: list[Epoch] = []
     on_cpu, on_gpu = cpu_epochs.fixed_epoch, gpu_kernels.GpuKernels.fixed_epoch
 
-    def note(belief: Belief | None, stretch: Stretch, rounds: int, gram: Array, moment: Array) -> None:
+    def note(
+        belief: Belief | None, stretch: Stretch, rounds: int, full: float, gram: Array, moment: Array
+    ) -> None:
         parts = None if belief is None else astuple(belief)
-        epochs.append(Epoch(stretch.first_round + rounds - 1, parts, gram, moment))
+        epochs.append(Epoch(stretch.first_round + rounds - 1, full, parts, gram, moment))
 
     def cpu(world: Any, belief: Belief | None, stretch: Stretch, rounds: int, **given: Any) -> Any:
         result = on_cpu(world, belief, stretch, rounds, **(given | {"traced": True}))
         assert result.trace is not None
         rewards, actions = result.trace[..., 2], result.trace[..., 3:]
         gram = np.einsum("ratd,rate->rde", actions, actions)
-        note(belief, stretch, rounds, gram, np.einsum("rat,ratd->rd", rewards, actions))
+        note(belief, stretch, rounds, given["full"], gram, np.einsum("rat,ratd->rd", rewards, actions))
         return result
 
     def gpu(kernels: Any, belief: Belief | None, stretch: Stretch, rounds: int, **given: Any) -> Any:
         result = on_gpu(kernels, belief, stretch, rounds, **given)
-        note(belief, stretch, rounds, result.gram, result.moment)
+        note(belief, stretch, rounds, given["full"], result.gram, result.moment)
         return result
 
     monkeypatch.setattr(cpu_epochs, "fixed_epoch", cpu)
@@ -135,6 +139,7 @@ RELEASED: dict[str, dict[str, Any]] = {
     "trusted controller": {"trust": "controller"},
     "two widths": {"tuning": Tuning(direct=False, patience=1.0)},
     "no privacy": {"baseline": "no-privacy"},
+    "tempered": {"policy": Tempered(0.3)},
 }
 
 
@@ -153,14 +158,16 @@ def test_beliefs_are_those_of_the_bound_on_sums_under_the_budgets_noise(
     gram, moment = np.zeros((plan.runs, DIM, DIM)), np.zeros((plan.runs, DIM))
     expected: Belief | None = None
     read = 0
+    exploration, full = (1.0, 0.3) if case == "tempered" else (0.7, 1.0)
     for epoch in epochs:
+        assert epoch.full == full
         assert (epoch.belief is None) == (expected is None)
         if expected is not None and epoch.belief is not None:
             parts = (
                 expected.theta,
                 expected.inverse,
-                plan.exploration * expected.ellipsoid_width,
-                plan.exploration * expected.euclidean_width,
+                exploration * expected.ellipsoid_width,
+                exploration * expected.euclidean_width,
             )
             for ours, theirs in zip(epoch.belief, parts, strict=True):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
