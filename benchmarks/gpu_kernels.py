@@ -58,15 +58,16 @@ def rate(play: Callable[[], object], steps: float, label: str) -> None:
 
 def fixed(dim: int, arms: int, rounds: int, kind: str) -> None:
     kernels, runs, agents = GpuKernels(world(dim, arms), seed=1), 100, 100
-    records = 1e8 if kind == "late" else 1e3
+    records = 1e8 if "late" in kind else 1e3
     known = belief(runs, dim, records=records, width=1.0 if kind == "wide" else 0.0)
 
     points = checkpoints(rounds).tolist()
     stretch = Stretch(runs=range(runs), agents=agents, first_round=1, points=points)
 
     def play() -> object:
+        full = 0.1 if "tempered" in kind else 1.0
         return kernels.fixed_epoch(
-            None if kind == "uniform" else known, stretch, rounds, defer=kind == "late"
+            None if kind == "uniform" else known, stretch, rounds, full=full, defer="late" in kind
         )
 
     rate(play, runs * agents * rounds, f"fixed beliefs, d = {dim}, K = {arms}, {kind}")
@@ -122,6 +123,7 @@ def main() -> None:
     scale = options.scale
     for dim, arms, rounds, kind in (
         (10, 100, 10_000, "all arms"),
+        (10, 100, 10_000, "all arms, tempered"),
         (10, 100, 10_000, "wide"),
         (20, 100, 5_000, "all arms"),
         (32, 100, 2_000, "all arms"),
@@ -129,6 +131,7 @@ def main() -> None:
         (128, 100, 2_000, "all arms"),
         (10, 10_000, 100, "all arms"),
         (10, 100, 1_000_000, "late"),
+        (10, 100, 1_000_000, "late, tempered"),
         (20, 100, 500_000, "late"),
         (10, 100, 1_000_000, "uniform"),
     ):

@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def full(self) -> float:
-        """The chance that compiled kernels play the whole of that bonus; else a coin scales it (`Tempered`)."""
+        """With which chance compiled kernels play the whole bonus; else a coin scales it (`Tempered`)."""
         policy = self.federation.policy
         assert isinstance(policy, Optimistic | Tempered)
         return policy.full if isinstance(policy, Tempered) else 1.0

@@ -41,7 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "tempered": {"epsilon": 20.0, "policy": "tempered"},
     "tempered, no privacy": {"baseline": "no-privacy", "policy": "tempered:0.02"},
     "tempered, any arm may be best": {"baseline": "no-privacy", "environment": OVERLAP, "policy": "tempered"},
-    "tempered, d = 33": {"dim": 33, "arms": 40, "horizon": 150, "baseline": "no-privacy", "runs": 24, "policy": "tempered:0.5"},
+    "tempered, d = 33": {"dim": 33, "arms": 40, "horizon": 90, "epsilon": 1e3, "policy": "tempered"},
     "tempered, ring": {"topology": "ring:8", "ttl": 2, "baseline": "no-privacy", "policy": "tempered"},
     "other regulariser": {"baseline": "alone", "regularizer": 4.0},
     "no gap": {"baseline": "no-privacy", "gap": 0.0},

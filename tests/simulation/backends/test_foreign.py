@@ -130,7 +130,7 @@ FOREIGN: dict[str, tuple[str, Callable[[Plan], Plan]]] = {
     "OtherReleasedPlay": ("released", _other_rule),
     "OtherOwnDataPlay": ("alone", _other_rule),
     "OtherUniformPlay": ("uniform", _other_rule),
-    "OtherReleasedSetBound": ("released", bound),
+    "OtherMixtureBound": ("released", bound),
     "OtherCalibratedBound": ("two widths", bound),
     "OtherOwnDataBound": ("alone", bound),
     "OtherPaperBound": ("paper", bound),

@@ -98,7 +98,7 @@ def _look_at_others(
     Candidates of several rounds share a tile, so that no lane is idle.
     """
     counters, visits, waiting = space.others.counters, space.chosen.counters, space.retries.waiting
-    bonuses, others = space.others.sheet, world.arms - 1
+    sheet, record, others = space.others.sheet, space.chosen.sheet, world.arms - 1
     # A tile takes the next LANES candidates of the list "all others of all waiting rounds": it may begin in
     # the middle of one round and end in the middle of another.
     for first in range(0, count * others, LANES):
@@ -106,10 +106,10 @@ def _look_at_others(
         start: Any = np.int64(0)  # a plain 0 would be a type of its own
         while start < filled:
             at, number = waiting[(first + start) // others], (first + start) % others
-            stop = min(filled, start + others - number)
+            stop, bonus = min(filled, start + others - number), record[BONUS + at]
             for j in range(start, stop):
                 counters[j], counters[LANES + j] = _u32(1 + number + j - start), visits[LANES + at]
-                bonuses[BONUS + j] = space.chosen.sheet[BONUS + at]
+                sheet[BONUS + j] = bonus
             start = stop
         lanes = whole_vectors(filled)
         draw(space.others, lanes, whose, world)
@@ -168,9 +168,12 @@ def _kernel(sources: int) -> Any:
                     unsettled = np.int64(0)
                     for j in range(count):
                         record[BEST + j] = record[MEAN + j]
+                        bound = floor
+                        if full < 1.0:
+                            bound += rise * np.float64(record[BONUS + j])
                         # Not `<=`: the bound is one on all others' scores, and on a tie candidate 0 wins
                         # either way.
-                        if record[SCORE + j] < floor + rise * np.float64(record[BONUS + j]):
+                        if record[SCORE + j] < bound:
                             waiting[unsettled] = j
                             unsettled += 1
                     _look_at_others(space, unsettled, whose, world, beliefs, which)

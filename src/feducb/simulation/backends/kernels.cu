@@ -218,7 +218,7 @@ __device__ __forceinline__ float largest_mean(const World& world, u32 word, u32 
 }
 
 // The part of the bonus that a visitor's arms are scored with: 1 with a chance of `full`, else uniform
-// (policies/tempered.py). Never above 1: beyond, the bound on the others' scores is none.
+// (policies/tempered.py). Never above 1, up to where the bound on the others' scores holds.
 __device__ __forceinline__ float part_of_bonus(u32 word, float full) {
     const float coin = open_unit(word);
     return coin < full ? 1.0f : fminf((coin - full) / (1.0f - full), 1.0f);

@@ -20,8 +20,8 @@ lines: convex in c. So the line from a bound at c = 0 to one at c = 1 is a bound
 Rounding. The kernels' scores are single precision sums of fewer than 4d + 64 roundings, so that each part is
 off by at most η = (4d + 64)·2⁻²⁴ of the sum of its terms' absolute values: η(|θ̂₁| + ‖θ̂_⊥‖)L in the linear
 part, ηQ₊ and ηN₊ under the two roots, η of each root after it. All are added here, and band and ball widened
-by η, so that the bound is one on the *computed* scores. What is
-added is itself constant or linear in c, so that the line holds for computed scores as well.
+by η, so that the bound is one on the *computed* scores. With a part of the bonus, what is added is
+constant or linear in c as well: the line, too, bounds computed scores.
 """
 
 from __future__ import annotations

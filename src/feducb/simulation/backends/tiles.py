@@ -302,9 +302,9 @@ def draw_coins(candidates: Candidates, lanes: int, whose: Whose, world: World) -
 
 @compiled
 def draw_bonuses(candidates: Candidates, lanes: int, whose: Whose, world: World, full: float) -> None:
-    """The part c of the bonus in each round: 1 with a chance of ``full`` < 1, else uniform (`Tempered.scale`).
+    """The part of the bonus in each round: 1 with a chance of ``full`` < 1, else uniform (`Tempered.scale`).
 
-    Never above 1: beyond, `Beliefs.bounds` are none.
+    Never above 1, up to where `Beliefs.bounds` hold.
     """
     _, sheet, counters = candidates
     run, agent = whose
