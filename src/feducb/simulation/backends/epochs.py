@@ -50,6 +50,7 @@ __all__ = ["fixed_epoch", "rising_points"]
 _PARALLEL_PARTS = 64  # an epoch of few agents is cut along its rounds, into as many parts on any machine …
 _SHORTEST_PART = 4096  # … but not into shorter ones
 _WORTH_THREADS = 2000  # rounds
+_WORTH_A_BOUND = 2**13  # candidates of a belief: fewer are drawn in less time than a bound takes
 
 _u32, _f32 = np.uint32, np.float32
 
@@ -242,7 +243,8 @@ def fixed_epoch(
     world, leading, dim = world.plain(), (len(stretch.runs), stretch.agents), world.dim
     pairs, first_round = math.prod(leading), stretch.first_round
     points = rising_points(stretch.points, first_round + rounds - 1)
-    beliefs, frame = _single_precision(world, belief, full, defer)
+    worth = stretch.agents * rounds * world.arms >= _WORTH_A_BOUND
+    beliefs, frame = _single_precision(world, belief, full, defer and worth)
     parts = 1
     # Parts follow from the numbers alone, never from the threads at hand: sums in floating point depend on
     # how they are cut, and the same command must give the same digits on every machine.

@@ -178,8 +178,7 @@ def highest_scores(world: World, beliefs: Aligned, eta: float, spread: Spread = 
         return np.full(len(beliefs.theta), -math.inf)
     if not world.separate:  # any candidate may have the highest mean, from which regret counts
         return np.full(len(beliefs.theta), math.inf)
-    ball = Ball(world.action_bound, *(edge / world.parameter_norm for edge in world.others))
-    bounds = np.empty(len(beliefs.theta))
+    ball, bounds = _others(world), np.empty(len(beliefs.theta))
 
     def work(first: int, last: int) -> None:
         for number in range(first, last):
@@ -200,10 +199,25 @@ def bound_lines(world: World, beliefs: Aligned, eta: float, full: float = 1.0) -
         full: the chance of the whole bonus; at 1 no other c is played, and none is covered.
     """
     top = highest_scores(world, beliefs, eta)
-    floor = top
-    if full < 1.0:
-        floor = highest_scores(world, beliefs._replace(widths=np.zeros_like(beliefs.widths)), eta)
+    if full == 1.0:
+        return np.stack([top, np.zeros_like(top)], axis=-1)
     # An infinite end has no rise: all are drawn, or there are none.
-    finite = np.isfinite(floor) & np.isfinite(top)
-    rise = np.subtract(top, floor, out=np.zeros_like(top), where=finite)
-    return np.stack([np.where(finite, floor, np.maximum(floor, top)), rise], axis=-1)
+    floor = np.where(np.isfinite(top), _highest_estimates(beliefs, _others(world), eta), top)
+    rise = np.subtract(top, floor, out=np.zeros_like(top), where=np.isfinite(top))
+    return np.stack([floor, rise], axis=-1)
+
+
+def _others(world: World) -> Ball:
+    """Where all candidates but number 0 lie."""
+    low, high = (edge / world.parameter_norm for edge in world.others)
+    return Ball(world.action_bound, low, high)
+
+
+def _highest_estimates(beliefs: Aligned, ball: Ball, eta: float) -> Array:
+    """(B,), bounds on the computed θ̂ᵀx: the maximum over c of θ̂₁c + ‖θ̂_⊥‖√(L² − c²), which is concave."""
+    along, across = beliefs.theta[:, 0], np.linalg.norm(beliefs.theta[:, 1:], axis=-1)
+    longest = ball.longest * (1.0 + eta)
+    free = longest * along / np.maximum(np.hypot(along, across), 1e-300)
+    at = np.clip(free, ball.low * (1.0 - eta), ball.high * (1.0 + eta))
+    highest = along * at + across * np.sqrt(np.maximum(longest**2 - at**2, 0.0))
+    return np.asarray(highest + eta * (np.abs(along) + across) * longest)
