@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import feducb
 from feducb.models import LINEAR
-from feducb.models.play import OwnDataPlay, ReleasedPlay
+from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay
 from feducb.models.ridge import factorise
 from feducb.policies import Optimistic, Tempered
 from feducb.privacy.privatizer import Privatizer
@@ -49,7 +49,7 @@ def _plan(**changes: Any) -> Plan:
         "agents": AGENTS,
         "budget": [feducb.Budget(epsilon=epsilon, delta=1e-5) for epsilon in (20.0, 30.0, 40.0, 60.0)],
         "policy": Optimistic(0.7), "regularizer": 1.5, "schedule": parse_schedule("explicit:20,21,45,80,110"),
-        "tuning": Tuning(patience=1.0),
+        "tuning": Tuning(patience=0.0),
     }  # fmt: skip
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=DIM), arms=6)
     return make_plan(Federation(problem=world.problem, **(settings | changes)), world, **lasts)
@@ -137,7 +137,6 @@ RELEASED: dict[str, dict[str, Any]] = {
     "budgets of their own": {},
     "tree": {"mechanism": "tree"},
     "trusted controller": {"trust": "controller"},
-    "two widths": {"tuning": Tuning(direct=False, patience=1.0)},
     "no privacy": {"baseline": "no-privacy"},
     "tempered": {"policy": Tempered(0.3)},
 }
@@ -178,6 +177,28 @@ def test_beliefs_are_those_of_the_bound_on_sums_under_the_budgets_noise(
                 expected = rule.bound.belief(*noise.add(number, gram, moment))
                 read += 1
     assert read >= 3
+
+
+@BACKENDS
+def test_alone_beliefs_are_those_of_the_bound_on_own_sums(
+    backend: CpuBackend | GpuBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = _plan(baseline="alone", horizon=400)
+    epochs = _spy_on_epochs(monkeypatch)
+    _play(backend, plan)
+    rule, players = plan.estimators[0].rule, plan.runs * AGENTS
+    assert isinstance(rule, AlonePlay)
+    gram, moment, expected = np.zeros((players, DIM, DIM)), np.zeros((players, DIM)), None
+    for epoch in epochs:
+        assert (epoch.belief is None) == (expected is None)
+        if expected is not None and epoch.belief is not None:
+            widths = 0.7 * expected.ellipsoid_width, 0.7 * expected.euclidean_width
+            for ours, theirs in zip(epoch.belief, (expected.theta, expected.inverse, *widths), strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+        gram, moment = gram + epoch.gram, moment + epoch.moment
+        if rule.reads_at(epoch.last):
+            expected = rule.bound.belief(gram, moment, np.zeros(players))
+    assert expected is not None
 
 
 # Agents that act on their own data.
@@ -249,7 +270,6 @@ def _printed(schedule: str) -> dict[str, Any]:
 
 
 OWN: dict[str, dict[str, Any]] = {
-    "alone": {"baseline": "alone"},
     "printed, public rounds": _printed("explicit:20,21,45,80,110"),
     "printed, trigger": _printed("determinant:20"),
 }
@@ -279,9 +299,6 @@ def test_own_data_is_played_on_sums_under_the_budgets_noise_with_the_bounds_widt
 
     np.testing.assert_allclose(seen.bases[0][0], rule.prior * np.eye(DIM), rtol=1e-12)
     np.testing.assert_array_equal(seen.bases[0][1], np.zeros(DIM))
-    if plan.estimators[0].privatizer is None:
-        assert len(seen.bases) == 1
-        return
     assert len(seen.bases) >= 4
     noise, gram, moment = Noise(plan, range(1)), np.zeros((1, DIM, DIM)), np.zeros((1, DIM))
     for number, (base, batch) in enumerate(zip(seen.bases[1:], seen.batches, strict=False), start=1):
