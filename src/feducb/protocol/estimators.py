@@ -59,8 +59,8 @@ def calibrated_estimator(
 ) -> Estimator:
     """Noise for the budgets of a team (none in the baseline without privacy), and the bound for it.
 
-    The federation's ``records_per_person`` are covered (`Trust.records_covered`): noise is so many times
-    that of one record, and so are the first release worth reading, the quiet start and ρ planned.
+    The federation's ``records_per_person`` are covered (`Federation.reach`): noise is so many times that of
+    one record, and so are the first release worth reading, the quiet start and ρ planned.
 
     Args:
         federation: whose team it is.
@@ -87,9 +87,8 @@ def calibrated_estimator(
     mus = {budget: to_mu(budget) for budget in set(everybody)}
     weight = model.weight(problem) if tuning.direct and tuning.weighted else 1.0
 
-    def first_read(some: Sequence[Budget]) -> tuple[NDArray[np.float64], int]:
-        records = federation.records_per_person
-        own = np.array([records * noise_scale(model.radius(problem, weight), mus[budget]) for budget in some])
+    def first_read(some: Sequence[Budget], reach: float) -> tuple[NDArray[np.float64], int]:
+        own = np.array([reach * noise_scale(model.radius(problem, weight), mus[budget]) for budget in some])
         scales = federation.trust.scales(own)
         if not tuning.patience:
             return scales, 1
@@ -98,15 +97,17 @@ def calibrated_estimator(
             problem, rounds, agents=len(some), scale=length, weight=weight, patience=tuning.patience
         )
 
-    scales, first = first_read(budgets)
     chosen = choose_mechanism(federation.mechanism, len(rounds))
+    scales, first = first_read(budgets, federation.reach(chosen))
     if isinstance(chosen, Dense) and (tuning.quiet or tuning.by_use):
         # A team of everybody would read first. What not even that could read may be noisy; a smaller team
         # starts later still, so it loses nothing by it.
-        unread = min(first_read(everybody)[1], len(rounds)) - 1
+        unread = min(first_read(everybody, federation.reach(chosen))[1], len(rounds)) - 1
         quiet = unread if tuning.quiet else 0
         decay = _decay(rounds[unread:]) if tuning.by_use else None
-        chosen, first = Dense(len(rounds), quiet, decay), max(first, quiet + 1)
+        chosen = _less_noisy(federation, [Dense(len(rounds), start, decay) for start in {quiet, 0}], unread)
+        scales, first = first_read(budgets, federation.reach(chosen))
+        first = max(first, chosen.quiet + 1)
     if tuning.direct:
         length = float(np.linalg.norm(scales))
         bound = _set_bound(federation, chosen, alpha=alpha, scale=length, weight=weight, first=first)
@@ -137,6 +138,20 @@ def _set_bound(
         residual=residual_spread(problem, weight),
         regularizer=prior,
     )
+
+
+def _less_noisy(federation: Federation, mechanisms: Sequence[Dense], unread: int) -> Dense:
+    """The one with the least noise in what is read: a quiet start, unless it brings spaced records together.
+
+    Batches before the first read release all enter that one, so that a person's records there move it as if
+    they were in one batch. Where records are not spaced that costs nothing more, and the quiet start wins.
+    """
+
+    def noise(one: Dense) -> float:
+        squares = np.sum(one.decoder()[unread:] ** 2, axis=1)
+        return federation.reach(one) ** 2 * float(squares @ (one.decay or 1.0) ** -np.arange(len(squares)))
+
+    return min(mechanisms, key=noise if federation.spacing else lambda one: -one.quiet)
 
 
 def _decay(rounds: Sequence[int]) -> float | None:
