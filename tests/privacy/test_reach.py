@@ -96,7 +96,7 @@ def test_many_releases_are_no_hindrance(mechanism: Mechanism) -> None:
     "mechanism", [Dense(12, 0, 4.3), Dense(64, 0, 1.29), Dense(64, 40, 1.9), Dense(256, 0, 1.065)], ids=repr
 )
 def test_a_decayed_mechanism_is_deployed_as_it_is_planned(mechanism: Dense) -> None:
-    """At the largest decays there are: in whole numbers E is invertible, and errors are as they are stated."""
+    """At the largest decays there are: in whole numbers E is invertible, and errors are as stated."""
     encoder = make_encoder(mechanism, 1)
     decoder = encoder._decoder  # type: ignore[attr-defined]
     errors = [mechanism.error(release) for release in range(1, mechanism.releases + 1)]
