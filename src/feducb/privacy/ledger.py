@@ -184,7 +184,7 @@ def admit(
         before: what of a person entered before; absent is nothing.
         limit: p, how many may enter.
         batch: the number of the release that they would enter.
-        spacing: s, by how much it must exceed that of the person's last record; 0: by nothing.
+        spacing: ℓ, by how much it must exceed that of the person's last record; 0: by nothing.
 
     Returns:
         Whether each record enters, and what is in the sums now of those people for whom that moved.

@@ -47,7 +47,7 @@ class Terms:
         quiet: how many releases at the start nobody will read (`Dense.quiet`).
         decay: how noise is spread over the releases that are read (`Dense.decay`).
         records_per_person: p, how many records of one person may enter at an agent, over all its groups.
-        spacing: s, any two records of a person at an agent are in releases at least so many apart (1: no two
+        spacing: ℓ, any two records of a person at an agent are in releases at least so many apart (1: no two
             in the same one), over all groups. Less noise is then enough for p of them (`person_reach`). 0:
             they are anywhere.
         agents_per_person: how many agents one person visits at most; 1 says that people do not visit several.

@@ -2,7 +2,7 @@
 
 Records in batches J, of moves D_i, move E·b by (Σ_ij (EᵀE)_ij ⟨D_i, D_j⟩)^½: at most Δ(Σ_ij |EᵀE|_ij)^½ if
 none is longer than Δ (docs/theory.md, 2). With p records anywhere that is pΔ; apart, their columns point
-different ways, and it is less. Here is the largest Σ over all J of at most p batches, any two at least s
+different ways, and it is less. Here is the largest Σ over all J of at most p batches, any two at least ℓ
 apart.
 """
 
@@ -31,7 +31,7 @@ def person_reach(mechanism: Mechanism, records: int, spacing: int) -> float:
     Args:
         mechanism: E.
         records: p.
-        spacing: s, any two of them are in batches at least s apart; 0: they are anywhere.
+        spacing: ℓ, any two of them are in batches at least so many apart; 0: they are anywhere.
 
     Guarantees:
         Never less than the true maximum. Columns count as 1 long, so that what else a batch shows at the
@@ -46,7 +46,7 @@ def person_reach(mechanism: Mechanism, records: int, spacing: int) -> float:
 
 
 def largest_sum(products: Array, records: int, spacing: int, *, nodes: int = _MOST_NODES) -> float:
-    """The largest Σ_{i,j∈J} products_ij over sets J of at most p places, any two at least s apart.
+    """The largest Σ_{i,j∈J} products_ij over sets J of at most p places, any two at least ℓ apart.
 
     Best first: sets are built from left to right, and the one whose bound is largest is built on. The first
     complete set that comes up is the best. If too many were looked at before, the largest bound is returned,
@@ -55,7 +55,7 @@ def largest_sum(products: Array, records: int, spacing: int, *, nodes: int = _MO
     Args:
         products: (n, n), symmetric, no entry negative.
         records: p ≥ 1.
-        spacing: s ≥ 1.
+        spacing: ℓ ≥ 1.
         nodes: how many sets are looked at, at most, but for the last one's children.
     """
     count = len(products)
@@ -82,7 +82,7 @@ def largest_sum(products: Array, records: int, spacing: int, *, nodes: int = _MO
 
 
 def _best_partners(products: Array, records: int, spacing: int) -> Array:
-    """(p, n): by m and place i, the largest Σ_j products_ij over at most m places after i, all s apart."""
+    """(p, n): by m and place i, the largest Σ_j products_ij over at most m places after i, all ℓ apart."""
     count = len(products)
     own, best = np.arange(count), np.zeros((records, count))
     fewer = np.zeros((count, count + spacing))  # by row and first place that may be taken
