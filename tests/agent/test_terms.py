@@ -119,7 +119,7 @@ def test_a_sum_with_other_noise_than_the_terms_promise_is_refused(
         if agents_per_person is None:
             assert agent.absorb(messages.decode(payload), agents=3)
             return
-        with pytest.raises(ValueError, match=r"the controller's terms differ .* agents_per_person or spacing"):
+        with pytest.raises(ValueError, match=r"controller's terms differ .* agents_per_person or spacing"):
             agent.absorb(messages.decode(payload), agents=3)
 
 

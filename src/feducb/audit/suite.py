@@ -36,7 +36,7 @@ _PLAIN: tuple[tuple[Any, ...], ...] = (("toeplitz", 8, 2), ("tree", 8, 2), ("blt
 _SMALL_ENCODERS = (("dense", 8, 2), ("dense", 8, 2, 3), ("dense", 8, 2, 2, 1.7), *_PLAIN)
 _ENCODERS = (("dense", 16, 2), ("dense", 16, 2, 5), ("dense", 16, 2, 4, 1.7), *_PLAIN, ("auto", 300, 10))
 _SPACED_ENCODERS = (("dense", 5, 2, 2), ("dense", 5, 2, 0, 1.7), ("dense", 5, 2, 2, 1.7), ("blt", 5, 2))
-_SPACED = {"records_per_person": 2, "spacing": 2}
+_SPACED: dict[str, Any] = {"records_per_person": 2, "spacing": 2}
 
 
 def run_audit(
