@@ -1,7 +1,8 @@
-"""Folds of the rows of a source, and raw sums by fold and agent."""
+"""Folds of the rows of a source, raw sums by fold and agent, and what folds do to errors."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from feducb.evaluation.sources import Rows
 from feducb.evaluation.study import Study
 from feducb.types import Array, Indices, Statistics
 
-__all__ = ["Sums", "draw_folds"]
+__all__ = ["Sums", "draw_folds", "instability"]
 
 _MOST_BYTES = 4 * 2**30
 
@@ -88,3 +89,14 @@ def draw_folds(keys: NDArray[np.uint64], study: Study, repeats: int) -> Indices:
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         folds[repeat] = ((mixed ^ (mixed >> np.uint64(31))) % np.uint64(study.folds)).astype(np.int64)
     return folds
+
+
+def instability(folds: int) -> float:
+    """v, by how much a cross-fitted mean varies more than its records say, where what is learnt is chance.
+
+    Fold k has the sum s_k ~ N(0, 1) of a contrast of two actions, and is valued by the sign of the others',
+    Σ_{j≠k} s_j. Two folds teach each other: with R the sum of the other K − 2, and φ the normal density, the
+    covariance of two folds is E[(2φ(R))²] = (2/π)/√(2K − 3), so that v = 1 + (K − 1)(2/π)/√(2K − 3): 1.96 for
+    five folds. Where all folds teach the same it is 1 (docs/theory.md).
+    """
+    return 1.0 + (folds - 1) * (2.0 / math.pi) / math.sqrt(2.0 * folds - 3.0)

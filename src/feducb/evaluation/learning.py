@@ -7,14 +7,12 @@ matters here, and when within the stream a record came does not.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from feducb.config import Problem
 from feducb.evaluation.verdicts import ALONE
-from feducb.models.confidence import OwnDataBound
-from feducb.models.ridge import factorise
 from feducb.policies import Policy
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
@@ -82,17 +80,18 @@ def _part(belief: Belief, agent: int | Indices) -> Belief:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """Each agent learns from its own records and sends nothing."""
+    """Each agent learns from its own records and sends nothing; it reads them as the federation reads a sum."""
 
-    problem: Problem
-    alpha: float = 0.1
+    federation: Federation  # whose agents they are
     name: str = ALONE
 
     def learn(self, sums: Statistics, run: int) -> Belief:
         """One belief per agent, from raw sums with one leading axis, agents."""
-        bound = OwnDataBound(problem=self.problem, alpha=self.alpha)
-        prior = bound.regularizer * np.eye(self.problem.dim)
-        return bound.belief(factorise(sums.gram + prior, sums.moment))
+        ours = self.federation
+        bound = ours.model.released_set(
+            problem=ours.problem, log_threshold=math.log(1.0 / ours.alpha), regularizer=ours.prior
+        )
+        return bound.belief(sums.gram, sums.moment, np.zeros(len(sums.moment)))
 
 
 @dataclass(frozen=True, slots=True)
