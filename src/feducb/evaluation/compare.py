@@ -198,10 +198,11 @@ def _unstable(worth: Array, squares: Array, repeats: int, *, folds: int) -> Arra
         folds: K.
     """
     if repeats > 1:
-        return np.asarray(instability(folds) * (squares - repeats * worth.T @ worth) / (repeats - 1))
+        varying = (squares - repeats * worth.T @ worth) / (repeats - 1)
+        return np.asarray(instability(folds, repeated=True) * varying)
     learnt = worth - worth[:, 1:2]
     learnt[:, 0] = 0.0
-    return np.asarray((instability(folds) - 1.0) * learnt.T @ learnt)
+    return np.asarray((instability(folds, repeated=False) - 1.0) * learnt.T @ learnt)
 
 
 def _comparison(

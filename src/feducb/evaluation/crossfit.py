@@ -91,12 +91,14 @@ def draw_folds(keys: NDArray[np.uint64], study: Study, repeats: int) -> Indices:
     return folds
 
 
-def instability(folds: int) -> float:
+def instability(folds: int, *, repeated: bool) -> float:
     """v, by how much a cross-fitted mean varies more than its records say, where what is learnt is chance.
 
-    Fold k has the sum s_k ~ N(0, 1) of a contrast of two actions, and is valued by the sign of the others',
-    Σ_{j≠k} s_j. Two folds teach each other: with R the sum of the other K − 2, and φ the normal density, the
-    covariance of two folds is E[(2φ(R))²] = (2/π)/√(2K − 3), so that v = 1 + (K − 1)(2/π)/√(2K − 3): 1.96 for
-    five folds. Where all folds teach the same it is 1 (docs/theory.md).
+    Two folds teach each other, so that what they say goes together. Of a learner that takes the sign of a sum
+    (docs/theory.md, 7): v = 1 + (K − 1)(2/π)/√(2K − 3), 1.96 for K = 5; averaged over many draws of the folds
+    v = (2/π)(arcsin ρ + ρ/√(1 − ρ²)) with ρ = 1 − 1/K, 1.44 for K = 5. Where all folds teach the same it is 1.
     """
-    return 1.0 + (folds - 1) * (2.0 / math.pi) / math.sqrt(2.0 * folds - 3.0)
+    if not repeated:
+        return 1.0 + (folds - 1) * (2.0 / math.pi) / math.sqrt(2.0 * folds - 3.0)
+    shared = 1.0 - 1.0 / folds
+    return (2.0 / math.pi) * (math.asin(shared) + shared / math.sqrt(1.0 - shared**2))
