@@ -54,15 +54,15 @@ def _claims(verdict: str) -> bool:
 
 
 def test_nothing_is_sure_where_nothing_matters() -> None:
-    # At most 5 % of such logs may say anything for sure. With exactly 5 %, more than 6 of 40 come with a chance
-    # of 0.3 %. A rate of 30 %, as picking first and testing then had, is missed with 2 %, one of 15 % with 61 %.
-    # The tree's benchmarks/evaluate_nothing.py has 200 logs, larger ones among them.
+    # At most 5 % of such logs may say anything for sure. With exactly 5 %, more than 6 of 40 have a chance of
+    # 0.3 %. A rate of 30 %, as picking first and testing then had, is missed with 2 %, one of 15 % with
+    # 61 %: benchmarks/evaluate_nothing.py has 200 logs, larger ones among them.
     found = [_compared(seed) for seed in range(40)]
     assert sum(one.federate or _claims(one.verdict()) for one in found) <= 6
 
 
 def test_an_effect_is_still_found() -> None:
-    # The right action earns 0.9, the wrong one 0.1, in every second log by 200 to 1,000 rows of 2 to 20 agents.
+    # The right action earns 0.9, the wrong one 0.1.
     for seed in range(4):
         verdict = _compared(seed, effect=0.4).verdict()
         assert "surely more than the best single action" in verdict
@@ -71,8 +71,8 @@ def test_an_effect_is_still_found() -> None:
 
 @pytest.mark.parametrize("folds", [2, 5, 10])
 def test_folds_that_teach_each_other_vary_more_than_their_records_say(folds: int) -> None:
-    # A learner that takes the sign of a sum, on sums that are chance: 40,000 draws of 20 parts, in two draws of
-    # the folds. The standard error of a variance is below 2 % of it, of the mean product as well: 5 of them.
+    # A learner that takes the sign of a sum, on sums that are chance: 40,000 draws of 20 parts, in two draws
+    # of the folds. The standard error of both means is below 2 %: 5 of them.
     rng = np.random.default_rng(3)
     parts = rng.standard_normal((40_000, 20))
     valued = []

@@ -188,7 +188,7 @@ def _judge(
 def _unstable(worth: Array, squares: Array, repeats: int, *, folds: int) -> Array:
     """(P, P), scatter to add because records judge policies that other records of the log have taught.
 
-    What a record says of a policy varies over repeats as far as the policy depends on who taught it: that part
+    What a record says of a policy varies over repeats as far as the policy depends on its teachers: that part
     counts `instability` times. A single repeat cannot tell, so there it is all that is not said of uniform.
 
     Args:

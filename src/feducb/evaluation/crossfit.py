@@ -96,7 +96,7 @@ def instability(folds: int, *, repeated: bool) -> float:
 
     Two folds teach each other, so that what they say goes together. Of a learner that takes the sign of a sum
     (docs/theory.md, 7): v = 1 + (K − 1)(2/π)/√(2K − 3), 1.96 for K = 5; averaged over many draws of the folds
-    v = (2/π)(arcsin ρ + ρ/√(1 − ρ²)) with ρ = 1 − 1/K, 1.44 for K = 5. Where all folds teach the same it is 1.
+    v = (2/π)(arcsin ρ + ρ/√(1 − ρ²)) with ρ = 1 − 1/K, 1.44 for K = 5. If all folds teach the same it is 1.
     """
     if not repeated:
         return 1.0 + (folds - 1) * (2.0 / math.pi) / math.sqrt(2.0 * folds - 3.0)

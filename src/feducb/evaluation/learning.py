@@ -80,7 +80,7 @@ def _part(belief: Belief, agent: int | Indices) -> Belief:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """Each agent learns from its own records and sends nothing; it reads them as the federation reads a sum."""
+    """Each agent learns from its own records and sends nothing; it reads them as a federation reads a sum."""
 
     federation: Federation  # whose agents they are
     name: str = ALONE

@@ -102,8 +102,8 @@ class Comparison:
     def sayable(self) -> int:
         """How many differences a verdict may speak of, whichever it picks once it has seen them all.
 
-        Against agents alone in the play it is about, and of every row against the fixed policy. Rows that read
-        no release are all one, uniform.
+        Against agents alone in the play it is about, and of every row against the fixed policy. Rows that
+        read no release are all one, uniform.
         """
         alone = {
             one.name if one.reads else ""

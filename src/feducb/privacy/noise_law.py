@@ -91,14 +91,7 @@ def residual_radius(
 
 @lru_cache(maxsize=64)
 def mixture_threshold(
-    mechanism: Mechanism,
-    problem: Problem,
-    alpha: float,
-    *,
-    first: int,
-    scale: float,
-    prior: float,
-    weight: float,
+    mechanism: Mechanism, problem: Problem, alpha: float, *, first: int, scale: float, prior: float, weight: float
 ) -> float:
     """ln x of `MixtureBound`: E min(1, Σ_k M_k/x) ≤ α over the releases k = ``first`` … n that are read.
 

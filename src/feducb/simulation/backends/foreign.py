@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from feducb.config import Problem
 from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound
-from feducb.models.linear import Linear
 from feducb.models.mixture import MixtureBound
+from feducb.models.linear import Linear
 from feducb.models.play import OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
 from feducb.policies import Optimistic
 from feducb.privacy.mechanisms import MECHANISMS
