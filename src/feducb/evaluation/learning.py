@@ -7,16 +7,16 @@ matters here, and when within the stream a record came does not.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from feducb.evaluation.verdicts import ALONE
+from feducb.models.play import AlonePlay
 from feducb.policies import Policy
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
-from feducb.protocol.estimators import Estimator, calibrated_estimator
+from feducb.protocol.estimators import Estimator, alone_estimator, calibrated_estimator
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Geometric
 from feducb.protocol.synchronisation import add_up, synchronise
@@ -87,11 +87,9 @@ class Alone:
 
     def learn(self, sums: Statistics, run: int) -> Belief:
         """One belief per agent, from raw sums with one leading axis, agents."""
-        ours = self.federation
-        bound = ours.model.released_set(
-            problem=ours.problem, log_threshold=math.log(1.0 / ours.alpha), regularizer=ours.prior
-        )
-        return bound.belief(sums.gram, sums.moment, np.zeros(len(sums.moment)))
+        rule = alone_estimator(self.federation, alpha=self.federation.alpha).rule
+        assert isinstance(rule, AlonePlay)
+        return rule.bound.belief(sums.gram, sums.moment, np.zeros(len(sums.moment)))
 
 
 @dataclass(frozen=True, slots=True)
