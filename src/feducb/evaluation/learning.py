@@ -74,8 +74,8 @@ def choices(belief: Belief | None, candidates: Array, agents: Indices, policy: P
 
 def _part(belief: Belief, agent: int | Indices) -> Belief:
     """What one agent believes, or what each of several does."""
-    widths = belief.ellipsoid_width[agent], belief.euclidean_width[agent]
-    return Belief(belief.theta[agent], belief.inverse[agent], *widths)
+    parts = belief.theta, belief.inverse, belief.ellipsoid_width, belief.euclidean_width, belief.guess
+    return Belief(*(part[agent] for part in parts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,21 @@ class MixtureBound:
             inverse=(vectors / precision[..., None, :]) @ np.swapaxes(vectors, -1, -2),
             ellipsoid_width=np.sqrt(squared),
             euclidean_width=np.zeros_like(squared),
+            estimate=np.einsum("...dk,...k->...d", vectors, self._likely(values, moments, variance)),
         )
+
+    def _likely(self, values: Array, moments: Array, variance: Array) -> Array:
+        """(..., d), the posterior mean in A's eigenbasis, by noise as it is and not as it might be at worst.
+
+        θ* ~ N(0, S²/d I), so that its length is S in the mean; a_i − v_iθ*_i has the variance
+        (σ/2)² v_i + w(1/s² + S²): σ bounds what rewards in their range can do, and half of it is what
+        they do. No bound is claimed for it.
+        """
+        bound, noise = self.problem.parameter_bound**2, np.asarray(variance, dtype=np.float64)[..., None]
+        privacy = noise * np.maximum(self.residual - bound, 0.0)
+        spread = (0.5 * self.problem.noise_scale) ** 2 * values + privacy
+        weighed = values**2 + spread * (self.problem.dim / bound)
+        return np.asarray(values * moments / np.where(weighed > 0.0, weighed, 1.0))
 
     def contradicted(self, gram: Array, moment: Array, variance: Array) -> NDArray[np.bool_]:
         """Whether no θ with ‖θ‖ ≤ S agrees with a sum: the set is empty.
