@@ -93,16 +93,16 @@ class MixtureBound:
         )
 
     def _likely(self, values: Array, moments: Array, variance: Array) -> Array:
-        """(..., d), the posterior mean in A's eigenbasis, by noise as it is and not as it might be at worst.
+        """(..., d), an estimate in A's eigenbasis that shrinks as much as noise calls for, not as a set does.
 
-        θ* ~ N(0, S²/d I), so that its length is S in the mean; a_i − v_iθ*_i has the variance
-        (σ/2)² v_i + w(1/s² + S²): σ bounds what rewards in their range can do, and half of it is what
-        they do. No bound is claimed for it.
+        θ_i = v_i a_i/(v_i² + v_i σ²/S² + w(1/s² + S²) d/S²): against the rewards' noise ridge regression, against
+        privacy's, whose variance is known, the posterior mean of a θ* ~ N(0, S²/d I), whose length is S in
+        the mean. No bound is claimed for it.
         """
         bound, noise = self.problem.parameter_bound**2, np.asarray(variance, dtype=np.float64)[..., None]
-        privacy = noise * np.maximum(self.residual - bound, 0.0)
-        spread = (0.5 * self.problem.noise_scale) ** 2 * values + privacy
-        weighed = values**2 + spread * (self.problem.dim / bound)
+        rewards = self.problem.noise_scale**2 / bound * values
+        privacy = noise * max(self.residual - bound, 0.0) * (self.problem.dim / bound)
+        weighed = values**2 + rewards + privacy
         return np.asarray(values * moments / np.where(weighed > 0.0, weighed, 1.0))
 
     def contradicted(self, gram: Array, moment: Array, variance: Array) -> NDArray[np.bool_]:
