@@ -95,9 +95,9 @@ class MixtureBound:
     def _likely(self, values: Array, moments: Array, variance: Array) -> Array:
         """(..., d), an estimate in A's eigenbasis that shrinks as much as noise calls for, not as a set does.
 
-        θ_i = v_i a_i/(v_i² + v_i σ²/S² + w(1/s² + S²) d/S²): against the rewards' noise ridge regression, against
-        privacy's, whose variance is known, the posterior mean of a θ* ~ N(0, S²/d I), whose length is S in
-        the mean. No bound is claimed for it.
+        θ_i = v_i a_i/(v_i² + v_i σ²/S² + w(1/s² + S²) d/S²): against the rewards' noise ridge regression,
+        against privacy's, whose variance is known, the posterior mean of a θ* ~ N(0, S²/d I), whose length is
+        S in the mean. No bound is claimed for it.
         """
         bound, noise = self.problem.parameter_bound**2, np.asarray(variance, dtype=np.float64)[..., None]
         rewards = self.problem.noise_scale**2 / bound * values
