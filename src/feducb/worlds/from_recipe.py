@@ -32,23 +32,25 @@ class RecipeWorld:
 
     Attributes:
         recipe: how vectors are made.
-        arms: K. Known where the recipe lists the actions, one column of levels: then they are the candidates
-            of every visitor. Else so many candidates are drawn anew for each.
+        drawn: how many candidates are drawn for each visitor; None where the recipe lists the actions, as one
+            column of levels: then all of them are everybody's candidates.
+        arms: K, that many.
         problem: the public bounds (`problem_for`).
     """
 
     recipe: Recipe
-    arms: int = 0
+    drawn: int | None = None
+    arms: int = field(init=False)
     problem: Problem = field(init=False)
 
     def __post_init__(self) -> None:
-        listed, arms = len(self.actions), self.arms
-        if listed and arms not in (0, listed):
-            raise ConfigurationError("arms", arms, f"nothing, or {listed}: the recipe lists its actions")
-        if not listed and arms == 0:
-            expected = "how many candidates a visitor has: the recipe does not list them"
+        listed = len(self.actions)
+        if listed and self.drawn not in (None, listed):
+            raise ConfigurationError("arms", self.drawn, f"{listed} or nothing: the recipe lists its actions")
+        if not listed and self.drawn is None:
+            expected = "how many candidates a visitor has, since the recipe does not list its actions"
             raise ConfigurationError("arms", None, expected)
-        object.__setattr__(self, "arms", listed or require_integer("arms", arms, at_least=1))
+        object.__setattr__(self, "arms", listed or require_integer("arms", self.drawn, at_least=1))
         object.__setattr__(self, "problem", problem_for(self.recipe))
 
     @property
