@@ -38,7 +38,7 @@ def test_means_stay_within_the_bounds_and_use_them(name: str) -> None:
 
 
 def test_rewards_have_the_means_that_regret_is_computed_from() -> None:
-    # Mean of 60,000 rewards less their means, of size B = ½: 5 standard errors, so a false alarm has a chance of
+    # Mean of 60,000 rewards less their means, of size B = ½: 5 standard errors, a false alarm has a chance of
     # 6e-7. It would miss a bias below 0.01.
     visits = WORLDS["offers"].open(Streams(5), range(2), range(3))
     contexts = visits.arrive(10_000)

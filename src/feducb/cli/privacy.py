@@ -27,10 +27,10 @@ from feducb.errors import ConfigurationError
 from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.terms import Terms
 from feducb.simulation.planning import Season, plan_privacy
-from feducb.simulation.shortcuts import paper_world
 from feducb.trust import TRUSTS, require_trust
 from feducb.worlds.features import Recipe
 from feducb.worlds.from_recipe import RecipeWorld
+from feducb.worlds.synthetic import paper_world
 from feducb.worlds.world import Environment
 
 __all__ = ["app"]

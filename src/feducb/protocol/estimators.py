@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.interfaces import Bound
+from feducb.interfaces import ConfidenceSet
 from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay, Rule, Trigger
 from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
@@ -100,7 +100,8 @@ def plan_rounds(
         own = max(1, rounds // groups)
         return _worth_reading(federation, len(team), noise, alpha=alpha, rounds=own, releases=releases)
 
-    first = bisect_left(range(1, horizon), True, key=worth) + 1
+    last = max(1, horizon - groups + 1)  # such that every estimator has a round of its own after it
+    first = min(last, bisect_left(range(1, horizon), True, key=worth) + 1)
     if not noise.whole:  # more releases cost messages, and nothing else
         return Geometric(first=first, growth=_OFTEN).rounds(horizon)
     return schedule.rounds(first, horizon)
@@ -136,7 +137,7 @@ def calibrated_estimator(
     """
     tuning, model, noise = federation.tuning, federation.model, _Noise.of(federation, team)
 
-    def first_read(agents: int, sums: _Noise) -> int:
+    def first_read(agents: int, sums: _Noise, alpha: float) -> int:
         """The number of the first release worth reading; n + 1 if there is none."""
         if not tuning.patience:
             return 1
@@ -147,13 +148,13 @@ def calibrated_estimator(
 
         return bisect_left(range(1, len(rounds) + 1), True, key=worth) + 1
 
-    first = first_read(len(team), noise)
+    first = first_read(len(team), noise, alpha)
     mechanism = choose_mechanism(federation.mechanism, len(rounds))
     if isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
-        # A team of everybody would read first. What not even that could read may be noisy; a smaller team
-        # starts later still, so it loses nothing by it.
-        everybody = range(federation.agents)
-        unread = min(first_read(len(everybody), _Noise.of(federation, everybody)), len(rounds)) - 1
+        # A team of everybody, at the whole of α, would read first. What not even that could read may be
+        # noisy; a smaller team starts later still, so it loses nothing by it.
+        everybody = _Noise.of(federation, range(federation.agents))
+        unread = min(first_read(federation.agents, everybody, federation.alpha), len(rounds)) - 1
         quiet = unread if tuning.quiet else 0
         decay = _decay(rounds[unread:]) if tuning.by_use else None
         mechanism, first = Dense(len(rounds), quiet, decay), max(first, quiet + 1)
@@ -174,7 +175,7 @@ def calibrated_estimator(
 
 def _bound(
     federation: Federation, noise: _Noise, *, alpha: float, releases: int, log_threshold: float | None = None
-) -> Bound:
+) -> ConfidenceSet:
     """The mixture set over so many releases that are read: a union over them unless a threshold is given.
 
     Without noise there is nothing to unite: it holds for all looks at the same records.
