@@ -128,7 +128,7 @@ def test_it_pays_from_when_on_it_stays_ahead(means: list[float], expected: int |
 
 
 def test_chance_is_taken_for_a_gain_once_in_twenty() -> None:
-    # 2,000 seasons of 5 runs in which federating saves nothing: 100 wrong claims are expected, and fewer than 51
+    # 2,000 seasons of 5 runs in which federating saves nothing: 100 wrong claims are expected. Fewer than 51
     # or more than 149 have a chance of 1e-6 (binomial). It would miss a rate of 6 %.
     saved = np.random.default_rng(8).standard_normal((2000, 5, 10)).cumsum(axis=2)
     wrong = sum(pays_from(np.arange(1, 11), one) is not None for one in saved)
