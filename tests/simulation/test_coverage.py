@@ -2,9 +2,10 @@
 
 What these tests can see. Visitors who do not know the noise that is still to come hardly make the set fail,
 since its proof allows for those who do: a count of 240 runs sees what is grossly wrong (a chance of 2α is
-missed with a chance of 1e-4). Who knows all noise, and stops where the set has just failed, gets to 0.4 to 0.7
-of α: there 4,000 runs see rewards' noise that is understated 1.1-fold, and privacy's noise understated 1.5-fold,
-but not 1.1-fold. That is for the laws that the proof rests on: `test_noise_power.py`.
+missed with a chance of 1e-5). Who knows all noise, and stops where the set has just failed, gets to 0.5 to
+0.6 of α: there 8,000 runs see rewards' noise that is understated 1.1-fold (missed with a chance of 1e-5) and
+privacy's noise understated 1.7-fold, but not 1.1-fold, at which the set still covers. To see that is for the
+laws that the proof rests on: `test_noise_power.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from feducb.worlds.family import WORLDS
 from feducb.worlds.streams import Purpose, Streams
 from feducb.worlds.world import Chosen, Contexts
 
-ALPHA, RUNS, STOPPED = 0.1, 240, 4000
+ALPHA, RUNS, STOPPED = 0.1, 240, 8000
 EVERY_RELEASE = Tuning(patience=0.0)
 PLAYS: dict[str, dict[str, Any]] = {
     "nobody is trusted": {"agents": 4, "epsilon": 5.0, "releases": 16, "tuning": EVERY_RELEASE},
@@ -222,11 +223,11 @@ def _stopped(*, scale: float, length: float = 1.0, noise: float = 1.0, rewards: 
     variance = scale**2
     start = float(bound.prior(np.array(variance)))
     gram, sums, failed = gram_noise, moment_noise - gram_noise @ theta, np.zeros(runs, dtype=bool)
-    for visitor in range(1000):
+    for visitor in range(2000):
         action = length * identity[visitor % 2] * ~failed[:, None]
         gram = gram + action[:, :, None] * action[:, None, :]
         sums = sums + rewards * rng.choice([-0.5, 0.5], size=(runs, 1)) * action
-        if visitor % 8 == 7:
+        if visitor % 10 == 9:
             lifted = gram + bound.gram_radius * scale * identity
             scatter = 0.25 * lifted + (variance * bound.residual + start) * identity
             square = (sums * np.linalg.solve(scatter, sums[..., None])[..., 0]).sum(axis=-1)
@@ -251,8 +252,8 @@ def test_who_knows_all_noise_and_stops_where_the_set_fails_gets_no_further_than_
 
 @pytest.mark.parametrize(
     ("who", "planted", "seen"),
-    [(ALONE, {"rewards": 1.1}, True), (PRIVATE, {"noise": 1.5}, True), (PRIVATE, {"noise": 1.1}, False)],
-    ids=["rewards' noise 1.1-fold", "privacy's noise 1.5-fold", "privacy's noise 1.1-fold"],
+    [(ALONE, {"rewards": 1.1}, True), (PRIVATE, {"noise": 1.7}, True), (PRIVATE, {"noise": 1.1}, False)],
+    ids=["rewards' noise 1.1-fold", "privacy's noise 1.7-fold", "privacy's noise 1.1-fold"],
 )
 def test_what_such_an_adversary_shows(who: dict[str, float], planted: dict[str, float], seen: bool) -> None:
-    assert (_stopped(**who, **planted) > MOST) is seen
+    assert bool(_stopped(**who, **planted) > MOST) == seen
