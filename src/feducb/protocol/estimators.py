@@ -120,7 +120,12 @@ def alone_estimator(federation: Federation, *, alpha: float) -> Estimator:
 
 
 def calibrated_estimator(
-    federation: Federation, rounds: tuple[int, ...], team: Sequence[int], *, alpha: float
+    federation: Federation,
+    rounds: tuple[int, ...],
+    team: Sequence[int],
+    *,
+    alpha: float,
+    promised: Mechanism | None = None,
 ) -> Estimator:
     """Noise for the budgets of a team (none in the baseline without privacy), and the bound for it.
 
@@ -129,6 +134,7 @@ def calibrated_estimator(
         rounds: when it releases, in rounds of this estimator.
         team: who adds up releases, by number.
         alpha: this estimator's share of α.
+        promised: the mechanism, where a season is open under it; else it is chosen.
 
     Guarantees:
         The mechanism follows from the rounds and everybody's budgets, never from who is in the team: an
@@ -148,15 +154,17 @@ def calibrated_estimator(
         return bisect_left(range(1, len(rounds) + 1), True, key=worth) + 1
 
     first = first_read(len(team), noise)
-    mechanism = choose_mechanism(federation.mechanism, len(rounds))
-    if isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
+    mechanism = promised or choose_mechanism(federation.mechanism, len(rounds))
+    if not promised and isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
         # A team of everybody would read first. What not even that could read may be noisy; a smaller team
         # starts later still, so it loses nothing by it.
         everybody = range(federation.agents)
         unread = min(first_read(len(everybody), _Noise.of(federation, everybody)), len(rounds)) - 1
         quiet = unread if tuning.quiet else 0
         decay = _decay(rounds[unread:]) if tuning.by_use else None
-        mechanism, first = Dense(len(rounds), quiet, decay), max(first, quiet + 1)
+        mechanism = Dense(len(rounds), quiet, decay)
+    if isinstance(mechanism, Dense):
+        first = max(first, mechanism.quiet + 1)
     log_threshold = None
     if tuning.simulated and noise.whole:
         log_threshold = _threshold(federation, mechanism, noise, alpha, first)
