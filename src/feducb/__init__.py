@@ -18,6 +18,7 @@ from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometr
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import simulate
 from feducb.version import __version__
+from feducb.worlds.family import CorrelatedArms, IsotropicArms, OneHotArms
 from feducb.worlds.synthetic import FixedArms, PaperEnvironment
 from feducb.worlds.world import Contexts, Environment, OwnEnvironment
 
@@ -28,6 +29,7 @@ __all__ = [
     "Comparison",
     "ConfigurationError",
     "Contexts",
+    "CorrelatedArms",
     "Decider",
     "Decision",
     "Determinant",
@@ -38,6 +40,8 @@ __all__ = [
     "FeducbError",
     "FixedArms",
     "Geometric",
+    "IsotropicArms",
+    "OneHotArms",
     "Outcome",
     "OwnEnvironment",
     "PaperEnvironment",

@@ -12,8 +12,8 @@ import feducb
 from feducb import Budget, Determinant, Federation, Geometric, Problem
 from feducb.policies import Greedy, Optimistic
 from feducb.protocol.graphs import parse_topology
-from feducb.simulation.shortcuts import paper_world
 from feducb.trust import CONTROLLER
+from feducb.worlds.synthetic import paper_world
 
 PROBLEM, LASTING = Problem(dim=3), {"horizon": 120, "runs": 2, "seed": 4}
 BUDGETS = tuple(Budget(epsilon=epsilon, delta=1e-6) for epsilon in (20.0, 30.0, 40.0, 50.0))

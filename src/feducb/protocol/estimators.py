@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.interfaces import Bound
+from feducb.interfaces import ConfidenceSet
 from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay, Rule, Trigger
 from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
@@ -182,7 +182,7 @@ def calibrated_estimator(
 
 def _bound(
     federation: Federation, noise: _Noise, *, alpha: float, releases: int, log_threshold: float | None = None
-) -> Bound:
+) -> ConfidenceSet:
     """The mixture set over so many releases that are read: a union over them unless a threshold is given.
 
     Without noise there is nothing to unite: it holds for all looks at the same records.

@@ -57,8 +57,10 @@ def simulate(
         agents: M; 10, or as many as the topology has.
         dim: d, length of an action vector (10; taken from ``environment`` if that is given).
         arms: K, candidates per visitor; d² if not given.
-        gap: distance between the bands of mean rewards of the best and the other arms (0.1).
-        environment: a world of your own in place of the paper's.
+        gap: in the paper's world, distance between the bands of mean rewards of the best and the other arms
+            (0.1).
+        environment: a world by its name (``paper``, ``isotropic``, ``one-hot`` or ``correlated``), or one of
+            your own.
         epsilon: ε of every agent (1).
         delta: δ of every agent (1e-6).
         budgets: instead, a budget for each agent.

@@ -16,10 +16,11 @@ from feducb.simulation.backends.backend import Backend
 from feducb.simulation.backends.choose import BackendName
 from feducb.simulation.reference import Observer
 from feducb.trust import Trust
-from feducb.worlds.synthetic import PaperEnvironment, bands_for_gap
+from feducb.worlds.family import named_world
+from feducb.worlds.synthetic import paper_world
 from feducb.worlds.world import Environment
 
-__all__ = ["LASTS", "Lasting", "RunOptions", "Shortcuts", "paper_world", "spell_out"]
+__all__ = ["LASTS", "Lasting", "RunOptions", "Shortcuts", "spell_out"]
 
 LASTS = {"horizon": 10_000, "runs": 5, "seed": 0}
 """How long a simulation lasts, how often it is repeated and its seed, where nothing else is said."""
@@ -79,7 +80,7 @@ class Shortcuts(Lasting, total=False):
     ttl: int | None
     estimators: EstimatorsKept
     tuning: Tuning
-    environment: Environment | None
+    environment: Environment | str | None
 
 
 def spell_out(
@@ -112,12 +113,11 @@ def _from_keywords(
     given: dict[str, Any], seed: int, horizon: int
 ) -> tuple[Federation, Environment, dict[str, Any]]:
     """From what describes the federation and its world; it is used up."""
-    gap, arms, dim = given.pop("gap", 0.1), given.pop("arms", None), given.pop("dim", 10)
-    world: Environment | None = given.pop("environment", None)
-    if world is None:
-        world = paper_world(Problem(dim=dim), arms, gap)
+    gap, arms, dim = given.pop("gap", None), given.pop("arms", None), given.pop("dim", 10)
+    world: Environment | str = given.pop("environment", None) or "paper"
+    if isinstance(world, str):
+        world = named_world(world, Problem(dim=dim), arms, gap)
     schedule, words = _schedule(given)
-    words["gap"] = gap if isinstance(world, PaperEnvironment) else None
     graph = _graph(given.pop("topology", None), given.pop("ttl", None), seed)
     agents = given.pop("agents", None)
     if agents is None:
@@ -154,14 +154,6 @@ def _schedule(given: dict[str, Any]) -> tuple[PublicSchedule | Planned | Determi
         return schedule, words
     words["schedule"] = schedule
     return parse_schedule(schedule, releases=releases, first_release=first_release), words
-
-
-def paper_world(problem: Problem, arms: int | None = None, gap: float = 0.1) -> PaperEnvironment:
-    """The paper's world, with d² candidates per visitor if nothing else is said."""
-    best, others = bands_for_gap(gap)
-    return PaperEnvironment(
-        problem=problem, arms=problem.dim**2 if arms is None else arms, best=best, others=others
-    )
 
 
 def _graph(topology: str | Topology | None, ttl: int | None, seed: int) -> Topology | None:
