@@ -35,6 +35,7 @@ SETTINGS = feducb.AgentSettings(
     decisions=20_000,  # expected in a season, roughly: says from which release on sums are worth reading
     season=SEASON,
     releases=16,
+    schedule="periodic",
     window=3600.0,
 )
 

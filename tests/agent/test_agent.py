@@ -30,6 +30,7 @@ SETTINGS = AgentSettings(
     budget=Budget(epsilon=1.0, delta=1e-6),
     decisions=10_000,
     releases=8,
+    schedule="periodic",
     season=800.0,
     window=60.0,
     start=0.0,

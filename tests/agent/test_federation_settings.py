@@ -36,6 +36,7 @@ SETTINGS = AgentSettings(
     agents=3,
     decisions=DECISIONS,
     releases=RELEASES,
+    schedule="periodic",
     season=3600.0,
     start=0.0,
     alpha=ALPHA,

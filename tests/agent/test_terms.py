@@ -28,6 +28,7 @@ SETTINGS = AgentSettings(
     agents=3,
     decisions=200,
     releases=16,
+    schedule="periodic",
     season=1600.0,
     start=0.0,
 )

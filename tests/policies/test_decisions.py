@@ -1,4 +1,4 @@
-"""A decider chooses what `Optimistic` or `Tempered` does: for every shape and layout, close calls included."""
+"""A decider chooses what `Optimistic` or `Tempered` does: every shape and layout, close calls included."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def test_close_calls_are_the_agents_to_make(rng: Generator, dim: int, arms: int)
 def test_few_calls_are_close(rng: Generator) -> None:
     for dim in (1, 10, 128):
         decider = Decider(some_belief(rng, dim))
-        undecided = sum(decider._one(rng.normal(size=(100, dim)), decider._state) < 0 for _ in range(1000))
+        undecided = sum(
+            decider._kernels.best(rng.normal(size=(100, dim)), decider._state) < 0 for _ in range(1000)
+        )
         assert undecided <= 5  # the two best lie within 1e-5 of each other about once in 10⁴
 
 
@@ -160,7 +162,7 @@ def test_scores_are_the_bounds(rng: Generator) -> None:
 def test_without_numba_the_same(rng: Generator) -> None:
     belief, actions = some_belief(rng, 5), rng.normal(size=(4, 30, 5))
     decider = Decider(belief)
-    assert decider._one is decisions._undecided_one
+    assert decider._kernels.best is decisions._undecided_one
     assert decider.decide(actions[0]) == reference(belief, actions[0])
     np.testing.assert_array_equal(decider.decide_many(actions), Optimistic().decide(belief, actions)[0])
     with pytest.raises(ConfigurationError, match="of shape"):
