@@ -142,24 +142,25 @@ def calibrated_estimator(
     """
     tuning, model, noise = federation.tuning, federation.model, _Noise.of(federation, team)
 
-    def first_read(agents: int, sums: _Noise) -> int:
+    def first_read(agents: int, sums: _Noise, share: float) -> int:
         """The number of the first release worth reading; n + 1 if there is none."""
         if not tuning.patience:
             return 1
 
         def worth(number: int) -> bool:
             at = {"rounds": rounds[number - 1], "releases": len(rounds) - number + 1}
-            return _worth_reading(federation, agents, sums, alpha=alpha, **at)
+            return _worth_reading(federation, agents, sums, alpha=share, **at)
 
         return bisect_left(range(1, len(rounds) + 1), True, key=worth) + 1
 
-    first = first_read(len(team), noise)
+    first = first_read(len(team), noise, alpha)
     mechanism = promised or choose_mechanism(federation.mechanism, len(rounds))
     if not promised and isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
-        # A team of everybody would read first. What not even that could read may be noisy; a smaller team
-        # starts later still, so it loses nothing by it.
+        # A team of everybody with all of α would read first. What not even that could read may be noisy; a
+        # smaller team, or share, starts later still, so it loses nothing by it.
         everybody = range(federation.agents)
-        unread = min(first_read(len(everybody), _Noise.of(federation, everybody)), len(rounds)) - 1
+        sums = _Noise.of(federation, everybody)
+        unread = min(first_read(len(everybody), sums, federation.alpha), len(rounds)) - 1
         quiet = unread if tuning.quiet else 0
         decay = _decay(rounds[unread:]) if tuning.by_use else None
         mechanism = Dense(len(rounds), quiet, decay)
