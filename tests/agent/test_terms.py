@@ -173,7 +173,7 @@ def test_a_file_from_before_keeps_what_it_promised_until_a_new_season(tmp_path: 
         assert agent.store.terms.records_covered == 6
 
 
-def test_a_file_that_was_planned_otherwise_goes_on_as_it_was_and_can_open_a_new_season(
+def test_a_file_that_was_planned_otherwise_goes_on_as_it_was(
     tmp_path: Path,
 ) -> None:
     """Settings with p > 1 led to a shorter quiet start once."""
