@@ -99,7 +99,7 @@ def test_without_records_the_set_is_the_ball() -> None:
     "wider", [{"log_threshold": math.log(250.0)}, {"gram_radius": 8.0}], ids=["smaller α", "larger λ"]
 )
 def test_a_surer_set_holds_the_less_sure_one(wider: dict[str, Any], rng: np.random.Generator) -> None:
-    """For every τ ellipsoids are nested, so that the one with the least sum of squared axes has more of it."""
+    """For every τ ellipsoids are nested, so that the least sum of squared axes grows."""
     for _ in range(20):
         gram, moment, theta = _worst(NOISY, 4.0, 0.7, rng)
         small, large = (one.belief(gram, moment, np.array(4.0)) for one in (NOISY, replace(NOISY, **wider)))

@@ -1,4 +1,4 @@
-"""What is claimed of the noise of whole streams, on matrices drawn entry by entry: threshold and Gram radius."""
+"""What is claimed of the noise of whole streams, on matrices drawn entry by entry."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def _totals(**setting: Any) -> tuple[feducb.SimulationResult, list[Step]]:
 @pytest.mark.parametrize("trust", TRUSTS.values(), ids=str)
 @pytest.mark.parametrize("by_use", [True, False])
 def test_the_variance_of_a_sum_follows_from_the_budget(trust: Trust, by_use: bool) -> None:
-    """Releases at 5, 10, 20 and 30: the later ones are acted on longer, by (30/5)^⅓ = 1.817 from one to next."""
+    """Releases at 5, 10, 20 and 30: each is acted on (30/5)^⅓ = 1.817 times as long as the one before."""
     tuning, mechanism = Tuning(patience=0.0, by_use=by_use), Dense(4, 0, 1.817 if by_use else None)
     agents, problem = 7, feducb.Problem(dim=3)
     budget = feducb.Budget(epsilon=0.7, delta=1e-5)

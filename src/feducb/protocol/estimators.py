@@ -100,7 +100,8 @@ def plan_rounds(
         own = max(1, rounds // groups)
         return _worth_reading(federation, len(team), noise, alpha=alpha, rounds=own, releases=releases)
 
-    first = bisect_left(range(1, horizon), True, key=worth) + 1
+    last = max(1, horizon - groups + 1)  # such that every estimator has a round of its own after it
+    first = min(last, bisect_left(range(1, horizon), True, key=worth) + 1)
     if not noise.whole:  # more releases cost messages, and nothing else
         return Geometric(first=first, growth=_OFTEN).rounds(horizon)
     return schedule.rounds(first, horizon)
@@ -142,25 +143,24 @@ def calibrated_estimator(
     """
     tuning, model, noise = federation.tuning, federation.model, _Noise.of(federation, team)
 
-    def first_read(agents: int, sums: _Noise, share: float) -> int:
+    def first_read(agents: int, sums: _Noise, alpha: float) -> int:
         """The number of the first release worth reading; n + 1 if there is none."""
         if not tuning.patience:
             return 1
 
         def worth(number: int) -> bool:
             at = {"rounds": rounds[number - 1], "releases": len(rounds) - number + 1}
-            return _worth_reading(federation, agents, sums, alpha=share, **at)
+            return _worth_reading(federation, agents, sums, alpha=alpha, **at)
 
         return bisect_left(range(1, len(rounds) + 1), True, key=worth) + 1
 
     first = first_read(len(team), noise, alpha)
     mechanism = promised or choose_mechanism(federation.mechanism, len(rounds))
     if not promised and isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
-        # A team of everybody with all of α would read first. What not even that could read may be noisy; a
-        # smaller team, or share, starts later still, so it loses nothing by it.
-        everybody = range(federation.agents)
-        sums = _Noise.of(federation, everybody)
-        unread = min(first_read(len(everybody), sums, federation.alpha), len(rounds)) - 1
+        # A team of everybody, at the whole of α, would read first. What not even that could read may be
+        # noisy; a smaller team starts later still, so it loses nothing by it.
+        everybody = _Noise.of(federation, range(federation.agents))
+        unread = min(first_read(federation.agents, everybody, federation.alpha), len(rounds)) - 1
         quiet = unread if tuning.quiet else 0
         decay = _decay(rounds[unread:]) if tuning.by_use else None
         mechanism = Dense(len(rounds), quiet, decay)

@@ -65,7 +65,7 @@ class Federation:
         baseline: instead of the private federation: ``no-privacy``, ``alone`` or ``uniform``.
         alpha: α, the chance that the confidence bound fails anywhere.
         policy: how agents choose (`feducb.policies`); text will do (`parse_policy`). Compiled backends play
-            the optimistic one alone.
+            the optimistic and the tempered one alone.
         regularizer: ρ/L², how many records of each direction the confidence set begins with.
         tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
         model: what is learnt (`feducb.models`); its name will do. Compiled backends play the linear one.

@@ -73,7 +73,7 @@ class Feducb(Peer):
 
     def start(self, dim: int, arms: int) -> None:
         """Begin with V = I: a ridge regression on no records."""
-        settings: dict[str, Any] = {
+        printed: dict[str, Any] = {
             "agents": 1,
             "releases": 1,
             "rho_min": 1.0,
