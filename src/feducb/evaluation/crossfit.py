@@ -95,7 +95,7 @@ def instability(folds: int, *, repeated: bool) -> float:
     """v, by how much a cross-fitted mean varies more than its records say, where what is learnt is chance.
 
     Two folds teach each other, so that what they say goes together. Of a learner that takes the sign of a sum
-    (docs/theory.md, 7): v = 1 + (K − 1)(2/π)/√(2K − 3), 1.96 for K = 5; averaged over many draws of the folds
+    (docs/theory.md, 8): v = 1 + (K − 1)(2/π)/√(2K − 3), 1.96 for K = 5; averaged over many draws of the folds
     v = (2/π)(arcsin ρ + ρ/√(1 − ρ²)) with ρ = 1 − 1/K, 1.44 for K = 5. If all folds teach the same it is 1.
     """
     if not repeated:
