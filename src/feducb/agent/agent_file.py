@@ -27,7 +27,8 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     "agent": {"name": _TEXT, "store": _TEXT},
     "problem": {
         "dim": _INT,
-        **dict.fromkeys(("action_bound", "reward_bound", "parameter_bound", "noise_scale"), _NUMBER),
+        **dict.fromkeys(("action_bound", "parameter_bound", "noise_scale"), _NUMBER),
+        **dict.fromkeys(("reward_bound", "reward_centre"), _NUMBER),
     },
     "privacy": {
         **dict.fromkeys(("epsilon", "delta"), _NUMBER),

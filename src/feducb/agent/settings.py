@@ -158,8 +158,8 @@ class AgentSettings:
         require_probability("alpha", self.alpha)
         yield from self._check_sets()
         require_finite("exploration", self.exploration, at_least=0)
-        reward, bound = require_finite("default_reward", self.default_reward), self.problem.reward_bound
-        yield abs(reward) <= bound, "default_reward", f"from -{bound:g} to {bound:g}"
+        reward, (low, high) = require_finite("default_reward", self.default_reward), self.problem.reward_range
+        yield low <= reward <= high, "default_reward", f"from {low:g} to {high:g}"
         share = require_finite("uniform_share", self.uniform_share, at_least=0)
         yield share <= 1, "uniform_share", "a share from 0 to 1"
         yield isinstance(self.policy, str), "policy", "a text: it is kept in the agent's file"
@@ -350,7 +350,8 @@ class AgentSettings:
 
     def to_json(self) -> str:
         """As text, for the file."""
-        return json.dumps(asdict(self) | {"trust": self.trust.name}, sort_keys=True)
+        plain = asdict(self) | {"problem": self.problem.as_dict(), "trust": self.trust.name}
+        return json.dumps(plain, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str, *, started_at: float | None = None) -> AgentSettings:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.inbox import Inbox
-from feducb.audit.checks import Code
+from feducb.audit.checks import CENTRED, Code
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease
 from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import FINE_BITS, GridNoise
@@ -109,6 +109,21 @@ class BrokenRewardBound(DeployedPrivatizer):
         missing = math.sqrt(2.0) * self.terms.weight * (rewards - kept) @ short
         fine = np.rint(np.ldexp(missing, FINE_BITS - self.certificate.exponent))
         self._batch[-problem.dim :] += fine.astype(np.int64)
+
+
+class BrokenCentring(DeployedPrivatizer):
+    """Rewards are clipped as they come and centred afterwards: up to B + |c| is left of one."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._way_out.problem = replace(terms.problem, reward_centre=0.0)
+
+    def record(self, actions: Array, rewards: Array) -> None:
+        super().record(actions, rewards)
+        short, _ = within_bounds(self._way_out.problem, self.terms.excess, actions, rewards)
+        centre = math.sqrt(2.0) * self.terms.weight * self.terms.problem.reward_centre * short.sum(axis=0)
+        fine = np.rint(np.ldexp(centre, FINE_BITS - self.certificate.exponent))
+        self._batch[-self.terms.problem.dim :] -= fine.astype(np.int64)
 
 
 class BrokenRestart(DeployedPrivatizer):
@@ -238,6 +253,7 @@ FAULTS = {
     "noise without √m": Code(privatizer=BrokenUnscaledTree, mechanism="tree"),
     "(N + Nᵀ)/2": Code(privatizer=BrokenSymmetrisation),
     "unclipped reward": Code(privatizer=BrokenRewardBound, epsilon=1.0),  # the free bound can pass a small ε
+    "rewards centred after they are clipped": Code(privatizer=BrokenCentring, changes=CENTRED),
     "noise redrawn on restart": Code(privatizer=BrokenRestart, store=ForgetfulStore),
     "noise coarser than the data": Code(privatizer=BrokenGrid),
     "one noise for all releases": Code(privatizer=BrokenFreshness),

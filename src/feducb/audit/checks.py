@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from feducb.agent import Agent
@@ -20,14 +20,16 @@ from feducb.audit.exact import (
 from feducb.audit.findings import Check
 from feducb.audit.invariance import check_decisions, check_graph, check_release_times
 from feducb.audit.stores import check_groups, check_replay, check_several_agents
-from feducb.config import Budget
+from feducb.config import Budget, Problem
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms
 from feducb.storage import AgentStore
 from feducb.trust import CONTROLLER
 
-__all__ = ["SHIPPED", "Code", "exact_checks"]
+__all__ = ["CENTRED", "SHIPPED", "Code", "exact_checks"]
+
+CENTRED: dict[str, Any] = {"problem": Problem(dim=2, reward_bound=0.5, reward_centre=0.5)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +46,7 @@ class Code:
         policy: what is simulated, as settings of `feducb.simulate`.
         mechanism: with which a fault shows.
         epsilon: at which it shows; that of the audit if not given.
+        changes: what else of the terms is other than in the audit.
     """
 
     privatizer: Make | None = None
@@ -55,11 +58,12 @@ class Code:
     policy: dict[str, Any] | None = None
     mechanism: str = "auto"
     epsilon: float | None = None
+    changes: dict[str, Any] = field(default_factory=dict)
 
     def terms(self, plain: Terms) -> Terms:
         """Those under which a fault shows."""
         budget = Budget(epsilon=self.epsilon or plain.budget.epsilon, delta=plain.budget.delta)
-        return replace(plain, mechanism=self.mechanism, budget=budget)
+        return replace(plain, mechanism=self.mechanism, budget=budget, **self.changes)
 
 
 SHIPPED = Code(

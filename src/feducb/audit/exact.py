@@ -70,8 +70,8 @@ def check_sensitivity(make: Make, terms: Terms) -> Check:
     rng = np.random.default_rng(0)  # which records are tried; the noise is not seeded
     directions = rng.normal(size=(24, 1, problem.dim))
     directions *= problem.action_bound * (1.0 - 1e-12) / np.linalg.norm(directions, axis=2, keepdims=True)
-    signs = np.where(np.arange(24) % 2, 1.0, -1.0) * problem.reward_bound
-    tried = [Batch(one, np.array([sign])) for one, sign in zip(directions, signs, strict=True)]
+    ends = itertools.cycle(problem.reward_range)
+    tried = [Batch(one, np.array([end])) for one, end in zip(directions, ends, strict=False)]
     distances = pdist(entries(door, (*canary_pair(terms), *tried)))
     farthest, extreme = float(distances.max()), float(distances[0])
     bound = math.sqrt(2.0) * terms.radius
@@ -103,7 +103,8 @@ def check_presence(make: Make, terms: Terms) -> Check:
     fresh = door.dump()
     others = background(terms.problem, count)
     one, other = canary_pair(terms)
-    records = [one, other, Batch(one.actions, -one.rewards), Batch(one.actions, 0.0 * one.rewards)]
+    centre = terms.problem.reward_centre
+    records = [one, other, *(one.stretched(1.0, larger, centre) for larger in (-1.0, 0.0))]
     worlds = [_rows(door, fresh, others)]
     for record, place in itertools.product(records, range(count)):
         worlds.append(_rows(door, fresh, [*others[:place], others[place] + record, *others[place + 1 :]]))
@@ -134,18 +135,18 @@ def check_tally(scale_of: ScaleOf, terms: Terms) -> Check:
     any other: how far apart they are in releases, over their noise, and in the tally, over its own; and for
     two records within the range in different batches, which move the tallies of both.
     """
-    door, bound = DeployedPrivatizer(terms), terms.problem.reward_bound
+    door, bound, centre = DeployedPrivatizer(terms), terms.problem.reward_bound, terms.problem.reward_centre
     noise, rounding = door.certificate.scale, _rounding(door.certificate)
     length = terms.problem.action_bound * (1.0 - 1e-12)
     angles = np.linspace(0.0, math.pi, 25)
     actions = np.zeros((len(angles), 1, terms.problem.dim))
     actions[:, 0, 0] = length * np.cos(angles)
     actions[:, 0, -1] += length * np.sin(angles) if terms.problem.dim > 1 else 0.0
-    others = [Batch(one, np.array([sign])) for one in actions for sign in (bound, -bound)]
+    others = [Batch(one, np.array([sign])) for one in actions for sign in terms.problem.reward_range]
     within = entries(door, (*canary_pair(terms), *others))
     moved = _moved_and_replaced(measure_encoder(door)[0], within)
     worst = 0.0
-    for default in (0.0, 0.5 * bound, -0.9 * bound):
+    for default in (centre, centre + 0.5 * bound, centre - 0.9 * bound):
         scale = scale_of(terms, default)
         if scale is None:
             continue
@@ -177,12 +178,13 @@ def check_clipping(make: Make, terms: Terms) -> Check:
     """Oversized records move nothing beyond the bound; ``refuse`` refuses; nonsense counts as nothing."""
     problem = terms.problem
     oversized = itertools.product(canary_pair(terms), (1.0, 1e3, 1e200, math.nan), (1.0, 50.0, 1e6, math.inf))
-    records = [Batch(one.actions * longer, one.rewards * larger) for one, longer, larger in oversized]
+    centre = problem.reward_centre
+    records = [one.stretched(longer, larger, centre) for one, longer, larger in oversized]
     farthest = float(pdist(entries(make(replace(terms, excess="clip")), records)).max())
     bound = math.sqrt(2.0) * terms.radius * (1.0 + 1e-6)
     strict = make(replace(terms, excess="refuse"))
-    length, reward = problem.action_bound, problem.reward_bound
-    hostile = [(2.0 * length, 0.0), (0.0, 2.0 * reward), (math.nan, 0.0), (0.0, math.inf), (1e200, 0.0)]
+    length, reward = problem.action_bound, centre + 2.0 * problem.reward_bound
+    hostile = [(2.0 * length, centre), (0.0, reward), (math.nan, centre), (0.0, math.inf), (1e200, centre)]
     entered = [pair for pair in hostile if _takes(strict, *pair)]
     return Check(
         "clipping",

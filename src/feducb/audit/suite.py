@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from feducb.audit.checks import SHIPPED, Code, exact_checks
+from feducb.audit.checks import CENTRED, SHIPPED, Code, exact_checks
 from feducb.audit.claims import Evidence, check_grid, check_low_bits, check_noise, draw_evidence, judge
 from feducb.audit.doors import Make
-from feducb.audit.exact import check_encoder, check_presence, check_sensitivity
+from feducb.audit.exact import check_clipping, check_encoder, check_presence, check_sensitivity, check_tally
 from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.invariance import CALIBRATED, check_graph, check_private_schedule
 from feducb.audit.trials import Progress
@@ -17,6 +17,7 @@ from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.grid import GridNoise
+from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms
 from feducb.trust import CONTROLLER
 
@@ -31,6 +32,7 @@ _SELF_TEST_TRIALS = 600
 _LEAST_TRIALS = 300
 _SMALL_ENCODERS = (("dense", 8, 2), ("dense", 8, 2, 3), ("toeplitz", 8, 2), ("tree", 8, 2), ("blt", 8, 2))
 _ENCODERS = (("dense", 16, 2), ("dense", 16, 2, 5), ("toeplitz", 16, 2), ("tree", 16, 2), ("auto", 300, 10))
+_VARIANTS = (CENTRED,)  # other records than the largest claim's
 
 
 def run_audit(
@@ -95,6 +97,11 @@ def run_audit(
     for check, settings in ((check_encoder, _ENCODERS), (check_presence, _SMALL_ENCODERS)):
         checks += [check(DeployedPrivatizer, _mechanism_terms(largest, *setting)) for setting in settings]
     checks += exact_checks(SHIPPED, largest)
+    for changes in _VARIANTS:
+        variant = replace(largest, **changes)
+        own = (check_sensitivity, check_presence, check_clipping)
+        checks += [check(DeployedPrivatizer, variant) for check in own]
+        checks.append(check_tally(tally_scale, variant))
     checks.append(check_private_schedule())
     checks += exact_checks(Code(policy=CALIBRATED), largest)
     checks.append(check_graph(CALIBRATED | {"estimators": "one"}))

@@ -58,9 +58,7 @@ store = "{name}.db"            # private: holds what waits. Never put an old cop
 [problem]                      # public bounds, the same at all agents
 dim = {dim}                       # d, numbers per candidate
 action_bound = 1.0             # L, no candidate is longer
-reward_bound = 1.0             # B, rewards from -B to B
-parameter_bound = 1.0          # S
-noise_scale = 0.5              # 0.5 for rewards in [0, 1]
+{rewards}
 
 [privacy]                      # what a person is promised, over all that ever leaves in a season
 epsilon = {epsilon!r}
@@ -98,6 +96,16 @@ keys = "{name}.keys"
 # private_key = "{name}.key"
 """
 
+_REWARDS = """\
+reward_bound = 1.0             # B, rewards from -B to B
+parameter_bound = 1.0          # S
+noise_scale = 0.5              # 0.5 for rewards in [0, 1]"""
+_CENTRED = """\
+reward_bound = {bound!r:16}  # B, half of the range of rewards
+reward_centre = {centre!r:15}  # its middle, taken off each reward: candidates need a constant number
+parameter_bound = 1.0          # S, of rewards less their centre
+noise_scale = {bound!r:16}   # no more than half of the range"""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _New:
@@ -110,6 +118,12 @@ class _New:
     delta: float | None = option(None, "δ of a person.", shown="1e-06, or as in --budgets")
     budgets: Path | None = option(
         None, r"Where agents have budgets of their own: a file with a \[budgets.NAME] for each."
+    )
+    reward_range: str | None = option(
+        None,
+        "LOW:HIGH, such as 0:1: rewards are taken less the middle, with less noise than from -1 to 1. "
+        "Candidates need a number that is the same in all of them.",
+        shown="-1:1",
     )
     agents: int = option(1, "How many agents the federation has.")
     decisions: int = option(100_000, "Decisions of one agent in a season, roughly.")
@@ -137,10 +151,22 @@ class _New:
             "epsilon": own.epsilon if self.epsilon is None else self.epsilon,
             "delta": own.delta if self.delta is None else self.delta,
             "start": start,
+            "rewards": _REWARDS if self.reward_range is None else _centred(self.reward_range),
             "shadow": "true" if self.shadow else "false",
             "keep": json.dumps(self.season if self.shadow else "0s"),
         }
         return _TEMPLATE.format(**words) + "".join(f"\n{_budget_table(*one)}\n" for one in of_all.items())
+
+
+def _centred(text: str) -> str:
+    """What the configuration says about rewards of the range ``text``, LOW:HIGH."""
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError:
+        low, high = math.nan, math.nan
+    if not low < high:
+        raise ConfigurationError("--reward-range", text, "LOW:HIGH, the lower one first, such as 0:1")
+    return _CENTRED.format(bound=(high - low) / 2.0, centre=(low + high) / 2.0)
 
 
 @app.command()

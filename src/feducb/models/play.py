@@ -144,8 +144,9 @@ class OwnDataPlay(Rule):
         )
 
     def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
-        """U ← U + x xᵀ, ū ← ū + y x (Alg. 1, l. 10)."""
+        """U ← U + x xᵀ, ū ← ū + y x (Alg. 1, l. 10); y less the public centre."""
         assert knowledge.own is not None
+        reward = reward - self.bound.problem.reward_centre
         own = update(knowledge.own, action, reward)
         guard = knowledge.guard and update(knowledge.guard, action, reward)
         return Knowledge(self.bound.belief(own), own, guard, knowledge.anchor, knowledge.waited + 1)

@@ -197,15 +197,18 @@ class Privatizer(WayOut[Statistics, Memory, NoiseSource, Release]):
 
 
 def within_bounds(problem: Problem, excess: Excess, actions: Array, rewards: Array) -> tuple[Array, Array]:
-    """Clip records to the bounds, each by itself, or refuse them all if one is beyond.
+    """Centre rewards, then clip records to the bounds, each by itself, or refuse them all if one is beyond.
+
+    Centring comes first: what is clipped and summed is y − c, so that B bounds all that a reward can move.
 
     Args:
         problem: the public bounds.
         excess: ``clip`` or ``refuse``.
         actions: (..., n, d).
-        rewards: (..., n).
+        rewards: (..., n), as they came.
     """
     action_bound, reward_bound = problem.action_bound, problem.reward_bound
+    rewards = rewards - problem.reward_centre
     squared = np.einsum("...d,...d->...", actions, actions)
     if squared.max(initial=0.0) <= action_bound**2 and np.abs(rewards).max(initial=0.0) <= reward_bound:
         return actions, rewards  # nothing to do; a number that is not finite does not get here
@@ -228,12 +231,12 @@ def _refuse(problem: Problem, actions: Array, rewards: Array, finite: NDArray[np
     if not finite.all():
         raise RecordOutOfBoundsError("a record has an action or reward that is not finite, expected numbers")
     longest = float(np.hypot.reduce(actions, axis=-1).max(initial=0.0))
-    largest = float(np.abs(rewards).max(initial=0.0))
     if longest > problem.action_bound * (1.0 + _ROUNDING):
         raise RecordOutOfBoundsError(
             f"an action has length {longest:.6g}, expected at most {problem.action_bound:g}"
         )
-    if largest > problem.reward_bound * (1.0 + _ROUNDING):
-        raise RecordOutOfBoundsError(
-            f"a reward has size {largest:.6g}, expected at most {problem.reward_bound:g}"
-        )
+    beyond = np.abs(rewards) > problem.reward_bound * (1.0 + _ROUNDING)
+    if beyond.any():
+        low, high = problem.reward_range
+        given = float(rewards[beyond][0]) + problem.reward_centre
+        raise RecordOutOfBoundsError(f"a reward is {given:.6g}, expected {low:g} to {high:g}")

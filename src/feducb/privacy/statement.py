@@ -101,6 +101,7 @@ def statement(
         "bounds": {
             "action": terms.problem.action_bound,
             "reward": terms.problem.reward_bound,
+            "reward_centre": terms.problem.reward_centre,
             "beyond": terms.excess,
         },
         "dim": terms.problem.dim,
@@ -146,7 +147,8 @@ def to_markdown(plain: dict[str, Any]) -> str:
         (
             "Records",
             f"d = {plain['dim']}, actions at most {bounds['action']:g} long, rewards at most "
-            f"{bounds['reward']:g}, weighted by {plain['reward_weight']:.6g}; beyond: {bounds['beyond']}",
+            f"{bounds['reward']:g}{_from_centre(bounds)}, weighted by {plain['reward_weight']:.6g}; beyond: "
+            f"{bounds['beyond']}",
         ),
         *([("Shadow mode", plain["shadow_mode"])] if plain["shadow_mode"] else []),
         ("Holds provided that", plain["provided_that"]),
@@ -169,6 +171,12 @@ def to_markdown(plain: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _from_centre(bounds: dict[str, Any]) -> str:
+    """What rewards are measured from, where that is not 0."""
+    centre = bounds["reward_centre"]
+    return f" from {centre:g}, which is taken off each before it is summed" if centre else ""
 
 
 def _left_so_far(ledger: dict[str, Any], delta: float) -> list[str]:

@@ -52,7 +52,8 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
     length, weight = problem.action_bound**2, terms.weight**2
     reward = weight * problem.reward_bound**2
     radius = terms.radius  # R²
-    room = radius**2 - (length + weight * default_reward**2) * (length + reward)
+    default = weight * (default_reward - problem.reward_centre) ** 2
+    room = radius**2 - (length + default) * (length + reward)
     if room <= _LEAST_ROOM * radius**2 or apart <= _LEAST_ROOM:
         return None
     smoothed = math.ldexp(math.sqrt(float(certificate.sigma**2 - SMOOTHING**2)), certificate.exponent)

@@ -141,6 +141,7 @@ class Terms:
             self.factors.name,
             self.trust.name,
             *self._unless_linear.values(),
+            *((float(problem.reward_centre),) if problem.reward_centre else ()),
         ]
         return hashlib.sha256(json.dumps(plain).encode()).digest()[:8]
 
@@ -153,7 +154,7 @@ class Terms:
         """As text, for the store."""
         written = ("releases", "quiet", "records_per_person", "agents_per_person", "groups", "excess")
         plain = {name: getattr(self, name) for name in written}
-        plain |= {"problem": asdict(self.problem), **asdict(self.budget), **self._unless_linear}
+        plain |= {"problem": self.problem.as_dict(), **asdict(self.budget), **self._unless_linear}
         plain |= {"mechanism": self.factors.name, "trust": self.trust.name}
         return json.dumps(plain, sort_keys=True)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from feducb.config import Problem
 from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound
-from feducb.models.mixture import MixtureBound
 from feducb.models.linear import Linear
+from feducb.models.mixture import MixtureBound
 from feducb.models.play import OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
 from feducb.policies import Optimistic
 from feducb.privacy.mechanisms import MECHANISMS
@@ -37,6 +37,8 @@ def foreign(plan: Plan) -> str | None:
         if type(part) not in _COMPILED[what]:
             known = ", ".join(one.__name__ for one in _COMPILED[what])
             return f"the {what} {type(part).__name__} is not compiled, only {known}"
+    if plan.problem.reward_centre:
+        return "a reward_centre other than 0 is not compiled"
     return None
 
 
