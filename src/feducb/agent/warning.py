@@ -47,8 +47,8 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
         ),
         REWARD_BOUND: (
             f"more than one decision in {ONE_IN} got a reward beyond reward_bound = "
-            f"{problem.reward_bound:g}{centre}, which was refused, and counts with the default reward instead; "
-            "scale rewards, or raise problem.reward_bound and open a new season"
+            f"{problem.reward_bound:g}{centre}, which was refused, and counts with the default reward "
+            "instead; scale rewards, or raise problem.reward_bound and open a new season"
         ),
     }
     in_vain = [] if settings.releases_records or settings.keep_events else [KEEP_EVENTS]
