@@ -26,13 +26,24 @@ from feducb.privacy.mechanisms import Mechanism, Memory
 from feducb.privacy.noise import NoiseSource
 from feducb.types import Array, Statistics, zeros
 
-__all__ = ["Excess", "Privatizer", "PrivatizerState", "Release", "Sealed", "State", "WayOut", "within_bounds"]
+__all__ = [
+    "Excess",
+    "Privatizer",
+    "PrivatizerState",
+    "Release",
+    "Sealed",
+    "State",
+    "WayOut",
+    "placed",
+    "within_bounds",
+]
 
 Excess = Literal["clip", "refuse"]
 Sums = TypeVar("Sums")
 Kept = TypeVar("Kept")
 Source = TypeVar("Source")
 Made = TypeVar("Made")
+Number = TypeVar("Number", np.float64, np.int64)
 
 _SEAL = object()
 _ROUNDING = 1e-9  # a vector this much longer than its bound is a rounding error, and is clipped
@@ -88,6 +99,8 @@ class WayOut(ABC, Generic[Sums, Kept, Source, Made]):
     def record(self, state: State[Sums, Kept], actions: Array, rewards: Array) -> State[Sums, Kept]:
         """Take records in: actions (..., n, d), rewards (..., n)."""
         actions, rewards = within_bounds(self.problem, self.excess, actions, rewards)
+        if self.excess == "refuse" and not np.array_equal(self.model.nearest(actions), actions):
+            raise RecordOutOfBoundsError(f"an action does not fit the model {self.model.name}")
         return replace(state, total=self._add(state.total, actions, rewards))
 
     def release(self, state: State[Sums, Kept], source: Source) -> tuple[State[Sums, Kept], Made]:
@@ -179,10 +192,14 @@ class Privatizer(WayOut[Statistics, Memory, NoiseSource, Release]):
         gram, moment = state.total.gram, state.total.moment
         scale = np.asarray(self.noise_scale, dtype=np.float64)
         if np.all(scale > 0):
-            fresh = source.draw(self.mechanism.rows(number), self.model.coordinates(dim))
+            noisy = self.model.noisy(dim)
+            fresh = source.draw(self.mechanism.rows(number), int(noisy.sum()))
             memory, correlated = self.mechanism.correlate(memory, number, fresh)
             gram_noise, moment_noise = self.model.read(
-                correlated * scale[..., None], dim=dim, weight=self.reward_weight, unit=math.sqrt(2.0)
+                placed(correlated * scale[..., None], noisy),
+                dim=dim,
+                weight=self.reward_weight,
+                unit=math.sqrt(2.0),
             )
             gram, moment = gram + gram_noise, moment + moment_noise
         shift = np.asarray(self.shift, dtype=np.float64)
@@ -194,6 +211,15 @@ class Privatizer(WayOut[Statistics, Memory, NoiseSource, Release]):
             seal=_SEAL,
         )
         return state.total, memory, release
+
+
+def placed(noise: NDArray[Number], noisy: NDArray[np.bool_]) -> NDArray[Number]:
+    """(..., q), noise where coordinates are noisy, and 0 in the others; from (..., noisy ones)."""
+    if noisy.all():
+        return noise
+    whole = np.zeros((*noise.shape[:-1], len(noisy)), dtype=noise.dtype)
+    whole[..., noisy] = noise
+    return whole
 
 
 def within_bounds(problem: Problem, excess: Excess, actions: Array, rewards: Array) -> tuple[Array, Array]:

@@ -76,6 +76,7 @@ class Terms:
             object.__setattr__(self, count, require_integer(count, getattr(self, count), at_least=1))
         object.__setattr__(self, "trust", require_trust(self.trust))
         object.__setattr__(self, "model", require_model(self.model))
+        self.model.coordinates(self.problem.dim)  # or it is none for this d
         if self.groups > 1:
             self.trust.refuse("groups", "groups", self.groups)
         if self.excess not in ("clip", "refuse"):

@@ -15,7 +15,7 @@ from feducb.models.play import OwnDataPlay, ReleasedPlay, Rule, Trigger
 from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mechanism
-from feducb.privacy.noise_law import gram_radius, mixture_threshold, residual_spread
+from feducb.privacy.noise_law import mixture_threshold
 from feducb.privacy.printed import PrintedConstants, printed_constants
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.federation import Federation
@@ -126,15 +126,16 @@ def _set_bound(
     first = min(first, mechanism.releases)
     active = mechanism.releases - first + 1
     residual, gram = (share * alpha for share in tuning.shares)
+    scales = tuple(federation.model.residual_scales(problem, weight).tolist())
     threshold = math.log(active / residual)
     if tuning.simulated:
-        noise = {"scale": scale, "prior": prior * problem.noise_scale**2, "weight": weight}
-        threshold = mixture_threshold(mechanism, problem, residual, first=first, **noise)
+        noise = {"scale": scale, "prior": prior * problem.noise_scale**2}
+        threshold = mixture_threshold(mechanism, scales, residual, first=first, **noise)
     return federation.model.released_set(
         problem=problem,
         log_threshold=threshold,
-        gram_radius=gram_radius(problem.dim, active, gram),
-        residual=residual_spread(problem, weight),
+        gram_radius=federation.model.gram_radius(problem.dim, active, gram),
+        residual=scales[0],
         regularizer=prior,
     )
 

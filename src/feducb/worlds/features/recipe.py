@@ -91,6 +91,27 @@ class Recipe:
         return any(all(isinstance(self._columns[name], Category) for name in term) for term in self.terms)
 
     @property
+    def blocks(self) -> tuple[int, ...] | None:
+        """(d,), the action that each entry belongs to, if every vector is zero but for its own action's.
+
+        So it is if there is one action column, a one-hot, and every term has it; else None.
+        """
+        name, column = self.action[0].name, self.action[0]
+        if (
+            len(self.action) > 1
+            or not isinstance(column, Category)
+            or any(name not in term for term in self.terms)
+        ):
+            return None
+        alone = {one: np.zeros((1, self._columns[one].width)) for one in self._columns}
+        owners = np.zeros(self.dim, dtype=np.int64)
+        for level in range(column.width):
+            blocks = {one: np.ones_like(block) for one, block in alone.items()}
+            blocks[name] = np.eye(column.width)[[level]]
+            owners[np.flatnonzero(self._assembled(blocks)[0])] = level
+        return tuple(owners.tolist())
+
+    @property
     def names(self) -> tuple[str, ...]:
         """All columns, the context's first."""
         return tuple(self._columns)
