@@ -12,6 +12,7 @@ from typing import Literal
 
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
+from feducb.interfaces import Contexts
 from feducb.models.confidence import ReleasedSetBound
 from feducb.models.play import ReleasedPlay
 from feducb.policies import Mixture, parse_policy
@@ -77,6 +78,8 @@ class AgentSettings:
             (*shared*, *season*). Where the controller is trusted its noise covers p records at each of them,
             and all agents are taken if it is not given.
         trust: who adds the noise (*shared*, *season*); its name will do.
+        contexts: ``public`` states that everybody may know all about visitors and what they are shown:
+            rewards alone are protected then, with less noise (*shared*, *season*).
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
         quorum: how many agents a sum needs at least; all if not given (*shared*, *season*). On a graph, none:
             a sum is of the whole clique.
@@ -114,6 +117,7 @@ class AgentSettings:
     records_per_person: int = 1
     agents_per_person: int | None = None
     trust: Trust = NOBODY
+    contexts: Contexts = "private"
     groups: int = 1
     quorum: int | None = None
     clique: tuple[str, ...] = ()
@@ -265,6 +269,7 @@ class AgentSettings:
             budget=each or self.budget,
             records_per_person=self.trust.records_covered(self.records_per_person, self.agents_visited),
             trust=self.trust,
+            contexts=self.contexts,
             mechanism=self.mechanism,
             schedule=self._schedule(self.decisions),
             alpha=self.alpha,
@@ -336,6 +341,7 @@ class AgentSettings:
             agents_per_person=self.agents_visited,
             trust=self.trust,
             groups=self.groups,
+            model=self.estimator.privatizer.model,
         )
 
     @property

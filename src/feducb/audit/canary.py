@@ -55,14 +55,18 @@ class Batch:
 
 
 def canary_pair(terms: Terms) -> tuple[Batch, Batch]:
-    """The two records that are furthest apart: (x, c + B) and (x′, c − B)."""
+    """The two neighbouring records that are furthest apart: (x, c + B) and (x′, c − B)."""
     problem = terms.problem
     length, reward = problem.action_bound, problem.reward_bound
     cosine = 1.0 if problem.dim == 1 else min(1.0, (terms.weight * reward / length) ** 2)
     one, other = np.zeros((1, problem.dim)), np.zeros((1, problem.dim))
     one[0, 0], other[0, 0] = length, length * cosine
-    if problem.dim > 1:
+    if terms.contexts == "public":
+        other = one  # neighbours differ in the reward alone
+    elif problem.dim > 1:
         other[0, 1] = length * math.sqrt(1.0 - cosine**2)
+        if not np.array_equal(terms.model.nearest(other), other):
+            other = np.roll(one, 1)  # of one-hots, another one
     least, most = problem.reward_range
     return Batch(one, np.array([most])), Batch(other, np.array([least]))
 

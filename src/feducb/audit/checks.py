@@ -14,7 +14,9 @@ from feducb.audit.exact import (
     check_clipping,
     check_encoder,
     check_horizon,
+    check_noisy,
     check_presence,
+    check_sensitivity,
     check_tally,
 )
 from feducb.audit.findings import Check
@@ -27,9 +29,13 @@ from feducb.privacy.terms import Terms
 from feducb.storage import AgentStore
 from feducb.trust import CONTROLLER
 
-__all__ = ["CENTRED", "SHIPPED", "Code", "exact_checks"]
+__all__ = ["BLOCKS", "CENTRED", "ONE_HOTS", "PUBLIC", "SHIPPED", "Code", "exact_checks", "variant_checks"]
 
+# Terms of other records than an audit's own.
 CENTRED: dict[str, Any] = {"problem": Problem(dim=2, reward_bound=0.5, reward_centre=0.5)}
+BLOCKS: dict[str, Any] = {"problem": Problem(dim=4), "model": "blocks:2"}
+ONE_HOTS: dict[str, Any] = {"model": "blocks:2"}
+PUBLIC: dict[str, Any] = {"model": "public:linear"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +53,7 @@ class Code:
         mechanism: with which a fault shows.
         epsilon: at which it shows; that of the audit if not given.
         changes: what else of the terms is other than in the audit.
+        variant: a privatizer that goes through `variant_checks`, and through nothing else.
     """
 
     privatizer: Make | None = None
@@ -59,6 +66,7 @@ class Code:
     mechanism: str = "auto"
     epsilon: float | None = None
     changes: dict[str, Any] = field(default_factory=dict)
+    variant: Make | None = None
 
     def terms(self, plain: Terms) -> Terms:
         """Those under which a fault shows."""
@@ -88,12 +96,23 @@ _CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], .
 )
 
 
+def variant_checks(make: Make, terms: Terms) -> Iterator[Check]:
+    """What a privatizer of other records, or of another model, goes through without chance."""
+    yield check_sensitivity(make, terms)
+    yield check_noisy(make, terms)
+    if terms.contexts == "private":  # else presence and actions are public
+        yield check_presence(make, terms)
+        yield check_clipping(make, terms)
+
+
 def exact_checks(code: Code, terms: Terms) -> Iterator[Check]:
     """Each part that there is goes through all of its checks that know no chance."""
     for part, changes, checks in _CHECKS:
         if (subject := getattr(code, part)) is not None:
             for check in checks:
                 yield check(subject, replace(terms, **changes))
+    if code.variant is not None:
+        yield from variant_checks(code.variant, terms)
     if code.policy is not None:
         for check_policy in (check_release_times, check_decisions, check_graph):
             yield check_policy(code.policy)

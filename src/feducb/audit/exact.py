@@ -26,6 +26,7 @@ __all__ = [
     "check_clipping",
     "check_encoder",
     "check_horizon",
+    "check_noisy",
     "check_presence",
     "check_sensitivity",
     "check_tally",
@@ -70,9 +71,9 @@ def check_sensitivity(make: Make, terms: Terms) -> Check:
     rng = np.random.default_rng(0)  # which records are tried; the noise is not seeded
     directions = rng.normal(size=(24, 1, problem.dim))
     directions *= problem.action_bound * (1.0 - 1e-12) / np.linalg.norm(directions, axis=2, keepdims=True)
-    ends = itertools.cycle(problem.reward_range)
-    tried = [Batch(one, np.array([end])) for one, end in zip(directions, ends, strict=False)]
-    distances = pdist(entries(door, (*canary_pair(terms), *tried)))
+    tried = [Batch(one, np.array([end])) for one in directions for end in problem.reward_range]
+    points = entries(door, (*canary_pair(terms), *tried))
+    distances = _apart(terms, points)
     farthest, extreme = float(distances.max()), float(distances[0])
     bound = math.sqrt(2.0) * terms.radius
     slack = math.ldexp(math.sqrt(certificate.coordinates), certificate.exponent - FINE_BITS)
@@ -84,6 +85,31 @@ def check_sensitivity(make: Make, terms: Terms) -> Check:
         farthest <= bound + slack and tight and epsilon <= terms.budget.epsilon,
         f"largest move {farthest:.9f} of {bound:.9f}, extreme pair {extreme:.9f}, "
         f"epsilon accounted anew {epsilon:.6f} of {terms.budget.epsilon:g}",
+    )
+
+
+def _apart(terms: Terms, points: Array) -> Array:
+    """How far neighbours are apart, the first two points first; rewards alone differ from one to the next."""
+    return np.linalg.norm(points[::2] - points[1::2], axis=1) if terms.contexts == "public" else pdist(points)
+
+
+def check_noisy(make: Make, terms: Terms) -> Check:
+    """Whatever a neighbour can move carries noise: all that a release shows, or rewards' share of it.
+
+    Seen in three releases of nothing: noise is 0 in all of them, in one coordinate, with a chance of 1e-15.
+    """
+    door, problem = make(terms), terms.problem
+    extreme = [one.actions[0] for one in canary_pair(terms)]
+    actions = np.vstack([problem.action_bound * np.eye(problem.dim), extreme])
+    tried = [Batch(one[None], np.array([end])) for one in actions for end in problem.reward_range]
+    points = entries(door, tried)
+    moved = points[::2] - points[1::2] if terms.contexts == "public" else points
+    released = np.array([door.release().values for _ in range(min(3, terms.releases))])
+    bare = np.asarray(moved.any(axis=0) & ~released.any(axis=0))
+    return Check(
+        f"noise on what moves, model={terms.model.name}",
+        not bare.any(),
+        f"{int(moved.any(axis=0).sum())} of {len(bare)} coordinates move, {int(bare.sum())} of them bare",
     )
 
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from feducb.audit.checks import CENTRED, SHIPPED, Code, exact_checks
+from feducb.audit.checks import BLOCKS, CENTRED, ONE_HOTS, PUBLIC, SHIPPED, Code, exact_checks, variant_checks
 from feducb.audit.claims import Evidence, check_grid, check_low_bits, check_noise, draw_evidence, judge
 from feducb.audit.doors import Make
-from feducb.audit.exact import check_clipping, check_encoder, check_presence, check_sensitivity, check_tally
+from feducb.audit.exact import check_encoder, check_presence, check_sensitivity, check_tally
 from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.invariance import CALIBRATED, check_graph, check_private_schedule
 from feducb.audit.trials import Progress
@@ -32,7 +32,6 @@ _SELF_TEST_TRIALS = 600
 _LEAST_TRIALS = 300
 _SMALL_ENCODERS = (("dense", 8, 2), ("dense", 8, 2, 3), ("toeplitz", 8, 2), ("tree", 8, 2), ("blt", 8, 2))
 _ENCODERS = (("dense", 16, 2), ("dense", 16, 2, 5), ("toeplitz", 16, 2), ("tree", 16, 2), ("auto", 300, 10))
-_VARIANTS = (CENTRED,)  # other records than the largest claim's
 
 
 def run_audit(
@@ -97,11 +96,9 @@ def run_audit(
     for check, settings in ((check_encoder, _ENCODERS), (check_presence, _SMALL_ENCODERS)):
         checks += [check(DeployedPrivatizer, _mechanism_terms(largest, *setting)) for setting in settings]
     checks += exact_checks(SHIPPED, largest)
-    for changes in _VARIANTS:
-        variant = replace(largest, **changes)
-        own = (check_sensitivity, check_presence, check_clipping)
-        checks += [check(DeployedPrivatizer, variant) for check in own]
-        checks.append(check_tally(tally_scale, variant))
+    for changes in (CENTRED, BLOCKS, ONE_HOTS, PUBLIC):
+        checks += variant_checks(DeployedPrivatizer, replace(largest, **changes))
+    checks.append(check_tally(tally_scale, replace(largest, **CENTRED)))
     checks.append(check_private_schedule())
     checks += exact_checks(Code(policy=CALIBRATED), largest)
     checks.append(check_graph(CALIBRATED | {"estimators": "one"}))

@@ -65,7 +65,7 @@ epsilon = {epsilon!r}
 delta = {delta!r}
 records_per_person = 1         # more needs a `person` with every decision
 # agents_per_person = 1        # with trust = "controller": people do not visit several agents. Left out: all
-
+{contexts}
 [federation]                   # the same at all agents
 agents = {agents}
 decisions = {decisions}            # of one agent in a season, roughly
@@ -96,6 +96,7 @@ keys = "{name}.keys"
 # private_key = "{name}.key"
 """
 
+_CONTEXTS = "contexts = {:22}# what visitors are and are shown is NOT protected, rewards are\n"
 _REWARDS = """\
 reward_bound = 1.0             # B, rewards from -B to B
 parameter_bound = 1.0          # S
@@ -125,6 +126,9 @@ class _New:
         "Candidates need a number that is the same in all of them.",
         shown="-1:1",
     )
+    contexts: str = option(
+        "private", "public: everybody may know visitors and what they are shown; rewards alone are protected."
+    )
     agents: int = option(1, "How many agents the federation has.")
     decisions: int = option(100_000, "Decisions of one agent in a season, roughly.")
     releases: int = option(64, "Releases in a season.")
@@ -151,6 +155,7 @@ class _New:
             "epsilon": own.epsilon if self.epsilon is None else self.epsilon,
             "delta": own.delta if self.delta is None else self.delta,
             "start": start,
+            "contexts": "" if self.contexts == "private" else _CONTEXTS.format(json.dumps(self.contexts)),
             "rewards": _REWARDS if self.reward_range is None else _centred(self.reward_range),
             "shadow": "true" if self.shadow else "false",
             "keep": json.dumps(self.season if self.shadow else "0s"),

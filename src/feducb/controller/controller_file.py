@@ -44,7 +44,7 @@ from feducb.trust import NOBODY, require_trust
 __all__ = ["ControllerSettings", "read_status", "status_path", "terms_from_table", "write_status"]
 
 _PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale", "reward_centre")
-_TERMS = ("mechanism", "quiet", "records_per_person", "agents_per_person", "trust")
+_TERMS = ("mechanism", "quiet", "records_per_person", "agents_per_person", "trust", "model")
 
 
 def terms_from_table(table: Mapping[str, Any]) -> Terms:

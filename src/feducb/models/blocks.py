@@ -30,9 +30,9 @@ _LINEAR = Linear()
 class Blocks(Model):
     """The linear model over blocks: its flat vector without what stands between blocks in x xᵀ.
 
-    An action that is not zero outside one block is none of this model's: it is refused, or all but its longest
-    block is taken off (`nearest`) before it enters. So privacy does not rest on anybody's word, but what is
-    learnt does: then ⟨x, θ*⟩ is not what such a record paid.
+    An action that is not zero outside one block is none of this model's: it is refused, or all but its
+    longest block is taken off (`nearest`) before it enters. So privacy does not rest on anybody's word, but
+    what is learnt does: then ⟨x, θ*⟩ is not what such a record paid.
 
     Attributes:
         parts: how many equal blocks there are; or their lengths, in order.
@@ -80,8 +80,8 @@ class Blocks(Model):
     def weight(self, problem: Problem) -> float:
         """s, which spends μ best on an average entry of h − Hθ*: of variance w (1/s² + aS²).
 
-        With m the longest block a = (m + 1)/d: θ* has its S² in all blocks together, so that Hθ* has less noise
-        the more there are. Of one-hots the radius is less, too: docs/theory.md, 6.
+        With m the longest block a = (m + 1)/d: θ* has its S² in all blocks together, so that Hθ* has less
+        noise the more there are. Of one-hots the radius is less, too: docs/theory.md, 1.
         """
         longest, length, reward = max(self.sizes(problem.dim)), problem.action_bound, problem.reward_bound
         share = min(1.0, (longest + 1) / problem.dim)
@@ -91,7 +91,7 @@ class Blocks(Model):
         return math.sqrt(min(length / (math.sqrt(2.0) * reward * bound), length**2 / (2.0 * reward**2)))
 
     def radius(self, problem: Problem, weight: float = 1.0) -> float:
-        """R² of the linear model; of one-hots L√(L² + 2s²B²), or 2LsB where that is more: docs/theory.md, 1."""
+        """R² of the linear model; of one-hots L·max(√(L² + 2s²B²), 2sB): docs/theory.md, 1."""
         length, reward = problem.action_bound, weight * problem.reward_bound
         if not self._one_hot(problem.dim):
             return _LINEAR.radius(problem, weight)
@@ -148,7 +148,7 @@ def _block_of(sizes: tuple[int, ...]) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=8)
 def _kept(sizes: tuple[int, ...]) -> NDArray[np.int64]:
-    """(q,): where the coordinates within blocks, and the moment's, stand in the linear model's flat vector."""
+    """(q,): where coordinates within blocks, and the moment's, stand in the linear model's flat vector."""
     block = _block_of(sizes)
     rows, columns = np.triu_indices(len(block))
     within = np.flatnonzero(block[rows] == block[columns])

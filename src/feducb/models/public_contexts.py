@@ -1,8 +1,8 @@
-"""Actions and contexts that everybody knows: only rewards are protected, and only the moment carries noise."""
+"""Actions and contexts that everybody knows: rewards alone are protected, and the moment alone has noise."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +21,7 @@ __all__ = ["PublicContexts", "with_contexts"]
 
 @dataclass(frozen=True, slots=True)
 class PublicContexts(Model):
-    """Another model, of whose flat vectors the Gram is exact: neighbouring records differ in the reward alone.
+    """Another model, whose Gram is released as it is: neighbouring records differ in the reward alone.
 
     Attributes:
         inner: the model; its flat vectors end in √2 s y x.
@@ -32,7 +32,7 @@ class PublicContexts(Model):
     released_set: ClassVar[type[MixtureBound]] = MixtureBound
     own_data: ClassVar[type[OwnDataBound]] = OwnDataBound
     printed: ClassVar[type[PaperBound]] = PaperBound
-    inner: Model = Linear()
+    inner: Model = field(default_factory=Linear)
 
     def __post_init__(self) -> None:
         if self.inner.contexts == "public":
@@ -93,4 +93,4 @@ def with_contexts(model: Model, contexts: Contexts) -> Model:
     """The model, or where contexts are public the same one with noise on its moment alone."""
     if contexts not in ("private", "public"):
         raise ConfigurationError("contexts", contexts, "private or public")
-    return model if contexts == model.contexts or contexts == "private" else PublicContexts(model)
+    return model if contexts in (model.contexts, "private") else PublicContexts(model)

@@ -38,7 +38,8 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
     """Deviation of the noise, a whole number; None where nothing is left of μ² to count with.
 
     So it is where one noise is for the total of all agents: a record at another agent, and another one there,
-    moves the tallies of both, and the releases by all that is covered.
+    moves the tallies of both, and the releases by all that is covered. And so it is with other models than
+    the linear one, whose records the proof is about.
 
     Guarantees:
         For any two records, of which those out of range have the reward ``default_reward``, and also where a
@@ -46,7 +47,7 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
         |move|²/τ² + |move of the tally|²/τ_t² ≤ Δ²/τ², the price of the releases alone;
         τ² and τ_t² are the noise variances less SMOOTHING² (grid theorem).
     """
-    if terms.trust.pooled or terms.releases > _MOST_RELEASES:
+    if terms.trust.pooled or terms.releases > _MOST_RELEASES or terms.model.name != "linear":
         return None
     certificate, problem, apart = terms.certificate(), terms.problem, 1.0 - _closest(terms.factors)
     length, weight = problem.action_bound**2, terms.weight**2

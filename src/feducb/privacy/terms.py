@@ -13,7 +13,7 @@ from enum import Enum
 
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
-from feducb.interfaces import Model, Trust, require_model, require_trust
+from feducb.interfaces import Contexts, Model, Trust, require_model, require_trust
 from feducb.privacy.grid import Certificate, certify
 from feducb.privacy.mechanisms import Dense, Mechanism, choose_mechanism
 from feducb.privacy.privatizer import Excess
@@ -26,6 +26,8 @@ class Neighbours(Enum):
 
     ONE_RECORD = "one record (an action and its reward) is replaced by another; no other record changes"
     ONE_PERSON = "all records of one person are replaced by others; nobody else's change"
+    ONE_REWARD = "the reward of one record is replaced by another; actions, contexts and other rewards stay"
+    REWARDS_OF_ONE = "all rewards of one person are replaced by others; actions, contexts and others' stay"
 
 
 def require_agents_per_person(setting: str, value: int, agents: int) -> int:
@@ -104,7 +106,15 @@ class Terms:
     @property
     def neighbours(self) -> Neighbours:
         """Which two worlds must look alike."""
-        return Neighbours.ONE_RECORD if self.records_covered == 1 else Neighbours.ONE_PERSON
+        one = self.records_covered == 1
+        if self.contexts == "public":
+            return Neighbours.ONE_REWARD if one else Neighbours.REWARDS_OF_ONE
+        return Neighbours.ONE_RECORD if one else Neighbours.ONE_PERSON
+
+    @property
+    def contexts(self) -> Contexts:
+        """Whether actions and contexts are protected as rewards are; the model says it."""
+        return self.model.contexts
 
     @property
     def records_covered(self) -> int:

@@ -16,6 +16,8 @@ __all__ = ["describe_privacy", "describe_theory"]
 
 _UNIT = "one interaction: an action and its reward, replaced by another"
 _PERSON = "one person: up to {} interactions {}, all replaced by others"
+_REWARD = "the reward of one interaction, replaced by another; actions and contexts are public"
+_REWARDS = "the rewards of one person: of up to {} interactions {}; actions and contexts are public"
 _NOTHING_LEAVES = "nothing leaves an agent"
 
 
@@ -51,6 +53,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         worst["budgets"] = [{"epsilon": b.epsilon, "delta": b.delta} for b in plan.budgets]
     if plan.federation.mode == "calibrated":
         words, records = plan.trust.words, plan.federation.records_per_person
+        one, several = (_REWARD, _REWARDS) if model.contexts == "public" else (_UNIT, _PERSON)
         # from the noise that is really added, not from the budget that asked for it
         moved = max(
             model.radius(plan.problem, one.privatizer.reward_weight) / np.min(one.privatizer.noise_scale)
@@ -60,7 +63,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         worst |= {
             "mu": records * float(moved),
             "adversary": f"interactive: reads {words.reads} and chooses later visitors by it",
-            "unit": _UNIT if records == 1 else _PERSON.format(records, words.where),
+            "unit": one if records == 1 else several.format(records, words.where),
         }
         return statement | worst
     mus = []

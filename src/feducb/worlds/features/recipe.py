@@ -96,12 +96,9 @@ class Recipe:
 
         So it is if there is one action column, a one-hot, and every term has it; else None.
         """
-        name, column = self.action[0].name, self.action[0]
-        if (
-            len(self.action) > 1
-            or not isinstance(column, Category)
-            or any(name not in term for term in self.terms)
-        ):
+        column, name = self.action[0], self.action[0].name
+        in_all = len(self.action) == 1 and all(name in term for term in self.terms)
+        if not in_all or not isinstance(column, Category):
             return None
         alone = {one: np.zeros((1, self._columns[one].width)) for one in self._columns}
         owners = np.zeros(self.dim, dtype=np.int64)
