@@ -98,11 +98,13 @@ _CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], .
 
 def variant_checks(make: Make, terms: Terms) -> Iterator[Check]:
     """What a privatizer of other records, or of another model, goes through without chance."""
-    yield check_sensitivity(make, terms)
-    yield check_noisy(make, terms)
+    low, high = terms.problem.reward_range
+    checks: tuple[Callable[[Make, Terms], Check], ...] = (check_sensitivity, check_noisy)
     if terms.contexts == "private":  # else presence and actions are public
-        yield check_presence(make, terms)
-        yield check_clipping(make, terms)
+        checks += (check_presence, check_clipping)
+    for check in checks:
+        made = check(make, terms)
+        yield replace(made, name=f"{made.name} model={terms.model.name} rewards={low:g}:{high:g}")
 
 
 def exact_checks(code: Code, terms: Terms) -> Iterator[Check]:

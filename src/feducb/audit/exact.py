@@ -107,7 +107,7 @@ def check_noisy(make: Make, terms: Terms) -> Check:
     released = np.array([door.release().values for _ in range(min(3, terms.releases))])
     bare = np.asarray(moved.any(axis=0) & ~released.any(axis=0))
     return Check(
-        f"noise on what moves, model={terms.model.name}",
+        "noise on what moves",
         not bare.any(),
         f"{int(moved.any(axis=0).sum())} of {len(bare)} coordinates move, {int(bare.sum())} of them bare",
     )
