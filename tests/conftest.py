@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness import Running
 
 import feducb
-from feducb.models.confidence import ReleasedSetBound
+from feducb.models.mixture import MixtureBound
 from feducb.types import Belief
 
 # Examples are the same each time, and an example may take as long as a busy machine needs.
@@ -52,12 +52,12 @@ def noise_alone() -> feducb.OwnEnvironment:
 @pytest.fixture
 def understate_noise(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From then on, bounds believe that releases carry an eighth of their noise's variance."""
-    honest = ReleasedSetBound.belief
+    honest = MixtureBound.belief
 
-    def understated(self: ReleasedSetBound, gram: Any, moment: Any, variance: Any) -> Belief:
+    def understated(self: MixtureBound, gram: Any, moment: Any, variance: Any) -> Belief:
         return honest(self, gram, moment, variance / 8.0)
 
-    return lambda: monkeypatch.setattr(ReleasedSetBound, "belief", understated)
+    return lambda: monkeypatch.setattr(MixtureBound, "belief", understated)
 
 
 @pytest.fixture(scope="session")

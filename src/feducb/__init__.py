@@ -14,10 +14,11 @@ from feducb.evaluation.question import evaluate
 from feducb.evaluation.verdicts import Comparison
 from feducb.policies.decider import Decider
 from feducb.protocol.federation import Federation
-from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometric, Periodic
+from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometric, Periodic, Planned
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import simulate
 from feducb.version import __version__
+from feducb.worlds.family import CorrelatedArms, IsotropicArms, OneHotArms
 from feducb.worlds.synthetic import FixedArms, PaperEnvironment
 from feducb.worlds.world import Contexts, Environment, OwnEnvironment
 
@@ -28,6 +29,7 @@ __all__ = [
     "Comparison",
     "ConfigurationError",
     "Contexts",
+    "CorrelatedArms",
     "Decider",
     "Decision",
     "Determinant",
@@ -38,10 +40,13 @@ __all__ = [
     "FeducbError",
     "FixedArms",
     "Geometric",
+    "IsotropicArms",
+    "OneHotArms",
     "Outcome",
     "OwnEnvironment",
     "PaperEnvironment",
     "Periodic",
+    "Planned",
     "PrivacyError",
     "Problem",
     "SimulationResult",

@@ -25,6 +25,7 @@ __all__ = [
     "MODEL_FAMILIES",
     "TRUSTS",
     "Bound",
+    "ConfidenceSet",
     "Contexts",
     "Feature",
     "Model",
@@ -162,6 +163,14 @@ class Bound(Protocol):
         ...
 
 
+class ConfidenceSet(Bound, Protocol):
+    """A bound that says beforehand how much it will tell."""
+
+    def half_axis(self, evenly: float, variance: float = 0.0) -> float:
+        """Half an axis of the set that a sum with G + H = ``evenly`` · I would leave: a public number."""
+        ...
+
+
 class Model(ABC):
     """What is learnt: record → flat vector of bounded length; sum of flat vectors under noise → `Belief`.
 
@@ -176,16 +185,12 @@ class Model(ABC):
 
     Attributes:
         contexts: whether actions are protected as rewards are.
-        two_widths: makes a `Bound` on released sums in closed form, with or without noise.
-        released_set: makes the sharper one that reads the noisy normal equations.
-        own_data: makes the bound of an agent that acts on its own records alone.
+        released_set: makes the `ConfidenceSet` that reads sums, under noise or not (`MixtureBound`).
         printed: makes the paper's.
     """
 
     contexts: ClassVar[Contexts] = "private"
-    two_widths: ClassVar[Callable[..., Bound]]
-    released_set: ClassVar[Callable[..., Bound]]
-    own_data: ClassVar[Callable[..., Any]]
+    released_set: ClassVar[Callable[..., ConfidenceSet]]
     printed: ClassVar[Callable[..., Any]]
 
     @property

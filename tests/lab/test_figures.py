@@ -29,14 +29,15 @@ def shrunk(made: Figure, keep: int | None = None) -> Figure:
         setting |= {
             "runs": 2,
             "dim": 3,
-            "arms": 6,
             "horizon": 30 if setting.get("schedule") == "every-round" else 60,
         }
+        if "arms" in setting:
+            setting["arms"] = 6
         if "agents" in setting:
             setting["agents"] = min(setting["agents"], 3)
         if "releases" in setting:
             setting["releases"] = min(setting["releases"], 8)
-        return Point(point.label, setting)
+        return replace(point, setting=setting)
 
     return replace(made, points=lambda scale: [small(point) for point in made.points("quick")][:keep])
 
@@ -225,6 +226,20 @@ def test_text_mechanisms_follows_the_results() -> None:
     assert "beats the paper's tree in 5 of 5 settings and does worse in 0; the tree costs 1.50 times" in text
     text = figure("mechanisms").text(imagined("mechanisms", regret(20.0)))
     assert "in 0 of 5 settings and does worse in 5; the tree costs 0.50 times" in text
+
+
+def test_text_worlds_follows_the_results() -> None:
+    def regret(label: Any) -> float:
+        if label["who"] == "calibrated":
+            worse = label["world"] == "one-hot" or label["trust"] == "nobody"
+            return 120.0 if worse else 40.0
+        return references(label) or 0.0
+
+    text = figure("worlds").text(imagined("worlds", regret))
+    assert text.count("nobody is trusted: 120.0 ± 0.0, surely more") == 4
+    assert text.count("the controller is trusted: 40.0 ± 0.0, surely less") == 3
+    assert "beats staying alone (80.0) in 3 of 8 points, by up to 2.00 times" in text
+    assert "It does worse in 5" in text
 
 
 def test_an_exponent_comes_with_its_error() -> None:

@@ -20,7 +20,7 @@ from feducb.errors import (
     ReleasesExhaustedError,
     UnsealedReleaseError,
 )
-from feducb.privacy import calibration, grid, noise_law
+from feducb.privacy import calibration, grid
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.encoders import make_encoder
 from feducb.privacy.mechanisms import choose_mechanism
@@ -392,9 +392,11 @@ def _gaps(terms: Terms, agents: int, records: int) -> dict[str, float]:
     residual, gram = math.sqrt(dim * across + bound**2), 2.0 * math.sqrt(dim)
     # What one step in each coordinate does to the residual and to the Gram, in units of √w/σ.
     step = max(math.sqrt(0.5 / weight**2 + bound**2) / residual, 1.0 / gram) * root_q * math.sqrt(2.0)
+    # Gaussian concentration of ‖h − Hθ*‖, and a union over releases.
+    farther = math.sqrt(2.0 * (across + bound**2) * math.log(terms.releases / 1e-12))
     rare = max(
-        noise_law.closed_residual_radius(dim, terms.releases, 1e-12, bound=bound, weight=weight) / residual,
-        noise_law.gram_radius(dim, terms.releases, 1e-12) / gram,
+        (residual + farther) / residual,
+        terms.model.gram_radius(dim, terms.releases, 1e-12) / gram,
     )
     mechanism = terms.factors
     rows = mechanism.decoder() if terms.releases <= 256 else None

@@ -1,17 +1,26 @@
-"""The radius of the noise holds for whole streams, as often as it says: on matrices drawn entry by entry."""
+"""What is claimed of the noise of whole streams, on matrices drawn entry by entry."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy import integrate, stats
 from scipy.stats import binom
 
-from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, SquareRootToeplitz
-from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius, safe_rank
+from feducb.config import Problem
+from feducb.models import LINEAR
+from feducb.privacy.mechanisms import BinaryTree, BufferedToeplitz, Dense, Mechanism, SquareRootToeplitz
+from feducb.privacy.noise_law import mixture_threshold
 
 ALPHA = 0.1
+SURE = math.log(1e6)  # of Chernoff's bound: false alarms 1e-6
+
+
+def _scales(problem: Problem, weight: float) -> tuple[float, ...]:
+    return tuple(LINEAR.residual_scales(problem, weight).tolist())
 
 
 def _streams(
@@ -26,64 +35,119 @@ def _streams(
     return np.einsum("kr,nrij->nkij", decoder, fresh), np.einsum("kr,nri->nki", decoder, moment)
 
 
-@pytest.mark.parametrize("mechanism", [Dense(8), SquareRootToeplitz(8), BinaryTree(8), Dense(1)])
+def _starts(
+    residual: np.ndarray, variances: np.ndarray, problem: Problem, weight: float, prior: float
+) -> np.ndarray:
+    """Σ_k M_k of each draw, from (h_k − H_kθ*)/√w_k (draws, n, d), as docs/theory.md, 6, defines it."""
+    noise = variances * LINEAR.residual_scales(problem, weight)[0]
+    priors = 0.5 * noise + prior
+    squared = variances * (residual**2).sum(axis=-1)
+    parts = (1.0 + noise / priors) ** (-problem.dim / 2) * np.exp(0.5 * squared / (noise + priors))
+    return np.asarray(parts.sum(axis=-1))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "first"),
+    [(Dense(8), 1), (Dense(8, 3, 1.5), 4), (SquareRootToeplitz(8), 1), (BinaryTree(8), 3), (Dense(1), 1)],
+    ids=str,
+)
 @pytest.mark.parametrize(("dim", "bound", "weight"), [(3, 1.0, 0.7), (1, 1.0, 1.0), (4, 2.0, 0.3)])
-def test_the_residual_stays_inside_the_radius_over_the_whole_stream(
-    mechanism: Mechanism, dim: int, bound: float, weight: float, rng: np.random.Generator
+@pytest.mark.parametrize("prior", [0.0, 5.0], ids=["noise rules", "rewards count too"])
+def test_the_threshold_is_safe_and_hardly_larger_than_it_must_be(
+    mechanism: Mechanism, first: int, dim: int, bound: float, weight: float, prior: float
 ) -> None:
-    draws = 3000
+    """E min(1, Σ M_k/x) ≤ α on fresh noise; above 0.75 α, of which the margin of the simulation takes 0.11.
+
+    Draws lie in [0, 1]: by Chernoff's bound false alarms are 1e-6 on either side.
+    """
+    rng, draws, scale = np.random.default_rng(17), 6000, 1.5
+    problem = Problem(dim=dim, parameter_bound=bound)
+    noise: dict[str, Any] = {"first": first, "scale": scale, "prior": prior}
+    threshold = mixture_threshold(mechanism, _scales(problem, weight), ALPHA, **noise)
     gram, moment = _streams(mechanism, dim, weight, draws, rng)
     direction = rng.normal(size=dim)
     theta = bound * direction / np.linalg.norm(direction)  # any direction: the law is the same
-    largest = np.linalg.norm(moment - gram @ theta, axis=-1).max(axis=1)
-    radius = residual_radius(mechanism, dim, ALPHA, bound=bound, weight=weight)
-    broken = int((largest > radius).sum())
-    # Seeded; over seeds, false alarm 1e-6. Not idle either: the quantile is taken with a margin of 1e-9.
-    assert broken <= binom.isf(1e-6, draws, ALPHA)
-    assert broken >= binom.ppf(1e-6, draws, ALPHA / 2.0)
-    closed = closed_residual_radius(dim, mechanism.releases, ALPHA, bound=bound, weight=weight)
-    assert radius <= closed  # proven for all laws alike, so wider
-    assert int((largest > closed).sum()) <= broken
+    read = slice(first - 1, None)
+    variances = (scale * np.linalg.norm(mechanism.decoder(), axis=1)[read]) ** 2
+    sums = _starts((moment - gram @ theta)[:, read], variances, problem, weight, prior)
+    mean = float(np.minimum(1.0, sums / math.exp(threshold)).mean())
+    margin = 1.1 * math.sqrt(2.0 * SURE * ALPHA / draws)
+    assert mean <= ALPHA + margin
+    assert mean >= 0.75 * ALPHA - margin
+    assert threshold <= math.log((mechanism.releases - first + 1) / ALPHA) + 1e-12
+    # A shorter parameter starts lower in every draw's law.
+    shorter = _starts((moment - 0.3 * gram @ theta)[:, read], variances, problem, weight, prior)
+    assert np.minimum(1.0, shorter / math.exp(threshold)).mean() <= mean
+
+
+def _exact(threshold: float, ratio: float) -> float:
+    """E min(1, M/x) for one release in one dimension, with q = wD̄/Λ: M = (1+q)^(−½) exp(½ g² q/(1+q))."""
+
+    def part(g: float) -> float:
+        start = math.exp(0.5 * g * g * ratio / (1.0 + ratio)) / math.sqrt(1.0 + ratio)
+        return min(1.0, start / math.exp(threshold)) * float(stats.norm.pdf(g))
+
+    return float(integrate.quad(part, -12.0, 12.0, limit=400)[0])
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.05, 0.005])
+@pytest.mark.parametrize("prior", [0.0, 1.0, 50.0])
+def test_one_release_in_one_dimension_by_quadrature(alpha: float, prior: float) -> None:
+    """The margin: a mean of N = 32,768 draws must lie √(2α · 20.7/N) below α, relative √(41.4/(Nα))."""
+    problem, weight, scale = Problem(dim=1, parameter_bound=1.5), 0.8, 2.0
+    noise: dict[str, Any] = {"first": 1, "scale": scale, "prior": prior}
+    threshold = mixture_threshold(Dense(1), _scales(problem, weight), alpha, **noise)
+    variance = scale**2 * (1.0 / weight**2 + 2.0 * problem.parameter_bound**2)
+    found = _exact(threshold, variance / (0.5 * variance + prior))
+    assert found <= alpha
+    assert found >= alpha * (1.0 - 1.5 * math.sqrt(41.4 / (32_768 * alpha)))
+
+
+def test_without_noise_worth_speaking_of_a_union_is_all_there_is() -> None:
+    """M_k = 1 for all k: x = m/α, and the margin of the simulation cannot make it more."""
+    noise: dict[str, Any] = {"first": 3, "scale": 1e-6, "prior": 5.0}
+    scales = _scales(Problem(dim=3), 1.0)
+    assert mixture_threshold(Dense(8), scales, ALPHA, **noise) == pytest.approx(math.log(6 / ALPHA))
+
+
+def test_thresholds_grow_as_they_must() -> None:
+    noise: dict[str, Any] = {"scale": 4.0, "prior": 5.0}
+
+    def threshold(alpha: float = ALPHA, first: int = 1) -> float:
+        return mixture_threshold(Dense(8), _scales(Problem(dim=3), 0.7), alpha, first=first, **noise)
+
+    assert threshold(0.01) > threshold(0.1) > threshold(0.5)
+    assert threshold(first=6) < threshold()  # fewer releases that count
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "alpha"), [(Dense(8), 1e-12), (BufferedToeplitz(2000), 0.1)], ids=["small α", "too many"]
+)
+def test_where_draws_cannot_tell_or_would_take_long_it_is_the_union(
+    mechanism: Mechanism, alpha: float
+) -> None:
+    noise: dict[str, Any] = {"first": 1, "scale": 4.0, "prior": 5.0}
+    closed = math.log(mechanism.releases / alpha)
+    assert mixture_threshold(mechanism, _scales(Problem(dim=3), 0.7), alpha, **noise) == closed
 
 
 def test_the_gram_s_noise_stays_above_minus_its_radius() -> None:
     rng = np.random.default_rng(8)
     gram, _ = _streams(Dense(8), 5, 1.0, 1000, rng)
     least = np.linalg.eigvalsh(gram)[..., 0].min(axis=1)
-    assert int((least < -gram_radius(5, 8, ALPHA)).sum()) <= binom.isf(1e-6, 1000, ALPHA)
-
-
-def test_radii_grow_as_they_must() -> None:
+    assert int((least < -LINEAR.gram_radius(5, 8, ALPHA)).sum()) <= binom.isf(1e-6, 1000, ALPHA)
     for first, second in ((0.1, 0.01), (0.5, 0.1)):
-        assert residual_radius(Dense(8), 3, second) > residual_radius(Dense(8), 3, first)
-        assert gram_radius(3, 8, second) > gram_radius(3, 8, first)
-    assert residual_radius(Dense(8), 4, ALPHA) > residual_radius(Dense(8), 3, ALPHA)
-    assert residual_radius(Dense(8), 3, ALPHA, bound=2.0) > residual_radius(Dense(8), 3, ALPHA, bound=1.0)
-    assert residual_radius(Dense(8), 3, ALPHA, weight=0.5) > residual_radius(Dense(8), 3, ALPHA, weight=1.0)
-    # Fewer releases that count, a smaller maximum.
-    assert residual_radius(Dense(8), 3, ALPHA, first=6) < residual_radius(Dense(8), 3, ALPHA)
+        assert LINEAR.gram_radius(3, 8, second) > LINEAR.gram_radius(3, 8, first)
 
 
-def test_one_release_in_one_dimension_by_hand() -> None:
-    """h − Hθ with Var h = 1/s², Var H = 2 and |θ| = S: a normal of variance 1/s² + 2S²."""
-    weight, bound = 0.8, 1.5
-    radius = residual_radius(Dense(1), 1, 0.05, bound=bound, weight=weight)
-    deviation = math.sqrt(1.0 / weight**2 + 2.0 * bound**2)
-    assert 1.96 * deviation < radius < 2.25 * deviation  # the margin of 8,192 draws is some percent
-
-
-@pytest.mark.parametrize("alpha", [0.5, 0.1, 0.01])
-@pytest.mark.parametrize("draws", [1024, 8192])
-def test_the_rank_is_the_least_that_is_safe(draws: int, alpha: float) -> None:
-    rank, below = safe_rank(draws, alpha), 1.0 - (alpha - 1e-9)
-    # The rank-th of the sorted draws is below the quantile if at least ``rank`` draws are.
-    assert binom.sf(rank - 1, draws, below) <= 1e-9
-    assert binom.sf(rank - 2, draws, below) > 1e-9
-
-
-def test_where_draws_cannot_be_safe_the_closed_form_is_taken() -> None:
-    assert safe_rank(1024, 1e-3) > 1024
-    assert safe_rank(8192, 1e-9) == 8193
-    for alpha in (1e-4, 1e-12):
-        closed = closed_residual_radius(3, 8, alpha, bound=1.0, weight=1.0)
-        assert residual_radius(Dense(8), 3, alpha) == closed
+def test_no_direction_of_the_residual_has_more_variance_than_is_said() -> None:
+    """D̄ is the variance along θ*, at ‖θ*‖ = S: 1/s² + 2S². Chi-square of 20,000 at 1e-6 on either side."""
+    problem, weight = Problem(dim=3, parameter_bound=1.5), 0.6
+    gram, moment = _streams(Dense(1), 3, weight, 20_000, np.random.default_rng(3))
+    theta = 1.5 * np.array([0.0, 0.6, 0.8])
+    residual = (moment - gram @ theta)[:, 0]
+    spread = LINEAR.residual_scales(problem, weight)[0]
+    low, high = stats.chi2(20_000).ppf([1e-6, 1.0 - 1e-6])
+    assert low < float(((residual @ theta) ** 2).sum()) / (2.25 * spread) < high
+    across = np.cross(theta, [1.0, 0.0, 0.0])
+    assert float(((residual @ across) ** 2).sum()) / (across @ across * spread) < low

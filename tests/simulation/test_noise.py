@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 import feducb
 from feducb.models import LINEAR
+from feducb.models.mixture import MixtureBound
+from feducb.models.play import ReleasedPlay
 from feducb.policies import Optimistic
 from feducb.privacy.calibration import noise_scale, to_epsilon, to_mu
 from feducb.privacy.mechanisms import Dense
-from feducb.privacy.noise_law import closed_residual_radius, gram_radius, residual_radius, safe_rank
-from feducb.protocol.estimators import calibrated_estimator, first_useful
+from feducb.protocol.estimators import calibrated_estimator
 from feducb.protocol.federation import Federation, Tuning
 from feducb.simulation.plan import make_plan
 from feducb.simulation.reference import Step
@@ -36,19 +36,20 @@ def _totals(**setting: Any) -> tuple[feducb.SimulationResult, list[Step]]:
 
 
 @pytest.mark.parametrize("trust", TRUSTS.values(), ids=str)
-def test_the_variance_of_a_sum_follows_from_the_budget(trust: Trust) -> None:
+@pytest.mark.parametrize("by_use", [True, False])
+def test_the_variance_of_a_sum_follows_from_the_budget(trust: Trust, by_use: bool) -> None:
+    """Releases at 5, 10, 20 and 30: each is acted on (30/5)^⅓ = 1.817 times as long as the one before."""
+    tuning, mechanism = Tuning(patience=0.0, by_use=by_use), Dense(4, 0, 1.817 if by_use else None)
     agents, problem = 7, feducb.Problem(dim=3)
     budget = feducb.Budget(epsilon=0.7, delta=1e-5)
-    result, steps = _totals(
-        agents=agents, dim=3, epsilon=0.7, delta=1e-5, trust=trust, tuning=Tuning(patience=0.0)
-    )
+    result, steps = _totals(agents=agents, dim=3, epsilon=0.7, delta=1e-5, trust=trust, tuning=tuning)
     mu = to_mu(budget)
     assert result.privacy["mu"] == pytest.approx(mu)
     scale = noise_scale(LINEAR.radius(problem, LINEAR.weight(problem)), mu)
     noises = trust.noises(agents)
     for number, step in enumerate(steps, start=1):
         assert step.total is not None
-        expected = noises * (scale * Dense(4).error(number)) ** 2
+        expected = noises * (scale * mechanism.error(number)) ** 2
         np.testing.assert_allclose(step.total.variance, expected)
 
 
@@ -78,40 +79,12 @@ def test_paper_mode_tells_the_mu_of_its_own_noise() -> None:
     assert result.privacy["mu"] == pytest.approx(2.0 / (4.0 * math.log(20.0)))
 
 
-@pytest.mark.parametrize(("dim", "quiet"), [(1, 0), (4, 0), (10, 5)])
-def test_the_simulated_radius_is_safe_and_smaller_than_the_closed_form(dim: int, quiet: int) -> None:
-    """Against fresh noise, built from the decoder itself: at most α of 4,000 streams exceed it (6 s.e.)."""
-    mechanism, alpha, weight = Dense(12, quiet), 0.05, math.sqrt(0.5)
-    radius = residual_radius(mechanism, dim, alpha, first=quiet + 1, weight=weight)
-    assert radius < closed_residual_radius(dim, 12 - quiet, alpha, bound=1.0, weight=weight)
-    generator = np.random.default_rng(99)
-    rows = mechanism.decoder()[quiet:]
-    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    exceeded, streams = 0, 4000
-    theta = np.eye(dim)[0]
-    for _ in range(streams):
-        plain = generator.standard_normal((12, dim, dim))
-        noise = (plain + np.swapaxes(plain, 1, 2)) / math.sqrt(2.0)
-        moment = generator.standard_normal((12, dim)) / weight
-        residual = np.tensordot(rows, moment - noise @ theta, axes=1)
-        exceeded += bool(np.linalg.norm(residual, axis=1).max() > radius)
-    assert exceeded / streams <= alpha + 6 * math.sqrt(alpha / streams)
-    assert exceeded > 0  # not absurdly wide
-
-
 def test_the_gram_radius_holds() -> None:
     generator, dim = np.random.default_rng(7), 5
-    radius = gram_radius(dim, 1, 0.01)
+    radius = LINEAR.gram_radius(dim, 1, 0.01)
     plain = generator.standard_normal((20_000, dim, dim))
     lowest = np.linalg.eigvalsh((plain + np.swapaxes(plain, 1, 2)) / math.sqrt(2.0))[:, 0]
     assert np.mean(-lowest > radius) <= 0.01
-
-
-@pytest.mark.parametrize(("draws", "alpha"), [(8192, 0.05), (1024, 0.3), (100, 0.5)])
-def test_the_rank_leaves_a_chance_of_one_in_a_billion(draws: int, alpha: float) -> None:
-    rank, below = safe_rank(draws, alpha), 1.0 - (alpha - 1e-9)
-    assert binom.sf(rank - 1, draws, below) <= 1e-9 < binom.sf(rank - 2, draws, below)
-    assert safe_rank(10, 0.01) > 10  # too few draws for so small a chance: the closed form is taken
 
 
 def test_under_a_trusted_controller_the_least_budget_rules() -> None:
@@ -174,8 +147,24 @@ def test_a_plan_for_several_records_loses_less_than_one_for_a_single_record(reco
     assert planned.mean < 0.6 * unplanned.mean
 
 
-def test_agents_start_to_read_when_the_estimate_is_worth_it() -> None:
-    # M t L² S/d ≥ 9 √v √(1/s² + S²): 4 t/2 ≥ 9 · 5 · √3 = 77.94, so t ≥ 38.97
-    problem = feducb.Problem(dim=2)
-    first = first_useful(problem, [10, 38, 39, 80], agents=4, scale=5.0, weight=math.sqrt(0.5), patience=9.0)
-    assert first == 3
+def test_agents_start_to_read_when_an_even_design_would_leave_a_set_that_is_worth_it() -> None:
+    """The first release after which A = (M t L²/d) I would leave half-axes of S/1.4, at the least noise."""
+    problem, rounds, alpha = feducb.Problem(dim=4), tuple(range(10, 2001, 10)), 0.1
+    federation = Federation(problem=problem, agents=20)
+    found = calibrated_estimator(federation, rounds, range(20), alpha=alpha)
+    assert found.privatizer is not None
+    assert isinstance(found.rule, ReleasedPlay)
+    noise, weight = float(np.linalg.norm(found.privatizer.noise_scale)), found.privatizer.reward_weight
+
+    def half_axis(number: int) -> float:
+        read = len(rounds) - number + 1
+        bound = MixtureBound(
+            problem=problem,
+            log_threshold=math.log(read / (0.95 * alpha)),
+            gram_radius=LINEAR.gram_radius(4, read, 0.05 * alpha),
+            residual=1.0 / weight**2 + 2.0,
+        )
+        return bound.half_axis(20 * rounds[number - 1] / 4, noise**2)
+
+    assert 1 < found.rule.first < len(rounds)
+    assert 1.4 * half_axis(found.rule.first) <= 1.0 < 1.4 * half_axis(found.rule.first - 1)

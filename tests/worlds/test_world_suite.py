@@ -15,6 +15,9 @@ PROBLEM = feducb.Problem(dim=3)
 
 WORLDS: dict[str, Environment] = {
     "the paper's": feducb.PaperEnvironment(problem=PROBLEM, arms=5),
+    "isotropic": feducb.IsotropicArms(problem=PROBLEM, arms=5),
+    "one-hot": feducb.OneHotArms(problem=PROBLEM),
+    "correlated": feducb.CorrelatedArms(problem=PROBLEM, arms=5),
     "fixed arms": feducb.FixedArms(problem=PROBLEM, actions=np.eye(3), theta=np.array([0.7, 0.2, 0.1])),
     "own": feducb.OwnEnvironment(
         problem=PROBLEM,

@@ -13,11 +13,10 @@ from typing import Literal
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Contexts
-from feducb.models.confidence import ReleasedSetBound
+from feducb.models.mixture import MixtureBound
 from feducb.models.play import ReleasedPlay
 from feducb.policies import Mixture, parse_policy
 from feducb.privacy.mechanisms import Dense
-from feducb.privacy.noise_law import closed_residual_radius, gram_radius
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.estimators import Estimator, calibrated_estimator
@@ -307,19 +306,18 @@ class AgentSettings:
         return self.estimator.rule
 
     @cached_property
-    def watch(self) -> ReleasedSetBound:
+    def watch(self) -> MixtureBound:
         """The confidence set, wide enough to be empty with a chance of at most `FALSE_ALARM` a season.
 
-        That holds if ‖θ*‖ ≤ S, for all sums over all sets of agents together; radii are the closed ones.
+        That holds if ‖θ*‖ ≤ S, for all sums over all sets of agents together: a union over releases.
         """
-        rule, dim, bound = self.rule, self.problem.dim, self.problem.parameter_bound
-        assert isinstance(rule.bound, ReleasedSetBound)
-        read = max(1, self.releases - rule.first + 1)
+        bound = self.rule.bound
+        assert isinstance(bound, MixtureBound)
+        read = max(1, self.releases - self.rule.first + 1)
         alpha = FALSE_ALARM / self.groups / self.sets_of_agents
-        residual, gram, rewards = (share * alpha for share in EVERYTHING.shares)
-        radius = closed_residual_radius(dim, read, residual, bound=bound, weight=self.terms.weight)
-        gram_bound = gram_radius(dim, read, gram)
-        return replace(rule.bound, reward_alpha=rewards, residual_radius=radius, gram_radius=gram_bound)
+        both, gram = (share * alpha for share in EVERYTHING.shares)
+        gram_bound = self.terms.model.gram_radius(self.problem.dim, read, gram)
+        return replace(bound, log_threshold=math.log(read / both), gram_radius=gram_bound)
 
     @cached_property
     def tally_scale(self) -> int | None:

@@ -25,10 +25,11 @@ from feducb.protocol.federation import Baseline
 from feducb.simulation import runner
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.shortcuts import Shortcuts
+from feducb.worlds.family import WORLDS
 
 __all__ = ["read_budgets", "simulate"]
 
-_WORLD = ("agents", "dim", "arms", "horizon", "seed", "alpha", "gap", "backend", "threads")
+_WORLD = ("agents", "dim", "arms", "horizon", "seed", "alpha", "gap", "environment", "backend", "threads")
 _PROMISE = ("budgets", "epsilon", "delta", "records_per_person")
 
 
@@ -51,17 +52,24 @@ class _Asked:
     alpha: float = option(0.1, "α, chance that the confidence bound fails.")
     schedule: str | None = option(
         None,
-        "geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or "
+        "planned[:GROWTH], geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or "
         "determinant[:D] (paper mode only).",
-        shown="geometric; determinant in paper mode",
+        shown="planned; determinant in paper mode",
     )
     releases: int | None = option(
         None,
         "Releases of a geometric or periodic schedule.",
-        shown="64, without privacy 256, or as many as fit",
+        shown="64, or as many as fit",
     )
-    first_release: int = option(8, "First round of a geometric schedule.")
-    gap: float = option(0.1, "Distance between the reward bands of the best and the other arms.")
+    first_release: int | None = option(None, "First round of a geometric schedule.", shown="8")
+    world: str = option(
+        "paper", f"Where they act: {', '.join(WORLDS)}; compiled backends play the paper's alone."
+    )
+    gap: float | None = option(
+        None,
+        "In the paper's world, distance between the reward bands of the best and the other arms.",
+        shown="0.1",
+    )
     policy: str = option("optimistic", f"How agents choose: {', '.join(POLICIES)}.")
     exploration: float = option(1.0, "Scales the bonus of the optimistic policy; 1 is the proven bound.")
     mechanism: str = option(
@@ -117,7 +125,7 @@ def simulate(asked: _Asked) -> None:
     require_writable("--plot", asked.plot_file, picture=True)
     if asked.budgets is not None and (asked.epsilon is not None or asked.delta is not None):
         raise ConfigurationError("--budgets", str(asked.budgets), "no --epsilon or --delta beside it")
-    settings = picked(asked, Shortcuts)
+    settings = picked(asked, Shortcuts) | {"environment": asked.world}
     baseline = asked.baseline
     if baseline is not None and not settings.keys().isdisjoint(_PROMISE):
         raise ConfigurationError(

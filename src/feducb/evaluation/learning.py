@@ -7,14 +7,14 @@ matters here, and when within the stream a record came does not.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from feducb.config import Problem
 from feducb.evaluation.verdicts import ALONE
-from feducb.models.confidence import OwnDataBound
-from feducb.models.ridge import factorise
+from feducb.models.mixture import MixtureBound
 from feducb.policies import Policy
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
@@ -90,9 +90,9 @@ class Alone:
 
     def learn(self, sums: Statistics, run: int) -> Belief:
         """One belief per agent, from raw sums with one leading axis, agents."""
-        bound = OwnDataBound(problem=self.problem, alpha=self.alpha)
-        prior = bound.regularizer * np.eye(self.problem.dim)
-        return bound.belief(factorise(sums.gram + prior, sums.moment))
+        prior = 20.0 * self.problem.action_bound**2
+        bound = MixtureBound(problem=self.problem, log_threshold=-math.log(self.alpha), regularizer=prior)
+        return bound.belief(sums.gram, sums.moment, np.zeros(len(sums.gram)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from feducb.policies import Optimistic, Policy, parse_policy
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import require_public
 from feducb.simulation.runner import simulate
-from feducb.simulation.shortcuts import raw_schedule
 from feducb.types import Array
 from feducb.worlds.data import Known
 from feducb.worlds.replay import KnownRewards
@@ -127,8 +126,6 @@ def compare_online(
 def _federations(world: KnownRewards, study: Study, horizon: int) -> dict[str, Federation]:
     """By name: the baselines, and the private federations."""
     open_federation, private = study.federations(world.problem, len(world.records))
-    if study.federation is None and study.releases is None:
-        open_federation = replace(open_federation, schedule=raw_schedule(horizon))
     return {
         _UNIFORM: replace(open_federation, baseline="uniform"),
         ALONE: replace(open_federation, baseline="alone"),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from feducb.config import Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Model
-from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound
+from feducb.models.confidence import PaperBound
 from feducb.models.linear import Linear
 from feducb.models.mixture import MixtureBound
 from feducb.types import Array, Statistics, add
@@ -38,9 +38,7 @@ class Blocks(Model):
         parts: how many equal blocks there are; or their lengths, in order.
     """
 
-    two_widths: ClassVar[type[CalibratedBound]] = CalibratedBound
     released_set: ClassVar[type[MixtureBound]] = MixtureBound
-    own_data: ClassVar[type[OwnDataBound]] = OwnDataBound
     printed: ClassVar[type[PaperBound]] = PaperBound
     parts: int | tuple[int, ...]
 

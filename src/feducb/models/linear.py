@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from feducb.config import Problem
 from feducb.interfaces import Model
-from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound
+from feducb.models.confidence import PaperBound
 from feducb.models.mixture import MixtureBound
 from feducb.types import Array
 
@@ -30,9 +30,7 @@ class Linear(Model):
     """
 
     name: ClassVar[str] = "linear"
-    two_widths: ClassVar[type[CalibratedBound]] = CalibratedBound
     released_set: ClassVar[type[MixtureBound]] = MixtureBound
-    own_data: ClassVar[type[OwnDataBound]] = OwnDataBound
     printed: ClassVar[type[PaperBound]] = PaperBound
 
     def coordinates(self, dim: int) -> int:

@@ -6,6 +6,7 @@ none of them is compared with a weaker version of itself.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,8 +34,8 @@ class MixtureBound:
 
         Σ_{v_i > 0} (a_i − v_i θ*_i)²/D_i + τ ‖θ*‖²/S² ≤ 1 + τ:
 
-    an ellipsoid around θ̂_i = (a_i v_i/D_i)/P_i with P_i = v_i²/D_i + τ/S². τ is chosen at each release so that
-    the sum of the squared axes is least; the bound holds for all τ together.
+    an ellipsoid around θ̂_i = (a_i v_i/D_i)/P_i with P_i = v_i²/D_i + τ/S². τ is chosen at each release so
+    that the sum of the squared axes is least; the bound holds for all τ together.
 
     Attributes:
         problem: the public bounds.
@@ -53,6 +54,14 @@ class MixtureBound:
     def prior(self, variance: Array) -> Array:
         """Λ_k, from the noise variance w_k."""
         return 0.5 * variance * self.residual + self.regularizer * self.problem.noise_scale**2
+
+    def half_axis(self, evenly: float, variance: float = 0.0) -> float:
+        """Half an axis of the set that a sum with A = ``evenly`` · I would leave: a public number.
+
+        At S and beyond it says nothing that ‖θ*‖ ≤ S does not say.
+        """
+        slack = self._slack(np.full(self.problem.dim, evenly), np.array(variance))
+        return math.sqrt(float(slack[0])) / evenly
 
     def belief(self, gram: Array, moment: Array, variance: Array) -> Belief:
         """What a sum tells.
@@ -99,14 +108,14 @@ class MixtureBound:
         """A's eigenvectors, then in its eigenbasis v_i₊, a_i (0 where v_i ≤ 0) and D_i."""
         values, vectors = np.linalg.eigh(gram)
         moments = np.einsum("...dk,...d->...k", vectors, moment)
-        variance = np.asarray(variance, dtype=np.float64)[..., None]
+        slack = self._slack(values, np.asarray(variance, dtype=np.float64))
+        return vectors, np.maximum(values, 0.0), np.where(values > 0.0, moments, 0.0), slack
+
+    def _slack(self, values: Array, variance: Array) -> Array:
+        """(..., d), D_i, from A's eigenvalues and w (...)."""
+        variance = variance[..., None]
         prior = self.prior(variance)
         design = np.maximum(values + self.gram_radius * np.sqrt(variance), 0.0)
         scatter = self.problem.noise_scale**2 * design + variance * self.residual + prior
         radius = 2.0 * self.log_threshold + np.log(scatter / prior).sum(axis=-1, keepdims=True)
-        return (
-            vectors,
-            np.maximum(values, 0.0),
-            np.where(values > 0.0, moments, 0.0),
-            scatter * radius,
-        )
+        return np.asarray(scatter * radius)

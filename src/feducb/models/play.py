@@ -1,8 +1,9 @@
 """How an agent plays: decide → observe → absorb.
 
 A *rule* turns what an agent may look at into a belief. `ReleasedPlay` looks at released sums only, so that
-between two releases no record can change a decision. `OwnDataPlay` adds the agent's own raw records at once,
-as the paper prints it. All of it is state in, state out, with any leading axes: one agent, or runs × agents.
+between two releases no record can change a decision. `AlonePlay` looks at own records only. `OwnDataPlay`
+adds the agent's own raw records to a released sum at once, as the paper prints it. All of it is state in,
+state out, with any leading axes: one agent, or runs × agents.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.interfaces import Bound
-from feducb.models.confidence import OwnDataBound, PaperBound
+from feducb.models.confidence import PaperBound
 from feducb.models.ridge import Ridge, factorise, update
-from feducb.types import Array, Belief, ReleasedSum
+from feducb.types import Array, Belief, ReleasedSum, Statistics, add, merge, zeros
 
 __all__ = [
+    "AlonePlay",
     "Knowledge",
     "OwnDataPlay",
     "ReleasedPlay",
@@ -30,6 +32,7 @@ __all__ = [
 Flags = NDArray[np.bool_]
 
 _NOBODY: Flags = np.zeros((), dtype=np.bool_)
+_READ_BITS = 7  # own records are read again after 1/128 to 1/64 more of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Knowledge:
         guard: the matrix that the determinant trigger watches (with a trigger only).
         anchor: (...), log det S at the last synchronisation (with a trigger only).
         waited: Δt, rounds since then.
+        sums: of an agent's own records (alone only).
     """
 
     belief: Belief | None = None
@@ -49,6 +53,7 @@ class Knowledge:
     guard: Ridge | None = None
     anchor: Array | None = None
     waited: int = 0
+    sums: Statistics | None = None
 
 
 class Rule:
@@ -105,6 +110,47 @@ class ReleasedPlay(Rule):
         return Knowledge(belief=belief)
 
 
+@dataclass(frozen=True, slots=True)
+class AlonePlay(Rule):
+    """Each agent acts on its own records, and nothing leaves it: what a federation is held against.
+
+    The bound is the one that federations play with, without noise. It takes an eigendecomposition, so
+    records are read anew not in every round but whenever there are about one in a hundred more.
+
+    Attributes:
+        bound: what own sums tell about θ*.
+        first: how many rounds are drawn uniformly before that.
+    """
+
+    acts_on_own_data: ClassVar[bool] = True
+    bound: Bound
+    first: int = 1
+
+    def reads_at(self, rounds: int) -> bool:
+        """Whether records are read after so many rounds: public, the step grows from 1 like a power of 2."""
+        step = 1 << max(0, rounds.bit_length() - _READ_BITS)
+        return rounds == self.first or (rounds > self.first and rounds % step == 0)
+
+    def start(self, shape: tuple[int, ...]) -> Knowledge:
+        """No records."""
+        return Knowledge(sums=zeros(self.bound.problem.dim, shape))
+
+    def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
+        """Add a record, its reward less the public centre; read all of them where it is time."""
+        assert knowledge.sums is not None
+        reward = reward - self.bound.problem.reward_centre
+        none = zeros(self.bound.problem.dim, reward.shape)
+        return self.take_in(knowledge, add(none, action[..., None, :], reward[..., None]))
+
+    def take_in(self, knowledge: Knowledge, more: Statistics) -> Knowledge:
+        """The sums of some more rounds, up to the next at which records are read."""
+        assert knowledge.sums is not None
+        belief, sums = knowledge.belief, merge(knowledge.sums, more)
+        if self.reads_at(sums.count):
+            belief = self.bound.belief(sums.gram, sums.moment, np.zeros(sums.moment.shape[:-1]))
+        return Knowledge(belief=belief, sums=sums)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trigger:
     """The determinant test of Alg. 1, l. 12.
@@ -120,7 +166,7 @@ class Trigger:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnDataPlay(Rule):
-    """Acts on the last released sum plus own raw records (``paper``), or on own records alone.
+    """Acts on the last released sum plus own raw records (``paper``).
 
     Not private against an interactive user: one reward changes later actions at once, and with them what
     is released, by far more than the noise was made for.
@@ -128,11 +174,11 @@ class OwnDataPlay(Rule):
     Attributes:
         bound: the radius.
         prior: what S is before the first synchronisation, times the identity (Alg. 1, l. 1: Mρ_min).
-        trigger: asks for synchronisations; none if the schedule is public, or nothing is ever released.
+        trigger: asks for synchronisations; none if the schedule is public.
     """
 
     acts_on_own_data: ClassVar[bool] = True
-    bound: PaperBound | OwnDataBound
+    bound: PaperBound
     prior: float
     trigger: Trigger | None = None
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from feducb.config import Problem
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Contexts, Model, require_model
-from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound
+from feducb.models.confidence import PaperBound
 from feducb.models.linear import Linear
 from feducb.models.mixture import MixtureBound
 from feducb.types import Array, Statistics
@@ -28,9 +28,7 @@ class PublicContexts(Model):
     """
 
     contexts: ClassVar[Contexts] = "public"
-    two_widths: ClassVar[type[CalibratedBound]] = CalibratedBound
     released_set: ClassVar[type[MixtureBound]] = MixtureBound
-    own_data: ClassVar[type[OwnDataBound]] = OwnDataBound
     printed: ClassVar[type[PaperBound]] = PaperBound
     inner: Model = field(default_factory=Linear)
 

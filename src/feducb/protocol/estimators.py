@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.config import Budget, Problem
-from feducb.interfaces import Bound
-from feducb.models.play import OwnDataPlay, ReleasedPlay, Rule, Trigger
+from feducb.interfaces import ConfidenceSet
+from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay, Rule, Trigger
 from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mechanism
@@ -19,28 +19,12 @@ from feducb.privacy.noise_law import mixture_threshold
 from feducb.privacy.printed import PrintedConstants, printed_constants
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.federation import Federation
-from feducb.protocol.schedules import Determinant
+from feducb.protocol.schedules import Determinant, Geometric, Planned
 
+__all__ = ["Estimator", "alone_estimator", "calibrated_estimator", "paper_estimator", "plan_rounds"]
+
+_OFTEN = 1.02  # from one release to the next, without privacy
 _LARGEST_SPREAD = 1e6  # from the weight of the first release to that of the last
-
-__all__ = ["Estimator", "calibrated_estimator", "first_useful", "paper_estimator"]
-
-
-def first_useful(
-    problem: Problem, rounds: Sequence[int], *, agents: int, scale: float, weight: float, patience: float
-) -> int:
-    """The number of the first release worth reading, from public quantities only; n + 1 if there is none.
-
-    M t records of length L, spread evenly over d directions, give G = (M t L²/d) I. One entry of h − Hθ* has
-    standard deviation √v_total √(1/s² + S²) even at the least noise a mechanism can have. Their quotient must
-    not exceed S/patience.
-    """
-    bound = problem.parameter_bound
-    noise = scale * np.sqrt(1.0 / weight**2 + bound**2)
-    for number, last in enumerate(rounds, start=1):
-        if agents * last * problem.action_bound**2 * bound >= patience * noise * problem.dim:
-            return number
-    return len(rounds) + 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,13 +38,92 @@ class Estimator:
     threshold: float | None = None  # D (``paper`` only)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Noise:
+    """The noise of a team's sum: √v of each part and of the whole (0 without privacy), and s."""
+
+    scales: NDArray[np.float64]
+    weight: float
+
+    @property
+    def whole(self) -> float:
+        return float(np.linalg.norm(self.scales))
+
+    @classmethod
+    def of(cls, federation: Federation, team: Sequence[int]) -> _Noise:
+        """For the budgets of a team, ``records_per_person`` of them covered (`Trust.records_covered`)."""
+        if federation.baseline is not None:
+            return cls(scales=np.zeros(len(team)), weight=1.0)
+        problem, model, everybody = federation.problem, federation.model, federation.budgets
+        weight = model.weight(problem) if federation.tuning.weighted else 1.0
+        mus = {budget: to_mu(budget) for budget in set(everybody)}
+        radius = federation.records_per_person * model.radius(problem, weight)
+        own = np.array([noise_scale(radius, mus[everybody[agent]]) for agent in team])
+        return cls(scales=federation.trust.scales(own), weight=weight)
+
+
+def _worth_reading(
+    federation: Federation, agents: int, noise: _Noise, *, alpha: float, rounds: int, releases: int
+) -> bool:
+    """Whether a sum after so many rounds is worth reading, by public numbers: a computation, not a look.
+
+    M t records of length L, spread evenly over d directions, give G = (M t L²/d) I. Acting on the set that
+    such a sum leaves costs up to twice its width per visitor; drawing uniformly costs what ‖θ*‖ ≤ S allows.
+    So half an axis of it must be S/patience or less, at the least noise that a mechanism can have.
+    """
+    problem, patience = federation.problem, federation.tuning.patience
+    bound = _bound(federation, noise, alpha=alpha, releases=releases)
+    evenly = agents * rounds * problem.action_bound**2 / problem.dim
+    return bound.half_axis(evenly, noise.whole**2) * patience <= problem.parameter_bound
+
+
+def plan_rounds(
+    federation: Federation, team: Sequence[int], horizon: int, *, alpha: float, groups: int = 1
+) -> tuple[int, ...]:
+    """When a team releases under its schedule, which is public: its rounds, or those that are planned.
+
+    Args:
+        federation: whose team it is.
+        team: the largest one, where there are several.
+        horizon: T.
+        alpha: its share of α.
+        groups: how many estimators take turns: each has a round in so many.
+    """
+    schedule = federation.schedule
+    assert not isinstance(schedule, Determinant)
+    if not isinstance(schedule, Planned):
+        return schedule.rounds(horizon)
+    noise = _Noise.of(federation, team)
+
+    def worth(rounds: int) -> bool:
+        releases = schedule.releases(rounds, horizon)
+        own = max(1, rounds // groups)
+        return _worth_reading(federation, len(team), noise, alpha=alpha, rounds=own, releases=releases)
+
+    last = max(1, horizon - groups + 1)  # such that every estimator has a round of its own after it
+    first = min(last, bisect_left(range(1, horizon), True, key=worth) + 1)
+    if not noise.whole:  # more releases cost messages, and nothing else
+        return Geometric(first=first, growth=_OFTEN).rounds(horizon)
+    return schedule.rounds(first, horizon)
+
+
+def alone_estimator(federation: Federation, *, alpha: float) -> Estimator:
+    """An agent on its own records: the bound that federations play with, without noise or union."""
+    noise = _Noise(scales=np.zeros(1), weight=1.0)
+
+    def worth(rounds: int) -> bool:
+        return _worth_reading(federation, 1, noise, alpha=alpha, rounds=rounds, releases=1)
+
+    first = 1
+    while not worth(first):
+        first += 1
+    return Estimator(rule=AlonePlay(_bound(federation, noise, alpha=alpha, releases=1), first))
+
+
 def calibrated_estimator(
     federation: Federation, rounds: tuple[int, ...], team: Sequence[int], *, alpha: float
 ) -> Estimator:
     """Noise for the budgets of a team (none in the baseline without privacy), and the bound for it.
-
-    The federation's ``records_per_person`` are covered (`Trust.records_covered`): noise is so many times
-    that of one record, and so are the first release worth reading, the quiet start and ρ planned.
 
     Args:
         federation: whose team it is.
@@ -72,71 +135,76 @@ def calibrated_estimator(
         The mechanism follows from the rounds and everybody's budgets, never from who is in the team: an
         agent's releases do not depend on the graph around it.
     """
-    problem, tuning, model = federation.problem, federation.tuning, federation.model
-    if federation.baseline is not None:
-        plain = model.released_set(
-            problem=problem, log_threshold=math.log(1.0 / alpha), regularizer=federation.prior
-        )
-        any_mechanism = BinaryTree(len(rounds))  # it spreads no noise
-        raw = Privatizer(
-            problem=problem, mechanism=any_mechanism, noise_scale=np.zeros(len(team)), model=model
-        )
-        return Estimator(rule=ReleasedPlay(plain), privatizer=raw, release_rounds=rounds)
-    everybody = federation.budgets
-    budgets = [everybody[agent] for agent in team]
-    mus = {budget: to_mu(budget) for budget in set(everybody)}
-    weight = model.weight(problem) if tuning.direct and tuning.weighted else 1.0
+    tuning, model, noise = federation.tuning, federation.model, _Noise.of(federation, team)
 
-    def first_read(some: Sequence[Budget]) -> tuple[NDArray[np.float64], int]:
-        records = federation.records_per_person
-        own = np.array([records * noise_scale(model.radius(problem, weight), mus[budget]) for budget in some])
-        scales = federation.trust.scales(own)
+    def first_read(agents: int, sums: _Noise, alpha: float) -> int:
+        """The number of the first release worth reading; n + 1 if there is none."""
         if not tuning.patience:
-            return scales, 1
-        length = float(np.linalg.norm(scales))
-        return scales, first_useful(
-            problem, rounds, agents=len(some), scale=length, weight=weight, patience=tuning.patience
-        )
+            return 1
 
-    scales, first = first_read(budgets)
-    chosen = choose_mechanism(federation.mechanism, len(rounds))
-    if isinstance(chosen, Dense) and (tuning.quiet or tuning.by_use):
-        # A team of everybody would read first. What not even that could read may be noisy; a smaller team
-        # starts later still, so it loses nothing by it.
-        unread = min(first_read(everybody)[1], len(rounds)) - 1
+        def worth(number: int) -> bool:
+            at = {"rounds": rounds[number - 1], "releases": len(rounds) - number + 1}
+            return _worth_reading(federation, agents, sums, alpha=alpha, **at)
+
+        return bisect_left(range(1, len(rounds) + 1), True, key=worth) + 1
+
+    first = first_read(len(team), noise, alpha)
+    mechanism = choose_mechanism(federation.mechanism, len(rounds))
+    if isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
+        # A team of everybody, at the whole of α, would read first. What not even that could read may be
+        # noisy; a smaller team starts later still, so it loses nothing by it.
+        everybody = _Noise.of(federation, range(federation.agents))
+        unread = min(first_read(federation.agents, everybody, federation.alpha), len(rounds)) - 1
         quiet = unread if tuning.quiet else 0
         decay = _decay(rounds[unread:]) if tuning.by_use else None
-        chosen, first = Dense(len(rounds), quiet, decay), max(first, quiet + 1)
-    if tuning.direct:
-        length = float(np.linalg.norm(scales))
-        bound = _set_bound(federation, chosen, alpha=alpha, scale=length, weight=weight, first=first)
-    else:
-        bound = model.two_widths(problem=problem, alpha=alpha, releases=len(rounds))
+        mechanism, first = Dense(len(rounds), quiet, decay), max(first, quiet + 1)
+    log_threshold = None
+    if tuning.simulated and noise.whole:
+        log_threshold = _threshold(federation, mechanism, noise, alpha, first)
+    read = max(1, len(rounds) - first + 1)
+    bound = _bound(federation, noise, alpha=alpha, releases=read, log_threshold=log_threshold)
     privatizer = Privatizer(
-        problem=problem, mechanism=chosen, noise_scale=scales, reward_weight=weight, model=model
+        problem=federation.problem,
+        mechanism=mechanism,
+        noise_scale=noise.scales,
+        reward_weight=noise.weight,
+        model=model,
     )
     return Estimator(rule=ReleasedPlay(bound, first), privatizer=privatizer, release_rounds=rounds)
 
 
-def _set_bound(
-    federation: Federation, mechanism: Mechanism, *, alpha: float, scale: float, weight: float, first: int
-) -> Bound:
-    """The mixture set over the releases that are read."""
-    problem, tuning, prior = federation.problem, federation.tuning, federation.prior
-    first = min(first, mechanism.releases)
-    active = mechanism.releases - first + 1
-    residual, gram = (share * alpha for share in tuning.shares)
-    scales = tuple(federation.model.residual_scales(problem, weight).tolist())
-    threshold = math.log(active / residual)
-    if tuning.simulated:
-        noise = {"scale": scale, "prior": prior * problem.noise_scale**2}
-        threshold = mixture_threshold(mechanism, scales, residual, first=first, **noise)
-    return federation.model.released_set(
+def _bound(
+    federation: Federation, noise: _Noise, *, alpha: float, releases: int, log_threshold: float | None = None
+) -> ConfidenceSet:
+    """The mixture set over so many releases that are read: a union over them unless a threshold is given.
+
+    Without noise there is nothing to unite: it holds for all looks at the same records.
+    """
+    problem, model, private = federation.problem, federation.model, noise.whole > 0
+    both, gram = (share * alpha for share in federation.tuning.shares) if private else (alpha, alpha)
+    if log_threshold is None:
+        log_threshold = math.log((releases if private else 1) / both)
+    return model.released_set(
         problem=problem,
-        log_threshold=threshold,
-        gram_radius=federation.model.gram_radius(problem.dim, active, gram),
-        residual=scales[0],
-        regularizer=prior,
+        log_threshold=log_threshold,
+        gram_radius=model.gram_radius(problem.dim, releases, gram) if private else 0.0,
+        residual=float(model.residual_scales(problem, noise.weight)[0]) if private else 0.0,
+        regularizer=federation.prior,
+    )
+
+
+def _threshold(
+    federation: Federation, mechanism: Mechanism, noise: _Noise, alpha: float, first: int
+) -> float:
+    """The threshold from the simulated joint law of the noise of all releases that are read."""
+    problem = federation.problem
+    return mixture_threshold(
+        mechanism,
+        tuple(federation.model.residual_scales(problem, noise.weight).tolist()),
+        federation.tuning.shares[0] * alpha,
+        first=min(first, mechanism.releases),
+        scale=noise.whole,
+        prior=federation.prior * problem.noise_scale**2,
     )
 
 
@@ -145,8 +213,8 @@ def _decay(rounds: Sequence[int]) -> float | None:
     if len(rounds) < 2:
         return None
     steps = len(rounds) - 1
-    ratio = (rounds[-1] / rounds[0]) ** (1.0 / steps)
-    return round(min(ratio, _LARGEST_SPREAD ** (1.0 / steps)), 3)
+    ratio = float(rounds[-1] / rounds[0]) ** (1.0 / steps)
+    return float(round(min(ratio, _LARGEST_SPREAD ** (1.0 / steps)), 3))
 
 
 def paper_estimator(

@@ -17,7 +17,7 @@ from feducb.models import LINEAR, Model, require_model, with_contexts
 from feducb.policies import Optimistic, Policy, parse_policy
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.protocol.graphs import Topology
-from feducb.protocol.schedules import Determinant, Geometric, PublicSchedule, require_public
+from feducb.protocol.schedules import Determinant, Planned, PublicSchedule, require_public
 from feducb.trust import NOBODY, Trust, require_trust
 
 __all__ = ["EVERYTHING", "Baseline", "EstimatorsKept", "Federation", "Tuning"]
@@ -30,12 +30,11 @@ EstimatorsKept = Literal["paper", "one"]
 class Tuning:
     """Which improvements are on, to measure each (the defaults are all)."""
 
-    direct: bool = True  # the confidence set of `MixtureBound`; else the two-width closed form
-    simulated: bool = True  # radii from the simulated joint law; else the closed form
-    weighted: bool = True  # noise split by `reward_weight`; else equal
-    # Read no release before the noise of the estimate in one direction would be below S/patience under an
-    # even design; 0 reads all.
-    patience: float = 12.0
+    simulated: bool = True  # the threshold from the simulated joint law of noise; else a union over releases
+    weighted: bool = True  # noise split by `Model.weight`; else equal
+    # A sum is read once the confidence set that records spread evenly would leave has half-axes of S/patience
+    # or less; 0 reads all.
+    patience: float = 1.4
     quiet: bool = True  # give the releases that nobody reads next to no budget (`Dense.quiet`)
     by_use: bool = True  # spread noise over releases by how long each is acted on (`Dense.decay`)
     shares: tuple[float, float] = (0.95, 0.05)  # of α for noise of rewards and privacy, and for the Gram
@@ -43,7 +42,7 @@ class Tuning:
 
 EVERYTHING = Tuning()
 _BUDGET = Budget(epsilon=1.0, delta=1e-6)
-_SCHEDULE = Geometric()
+_SCHEDULE = Planned()
 _POLICY = Optimistic()
 
 
@@ -67,7 +66,7 @@ class Federation:
         baseline: instead of the private federation: ``no-privacy``, ``alone`` or ``uniform``.
         alpha: α, the chance that the confidence bound fails anywhere.
         policy: how agents choose (`feducb.policies`); text will do (`parse_policy`). Compiled backends play
-            the optimistic one alone.
+            the optimistic and the tempered one alone.
         regularizer: ρ/L², how many records of each direction the confidence set begins with.
         tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
         model: what is learnt (`feducb.models`); its name will do. Compiled backends play the linear one.
@@ -83,7 +82,7 @@ class Federation:
     records_per_person: int = 1
     trust: Trust = NOBODY
     mechanism: str = "auto"
-    schedule: PublicSchedule | Determinant = _SCHEDULE
+    schedule: PublicSchedule | Planned | Determinant = _SCHEDULE
     topology: Topology | None = None
     estimators: EstimatorsKept = "paper"
     mode: Mode = "calibrated"
@@ -186,7 +185,7 @@ class Federation:
         graph, budget, policy = self.topology, self.budget, self.policy
         # The optimistic policy went without saying before there were others: its exploration names it.
         exploration = policy.exploration if type(policy) is Optimistic else None
-        one = isinstance(budget, Budget)
+        one, planned = isinstance(budget, Budget), isinstance(self.schedule, Planned)
         return {
             "agents": self.agents,
             "dim": self.problem.dim,
@@ -205,8 +204,8 @@ class Federation:
             "estimators": None if graph is None else self.estimators,
             "epsilon": budget.epsilon if one else [each.epsilon for each in self.budgets],  # type: ignore[union-attr]
             "delta": budget.delta if one else [each.delta for each in self.budgets],  # type: ignore[union-attr]
-            "releases": getattr(self.schedule, "releases", None),
-            "first_release": getattr(self.schedule, "first", 8),
+            "releases": None if planned else getattr(self.schedule, "releases", None),
+            "first_release": getattr(self.schedule, "first", None),
             "mechanism": self.mechanism,
             **({} if self.model == LINEAR else {"model": self.model.name}),
         }

@@ -22,6 +22,7 @@ __all__ = [
     "Explicit",
     "Geometric",
     "Periodic",
+    "Planned",
     "PublicSchedule",
     "Schedule",
     "parse_schedule",
@@ -51,7 +52,7 @@ class PublicSchedule(Schedule, Protocol):
 def require_public(schedule: Schedule) -> PublicSchedule:
     """Return the schedule if no private datum can move it, else raise `PrivateScheduleError`."""
     if schedule.reads_private_data:
-        expected = "one that reads no private data (geometric, periodic, every-round or explicit)"
+        expected = "one that reads no private data (planned, geometric, periodic, every-round or explicit)"
         raise PrivateScheduleError("schedule", type(schedule).__name__.lower(), expected)
     return schedule  # type: ignore[return-value]  # the only private schedule is Determinant
 
@@ -102,6 +103,34 @@ class Geometric:
             return (self.first,)
         ratio = horizon / self.first
         return tuple(sorted({round(self.first * ratio ** (k / steps)) for k in range(steps + 1)}))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """Few releases, in geometric progression from the first round at which a sum is worth reading.
+
+    Each release that is read costs all others noise, and one that is not read is wasted. How many there are
+    follows from that round and the horizon: the last stands for a stretch as long, by its factor, as the
+    others (`estimators.plan_rounds`).
+
+    Attributes:
+        growth: about how much later each release is than the one before.
+    """
+
+    reads_private_data: ClassVar[bool] = False
+    growth: float = 1.4
+
+    def __post_init__(self) -> None:
+        require_finite("growth", self.growth, above=1)
+
+    def releases(self, first: int, horizon: int) -> int:
+        """How many."""
+        return max(1, round(math.log(horizon / first) / math.log(self.growth)))
+
+    def rounds(self, first: int, horizon: int) -> tuple[int, ...]:
+        """From ``first`` on; colliding rounds are merged."""
+        steps = self.releases(first, horizon)
+        return tuple(sorted({round(first * (horizon / first) ** (k / steps)) for k in range(steps)}))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,15 +210,15 @@ class Determinant:
 
 
 def parse_schedule(
-    text: str, *, releases: int | None = None, first_release: int = 8
-) -> PublicSchedule | Determinant:
+    text: str, *, releases: int | None = None, first_release: int | None = None
+) -> PublicSchedule | Planned | Determinant:
     """Read a schedule as the command line writes it.
 
     Args:
-        text: ``geometric[:GROWTH]``, ``periodic[:EVERY]``, ``every-round``, ``explicit:ROUND,ROUND,…`` or
-            ``determinant[:D]``.
+        text: ``planned[:GROWTH]``, ``geometric[:GROWTH]``, ``periodic[:EVERY]``, ``every-round``,
+            ``explicit:ROUND,ROUND,…`` or ``determinant[:D]``.
         releases: how many, for a geometric or periodic schedule.
-        first_release: first round of a geometric schedule.
+        first_release: first round of a geometric schedule (8).
     """
     name, _, argument = text.partition(":")
     takes_count = name in ("geometric", "periodic") and not argument
@@ -197,9 +226,12 @@ def parse_schedule(
         expected = f"nothing: the schedule {text!r} fixes its own releases"
         raise ConfigurationError("releases", releases, expected)
     try:
+        if name == "planned":
+            return Planned(growth=float(argument)) if argument else Planned()
         if name == "geometric":
             growth = float(argument) if argument else None
-            return Geometric(first=first_release, releases=releases, growth=growth)
+            first = 8 if first_release is None else first_release
+            return Geometric(first=first, releases=releases, growth=growth)
         if name == "periodic":
             return Periodic(every=int(argument) if argument else None, releases=releases)
         if name == "explicit":
@@ -212,5 +244,8 @@ def parse_schedule(
         raise
     except ValueError:
         pass
-    expected = "geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or determinant[:D]"
+    expected = (
+        "planned[:GROWTH], geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or "
+        "determinant[:D]"
+    )
     raise ConfigurationError("schedule", text, expected)

@@ -9,8 +9,14 @@ from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.models.linear import Linear
 from feducb.models.play import OwnDataPlay, UniformPlay
-from feducb.policies import Optimistic
-from feducb.protocol.estimators import Estimator, calibrated_estimator, paper_estimator
+from feducb.policies import Optimistic, Tempered
+from feducb.protocol.estimators import (
+    Estimator,
+    alone_estimator,
+    calibrated_estimator,
+    paper_estimator,
+    plan_rounds,
+)
 from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import Topology
 from feducb.protocol.schedules import Determinant
@@ -86,9 +92,17 @@ class Plan:
 
     @property
     def exploration(self) -> float:
-        """What compiled kernels scale the bonus by; they play the optimistic policy alone."""
-        assert isinstance(self.federation.policy, Optimistic)
-        return self.federation.policy.exploration
+        """What compiled kernels scale the bonus by; they play `Optimistic` and `Tempered` alone."""
+        policy = self.federation.policy
+        assert isinstance(policy, Optimistic | Tempered)
+        return policy.exploration if isinstance(policy, Optimistic) else 1.0
+
+    @property
+    def full(self) -> float:
+        """With which chance compiled kernels play the whole bonus; else a coin scales it (`Tempered`)."""
+        policy = self.federation.policy
+        assert isinstance(policy, Optimistic | Tempered)
+        return policy.full if isinstance(policy, Tempered) else 1.0
 
     @property
     def lag(self) -> int:
@@ -120,9 +134,8 @@ def make_plan(
     require_integer("seed", seed, at_least=0)
     if environment.problem != federation.problem:
         raise ConfigurationError("world", environment.problem, f"{federation.problem}, as in the federation")
-    own_records = federation.baseline == "alone" or federation.mode == "paper"
-    if own_records and type(federation.model) is not Linear:
-        expected = "linear where agents act on their own records: alone, and in paper mode"
+    if federation.mode == "paper" and type(federation.model) is not Linear:
+        expected = "linear in paper mode, where agents act on their own records"
         raise ConfigurationError("model", federation.model.name, expected)
     teams, lasts = _plan_teams(federation, horizon), {"horizon": horizon, "runs": runs, "seed": seed}
     return Plan(federation=federation, environment=environment, teams=teams, **lasts)
@@ -130,15 +143,17 @@ def make_plan(
 
 def _plan_teams(federation: Federation, horizon: int) -> tuple[Team, ...]:
     """Everybody in one team, or a team per clique with γ estimators (or one), each at its share of α."""
-    everybody, rho = tuple(range(federation.agents)), federation.regularizer
+    everybody = tuple(range(federation.agents))
     if federation.baseline == "uniform":
         return (Team(everybody, (Estimator(rule=UniformPlay()),)),)
     if federation.baseline == "alone":
-        own = federation.model.own_data(problem=federation.problem, alpha=federation.alpha, regularizer=rho)
-        return (Team(everybody, (Estimator(rule=OwnDataPlay(bound=own, prior=rho)),)),)
+        return (Team(everybody, (alone_estimator(federation, alpha=federation.alpha),)),)
     cliques, groups, budgets = federation.cliques, federation.groups, federation.budgets
-    schedule = federation.schedule
-    rounds = () if isinstance(schedule, Determinant) else schedule.rounds(horizon)
+    rounds: tuple[int, ...] = ()
+    if not isinstance(federation.schedule, Determinant):
+        share = federation.alpha / (groups * len(cliques))
+        largest = max(cliques, key=len)
+        rounds = plan_rounds(federation, largest, horizon, alpha=share, groups=groups)
     made: dict[tuple[object, ...], Estimator] = {}  # cliques that are alike share theirs
 
     def estimator(clique: tuple[int, ...], group: int) -> Estimator:

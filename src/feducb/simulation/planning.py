@@ -16,7 +16,8 @@ from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Geometric
 from feducb.simulation.runner import simulate
-from feducb.simulation.shortcuts import Lasting, paper_world
+from feducb.simulation.shortcuts import Lasting
+from feducb.worlds.synthetic import paper_world
 
 __all__ = ["plan_privacy", "verdict"]
 

@@ -57,15 +57,17 @@ def simulate(
         agents: M; 10, or as many as the topology has.
         dim: d, length of an action vector (10; taken from ``environment`` if that is given).
         arms: K, candidates per visitor; d² if not given.
-        gap: distance between the bands of mean rewards of the best and the other arms (0.1).
-        environment: a world of your own in place of the paper's.
+        gap: in the paper's world, distance between the bands of mean rewards of the best and the other arms
+            (0.1).
+        environment: a world by its name (``paper``, ``isotropic``, ``one-hot`` or ``correlated``), or one of
+            your own.
         epsilon: ε of every agent (1).
         delta: δ of every agent (1e-6).
         budgets: instead, a budget for each agent.
-        schedule: when to release, as an object or as text (`parse_schedule`). Default: geometric, or the
-            determinant trigger in ``paper`` mode.
-        releases: how many releases a geometric or periodic schedule spreads (64, without privacy 256, or as
-            many as fit).
+        schedule: when to release, as an object or as text (`parse_schedule`). Default: planned (few releases,
+            from the first that is worth reading on; often where no noise is paid for it), or the determinant
+            trigger in ``paper`` mode; geometric if one of the next two is given.
+        releases: how many releases a geometric or periodic schedule spreads (64, or as many as fit).
         first_release: first round of a geometric schedule (8).
         exploration: scales the bonus of the optimistic policy (1, the proven bound).
         topology: a graph of agents in place of a controller, as an object or as text (`parse_topology`).

@@ -11,20 +11,19 @@ from feducb.errors import ConfigurationError
 from feducb.policies import Policy, parse_policy
 from feducb.protocol.federation import Baseline, EstimatorsKept, Federation, Tuning
 from feducb.protocol.graphs import Topology, parse_topology
-from feducb.protocol.schedules import Determinant, Geometric, PublicSchedule, parse_schedule
+from feducb.protocol.schedules import Determinant, Planned, PublicSchedule, parse_schedule
 from feducb.simulation.backends.backend import Backend
 from feducb.simulation.backends.choose import BackendName
 from feducb.simulation.reference import Observer
 from feducb.trust import Trust
-from feducb.worlds.synthetic import PaperEnvironment, bands_for_gap
+from feducb.worlds.family import named_world
+from feducb.worlds.synthetic import paper_world
 from feducb.worlds.world import Environment
 
-__all__ = ["LASTS", "Lasting", "RunOptions", "Shortcuts", "paper_world", "raw_schedule", "spell_out"]
+__all__ = ["LASTS", "Lasting", "RunOptions", "Shortcuts", "spell_out"]
 
 LASTS = {"horizon": 10_000, "runs": 5, "seed": 0}
 """How long a simulation lasts, how often it is repeated and its seed, where nothing else is said."""
-
-_RAW_RELEASES = 256  # without privacy more releases cost messages alone; with it, noise
 
 
 class RunOptions(TypedDict, total=False):
@@ -67,9 +66,9 @@ class Shortcuts(Lasting, total=False):
     delta: float
     budgets: Sequence[Budget] | None
     alpha: float
-    schedule: str | PublicSchedule | Determinant | None
+    schedule: str | PublicSchedule | Planned | Determinant | None
     releases: int | None
-    first_release: int
+    first_release: int | None
     gap: float
     policy: str | Policy
     exploration: float
@@ -81,7 +80,7 @@ class Shortcuts(Lasting, total=False):
     ttl: int | None
     estimators: EstimatorsKept
     tuning: Tuning
-    environment: Environment | None
+    environment: Environment | str | None
 
 
 def spell_out(
@@ -114,12 +113,11 @@ def _from_keywords(
     given: dict[str, Any], seed: int, horizon: int
 ) -> tuple[Federation, Environment, dict[str, Any]]:
     """From what describes the federation and its world; it is used up."""
-    gap, arms, dim = given.pop("gap", 0.1), given.pop("arms", None), given.pop("dim", 10)
-    world: Environment | None = given.pop("environment", None)
-    if world is None:
-        world = paper_world(Problem(dim=dim), arms, gap)
-    schedule, words = _schedule(given, horizon)
-    words["gap"] = gap if isinstance(world, PaperEnvironment) else None
+    gap, arms, dim = given.pop("gap", None), given.pop("arms", None), given.pop("dim", 10)
+    world: Environment | str = given.pop("environment", None) or "paper"
+    if isinstance(world, str):
+        world = named_world(world, Problem(dim=dim), arms, gap)
+    schedule, words = _schedule(given)
     graph = _graph(given.pop("topology", None), given.pop("ttl", None), seed)
     agents = given.pop("agents", None)
     if agents is None:
@@ -143,32 +141,19 @@ def _from_keywords(
     return federation, world, words
 
 
-def _schedule(given: dict[str, Any], horizon: int) -> tuple[PublicSchedule | Determinant, dict[str, Any]]:
+def _schedule(given: dict[str, Any]) -> tuple[PublicSchedule | Planned | Determinant, dict[str, Any]]:
     """Takes what is said of releases out of the keywords; the schedule, and how it was written."""
     schedule, releases = given.pop("schedule", None), given.pop("releases", None)
-    first_release, baseline = given.pop("first_release", 8), given.get("baseline")
+    first_release = given.pop("first_release", None)
     if schedule is None:
-        schedule = "determinant" if given.get("mode") == "paper" and baseline is None else "geometric"
-        if baseline == "no-privacy" and releases is None:
-            releases = raw_schedule(horizon, first_release).releases
+        schedule = "planned" if releases is first_release is None else "geometric"
+        if given.get("mode") == "paper" and given.get("baseline") is None:
+            schedule = "determinant"
     words = {"releases": releases, "first_release": first_release}
     if not isinstance(schedule, str):
         return schedule, words
     words["schedule"] = schedule
     return parse_schedule(schedule, releases=releases, first_release=first_release), words
-
-
-def raw_schedule(horizon: int, first_release: int = 8) -> Geometric:
-    """When to release where no noise is paid for it: often."""
-    return Geometric(first=first_release, releases=max(1, min(_RAW_RELEASES, horizon - first_release + 1)))
-
-
-def paper_world(problem: Problem, arms: int | None = None, gap: float = 0.1) -> PaperEnvironment:
-    """The paper's world, with d² candidates per visitor if nothing else is said."""
-    best, others = bands_for_gap(gap)
-    return PaperEnvironment(
-        problem=problem, arms=problem.dim**2 if arms is None else arms, best=best, others=others
-    )
 
 
 def _graph(topology: str | Topology | None, ttl: int | None, seed: int) -> Topology | None:

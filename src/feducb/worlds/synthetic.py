@@ -14,7 +14,14 @@ from feducb.types import Array
 from feducb.worlds.streams import Purpose, Streams
 from feducb.worlds.world import Chosen, Contexts, Visits, require_theta
 
-__all__ = ["FixedArms", "PaperEnvironment", "bands_for_gap"]
+__all__ = [
+    "BetaRewards",
+    "FixedArms",
+    "PaperEnvironment",
+    "bands_for_gap",
+    "paper_world",
+    "require_beta_rewards",
+]
 
 Band = tuple[float, float]
 
@@ -63,14 +70,22 @@ class PaperEnvironment:
         if self.parameter_norm > self.problem.parameter_bound:
             most = f"at most S = {self.problem.parameter_bound:g}"
             raise ConfigurationError("parameter_norm", self.parameter_norm, most)
-        _require_beta_rewards(self.problem)
+        require_beta_rewards(self.problem)
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
         """Start these runs, each with a θ* of its own."""
         return _FreshArms(self, streams, runs, agents)
 
 
-class _BetaRewards:
+def paper_world(problem: Problem, arms: int | None = None, gap: float = 0.1) -> PaperEnvironment:
+    """The paper's world, with d² candidates per visitor if nothing else is said."""
+    best, others = bands_for_gap(gap)
+    return PaperEnvironment(
+        problem=problem, arms=problem.dim**2 if arms is None else arms, best=best, others=others
+    )
+
+
+class BetaRewards:
     """Beta(p, 1 − p) rewards, each agent's from its own stream."""
 
     def __init__(self, streams: Streams, runs: range, agents: Sequence[int]) -> None:
@@ -78,6 +93,7 @@ class _BetaRewards:
         self._rewards = streams.grid(runs, agents, Purpose.REWARD)
 
     def reward(self, chosen: Chosen) -> Array:
+        """Those of what was chosen, (runs, agents, R)."""
         # One number at a time: numpy's checks of short arrays are slower than their draws.
         rewards = [
             [generator.beta(p, 1.0 - p) for p in visitors]
@@ -87,7 +103,7 @@ class _BetaRewards:
         return np.array(rewards).reshape(chosen.means.shape)
 
 
-class _FreshArms(_BetaRewards):
+class _FreshArms(BetaRewards):
     def __init__(self, world: PaperEnvironment, streams: Streams, runs: range, agents: Sequence[int]) -> None:
         super().__init__(streams, runs, agents)
         self._world = world
@@ -162,7 +178,7 @@ class FixedArms:
         means = actions @ theta
         if not np.all((means > 0.0) & (means < 1.0)):
             raise ConfigurationError("mean rewards", means.tolist(), "numbers strictly between 0 and 1")
-        _require_beta_rewards(self.problem)
+        require_beta_rewards(self.problem)
         for name, value in (("actions", actions), ("theta", theta), ("arms", len(actions))):
             object.__setattr__(self, name, value)
 
@@ -171,7 +187,7 @@ class FixedArms:
         return _SameArms(self, streams, runs, agents)
 
 
-class _SameArms(_BetaRewards):
+class _SameArms(BetaRewards):
     def __init__(self, world: FixedArms, streams: Streams, runs: range, agents: Sequence[int]) -> None:
         super().__init__(streams, runs, agents)
         self._world = world
@@ -184,7 +200,8 @@ class _SameArms(_BetaRewards):
         return Contexts(actions, np.broadcast_to(means, (*shape, len(means))))
 
 
-def _require_beta_rewards(problem: Problem) -> None:
+def require_beta_rewards(problem: Problem) -> None:
+    """Bounds that hold for rewards in [0, 1]."""
     if problem.reward_bound < 1.0:
         raise ConfigurationError("reward_bound", problem.reward_bound, "at least 1: Beta rewards reach 1")
     if problem.noise_scale < 0.5:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from feducb import __version__
 from feducb.config import Problem
-from feducb.models.confidence import OwnDataBound
+from feducb.models.confidence import PaperBound
 from feducb.models.play import Knowledge, OwnDataPlay
 from feducb.policies.decider import Decider
 
@@ -73,7 +73,15 @@ class Feducb(Peer):
 
     def start(self, dim: int, arms: int) -> None:
         """Begin with V = I: a ridge regression on no records."""
-        self._play = OwnDataPlay(bound=OwnDataBound(problem=Problem(dim=dim), alpha=0.1), prior=1.0)
+        printed: dict[str, Any] = {
+            "agents": 1,
+            "releases": 1,
+            "rho_min": 1.0,
+            "root_rho_max": 1.0,
+            "kappa": 0.0,
+        }
+        bound = PaperBound(problem=Problem(dim=dim), alpha=0.1, **printed)
+        self._play = OwnDataPlay(bound=bound, prior=1.0)
         self._set(self._play.start(()))
 
     def _set(self, knowledge: Knowledge) -> None:

@@ -10,7 +10,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.models.confidence import PaperBound
 from feducb.models.play import OwnDataPlay
 from feducb.simulation.checkpoint import Checkpoint
 from feducb.simulation.plan import Plan
@@ -92,9 +91,9 @@ class OwnDataSettings(NamedTuple):
 
     Attributes:
         noise_scale: σ.
-        logarithm: A; 2 ln(1/α) − d ln ρ in `OwnDataBound`, 2 ln(2Mn/α) − d ln Σρ_min in `PaperBound`.
-        constant: added to the root; S Σ√ρ_max + Σκ in `PaperBound`.
-        euclidean: b; ρS in `OwnDataBound`.
+        logarithm: A = 2 ln(2Mn/α) − d ln Σρ_min.
+        constant: added to the root: S Σ√ρ_max + Σκ.
+        euclidean: b, which the paper's bound does not have: 0.
         exploration: scales both widths.
         threshold: D; an agent asks when log det(V + offset I) − log det S ≥ D/Δt, Δt counting this round.
             Infinite without a trigger.
@@ -116,16 +115,12 @@ class OwnDataSettings(NamedTuple):
 
     @classmethod
     def of(cls, rule: OwnDataPlay, *, exploration: float = 1.0) -> OwnDataSettings:
-        """Those of a rule: its bound's widths (`PaperBound.radius`, `OwnDataBound.belief`), its trigger."""
+        """Those of a rule: its bound's width (`PaperBound.radius`), its trigger."""
         bound, problem, trigger = rule.bound, rule.bound.problem, rule.trigger
-        if isinstance(bound, PaperBound):
-            union = 2.0 * math.log(2.0 * bound.agents * bound.releases / bound.alpha)
-            logarithm = union - problem.dim * math.log(bound.rho_min)
-            constant = problem.parameter_bound * bound.root_rho_max + bound.kappa
-            widths = problem.noise_scale, logarithm, constant, 0.0
-        else:
-            logarithm = 2.0 * math.log(1.0 / bound.alpha) - problem.dim * math.log(bound.regularizer)
-            widths = problem.noise_scale, logarithm, 0.0, bound.regularizer * problem.parameter_bound
+        union = 2.0 * math.log(2.0 * bound.agents * bound.releases / bound.alpha)
+        logarithm = union - problem.dim * math.log(bound.rho_min)
+        constant = problem.parameter_bound * bound.root_rho_max + bound.kappa
+        widths = problem.noise_scale, logarithm, constant, 0.0
         asks = (math.inf, 0.0) if trigger is None else (trigger.threshold, trigger.offset)
         return cls(*widths, exploration, *asks)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from feducb.config import Problem
-from feducb.models.confidence import CalibratedBound, OwnDataBound, PaperBound
+from feducb.models.confidence import PaperBound
 from feducb.models.linear import Linear
-from feducb.models.mixture import MixtureBound
-from feducb.models.play import OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
-from feducb.policies import Optimistic
+from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
+from feducb.policies import Optimistic, Tempered
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.privacy.privatizer import Privatizer
 from feducb.simulation.plan import Plan
@@ -21,10 +20,10 @@ _COMPILED: dict[str, tuple[type, ...]] = {
     "environment": (PaperEnvironment,),
     "problem": (Problem,),
     "model": (Linear,),
-    "policy": (Optimistic,),
-    "rule": (UniformPlay, ReleasedPlay, OwnDataPlay),
-    "bound on released sums": (CalibratedBound, MixtureBound),
-    "bound on own data": (PaperBound, OwnDataBound),
+    "policy": (Optimistic, Tempered),
+    "rule": (UniformPlay, ReleasedPlay, AlonePlay, OwnDataPlay),
+    "policy on own data": (Optimistic,),
+    "bound on own data": (PaperBound,),
     "trigger": (Trigger,),
     "privatizer": (Privatizer,),
     "mechanism": tuple(MECHANISMS.values()),
@@ -51,12 +50,13 @@ def _parts(plan: Plan) -> Iterator[tuple[str, object]]:
     for estimator in plan.estimators:
         rule, privatizer = estimator.rule, estimator.privatizer
         yield "rule", rule
-        if isinstance(rule, ReleasedPlay | OwnDataPlay):
-            kind = "released sums" if isinstance(rule, ReleasedPlay) else "own data"
-            yield f"bound on {kind}", rule.bound
+        if isinstance(rule, ReleasedPlay | AlonePlay | OwnDataPlay):
             yield "problem", rule.bound.problem
-        if isinstance(rule, OwnDataPlay) and rule.trigger is not None:
-            yield "trigger", rule.trigger
+        if isinstance(rule, OwnDataPlay):  # other bounds are asked for beliefs, whatever they are
+            yield "policy on own data", plan.federation.policy
+            yield "bound on own data", rule.bound
+            if rule.trigger is not None:
+                yield "trigger", rule.trigger
         if privatizer is not None:
             yield "privatizer", privatizer
             yield "problem", privatizer.problem

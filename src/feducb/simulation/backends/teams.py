@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from feducb.errors import ConfigurationError
-from feducb.models.play import Knowledge, OwnDataPlay
+from feducb.models.play import AlonePlay, Knowledge, OwnDataPlay
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState
 from feducb.protocol.estimators import Estimator
@@ -249,7 +249,7 @@ def _play(
     played: _Played = piece.load() or _Played(np.zeros((len(runs), len(unit.points))), [()] * len(runs))
     progress((played.next_round - 1) * len(runs) * len(unit.team.agents))
     if played.next_round <= len(unit.rounds):
-        advance = _play_own if isinstance(unit.estimator.rule, OwnDataPlay) else _play_released
+        advance = _PLAYS.get(type(unit.estimator.rule), _play_released)
         for steps in advance(plan, unit, runs, kernels, played):
             progress(steps)
             if piece.due():
@@ -288,6 +288,30 @@ def _play_released(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, playe
                 played.release_rounds = [(*rounds, real) for rounds in played.release_rounds]
         played.next_round = last + 1
         yield (last - first + 1) * agents * len(runs)
+
+
+def _play_alone(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: _Played) -> Iterator[int]:
+    """Every agent of every run is a run of one to the kernels: between two readings its policy is fixed.
+
+    Yields:
+        Agent-steps that were just done.
+    """
+    rule, agents = unit.estimator.rule, len(unit.team.agents)
+    assert isinstance(rule, AlonePlay)
+    players = range(runs.start * agents, runs.stop * agents)
+    held = played.knowledge or rule.start((len(players), 1))
+    at_once = _rounds_at_once(plan, kernels, len(players))
+    while played.next_round <= len(unit.rounds):
+        first = last = played.next_round
+        while last < min(len(unit.rounds), first - 1 + at_once) and not rule.reads_at(last):
+            last += 1
+        belief = _of_runs(held.belief, plan.exploration)
+        stretch = replace(unit.stretch(players, first), agents=1)
+        sums = kernels.fixed(belief, stretch, last - first + 1)
+        played.regret += unit.at_checkpoints(sums.regret.reshape(len(runs), agents, -1).sum(axis=1))
+        held = rule.take_in(held, Statistics(sums.gram[:, None], sums.moment[:, None], last - first + 1))
+        played.knowledge, played.next_round = held, last + 1
+        yield (last - first + 1) * len(players)
 
 
 def _rounds_at_once(plan: Plan, kernels: Kernels, players: int) -> int:
@@ -348,3 +372,6 @@ def _synchronise(unit: _Unit, play: OwnPlay, places: Ints, after: Ints, played: 
         played.release_rounds[place] += (unit.rounds[int(after[place]) - 1],)
     grams, moments = [total.gram for total in totals], [total.moment for total in totals]
     play.restart(places, np.concatenate(grams), np.concatenate(moments))
+
+
+_PLAYS = {OwnDataPlay: _play_own, AlonePlay: _play_alone}

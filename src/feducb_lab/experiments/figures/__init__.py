@@ -17,6 +17,7 @@ NAMES: dict[str, str] = {
     "decentralised": "decentralised",
     "federation": "break_even",
     "mechanisms": "mechanisms",
+    "worlds": "worlds",
     "adversaries": "adversaries",
     "prior": "prior",
 }

@@ -99,8 +99,8 @@ def span(values: Iterable[str]) -> str:
 
 
 def reference(results: Results, who: str, one: Outcome) -> Outcome:
-    """The baseline in the world of a point: of its dimension and gap, of as many rounds if there is one."""
-    world = {name: one.label[name] for name in ("d", "gap") if name in one.label}
+    """The baseline in the world of a point: of its name, d and gap, of as many rounds if there is one."""
+    world = {name: one.label[name] for name in ("world", "d", "gap") if name in one.label}
     fits = results.where(who=who, **world)
     return next((other for other in fits if other.setting["horizon"] == one.setting["horizon"]), fits[0])
 
