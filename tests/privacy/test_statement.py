@@ -89,7 +89,7 @@ def test_every_number_is_that_of_the_terms() -> None:
     assert (plain["records_per_person"], plain["agents_per_person"]) == (1, 1)
     assert plain["noise"]["deviation"] == certificate.scale
     assert plain["noise"]["grid"] == 2.0**certificate.exponent
-    assert plain["bounds"] == {"action": 2.0, "reward": 0.5, "beyond": "clip"}
+    assert plain["bounds"] == {"action": 2.0, "reward": 0.5, "reward_centre": 0.0, "beyond": "clip"}
     assert (plain["mechanism"], plain["worst_error"]) == ("dense", TERMS.factors.worst_error())
     assert (plain["reward_weight"], plain["parameter_bound"]) == (TERMS.weight, 1.0)
     assert plain["neighbours"] == TERMS.neighbours.value

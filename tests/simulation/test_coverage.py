@@ -22,7 +22,7 @@ import feducb
 from feducb.models import LINEAR
 from feducb.models.mixture import MixtureBound
 from feducb.privacy.mechanisms import Dense
-from feducb.privacy.noise_law import gram_radius, mixture_threshold, residual_spread
+from feducb.privacy.noise_law import mixture_threshold
 from feducb.protocol.federation import Tuning
 from feducb.simulation import reference
 from feducb.simulation.reference import Step
@@ -209,12 +209,13 @@ def _stopped(*, scale: float, length: float = 1.0, noise: float = 1.0, rewards: 
     gram_noise, moment_noise = np.zeros((runs, 2, 2)), np.zeros((runs, 2))
     if scale:
         weight, share = LINEAR.weight(problem), 0.95 * ALPHA
-        law: dict[str, Any] = {"first": 1, "scale": scale, "prior": 0.25 * prior, "weight": weight}
+        law: dict[str, Any] = {"first": 1, "scale": scale, "prior": 0.25 * prior}
+        scales = tuple(LINEAR.residual_scales(problem, weight).tolist())
         bound = MixtureBound(
             problem=problem,
-            log_threshold=mixture_threshold(Dense(1), problem, share, **law),
-            gram_radius=gram_radius(2, 1, ALPHA - share),
-            residual=residual_spread(problem, weight),
+            log_threshold=mixture_threshold(Dense(1), scales, share, **law),
+            gram_radius=LINEAR.gram_radius(2, 1, ALPHA - share),
+            residual=scales[0],
             regularizer=prior,
         )
         plain = rng.standard_normal((runs, 2, 2))

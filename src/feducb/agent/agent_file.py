@@ -28,12 +28,13 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     "agent": {"name": _TEXT, "store": _TEXT},
     "problem": {
         "dim": _INT,
-        **dict.fromkeys(("action_bound", "reward_bound", "parameter_bound", "noise_scale"), _NUMBER),
+        **dict.fromkeys(("action_bound", "parameter_bound", "noise_scale"), _NUMBER),
+        **dict.fromkeys(("reward_bound", "reward_centre"), _NUMBER),
     },
     "privacy": {
         **dict.fromkeys(("epsilon", "delta"), _NUMBER),
         **dict.fromkeys(("records_per_person", "agents_per_person", "spacing"), _INT),
-        **dict.fromkeys(("trust", "mechanism"), _TEXT),
+        **dict.fromkeys(("trust", "mechanism", "contexts"), _TEXT),
     },
     "federation": {**dict.fromkeys(("agents", "decisions", "groups", "quorum"), _INT), "alpha": _NUMBER},
     "releases": {

@@ -12,11 +12,11 @@ from typing import Literal, get_args
 
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
+from feducb.interfaces import Contexts
 from feducb.models.mixture import MixtureBound
 from feducb.models.play import ReleasedPlay
 from feducb.policies import Mixture, parse_policy
 from feducb.privacy.mechanisms import Dense, Mechanism
-from feducb.privacy.noise_law import gram_radius
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.estimators import Estimator, calibrated_estimator, plan_rounds
@@ -85,6 +85,8 @@ class AgentSettings:
             (*shared*, *season*). Where the controller is trusted its noise covers p records at each of them,
             and all agents are taken if it is not given.
         trust: who adds the noise (*shared*, *season*); its name will do.
+        contexts: ``public`` states that everybody may know all about visitors and what they are shown:
+            rewards alone are protected then, with less noise (*shared*, *season*).
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
         quorum: how many agents a sum needs at least; all if not given (*shared*, *season*). On a graph, none:
             a sum is of the whole clique.
@@ -124,6 +126,7 @@ class AgentSettings:
     spacing: int = 0
     agents_per_person: int | None = None
     trust: Trust = NOBODY
+    contexts: Contexts = "private"
     groups: int = 1
     quorum: int | None = None
     clique: tuple[str, ...] = ()
@@ -170,8 +173,8 @@ class AgentSettings:
         require_probability("alpha", self.alpha)
         yield from self._check_sets()
         require_finite("exploration", self.exploration, at_least=0)
-        reward, bound = require_finite("default_reward", self.default_reward), self.problem.reward_bound
-        yield abs(reward) <= bound, "default_reward", f"from -{bound:g} to {bound:g}"
+        reward, (low, high) = require_finite("default_reward", self.default_reward), self.problem.reward_range
+        yield low <= reward <= high, "default_reward", f"from {low:g} to {high:g}"
         share = require_finite("uniform_share", self.uniform_share, at_least=0)
         yield share <= 1, "uniform_share", "a share from 0 to 1"
         yield isinstance(self.policy, str), "policy", "a text: it is kept in the agent's file"
@@ -336,6 +339,7 @@ class AgentSettings:
             agents_per_person=self.agents_visited,
             spacing=self.spacing,
             trust=self.trust,
+            contexts=self.contexts,
             mechanism=self.mechanism,
             schedule=self._schedule(self.decisions),
             alpha=self.alpha,
@@ -388,7 +392,7 @@ class AgentSettings:
         read = max(1, self.releases - self.rule.first + 1)
         alpha = FALSE_ALARM / self.groups / self.sets_of_agents
         both, gram = (share * alpha for share in EVERYTHING.shares)
-        gram_bound = gram_radius(self.problem.dim, read, gram)
+        gram_bound = self.terms.model.gram_radius(self.problem.dim, read, gram)
         return replace(bound, log_threshold=math.log(read / both), gram_radius=gram_bound)
 
     @cached_property
@@ -414,6 +418,7 @@ class AgentSettings:
             agents_per_person=self.agents_visited,
             trust=self.trust,
             groups=self.groups,
+            model=self.estimator.privatizer.model,
         )
 
     @property
@@ -428,7 +433,7 @@ class AgentSettings:
 
     def to_json(self) -> str:
         """As text, for the file."""
-        plain = asdict(self) | {"trust": self.trust.name}
+        plain = asdict(self) | {"problem": self.problem.as_dict(), "trust": self.trust.name}
         del plain["promised"]  # the file has the terms of every season
         return json.dumps(plain, sort_keys=True)
 

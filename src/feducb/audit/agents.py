@@ -114,7 +114,8 @@ def _season(
                 continue
             follow = int(np.argmax(paid)) if learns else visitor % 2
             decision = agent.decide(candidates, follow=follow if settings.shadow else None)
-            reward = settings.problem.reward_bound * (first_reward if visitor == 0 else 1.0)
+            problem = settings.problem
+            reward = problem.reward_centre + problem.reward_bound * (first_reward if visitor == 0 else 1.0)
             agent.reward(decision.id, reward)
             paid[decision.index] += reward
         now = settings.season + 1.0

@@ -26,6 +26,7 @@ __all__ = [
     "check_clipping",
     "check_encoder",
     "check_horizon",
+    "check_noisy",
     "check_presence",
     "check_sensitivity",
     "check_tally",
@@ -72,9 +73,9 @@ def check_sensitivity(make: Make, terms: Terms) -> Check:
     rng = np.random.default_rng(0)  # which records are tried; the noise is not seeded
     directions = rng.normal(size=(24, 1, problem.dim))
     directions *= problem.action_bound * (1.0 - 1e-12) / np.linalg.norm(directions, axis=2, keepdims=True)
-    signs = np.where(np.arange(24) % 2, 1.0, -1.0) * problem.reward_bound
-    tried = [Batch(one, np.array([sign])) for one, sign in zip(directions, signs, strict=True)]
-    distances = pdist(entries(door, (*canary_pair(terms), *tried)))
+    tried = [Batch(one, np.array([end])) for one in directions for end in problem.reward_range]
+    points = entries(door, (*canary_pair(terms), *tried))
+    distances = _apart(terms, points)
     farthest, extreme = float(distances.max()), float(distances[0])
     bound = math.sqrt(2.0) * terms.radius
     slack = math.ldexp(math.sqrt(certificate.coordinates), certificate.exponent - FINE_BITS)
@@ -86,6 +87,31 @@ def check_sensitivity(make: Make, terms: Terms) -> Check:
         farthest <= bound + slack and tight and epsilon <= terms.budget.epsilon,
         f"largest move {farthest:.9f} of {bound:.9f}, extreme pair {extreme:.9f}, "
         f"epsilon accounted anew {epsilon:.6f} of {terms.budget.epsilon:g}",
+    )
+
+
+def _apart(terms: Terms, points: Array) -> Array:
+    """How far neighbours are apart, the first two points first; rewards alone differ from one to the next."""
+    return np.linalg.norm(points[::2] - points[1::2], axis=1) if terms.contexts == "public" else pdist(points)
+
+
+def check_noisy(make: Make, terms: Terms) -> Check:
+    """Whatever a neighbour can move carries noise: all that a release shows, or rewards' share of it.
+
+    Seen in three releases of nothing: noise is 0 in all of them, in one coordinate, with a chance of 1e-15.
+    """
+    door, problem = make(terms), terms.problem
+    extreme = [one.actions[0] for one in canary_pair(terms)]
+    actions = np.vstack([problem.action_bound * np.eye(problem.dim), extreme])
+    tried = [Batch(one[None], np.array([end])) for one in actions for end in problem.reward_range]
+    points = entries(door, tried)
+    moved = points[::2] - points[1::2] if terms.contexts == "public" else points
+    released = np.array([door.release().values for _ in range(min(3, terms.releases))])
+    bare = np.asarray(moved.any(axis=0) & ~released.any(axis=0))
+    return Check(
+        "noise on what moves",
+        not bare.any(),
+        f"{int(moved.any(axis=0).sum())} of {len(bare)} coordinates move, {int(bare.sum())} of them bare",
     )
 
 
@@ -105,7 +131,8 @@ def check_presence(make: Make, terms: Terms) -> Check:
     fresh = door.dump()
     others = background(terms.problem, count)
     one, other = canary_pair(terms)
-    records = [one, other, Batch(one.actions, -one.rewards), Batch(one.actions, 0.0 * one.rewards)]
+    centre = terms.problem.reward_centre
+    records = [one, other, *(one.stretched(1.0, larger, centre) for larger in (-1.0, 0.0))]
     worlds = [_rows(door, fresh, others)]
     for record, place in itertools.product(records, range(count)):
         worlds.append(_rows(door, fresh, [*others[:place], others[place] + record, *others[place + 1 :]]))
@@ -136,18 +163,18 @@ def check_tally(scale_of: ScaleOf, terms: Terms) -> Check:
     any other: how far apart they are in releases, over their noise, and in the tally, over its own; and for
     two records within the range in different batches, which move the tallies of both.
     """
-    door, bound = DeployedPrivatizer(terms), terms.problem.reward_bound
+    door, bound, centre = DeployedPrivatizer(terms), terms.problem.reward_bound, terms.problem.reward_centre
     noise, rounding = door.certificate.scale, _rounding(door.certificate)
     length = terms.problem.action_bound * (1.0 - 1e-12)
     angles = np.linspace(0.0, math.pi, 25)
     actions = np.zeros((len(angles), 1, terms.problem.dim))
     actions[:, 0, 0] = length * np.cos(angles)
     actions[:, 0, -1] += length * np.sin(angles) if terms.problem.dim > 1 else 0.0
-    others = [Batch(one, np.array([sign])) for one in actions for sign in (bound, -bound)]
+    others = [Batch(one, np.array([sign])) for one in actions for sign in terms.problem.reward_range]
     within = entries(door, (*canary_pair(terms), *others))
     moved = _moved_and_replaced(measure_encoder(door)[0], within)
     worst = 0.0
-    for default in (0.0, 0.5 * bound, -0.9 * bound):
+    for default in (centre, centre + 0.5 * bound, centre - 0.9 * bound):
         scale = scale_of(terms, default)
         if scale is None:
             continue
@@ -179,12 +206,13 @@ def check_clipping(make: Make, terms: Terms) -> Check:
     """Oversized records move nothing beyond the bound; ``refuse`` refuses; nonsense counts as nothing."""
     problem = terms.problem
     oversized = itertools.product(canary_pair(terms), (1.0, 1e3, 1e200, math.nan), (1.0, 50.0, 1e6, math.inf))
-    records = [Batch(one.actions * longer, one.rewards * larger) for one, longer, larger in oversized]
+    centre = problem.reward_centre
+    records = [one.stretched(longer, larger, centre) for one, longer, larger in oversized]
     farthest = float(pdist(entries(make(replace(terms, excess="clip")), records)).max())
     bound = math.sqrt(2.0) * terms.radius * (1.0 + 1e-6)
     strict = make(replace(terms, excess="refuse"))
-    length, reward = problem.action_bound, problem.reward_bound
-    hostile = [(2.0 * length, 0.0), (0.0, 2.0 * reward), (math.nan, 0.0), (0.0, math.inf), (1e200, 0.0)]
+    length, reward = problem.action_bound, centre + 2.0 * problem.reward_bound
+    hostile = [(2.0 * length, centre), (0.0, reward), (math.nan, centre), (0.0, math.inf), (1e200, centre)]
     entered = [pair for pair in hostile if _takes(strict, *pair)]
     return Check(
         "clipping",

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from feducb.audit.checks import SHIPPED, Code, exact_checks
+from feducb.audit.checks import BLOCKS, CENTRED, ONE_HOTS, PUBLIC, SHIPPED, Code, exact_checks, variant_checks
 from feducb.audit.claims import Evidence, check_grid, check_low_bits, check_noise, draw_evidence, judge
 from feducb.audit.doors import Make
-from feducb.audit.exact import check_encoder, check_presence, check_sensitivity
+from feducb.audit.exact import check_encoder, check_presence, check_sensitivity, check_tally
 from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.invariance import CALIBRATED, check_graph, check_private_schedule
 from feducb.audit.spaced import check_spaced
@@ -19,6 +19,7 @@ from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.grid import GridNoise
+from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms
 from feducb.trust import CONTROLLER
 
@@ -103,6 +104,9 @@ def run_audit(
     spaced = [replace(_mechanism_terms(largest, *setting), **_SPACED) for setting in _SPACED_ENCODERS]
     checks += [check_spaced(DeployedPrivatizer, terms) for terms in spaced]
     checks += exact_checks(SHIPPED, largest)
+    for changes in (CENTRED, BLOCKS, ONE_HOTS, PUBLIC):
+        checks += variant_checks(DeployedPrivatizer, replace(largest, **changes))
+    checks.append(check_tally(tally_scale, replace(largest, **CENTRED)))
     checks.append(check_private_schedule())
     checks += exact_checks(Code(policy=CALIBRATED), largest)
     checks.append(check_graph(CALIBRATED | {"estimators": "one"}))

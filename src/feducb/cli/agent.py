@@ -58,9 +58,7 @@ store = "{name}.db"            # private: holds what waits. Never put an old cop
 [problem]                      # public bounds, the same at all agents
 dim = {dim}                       # d, numbers per candidate
 action_bound = 1.0             # L, no candidate is longer
-reward_bound = 1.0             # B, rewards from -B to B
-parameter_bound = 1.0          # S
-noise_scale = 0.5              # 0.5 for rewards in [0, 1]
+{rewards}
 
 [privacy]                      # what a person is promised, over all that ever leaves in a season
 epsilon = {epsilon!r}
@@ -68,7 +66,7 @@ delta = {delta!r}
 records_per_person = {per_person}         # more needs a `person` with every decision
 spacing = {spacing}                    # above 0: a person's records are so many releases apart; less noise
 # agents_per_person = 1        # with trust = "controller": people do not visit several agents. Left out: all
-
+{contexts}
 [federation]                   # the same at all agents
 agents = {agents}
 decisions = {decisions}            # of one agent in a season, roughly
@@ -102,6 +100,16 @@ _NOTHING_TO_READ = (
     "decisions will be drawn uniformly; it takes more agents, a larger epsilon or a longer season with more "
     "decisions"
 )
+_CONTEXTS = "contexts = {:22}# what visitors are and are shown is NOT protected, rewards are\n"
+_REWARDS = """\
+reward_bound = 1.0             # B, rewards from -B to B
+parameter_bound = 1.0          # S
+noise_scale = 0.5              # 0.5 for rewards in [0, 1]"""
+_CENTRED = """\
+reward_bound = {bound!r:16}  # B, half of the range of rewards
+reward_centre = {centre!r:15}  # its middle, taken off each reward: candidates need a constant number
+parameter_bound = 1.0          # S, of rewards less their centre
+noise_scale = {bound!r:16}   # no more than half of the range"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +127,15 @@ class _New:
     per_person: int = option(1, "Records that one person may have; more needs a person with every decision.")
     spacing: int = option(
         0, "Releases by which a person's records are apart at least: less noise is enough. 0: anywhere."
+    )
+    reward_range: str | None = option(
+        None,
+        "LOW:HIGH, such as 0:1: rewards are taken less the middle, with less noise than from -1 to 1. "
+        "Candidates need a number that is the same in all of them.",
+        shown="-1:1",
+    )
+    contexts: str = option(
+        "private", "public: everybody may know visitors and what they are shown; rewards alone are protected."
     )
     agents: int = option(1, "How many agents the federation has.")
     decisions: int = option(100_000, "Decisions of one agent in a season, roughly.")
@@ -156,6 +173,8 @@ class _New:
             "delta": own.delta if self.delta is None else self.delta,
             "start": start,
             "schedule": self._schedule(settled),
+            "contexts": "" if self.contexts == "private" else _CONTEXTS.format(json.dumps(self.contexts)),
+            "rewards": _REWARDS if self.reward_range is None else _centred(self.reward_range),
             "shadow": "true" if self.shadow else "false",
             "keep": json.dumps(self.season if self.shadow else "0s"),
         }
@@ -176,6 +195,17 @@ class _New:
         if name == "planned" and settled is not None:
             lines.append(f"first_release = {settled.first_release!r:14} # seconds")
         return "\n".join(lines) + "\n"
+
+
+def _centred(text: str) -> str:
+    """What the configuration says about rewards of the range ``text``, LOW:HIGH."""
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError:
+        low, high = math.nan, math.nan
+    if not low < high:
+        raise ConfigurationError("--reward-range", text, "LOW:HIGH, the lower one first, such as 0:1")
+    return _CENTRED.format(bound=(high - low) / 2.0, centre=(low + high) / 2.0)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ from feducb.cli.output import (
 )
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
+from feducb.models import with_contexts
 from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.terms import Terms
 from feducb.simulation.planning import Season, plan_privacy
@@ -98,6 +99,7 @@ class _Stated:
         None, f"{_VISITED}it must be said.", shown="1 if nobody is trusted"
     )
     groups: int = option(1, "Estimators an agent keeps, γ if decentralised.")
+    contexts: str = option("private", "public: rewards alone are protected, actions and contexts are not.")
     store: Path | None = option(
         None, "Take all terms, and what has left, from an agent's or a controller's file."
     )
@@ -237,6 +239,7 @@ def write_statement(asked: _Stated) -> None:
         _note_an_agent_here()
         visited = 1 if asked.agents_per_person is None else asked.agents_per_person
         terms = _terms(asked, visited)
+        terms = replace(terms, model=with_contexts(terms.model, asked.contexts))  # type: ignore[arg-type]
     plain = statement(terms, ledger=ledger, followed=followed, others=others)
     page, out = to_markdown(plain), asked.out
     if str(out) == "-":

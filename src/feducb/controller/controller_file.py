@@ -43,8 +43,9 @@ from feducb.trust import NOBODY, require_trust
 
 __all__ = ["ControllerSettings", "read_status", "status_path", "terms_from_table", "write_status"]
 
-_PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale")
-_TERMS = ("mechanism", "quiet", "decay", "records_per_person", "agents_per_person", "spacing", "trust")
+_PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale", "reward_centre")
+_PEOPLE = ("records_per_person", "agents_per_person", "spacing")
+_TERMS = ("mechanism", "quiet", "decay", *_PEOPLE, "trust", "model")
 
 
 def terms_from_table(table: Mapping[str, Any]) -> Terms:

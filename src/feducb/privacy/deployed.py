@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from feducb.errors import ConfigurationError, PrivacyError, RecordOutOfBoundsError, UnsealedReleaseError
 from feducb.privacy.encoders import Encoder, Wide, make_encoder
 from feducb.privacy.grid import FINE_BITS, GridNoise, entry_variance, total
-from feducb.privacy.privatizer import _SEAL, Sealed, State, WayOut
+from feducb.privacy.privatizer import _SEAL, Sealed, State, WayOut, placed
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import RawUpload, require_admissible, require_same_promise
 from feducb.types import Array
@@ -68,7 +68,8 @@ class _OnGrid(WayOut[Wide, Encoder, GridNoise, GridRelease]):
         self, state: State[Wide, Encoder], number: int, source: GridNoise
     ) -> tuple[Wide, Encoder, GridRelease]:
         encoder = state.memory
-        fresh = source.draw(len(state.total))
+        noisy = self.model.noisy(self.problem.dim)
+        fresh = placed(source.draw(int(noisy.sum())), noisy)
         row = encoder.encode(state.total)
         read = encoder.decode(total((row, fresh)))
         release = GridRelease(

@@ -110,6 +110,7 @@ class Account:
             "opened_at": self.opened_at,
             "trust": self.terms.trust.name,
             "neighbours": self.terms.neighbours.value,
+            "contexts": self.terms.contexts,
             "mechanism": self.terms.factors.name,
             "records_per_person": self.terms.records_per_person,
             "agents_per_person": self.terms.agents_per_person,

@@ -38,7 +38,8 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
     """Deviation of the noise, a whole number; None where nothing is left of μ² to count with.
 
     So it is where one noise is for the total of all agents: a record at another agent, and another one there,
-    moves the tallies of both, and the releases by all that is covered.
+    moves the tallies of both, and the releases by all that is covered. And so it is with other models than
+    the linear one, whose records the proof is about.
 
     Guarantees:
         For any two records, of which those out of range have the reward ``default_reward``, and also where a
@@ -47,14 +48,15 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
         records together where they are spaced;
         τ² and τ_t² are the noise variances less SMOOTHING² (grid theorem).
     """
-    if terms.trust.pooled or terms.releases > _MOST_RELEASES:
+    if terms.trust.pooled or terms.releases > _MOST_RELEASES or terms.model.name != "linear":
         return None
     certificate, problem = terms.certificate(), terms.problem
     apart = _least_spread(terms.factors) if terms.spacing else 1.0 - _closest(terms.factors)
     length, weight = problem.action_bound**2, terms.weight**2
     reward = weight * problem.reward_bound**2
     radius = terms.radius  # R²
-    room = radius**2 - (length + weight * default_reward**2) * (length + reward)
+    default = weight * (default_reward - problem.reward_centre) ** 2
+    room = radius**2 - (length + default) * (length + reward)
     if room <= _LEAST_ROOM * radius**2 or apart <= _LEAST_ROOM:
         return None
     smoothed = math.ldexp(math.sqrt(float(certificate.sigma**2 - SMOOTHING**2)), certificate.exponent)

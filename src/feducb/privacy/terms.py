@@ -13,7 +13,7 @@ from enum import Enum
 
 from feducb.config import Budget, Problem, require_finite, require_integer
 from feducb.errors import ConfigurationError
-from feducb.interfaces import Model, Trust, require_model, require_trust
+from feducb.interfaces import Contexts, Model, Trust, require_model, require_trust
 from feducb.privacy.grid import Certificate, certify
 from feducb.privacy.mechanisms import Dense, Mechanism, choose_mechanism, person_reach
 from feducb.privacy.privatizer import Excess
@@ -26,6 +26,8 @@ class Neighbours(Enum):
 
     ONE_RECORD = "one record (an action and its reward) is replaced by another; no other record changes"
     ONE_PERSON = "all records of one person are replaced by others; nobody else's change"
+    ONE_REWARD = "the reward of one record is replaced by another; actions, contexts and other rewards stay"
+    REWARDS_OF_ONE = "all rewards of one person are replaced by others; actions, contexts and others' stay"
 
 
 def require_agents_per_person(setting: str, value: int, agents: int) -> int:
@@ -82,6 +84,7 @@ class Terms:
             object.__setattr__(self, count, require_integer(count, getattr(self, count), at_least=1))
         object.__setattr__(self, "trust", require_trust(self.trust))
         object.__setattr__(self, "model", require_model(self.model))
+        self.model.coordinates(self.problem.dim)  # or it is none for this d
         if self.groups > 1:
             self.trust.refuse("groups", "groups", self.groups)
         if self.excess not in ("clip", "refuse"):
@@ -117,7 +120,15 @@ class Terms:
     @property
     def neighbours(self) -> Neighbours:
         """Which two worlds must look alike."""
-        return Neighbours.ONE_RECORD if self.records_covered == 1 else Neighbours.ONE_PERSON
+        one = self.records_covered == 1
+        if self.contexts == "public":
+            return Neighbours.ONE_REWARD if one else Neighbours.REWARDS_OF_ONE
+        return Neighbours.ONE_RECORD if one else Neighbours.ONE_PERSON
+
+    @property
+    def contexts(self) -> Contexts:
+        """Whether actions and contexts are protected as rewards are; the model says it."""
+        return self.model.contexts
 
     @property
     def records_covered(self) -> int:
@@ -166,6 +177,7 @@ class Terms:
             self.trust.name,
             *self._unless_linear.values(),
             *(f"{name} {value!r}" for name, value in self._unless_plain.items()),
+            *((float(problem.reward_centre),) if problem.reward_centre else ()),
         ]
         return hashlib.sha256(json.dumps(plain).encode()).digest()[:8]
 
@@ -184,7 +196,7 @@ class Terms:
         """As text, for the store."""
         written = ("releases", "quiet", "records_per_person", "agents_per_person", "groups", "excess")
         plain = {name: getattr(self, name) for name in written}
-        plain |= {"problem": asdict(self.problem), **asdict(self.budget), **self._unless_linear}
+        plain |= {"problem": self.problem.as_dict(), **asdict(self.budget), **self._unless_linear}
         plain |= {"mechanism": self.factors.name, "trust": self.trust.name, **self._unless_plain}
         return json.dumps(plain, sort_keys=True)
 

@@ -15,7 +15,7 @@ from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay, Rule, Trigg
 from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mechanism
-from feducb.privacy.noise_law import gram_radius, mixture_threshold, residual_spread
+from feducb.privacy.noise_law import mixture_threshold
 from feducb.privacy.printed import PrintedConstants, printed_constants
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.federation import Federation
@@ -191,15 +191,15 @@ def _bound(
 
     Without noise there is nothing to unite: it holds for all looks at the same records.
     """
-    problem, private = federation.problem, noise.whole > 0
+    problem, model, private = federation.problem, federation.model, noise.whole > 0
     both, gram = (share * alpha for share in federation.tuning.shares) if private else (alpha, alpha)
     if log_threshold is None:
         log_threshold = math.log((releases if private else 1) / both)
-    return federation.model.released_set(
+    return model.released_set(
         problem=problem,
         log_threshold=log_threshold,
-        gram_radius=gram_radius(problem.dim, releases, gram) if private else 0.0,
-        residual=residual_spread(problem, noise.weight) if private else 0.0,
+        gram_radius=model.gram_radius(problem.dim, releases, gram) if private else 0.0,
+        residual=float(model.residual_scales(problem, noise.weight)[0]) if private else 0.0,
         regularizer=federation.prior,
     )
 
@@ -211,12 +211,11 @@ def _threshold(
     problem = federation.problem
     return mixture_threshold(
         mechanism,
-        problem,
+        tuple(federation.model.residual_scales(problem, noise.weight).tolist()),
         federation.tuning.shares[0] * alpha,
         first=min(first, mechanism.releases),
         scale=noise.whole,
         prior=federation.prior * problem.noise_scale**2,
-        weight=noise.weight,
     )
 
 

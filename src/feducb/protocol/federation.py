@@ -12,7 +12,8 @@ from typing import Any, Literal, get_args
 
 from feducb.config import Budget, Mode, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
-from feducb.models import LINEAR, Model, require_model
+from feducb.interfaces import Contexts
+from feducb.models import LINEAR, Model, require_model, with_contexts
 from feducb.policies import Optimistic, Policy, parse_policy
 from feducb.privacy.mechanisms import MECHANISMS, Mechanism, person_reach
 from feducb.protocol.graphs import Topology
@@ -72,6 +73,7 @@ class Federation:
         regularizer: ρ/L², how many records of each direction the confidence set begins with.
         tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
         model: what is learnt (`feducb.models`); its name will do. Compiled backends play the linear one.
+        contexts: ``public`` protects rewards alone: actions and contexts are known to everybody.
 
     Guarantees:
         A schedule that reads private data is refused, but in ``paper`` mode, which promises nothing.
@@ -95,6 +97,7 @@ class Federation:
     regularizer: float = 20.0
     tuning: Tuning = EVERYTHING
     model: Model = LINEAR
+    contexts: Contexts = "private"
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -107,7 +110,9 @@ class Federation:
         if require_integer("spacing", self.spacing, at_least=0) and self.records_per_person == 1:
             raise ConfigurationError("spacing", self.spacing, "0 where a person has one record")
         object.__setattr__(self, "trust", require_trust(self.trust))
-        object.__setattr__(self, "model", require_model(self.model))
+        object.__setattr__(self, "model", with_contexts(require_model(self.model), self.contexts))
+        object.__setattr__(self, "contexts", self.model.contexts)
+        self.model.coordinates(self.problem.dim)  # or it is none for this d
         object.__setattr__(self, "policy", parse_policy(self.policy))
         if self.mode not in get_args(Mode):
             raise ConfigurationError("mode", self.mode, "calibrated or paper")

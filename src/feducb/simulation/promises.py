@@ -16,6 +16,8 @@ __all__ = ["describe_privacy", "describe_theory"]
 
 _UNIT = "one interaction: an action and its reward, replaced by another"
 _PERSON = "one person: up to {} interactions {}{}, all replaced by others"
+_REWARD = "the reward of one interaction, replaced by another; actions and contexts are public"
+_REWARDS = "the rewards of one person: of up to {} interactions {}{}; actions and contexts are public"
 _NOTHING_LEAVES = "nothing leaves an agent"
 
 
@@ -53,6 +55,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         words, federation = plan.trust.words, plan.federation
         records = plan.trust.records_covered(federation.records_per_person, federation.agents_per_person)
         apart = f", {federation.spacing} or more releases apart" if federation.spacing else ""
+        unit, several = (_REWARD, _REWARDS) if model.contexts == "public" else (_UNIT, _PERSON)
         # from the noise that is really added, not from the budget that asked for it
         mu = max(
             federation.reach(one.mechanism)
@@ -64,7 +67,7 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         worst |= {
             "mu": float(mu),
             "adversary": f"interactive: reads {words.reads} and chooses later visitors by it",
-            "unit": _UNIT if records == 1 else _PERSON.format(records, words.where, apart),
+            "unit": unit if records == 1 else several.format(records, words.where, apart),
         }
         return statement | worst
     mus = []
