@@ -27,8 +27,8 @@ def play(*, environment: str, backend: BackendName, **setting: Any) -> Simulatio
 
 def _points(scale: Scale) -> list[Point]:
     full = scale == "full"
-    sizes = (10, 30, 100) if full else (30,)
-    lasting = {"dim": 10, "seed": 0, "horizon": 10_000 if full else 2_000, "runs": 20 if full else 4}
+    sizes = (10, 30) if full else (30,)
+    lasting = {"dim": 10, "seed": 0, "horizon": 10_000 if full else 2_000, "runs": 24 if full else 4}
     points = []
     for world in WORLDS:
         setting = lasting | {"environment": world} | ({} if world == "one-hot" else {"arms": 100})
