@@ -106,7 +106,8 @@ FIGURE = Figure(
     title="Regret and the gap between arms",
     question="How does regret depend on the gap Δ between the bands of mean rewards (M = 10, d = 10, K = "
     "100, δ = 0.1; the planned schedule, and 64 geometric releases for the printed constants)? The "
-    "paper: “the overall regret decreases as the gap increases, and the algorithm becomes less sensitive to privacy budget altogether”.",
+    "paper: “the overall regret decreases as the gap increases, and the algorithm "
+    "becomes less sensitive to privacy budget altogether”.",
     points=_points,
     draw=_draw,
     text=_text,

@@ -121,7 +121,8 @@ def _text(results: Results) -> str:
         + " Earlier work gets the exact Gaussian noise of that budget on its own tree, the least that it can "
         "have, so that constants of its own would add at least as much; and the closed-form bound of two "
         "widths, which is valid for it, played optimistically. Everybody acts on released sums only. "
-        "Its batch is the best of those tried, picked afterwards, which favours it: Shariff & Sheffet release to themselves every round; "
+        "Its batch is the best of those tried, picked afterwards, which favours it: Shariff & Sheffet "
+        "release to themselves every round; "
         "batches of a hundredth and a tenth of T, with less noise, are tried here. Our patience "
         "was chosen on a family of worlds, this one among them."
     ]
