@@ -1,8 +1,8 @@
-"""What each improvement of the noise and of the confidence bound is worth, at the same privacy and coverage.
+"""What each improvement of noise, reading and play is worth, at the same privacy and coverage.
 
     python benchmarks/bounds.py [--agents 100 --horizon 10000 --epsilon 1 --delta 1e-6 --runs 2]
 
-Each row adds one improvement to the row above it; d = 10, K = 100, α = 0.1, exploration 1, 64 releases.
+Each row adds one improvement to the row above it; d = 10, K = 100, α = 0.1.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ import feducb
 from feducb.protocol.federation import Tuning
 
 PLAIN: dict[str, Any] = {
-    "direct": False,
     "simulated": False,
     "weighted": False,
     "patience": 0.0,
     "quiet": False,
+    "by_use": False,
 }
-STEPS: list[tuple[str, str, dict[str, Any]]] = [
-    ("two widths, square-root Toeplitz", "toeplitz", {}),
-    ("+ dense factorisation", "auto", {}),
-    ("+ direct confidence set", "auto", {"direct": True}),
-    ("+ simulated joint radius", "auto", {"simulated": True}),
-    ("+ best split of noise", "auto", {"weighted": True}),
-    ("+ patience", "auto", {"patience": 9.0}),
-    ("+ quiet start", "auto", {"quiet": True}),
+OFTEN: dict[str, Any] = {"releases": 64, "policy": "optimistic"}
+STEPS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("the mixture set, square-root Toeplitz, 64 releases", OFTEN | {"mechanism": "toeplitz"}, {}),
+    ("+ dense factorisation", OFTEN, {}),
+    ("+ simulated threshold", OFTEN, {"simulated": True}),
+    ("+ best split of noise", OFTEN, {"weighted": True}),
+    ("+ patience", OFTEN, {"patience": Tuning().patience}),
+    ("+ quiet start", OFTEN, {"quiet": True}),
+    ("+ noise by use", OFTEN, {"by_use": True}),
+    ("+ few releases, planned", {"policy": "optimistic"}, {}),
+    ("+ tempered", {"policy": "tempered"}, {}),
 ]
 
 
@@ -42,11 +45,11 @@ def main() -> None:
     setting = vars(parser.parse_args())
     print(", ".join(f"{name} {value}" for name, value in setting.items()))
     tuning = dict(PLAIN)
-    for label, mechanism, change in STEPS:
+    for label, play, change in STEPS:
         tuning |= change
-        result = feducb.simulate(**setting, mechanism=mechanism, tuning=Tuning(**tuning))
+        result = feducb.simulate(**setting, **play, tuning=Tuning(**tuning))
         error = "" if result.stderr is None else f" ± {result.stderr:.1f}"
-        print(f"  {label:<34} {result.mean:8.1f}{error}", flush=True)
+        print(f"  {label:<52} {result.mean:8.1f}{error}", flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import numpy as np
 
 import feducb
 from feducb.config import Problem
-from feducb.models.confidence import OwnDataBound, PaperBound
+from feducb.models.confidence import PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
 from feducb.simulation.backends.backend import Stretch
 from feducb.simulation.backends.gpu_kernels import GpuKernels, OwnDataRuns
@@ -58,42 +58,40 @@ def rate(play: Callable[[], object], steps: float, label: str) -> None:
 
 def fixed(dim: int, arms: int, rounds: int, kind: str) -> None:
     kernels, runs, agents = GpuKernels(world(dim, arms), seed=1), 100, 100
-    records = 1e8 if kind == "late" else 1e3
+    records = 1e8 if "late" in kind else 1e3
     known = belief(runs, dim, records=records, width=1.0 if kind == "wide" else 0.0)
 
     points = checkpoints(rounds).tolist()
     stretch = Stretch(runs=range(runs), agents=agents, first_round=1, points=points)
 
     def play() -> object:
+        full = 0.1 if "tempered" in kind else 1.0
         return kernels.fixed_epoch(
-            None if kind == "uniform" else known, stretch, rounds, defer=kind == "late"
+            None if kind == "uniform" else known, stretch, rounds, full=full, defer="late" in kind
         )
 
     rate(play, runs * agents * rounds, f"fixed beliefs, d = {dim}, K = {arms}, {kind}")
 
 
-def own_data(dim: int, arms: int, rounds: int, kind: str, group: int | None = None) -> None:
+def own_data(dim: int, arms: int, rounds: int, group: int | None = None) -> None:
     kernels, runs, agents = GpuKernels(world(dim, arms), seed=1), 100, 100
-    problem = kernels.environment.problem
-    rule = OwnDataPlay(bound=OwnDataBound(problem=problem, alpha=0.1), prior=1.0)
-    if kind == "paper":
-        bound = PaperBound(
-            problem=problem,
-            alpha=0.1,
-            agents=agents,
-            releases=10**7,
-            rho_min=_RHO,
-            root_rho_max=np.sqrt(agents * 3 * _RHO),
-            kappa=4000.0,
-        )
-        rule = OwnDataPlay(bound=bound, prior=_RHO, trigger=Trigger(threshold=1e12, offset=2 * _RHO))
+    bound = PaperBound(
+        problem=kernels.environment.problem,
+        alpha=0.1,
+        agents=agents,
+        releases=10**7,
+        rho_min=_RHO,
+        root_rho_max=np.sqrt(agents * 3 * _RHO),
+        kappa=4000.0,
+    )
+    rule = OwnDataPlay(bound=bound, prior=_RHO, trigger=Trigger(threshold=1e12, offset=2 * _RHO))
     points = checkpoints(10**7).tolist()
     stretch = Stretch(runs=range(runs), agents=agents, first_round=1, points=points)
     state = OwnDataRuns(kernels, rule, stretch, group=group)
     rate(
         lambda: state.advance(np.full(runs, rounds)),
         runs * agents * rounds,
-        f"own data, d = {dim}, K = {arms}, {kind}",
+        f"own data, d = {dim}, K = {arms}",
     )
 
 
@@ -122,6 +120,7 @@ def main() -> None:
     scale = options.scale
     for dim, arms, rounds, kind in (
         (10, 100, 10_000, "all arms"),
+        (10, 100, 10_000, "all arms, tempered"),
         (10, 100, 10_000, "wide"),
         (20, 100, 5_000, "all arms"),
         (32, 100, 2_000, "all arms"),
@@ -129,20 +128,20 @@ def main() -> None:
         (128, 100, 2_000, "all arms"),
         (10, 10_000, 100, "all arms"),
         (10, 100, 1_000_000, "late"),
+        (10, 100, 1_000_000, "late, tempered"),
         (20, 100, 500_000, "late"),
         (10, 100, 1_000_000, "uniform"),
     ):
         fixed(dim, arms, max(1, int(rounds * scale)), kind)
-    for dim, arms, rounds, kind in (
-        (10, 100, 10_000, "paper"),
-        (10, 100, 10_000, "alone"),
-        (20, 100, 4_000, "paper"),
-        (32, 100, 1_000, "paper"),
-        (64, 100, 512, "paper"),
-        (128, 100, 64, "alone"),
-        (3, 9, 50_000, "paper"),
+    for dim, arms, rounds in (
+        (10, 100, 10_000),
+        (20, 100, 4_000),
+        (32, 100, 1_000),
+        (64, 100, 512),
+        (128, 100, 64),
+        (3, 9, 50_000),
     ):
-        own_data(dim, arms, max(1, int(rounds * scale)), kind)
+        own_data(dim, arms, max(1, int(rounds * scale)))
     whole(options.rounds, delta=0.1)
     whole(options.rounds, delta=1e-6)
     whole(options.paper_rounds, delta=0.1, mode="paper")

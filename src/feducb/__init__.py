@@ -14,7 +14,7 @@ from feducb.evaluation.question import evaluate
 from feducb.evaluation.verdicts import Comparison
 from feducb.policies.decider import Decider
 from feducb.protocol.federation import Federation
-from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometric, Periodic
+from feducb.protocol.schedules import Determinant, EveryRound, Explicit, Geometric, Periodic, Planned
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import simulate
 from feducb.version import __version__
@@ -46,6 +46,7 @@ __all__ = [
     "OwnEnvironment",
     "PaperEnvironment",
     "Periodic",
+    "Planned",
     "PrivacyError",
     "Problem",
     "SimulationResult",

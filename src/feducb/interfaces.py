@@ -20,6 +20,7 @@ __all__ = [
     "MODELS",
     "TRUSTS",
     "Bound",
+    "ConfidenceSet",
     "Feature",
     "Model",
     "Trust",
@@ -154,6 +155,10 @@ class Bound(Protocol):
         """
         ...
 
+
+class ConfidenceSet(Bound, Protocol):
+    """A bound that says beforehand how much it will tell."""
+
     def half_axis(self, evenly: float, variance: float = 0.0) -> float:
         """Half an axis of the set that a sum with G + H = ``evenly`` · I would leave: a public number."""
         ...
@@ -172,12 +177,12 @@ class Model(ABC):
 
     Attributes:
         name: as in files.
-        released_set: makes a `Bound` that reads sums, under noise or not (`MixtureBound`).
+        released_set: makes the `ConfidenceSet` that reads sums, under noise or not (`MixtureBound`).
         printed: makes the paper's.
     """
 
     name: ClassVar[str]
-    released_set: ClassVar[Callable[..., Bound]]
+    released_set: ClassVar[Callable[..., ConfidenceSet]]
     printed: ClassVar[Callable[..., Any]]
 
     @abstractmethod

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from feducb.agent import Agent
+from feducb.controller.controller_file import terms_from_table
 
 FEDUCB = [sys.executable, "-m", "feducb", "agent"]
 
@@ -81,6 +83,21 @@ def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it
     sentence = f"agent.toml no longer fits the open season, so no agent starts with it: {reason}\n"
     assert sentence in _feducb(tmp_path, "status")[0]
     assert json.loads(_feducb(tmp_path, "status", "--json", "-")[0])["misfit"] == reason
+
+
+def test_an_agent_s_spacing_and_decay_reach_a_controller_s_terms_and_the_statement(tmp_path: Path) -> None:
+    """The table that an agent prints is the promise that it makes: by the same digest."""
+    given = ("--dim", "2", "--epsilon", "50", "--per-person", "3", "--spacing", "2", "--releases", "12")
+    _feducb(tmp_path, "init", *given)
+    table = tomllib.loads(_feducb(tmp_path, "terms")[0])["terms"]
+    terms = terms_from_table(table)
+    with Agent.open(tmp_path / "agent.db") as agent:
+        assert agent.settings.spacing == terms.spacing == 2
+        assert terms.decay is not None
+        assert terms.digest() == agent.store.terms.digest() == agent.settings.terms.digest()
+        assert terms.certificate() == agent.store.terms.certificate()
+    said = _feducb(tmp_path, "init", "other.toml", "--name", "other", "--spacing", "2", status=2)[1]
+    assert "spacing is 2, expected 0 where a person has one record" in said
 
 
 def test_what_was_edited_after_init_is_taken_until_something_happens(made: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="the same settings"):
         feducb.simulate(**(small | {"seed": 5}), checkpoint=tmp_path / "kept")
     with pytest.raises(ConfigurationError, match="the same settings"):
-        feducb.simulate(**small, tuning=Tuning(direct=False), checkpoint=tmp_path / "kept")
+        feducb.simulate(**small, tuning=Tuning(weighted=False), checkpoint=tmp_path / "kept")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("do not touch")
     with pytest.raises(ConfigurationError, match="an empty folder"):

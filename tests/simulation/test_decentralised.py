@@ -63,7 +63,7 @@ def test_a_complete_graph_decides_as_a_controller_whose_sums_arrive_a_round_late
     sent = play(graph)
     np.testing.assert_array_equal(sent.index, central)
     np.testing.assert_array_equal(_decisions(graph)[0], central)
-    assert len(np.unique(central[:, 100:])) > 1
+    assert len(np.unique(central[:, 10:])) > 1
     assert sent.versions[:, -1].tolist() == [23] * 6  # the last release, at the horizon, is never used
 
 

@@ -31,7 +31,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     },
     "privacy": {
         **dict.fromkeys(("epsilon", "delta"), _NUMBER),
-        **dict.fromkeys(("records_per_person", "agents_per_person"), _INT),
+        **dict.fromkeys(("records_per_person", "agents_per_person", "spacing"), _INT),
         **dict.fromkeys(("trust", "mechanism"), _TEXT),
     },
     "federation": {**dict.fromkeys(("agents", "decisions", "groups", "quorum"), _INT), "alpha": _NUMBER},

@@ -73,6 +73,8 @@ class AgentSettings:
             confidence bound rests on sums over prefixes of one common clock (docs/theory.md, 6).
         mechanism: the mechanism's name (*shared*, *season*).
         records_per_person: p, how many records of one person may enter here (*season*).
+        spacing: any two of them are in releases at least so many apart (*season*; *shared* where the
+            controller is trusted); 0: anywhere. Noise is less than p times that of one record then.
         agents_per_person: how many agents one person visits at most; 1 says that people do not visit several
             (*shared*, *season*). Where the controller is trusted its noise covers p records at each of them,
             and all agents are taken if it is not given.
@@ -112,6 +114,7 @@ class AgentSettings:
     start: float | None = None
     mechanism: str = "auto"
     records_per_person: int = 1
+    spacing: int = 0
     agents_per_person: int | None = None
     trust: Trust = NOBODY
     groups: int = 1
@@ -263,7 +266,9 @@ class AgentSettings:
             problem=self.problem,
             agents=self.agents,
             budget=each or self.budget,
-            records_per_person=self.trust.records_covered(self.records_per_person, self.agents_visited),
+            records_per_person=self.records_per_person,
+            agents_per_person=self.agents_visited,
+            spacing=self.spacing,
             trust=self.trust,
             mechanism=self.mechanism,
             schedule=self._schedule(self.decisions),
@@ -325,13 +330,16 @@ class AgentSettings:
         """What is promised about releases."""
         assert self.estimator.privatizer is not None
         mechanism = self.estimator.privatizer.mechanism
+        quiet, decay = (mechanism.quiet, mechanism.decay) if isinstance(mechanism, Dense) else (0, None)
         return Terms(
             problem=self.problem,
             budget=self.budget,
             releases=self.releases,
             mechanism=mechanism.name,
-            quiet=mechanism.quiet if isinstance(mechanism, Dense) else 0,
+            quiet=quiet,
+            decay=decay,
             records_per_person=self.records_per_person,
+            spacing=self.spacing,
             agents_per_person=self.agents_visited,
             trust=self.trust,
             groups=self.groups,

@@ -22,7 +22,8 @@ from feducb.agent.inbox import Inbox
 from feducb.audit.checks import Code
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease
 from feducb.privacy.encoders import Wide
-from feducb.privacy.grid import FINE_BITS, GridNoise
+from feducb.privacy.grid import FINE_BITS, GridNoise, certify
+from feducb.privacy.ledger import Entered
 from feducb.privacy.privatizer import within_bounds
 from feducb.privacy.tally import ONE_IN
 from feducb.privacy.terms import Terms
@@ -229,6 +230,29 @@ class BrokenPersonBound(DeployedPrivatizer):
         self._noise = GridNoise(self.certificate)
 
 
+class BrokenReach(DeployedPrivatizer):
+    """Noise for p records in different releases as if these had nothing in common: √p times that of one."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.certificate = certify(
+            terms.budget,
+            sensitivity=math.sqrt(2.0) * terms.radius,
+            coordinates=self.certificate.coordinates,
+            releases=terms.releases,
+            reach=math.sqrt(terms.records_per_person),
+        )
+        self._noise = GridNoise(self.certificate)
+
+
+class BrokenSpacing(AgentStore):
+    """Counts a person's records, and forgets which releases they were in."""
+
+    def _entered(self, db: Connection, hashes: Sequence[bytes | None]) -> dict[bytes, Entered]:
+        known = super()._entered(db, hashes)
+        return {person: one._replace(last=one.last - self.terms.spacing) for person, one in known.items()}
+
+
 def _unpaid_scale(terms: Terms, default_reward: float) -> int:
     """Noise that suits a count which leaves alone: together with the releases it costs twice."""
     return math.ceil(ONE_IN * terms.records_per_person / terms.certificate().mu)
@@ -249,6 +273,8 @@ FAULTS = {
     "following a policy that learns": Code(agent=BrokenFollowing),
     "quorum ignored": Code(agent=BrokenQuorum),
     "one person at several agents": Code(controller=BrokenPersonBound),
+    "spaced records taken for unrelated": Code(privatizer=BrokenReach),
+    "spacing forgotten": Code(store=BrokenSpacing),
     "a tally that nobody paid for": Code(tally=_unpaid_scale),
     # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is structural.
     "determinant trigger": Code(policy={"mode": "paper", "schedule": "determinant:30", "epsilon": 1e6}),

@@ -8,9 +8,8 @@ from typing import Any
 
 from feducb.agent import Agent
 from feducb.audit.agents import check_agent_presence, check_quorum, check_shadow
-from feducb.audit.doors import Make
+from feducb.audit.doors import Make, ScaleOf
 from feducb.audit.exact import (
-    ScaleOf,
     check_clipping,
     check_encoder,
     check_horizon,
@@ -19,6 +18,7 @@ from feducb.audit.exact import (
 )
 from feducb.audit.findings import Check
 from feducb.audit.invariance import check_decisions, check_graph, check_release_times
+from feducb.audit.spaced import check_spaced, check_spaced_tally, check_spacing
 from feducb.audit.stores import check_groups, check_replay, check_several_agents
 from feducb.config import Budget
 from feducb.privacy.deployed import DeployedPrivatizer
@@ -73,11 +73,17 @@ SHIPPED = Code(
 
 # A person with several records at each of several agents, and a controller that all of them trust.
 _PERSON = {"trust": CONTROLLER, "records_per_person": 2, "agents_per_person": 3}
+# One whose records are apart; and so far that a file which forgets it shows.
+_SPACED = {"releases": 4, "records_per_person": 2, "spacing": 1}
+_FAR = {"releases": 3, "records_per_person": 2, "spacing": 2}
 # Part, what of the terms is changed for it, checks.
 _CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], ...]], ...] = (
     ("privatizer", {}, (check_encoder, check_presence, check_clipping, check_horizon)),
+    ("privatizer", _SPACED, (check_spaced,)),
     ("tally", {}, (check_tally,)),
+    ("tally", _SPACED, (check_spaced_tally,)),
     ("store", {"groups": 2}, (check_replay,)),
+    ("store", _FAR, (check_spacing,)),
     ("groups", {"groups": 2}, (check_groups,)),
     ("agent", {}, (check_agent_presence, check_shadow, check_quorum)),
     ("controller", _PERSON, (check_several_agents,)),

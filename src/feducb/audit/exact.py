@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +13,9 @@ from scipy.spatial.distance import cdist, pdist
 
 from feducb.audit.bounds import gaussian_epsilon
 from feducb.audit.canary import Batch, background, canary_pair
-from feducb.audit.doors import UNIT_BITS, Make, entries, measure_encoder, row_to_come
+from feducb.audit.doors import UNIT_BITS, Make, ScaleOf, entries, measure_encoder, row_to_come
 from feducb.audit.findings import Check
+from feducb.audit.spaced import tried_reach
 from feducb.errors import RecordOutOfBoundsError, ReleasesExhaustedError
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.grid import FINE_BITS, Certificate
@@ -22,7 +23,6 @@ from feducb.privacy.tally import ONE_IN
 from feducb.privacy.terms import Terms
 
 __all__ = [
-    "ScaleOf",
     "check_clipping",
     "check_encoder",
     "check_horizon",
@@ -33,8 +33,6 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-ScaleOf = Callable[[Terms, float], int | None]
-"""Noise of a tally by the terms and the default reward; None where nothing is counted."""
 
 
 def check_encoder(make: Make, terms: Terms) -> Check:
@@ -50,23 +48,27 @@ def check_encoder(make: Make, terms: Terms) -> Check:
     norm = math.sqrt(longest) / 2.0**UNIT_BITS
     angle = "at least 0" if least_angle >= 0.0 else f"{least_angle:.3g}"
     return Check(
-        f"encoder {terms.factors.name} n={terms.releases} quiet={terms.quiet}",
+        f"encoder {_variant(terms)}",
         longest <= allowed and not touches_past and least_angle >= 0.0 and off < 1e-9,
         f"longest column {norm:.12f}, records touch earlier rows: {'yes' if touches_past else 'no'}, "
         f"least entry of EᵀE {angle}, |F·E − P| {off:.1e}",
     )
 
 
+def _variant(terms: Terms) -> str:
+    decay = "" if terms.decay is None else f" decay={terms.decay:g}"
+    return f"{terms.factors.name} n={terms.releases} quiet={terms.quiet}{decay}"
+
+
 def check_sensitivity(make: Make, terms: Terms) -> Check:
     """No two records are further apart than √2 R²; the extreme pair is; and the noise covers it.
 
-    ε is accounted for anew: largest move × longest column + rounding of n rows, over the noise that the
-    privatizer itself certifies.
+    ε is accounted for anew: largest move × how far a person's records reach (by trying all sets of releases
+    that they may be in) + rounding of n rows, over the noise that the privatizer itself certifies.
     """
     door = make(terms)
     problem, certificate = terms.problem, door.certificate
     rows, _ = measure_encoder(door)
-    longest = math.sqrt(float((rows.astype(np.float64) ** 2).sum(axis=0).max())) / 2.0**UNIT_BITS
     rng = np.random.default_rng(0)  # which records are tried; the noise is not seeded
     directions = rng.normal(size=(24, 1, problem.dim))
     directions *= problem.action_bound * (1.0 - 1e-12) / np.linalg.norm(directions, axis=2, keepdims=True)
@@ -76,7 +78,7 @@ def check_sensitivity(make: Make, terms: Terms) -> Check:
     farthest, extreme = float(distances.max()), float(distances[0])
     bound = math.sqrt(2.0) * terms.radius
     slack = math.ldexp(math.sqrt(certificate.coordinates), certificate.exponent - FINE_BITS)
-    mu = terms.records_covered * (farthest * longest + _rounding(certificate)) / certificate.scale
+    mu = (farthest * tried_reach(rows, terms) + _rounding(certificate)) / certificate.scale
     epsilon = gaussian_epsilon(mu, terms.budget.delta)
     tight = extreme >= bound * (1.0 - 1e-6) or problem.dim == 1
     return Check(
@@ -109,7 +111,7 @@ def check_presence(make: Make, terms: Terms) -> Check:
         worlds.append(_rows(door, fresh, [*others[:place], others[place] + record, *others[place + 1 :]]))
     farthest = math.ldexp(float(pdist(np.array(worlds)).max()), certificate.exponent)
     return Check(
-        f"presence mechanism={terms.factors.name} n={count} quiet={terms.quiet}",
+        f"presence mechanism={_variant(terms)}",
         farthest <= certificate.sensitivity,
         f"a record that is added, removed, moved to another batch or replaced moves all rows together by at "
         f"most {farthest:.6f} of {certificate.sensitivity:.6f}",

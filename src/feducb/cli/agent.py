@@ -65,7 +65,8 @@ noise_scale = 0.5              # 0.5 for rewards in [0, 1]
 [privacy]                      # what a person is promised, over all that ever leaves in a season
 epsilon = {epsilon!r}
 delta = {delta!r}
-records_per_person = 1         # more needs a `person` with every decision
+records_per_person = {per_person}         # more needs a `person` with every decision
+spacing = {spacing}                    # above 0: a person's records are so many releases apart; less noise
 # agents_per_person = 1        # with trust = "controller": people do not visit several agents. Left out: all
 
 [federation]                   # the same at all agents
@@ -110,6 +111,10 @@ class _New:
     delta: float | None = option(None, "δ of a person.", shown="1e-06, or as in --budgets")
     budgets: Path | None = option(
         None, r"Where agents have budgets of their own: a file with a \[budgets.NAME] for each."
+    )
+    per_person: int = option(1, "Records that one person may have; more needs a person with every decision.")
+    spacing: int = option(
+        0, "Releases by which a person's records are apart at least: less noise is enough. 0: anywhere."
     )
     agents: int = option(1, "How many agents the federation has.")
     decisions: int = option(100_000, "Decisions of one agent in a season, roughly.")

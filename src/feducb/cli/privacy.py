@@ -42,6 +42,13 @@ TrustName = Annotated[str, typer.Option(help=f"{' or '.join(TRUSTS)}: who adds t
 PerPerson = Annotated[
     int, typer.Option(help="Records that one person may have at each agent that she visits.")
 ]
+Spacing = Annotated[
+    int,
+    typer.Option(
+        help="Releases by which records of one person at an agent are apart at least, so that less noise is "
+        "enough; 0: they are anywhere."
+    ),
+]
 _VISITED = "Agents that one person visits at most; 1: people do not visit several. Under --trust controller "
 
 
@@ -58,6 +65,7 @@ class _Planned:
     horizon: int = option(2000, "T, rounds of the short simulation.")
     trust: TrustName = "nobody"
     per_person: PerPerson = 1
+    spacing: Spacing = 0
     agents_per_person: int | None = option(
         None, f"{_VISITED}the noise covers them all.", shown="all under --trust controller, else 1"
     )
@@ -74,6 +82,7 @@ class _Stated:
     dim: Dim = 10
     trust: TrustName = "nobody"
     per_person: PerPerson = 1
+    spacing: Spacing = 0
     agents_per_person: int | None = option(
         None, f"{_VISITED}it must be said.", shown="1 if nobody is trusted"
     )
@@ -93,6 +102,7 @@ def _terms(asked: _Planned | _Stated, agents_per_person: int, groups: int = 1) -
         budget=Budget(epsilon=asked.epsilon, delta=asked.delta),
         releases=asked.releases,
         records_per_person=asked.per_person,
+        spacing=asked.spacing,
         agents_per_person=agents_per_person,
         trust=require_trust(asked.trust),
         groups=groups,
@@ -264,6 +274,9 @@ def _plan_table(planned: dict[str, Any]) -> Table:
         covered = require_trust(planned["trust"]).words.elsewhere
         at_several = f"ε = {planned['epsilon_at_several_agents']:.6g}, {covered}"
         rows.append((f"a person at {planned['agents_per_person']:,} agents", at_several))
+    if planned["spacing"]:
+        records = f"{planned['reach']:.4g} times that of one record"
+        rows.append((f"noise for records {counted(planned['spacing'], 'release')} apart", records))
     rows += [
         ("mechanism", f"{planned['mechanism']}, {planned['state_bytes']:,} bytes of state"),
         ("worst release", f"{planned['worst_error']:.4g} × R²/μ"),

@@ -12,7 +12,7 @@ import numpy as np
 
 from feducb.types import Array
 
-__all__ = ["REFACTORISE_EVERY", "Ridge", "factorise", "floor_eigenvalues", "update"]
+__all__ = ["REFACTORISE_EVERY", "Ridge", "factorise", "update"]
 
 REFACTORISE_EVERY = 512
 
@@ -76,13 +76,3 @@ def update(ridge: Ridge, action: Array, reward: Array) -> Ridge:
         log_det=ridge.log_det + np.log(growth),
         updates=ridge.updates + 1,
     )
-
-
-def floor_eigenvalues(matrix: Array, floor: float) -> Array:
-    """Lift the eigenvalues of symmetric matrices that lie below ``floor`` up to it; leave the others."""
-    lowest = np.linalg.eigvalsh(matrix)[..., 0]
-    if np.all(lowest >= floor):
-        return matrix
-    values, vectors = np.linalg.eigh(matrix)
-    lifted = (vectors * np.maximum(values, floor)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-    return np.asarray(np.where((lowest < floor)[..., None, None], lifted, matrix))

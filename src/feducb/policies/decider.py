@@ -155,7 +155,10 @@ def _undecided_many(actions: Array, state: Array) -> Indices:
 def _single(belief: Belief) -> Belief:
     """A copy of one agent's belief, without leading axes."""
     dim = np.shape(belief.theta)[-1] if np.ndim(belief.theta) else 0
-    shapes = {"theta": (dim,), "inverse": (dim, dim), "ellipsoid_width": (), "euclidean_width": ()}
+    shapes: dict[str, tuple[int, ...]] = {"theta": (dim,), "inverse": (dim, dim)}
+    shapes |= {"ellipsoid_width": (), "euclidean_width": ()}
+    if belief.estimate is not None:
+        shapes["estimate"] = (dim,)
     parts = {}
     for name, shape in shapes.items():
         part = np.array(getattr(belief, name), dtype=np.float64, order="C")

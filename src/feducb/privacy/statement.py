@@ -81,6 +81,7 @@ def statement(
         "unit": _unit(terms),
         "records_per_person": terms.records_per_person,
         "agents_per_person": terms.agents_per_person,
+        "spacing": terms.spacing,
         "several_agents": _several_agents(terms, others),
         "neighbours": terms.neighbours.value,
         "presence": _PRESENCE,
@@ -190,9 +191,16 @@ def _unit(terms: Terms) -> str:
         return "one interaction (an action and its reward)"
     records = interactions(terms.records_per_person)
     agents = terms.trust.records_covered(1, terms.agents_per_person)
-    if agents > 1:
-        return f"one person, with up to {records} at each of up to {agents} agents"
-    return f"one person, with up to {records} at one agent"
+    where = f"at each of up to {agents} agents" if agents > 1 else "at one agent"
+    return f"one person, with up to {records} {where}{_apart(terms.spacing)}"
+
+
+def _apart(spacing: int) -> str:
+    """How far apart a person's interactions are kept; nothing where they are not."""
+    if not spacing:
+        return ""
+    one = "in any one release" if spacing == 1 else f"in any {spacing} consecutive releases"
+    return f", of which at most one {one}; the agent leaves out others"
 
 
 def _several_agents(terms: Terms, others: Sequence[Budget]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.interfaces import Bound
+from feducb.interfaces import ConfidenceSet
 from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay, Rule, Trigger
 from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
@@ -50,14 +50,14 @@ class _Noise:
         return float(np.linalg.norm(self.scales))
 
     @classmethod
-    def of(cls, federation: Federation, team: Sequence[int]) -> _Noise:
-        """For the budgets of a team, ``records_per_person`` of them covered (`Trust.records_covered`)."""
+    def of(cls, federation: Federation, team: Sequence[int], mechanism: Mechanism | None = None) -> _Noise:
+        """For the budgets of a team: all records of a person are covered (`Federation.reach`)."""
         if federation.baseline is not None:
             return cls(scales=np.zeros(len(team)), weight=1.0)
         problem, model, everybody = federation.problem, federation.model, federation.budgets
         weight = model.weight(problem) if federation.tuning.weighted else 1.0
         mus = {budget: to_mu(budget) for budget in set(everybody)}
-        radius = federation.records_per_person * model.radius(problem, weight)
+        radius = federation.reach(mechanism) * model.radius(problem, weight)
         own = np.array([noise_scale(radius, mus[everybody[agent]]) for agent in team])
         return cls(scales=federation.trust.scales(own), weight=weight)
 
@@ -100,7 +100,8 @@ def plan_rounds(
         own = max(1, rounds // groups)
         return _worth_reading(federation, len(team), noise, alpha=alpha, rounds=own, releases=releases)
 
-    first = bisect_left(range(1, horizon), True, key=worth) + 1
+    last = max(1, horizon - groups + 1)  # such that every estimator has a round of its own after it
+    first = min(last, bisect_left(range(1, horizon), True, key=worth) + 1)
     if not noise.whole:  # more releases cost messages, and nothing else
         return Geometric(first=first, growth=_OFTEN).rounds(horizon)
     return schedule.rounds(first, horizon)
@@ -134,9 +135,9 @@ def calibrated_estimator(
         The mechanism follows from the rounds and everybody's budgets, never from who is in the team: an
         agent's releases do not depend on the graph around it.
     """
-    tuning, model, noise = federation.tuning, federation.model, _Noise.of(federation, team)
+    tuning, model = federation.tuning, federation.model
 
-    def first_read(agents: int, sums: _Noise) -> int:
+    def first_read(agents: int, sums: _Noise, alpha: float) -> int:
         """The number of the first release worth reading; n + 1 if there is none."""
         if not tuning.patience:
             return 1
@@ -147,16 +148,19 @@ def calibrated_estimator(
 
         return bisect_left(range(1, len(rounds) + 1), True, key=worth) + 1
 
-    first = first_read(len(team), noise)
     mechanism = choose_mechanism(federation.mechanism, len(rounds))
+    noise = _Noise.of(federation, team, mechanism)
+    first = first_read(len(team), noise, alpha)
     if isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
-        # A team of everybody would read first. What not even that could read may be noisy; a smaller team
-        # starts later still, so it loses nothing by it.
-        everybody = range(federation.agents)
-        unread = min(first_read(len(everybody), _Noise.of(federation, everybody)), len(rounds)) - 1
+        # A team of everybody, at the whole of α, would read first. What not even that could read may be
+        # noisy; a smaller team starts later still, so it loses nothing by it.
+        everybody = _Noise.of(federation, range(federation.agents), mechanism)
+        unread = min(first_read(federation.agents, everybody, federation.alpha), len(rounds)) - 1
         quiet = unread if tuning.quiet else 0
         decay = _decay(rounds[unread:]) if tuning.by_use else None
-        mechanism, first = Dense(len(rounds), quiet, decay), max(first, quiet + 1)
+        mechanism = _less_noisy(federation, [Dense(len(rounds), one, decay) for one in {quiet, 0}], unread)
+        noise = _Noise.of(federation, team, mechanism)
+        first = max(first_read(len(team), noise, alpha), mechanism.quiet + 1)
     log_threshold = None
     if tuning.simulated and noise.whole:
         log_threshold = _threshold(federation, mechanism, noise, alpha, first)
@@ -174,7 +178,7 @@ def calibrated_estimator(
 
 def _bound(
     federation: Federation, noise: _Noise, *, alpha: float, releases: int, log_threshold: float | None = None
-) -> Bound:
+) -> ConfidenceSet:
     """The mixture set over so many releases that are read: a union over them unless a threshold is given.
 
     Without noise there is nothing to unite: it holds for all looks at the same records.
@@ -206,6 +210,20 @@ def _threshold(
         prior=federation.prior * problem.noise_scale**2,
         weight=noise.weight,
     )
+
+
+def _less_noisy(federation: Federation, mechanisms: Sequence[Dense], unread: int) -> Dense:
+    """The one with the least noise in what is read: a quiet start, unless it brings spaced records together.
+
+    Batches before the first read release all enter that one, so that a person's records there move it as if
+    they were in one batch. Where records are not spaced that costs nothing more, and the quiet start wins.
+    """
+
+    def noise(one: Dense) -> float:
+        squares = np.sum(one.decoder()[unread:] ** 2, axis=1)
+        return federation.reach(one) ** 2 * float(squares @ (one.decay or 1.0) ** -np.arange(len(squares)))
+
+    return min(mechanisms, key=noise if federation.spacing else lambda one: -one.quiet)
 
 
 def _decay(rounds: Sequence[int]) -> float | None:

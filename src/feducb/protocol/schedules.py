@@ -118,7 +118,7 @@ class Planned:
     """
 
     reads_private_data: ClassVar[bool] = False
-    growth: float = 1.5
+    growth: float = 1.4
 
     def __post_init__(self) -> None:
         require_finite("growth", self.growth, above=1)

@@ -9,7 +9,7 @@ from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.models.linear import Linear
 from feducb.models.play import OwnDataPlay, UniformPlay
-from feducb.policies import Optimistic
+from feducb.policies import Optimistic, Tempered
 from feducb.protocol.estimators import (
     Estimator,
     alone_estimator,
@@ -92,9 +92,17 @@ class Plan:
 
     @property
     def exploration(self) -> float:
-        """What compiled kernels scale the bonus by; they play the optimistic policy alone."""
-        assert isinstance(self.federation.policy, Optimistic)
-        return self.federation.policy.exploration
+        """What compiled kernels scale the bonus by; they play `Optimistic` and `Tempered` alone."""
+        policy = self.federation.policy
+        assert isinstance(policy, Optimistic | Tempered)
+        return policy.exploration if isinstance(policy, Optimistic) else 1.0
+
+    @property
+    def full(self) -> float:
+        """With which chance compiled kernels play the whole bonus; else a coin scales it (`Tempered`)."""
+        policy = self.federation.policy
+        assert isinstance(policy, Optimistic | Tempered)
+        return policy.full if isinstance(policy, Tempered) else 1.0
 
     @property
     def lag(self) -> int:

@@ -45,14 +45,13 @@ def plan_privacy(
     problem, budget, trust, delta = terms.problem, terms.budget, terms.trust, terms.budget.delta
     mechanism, certificate = terms.factors, terms.certificate()
     mu = to_mu(budget)
-    record_mu = mu / terms.records_covered
+    record_mu = mu / terms.reach
     sigma = noise_scale(terms.radius, record_mu)
     # Back from the noise to ε, by what a record really moves and a person really has: at an agent, or at all
     # agents that she visits where one noise has to cover them.
     longest = 1.0 if mechanism.releases > _CHECKED else np.linalg.norm(mechanism.encoder(), axis=0).max()
     moved = terms.radius * float(longest) / sigma
-    visited = trust.records_covered(1, terms.agents_per_person)
-    person_mu = trust.spend([moved] * visited, [terms.records_per_person] * visited)
+    person_mu = terms.reach * moved
     entry = certificate.scale / math.sqrt(2.0)
     plain: dict[str, Any] = {
         "epsilon": budget.epsilon,
@@ -62,6 +61,8 @@ def plan_privacy(
         "agents": agents,
         "trust": trust.name,
         "per_person": terms.records_per_person,
+        "spacing": terms.spacing,
+        "reach": terms.reach,
         "agents_per_person": terms.agents_per_person,
         "epsilon_at_several_agents": to_epsilon(terms.mu_at(terms.agents_per_person), delta),
         "mu": mu,
@@ -90,7 +91,9 @@ def plan_privacy(
         agents=agents,
         budget=budget,
         trust=trust,
-        records_per_person=terms.records_covered,
+        records_per_person=terms.records_per_person,
+        agents_per_person=terms.agents_per_person,
+        spacing=terms.spacing,
         schedule=Geometric(releases=terms.releases),
     )
     lasting: Lasting = {"horizon": horizon, "runs": runs, "seed": seed, "progress": progress}

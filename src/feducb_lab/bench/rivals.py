@@ -73,8 +73,14 @@ class Feducb(Peer):
 
     def start(self, dim: int, arms: int) -> None:
         """Begin with V = I: a ridge regression on no records."""
-        alone = {"agents": 1, "releases": 1, "rho_min": 1.0, "root_rho_max": 1.0, "kappa": 0.0}
-        bound = PaperBound(problem=Problem(dim=dim), alpha=0.1, **alone)
+        printed: dict[str, Any] = {
+            "agents": 1,
+            "releases": 1,
+            "rho_min": 1.0,
+            "root_rho_max": 1.0,
+            "kappa": 0.0,
+        }
+        bound = PaperBound(problem=Problem(dim=dim), alpha=0.1, **printed)
         self._play = OwnDataPlay(bound=bound, prior=1.0)
         self._set(self._play.start(()))
 

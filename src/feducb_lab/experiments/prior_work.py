@@ -18,7 +18,7 @@ from feducb.audit.invariance import ReplacedRecord, check_decisions, check_relea
 from feducb.config import Problem
 from feducb.models import LINEAR
 from feducb.models.confidence import PaperBound
-from feducb.models.play import OwnDataPlay, Trigger
+from feducb.models.play import OwnDataPlay, ReleasedPlay, Trigger
 from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree
@@ -32,16 +32,17 @@ from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import run_plan, simulate
 from feducb.simulation.shortcuts import LASTS, RunOptions, spell_out
 from feducb.worlds.world import Environment, OwnEnvironment
+from feducb_lab.experiments.two_widths import TwoWidths
 
 __all__ = ["WaitingPlay", "batch_rule", "fixed_batch", "printed_play", "single_agent"]
 
 Array = NDArray[np.float64]
 Play = Literal["trigger", "own data", "released"]
 
-CLOSED_FORM = Tuning(direct=False, simulated=False, weighted=False, patience=0, quiet=False)
-"""The two-width bound in closed form, even noise, every release read: nothing of ours but a valid bound."""
+PLAIN = Tuning(simulated=False, weighted=False, patience=0, quiet=False, by_use=False)
+"""Even noise, and every release is read: nothing of ours. With it goes `TwoWidths`, a valid bound."""
 
-OUR_BOUND = Tuning(quiet=False)
+OUR_BOUND = Tuning(quiet=False, by_use=False)
 """Our confidence set, split of noise and patience; the mechanism stays what it is."""
 
 
@@ -58,7 +59,7 @@ def single_agent(*, agents: int, batch: int, **setting: Any) -> SimulationResult
     A batch is the rounds between two releases to itself (1 in their paper).
     """
     del agents
-    return simulate(agents=1, schedule=f"periodic:{batch}", mechanism="tree", tuning=CLOSED_FORM, **setting)
+    return _by_two_widths(agents=1, schedule=f"periodic:{batch}", mechanism="tree", **setting)
 
 
 def fixed_batch(*, batch: int, our_bound: bool = False, **setting: Any) -> SimulationResult:
@@ -66,8 +67,21 @@ def fixed_batch(*, batch: int, our_bound: bool = False, **setting: Any) -> Simul
 
     By the closed form of the bound, or by our confidence set.
     """
-    tuning = OUR_BOUND if our_bound else CLOSED_FORM
-    return simulate(schedule=f"periodic:{batch}", mechanism="tree", tuning=tuning, **setting)
+    setting |= {"schedule": f"periodic:{batch}", "mechanism": "tree", "policy": "optimistic"}
+    return simulate(tuning=OUR_BOUND, **setting) if our_bound else _by_two_widths(**setting)
+
+
+def _by_two_widths(**setting: Any) -> SimulationResult:
+    """All agents act on released sums, read by the closed form."""
+    federation, world, words = spell_out(None, None, setting | {"tuning": PLAIN, "policy": "optimistic"})
+    lasts = {name: setting.get(name, usual) for name, usual in LASTS.items()}
+    plan = make_plan(federation, world, **lasts)
+    estimator, alpha = plan.estimators[0], federation.alpha
+    bound = TwoWidths(problem=plan.problem, alpha=alpha, releases=len(estimator.release_rounds))
+    teams = (replace(plan.teams[0], estimators=(replace(estimator, rule=ReleasedPlay(bound)),)),)
+    config = federation.as_dict() | {"arms": world.arms} | lasts | words
+    options: Any = {name: setting[name] for name in RunOptions.__annotations__ if name in setting}
+    return run_plan(replace(plan, teams=teams), config, options)
 
 
 class WaitingPlay(OwnDataPlay):
@@ -92,7 +106,7 @@ def printed_play(*, play: Play, backend: str = "reference", **setting: Any) -> d
         moved its batch, in units of what the noise is made for (public rounds only).
     """
     del backend
-    federation, world, _ = spell_out(None, None, setting)
+    federation, world, _ = spell_out(None, None, {"schedule": "geometric"} | setting)
     lasts = {name: setting.get(name, usual) for name, usual in LASTS.items()}
     config = {"agents": federation.agents, "dim": federation.problem.dim, "arms": world.arms} | lasts
     said = federation.as_dict()
@@ -124,7 +138,7 @@ def _printed_plan(asked: Federation, world: Environment, lasts: dict[str, int], 
     The noise of all agents' sum is at most Λ in operator norm, but for a chance α/2, so that the shift 2Λ
     leaves it between Λ and 3Λ; ‖h‖_{H⁻¹} ≤ ‖h‖/√Λ.
     """
-    federation = replace(asked, mechanism="tree", tuning=CLOSED_FORM)
+    federation = replace(asked, mechanism="tree", tuning=PLAIN)
     plain = make_plan(federation, world, **lasts)
     problem, agents, alpha = federation.problem, federation.agents, federation.alpha
     rounds = () if play == "trigger" else plain.estimators[0].release_rounds

@@ -38,6 +38,12 @@ CASES: dict[str, dict[str, Any]] = {
     "paper, many syncs": {"mode": "paper", "epsilon": 1e5, "schedule": "determinant:60", "runs": 24},
     "paper, public schedule": {"mode": "paper", "epsilon": 1e4, "schedule": "geometric"},
     "other exploration": {"baseline": "no-privacy", "exploration": 0.3},
+    "tempered": {"epsilon": 20.0, "policy": "tempered"},
+    "tempered, no privacy": {"baseline": "no-privacy", "policy": "tempered:0.02"},
+    "tempered, alone": {"baseline": "alone", "policy": "tempered:0.3"},
+    "tempered, any arm may be best": {"baseline": "no-privacy", "environment": OVERLAP, "policy": "tempered"},
+    "tempered, d = 33": {"dim": 33, "arms": 40, "horizon": 90, "epsilon": 1e3, "policy": "tempered"},
+    "tempered, ring": {"topology": "ring:8", "ttl": 2, "baseline": "no-privacy", "policy": "tempered"},
     "other regulariser": {"baseline": "alone", "regularizer": 4.0},
     "no gap": {"baseline": "no-privacy", "gap": 0.0},
     "any arm may be best": {"baseline": "no-privacy", "environment": OVERLAP},
@@ -111,7 +117,7 @@ def _alike(ours: Any, theirs: Any) -> None:
     assert abs(ours.mean() - theirs.mean()) <= LIMIT * error + 1e-6, (ours.mean(), theirs.mean(), error)
 
 
-@pytest.mark.parametrize("case", ["calibrated", "alone", "paper", "ring", "any arm may be best"])
+@pytest.mark.parametrize("case", ["calibrated", "tempered", "alone", "paper", "ring", "any arm may be best"])
 def test_threads_change_no_number(case: str) -> None:
     from feducb.simulation.runner import simulate
 
@@ -144,12 +150,13 @@ def test_a_backend_that_cannot_says_so_and_the_next_one_plays() -> None:
         assert notes == [f"gpu: {missing_gpu()}: playing on cpu"]
 
 
-def test_deferred_and_drawn_candidates_lead_to_the_same_choices() -> None:
+@pytest.mark.parametrize("policy", ["optimistic", "tempered"])
+def test_deferred_and_drawn_candidates_lead_to_the_same_choices(policy: Any) -> None:
     from feducb.simulation.plan import make_plan
 
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=4), arms=12)
     budget = feducb.Budget(epsilon=20.0, delta=1e-6)
-    federation = feducb.Federation(problem=world.problem, agents=6, budget=budget)
+    federation = feducb.Federation(problem=world.problem, agents=6, budget=budget, policy=policy)
     plan = make_plan(federation, world, horizon=2000, runs=2, seed=0)
     regrets = [
         CpuBackend(defer=defer).play(plan, threads=1, progress=lambda steps: None, checkpoint=None)[0].regret

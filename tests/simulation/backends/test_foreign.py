@@ -13,10 +13,10 @@ import feducb
 from feducb.config import Problem
 from feducb.errors import ConfigurationError
 from feducb.models.play import Knowledge, ReleasedPlay
-from feducb.policies import Greedy
+from feducb.policies import Greedy, Tempered
 from feducb.privacy.mechanisms import Dense
 from feducb.protocol.estimators import Estimator
-from feducb.protocol.federation import Federation, Tuning
+from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Determinant, Geometric
 from feducb.simulation.backends.cpu import CpuBackend
 from feducb.simulation.backends.gpu import GpuBackend
@@ -38,7 +38,7 @@ def _plan(**changes: Any) -> Plan:
 
 PLANS: dict[str, Callable[[], Plan]] = {
     "released": _plan,
-    "two widths": lambda: _plan(tuning=Tuning(direct=False)),
+    "tempered": lambda: _plan(policy=Tempered(0.3)),
     "no privacy": lambda: _plan(baseline="no-privacy"),
     "alone": lambda: _plan(baseline="alone"),
     "uniform": lambda: _plan(baseline="uniform"),
@@ -96,6 +96,10 @@ def _greedy(plan: Plan) -> Plan:
     return replace(plan, federation=replace(plan.federation, policy=Greedy()))
 
 
+def _tempered(plan: Plan) -> Plan:
+    return replace(plan, federation=replace(plan.federation, policy=Tempered()))
+
+
 def _other_world(plan: Plan) -> Plan:
     return replace(plan, environment=_like(plan.environment))
 
@@ -123,16 +127,16 @@ def _own_world(plan: Plan) -> Plan:
 bound, trigger = _other_in_rule("bound"), _other_in_rule("trigger")
 FOREIGN: dict[str, tuple[str, Callable[[Plan], Plan]]] = {
     "OtherReleasedPlay": ("released", _other_rule),
-    "OtherOwnDataPlay": ("alone", _other_rule),
+    "OtherAlonePlay": ("alone", _other_rule),
+    "OtherOwnDataPlay": ("paper", _other_rule),
     "OtherUniformPlay": ("uniform", _other_rule),
-    "OtherReleasedSetBound": ("released", bound),
-    "OtherCalibratedBound": ("two widths", bound),
-    "OtherOwnDataBound": ("alone", bound),
     "OtherPaperBound": ("paper", bound),
     "OtherTrigger": ("paper", trigger),
     "OtherPrivatizer": ("released", _other_privatizer),
     "LazyDense": ("released", _other_mechanism),
     "OtherOptimistic": ("released", _other_policy),
+    "OtherTempered": ("tempered", _other_policy),
+    "Tempered": ("paper", _tempered),
     "Greedy": ("no privacy", _greedy),
     "OtherPaperEnvironment": ("released", _other_world),
     "OtherProblem": ("released", _other_problem),
@@ -163,6 +167,13 @@ def test_what_kernels_were_not_written_for_is_refused_by_name(name: str) -> None
 @pytest.mark.parametrize("name", PLANS)
 def test_what_kernels_were_written_for_is_not(name: str) -> None:
     assert CpuBackend().refusal(PLANS[name]()) is None
+
+
+@pytest.mark.parametrize("name", ["released", "alone"])
+def test_any_bound_on_sums_will_do(name: str) -> None:
+    plain = PLANS[name]()
+    ours, theirs = (run_plan(plan, {}, RunOptions(backend="cpu")) for plan in (bound(plain), plain))
+    np.testing.assert_array_equal(ours.regret, theirs.regret)
 
 
 def test_one_foreign_team_among_others_is_enough() -> None:

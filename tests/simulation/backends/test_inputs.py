@@ -1,7 +1,8 @@
 """What compiled kernels are given, and what becomes of their sums, is what the plan says: digit for digit.
 
-Records are taken as kernels return them; noise, bound, widths and exploration are worked out again from the
-plan, the budgets' noise through the mechanism's matrix. No statistics: an input that is 1e-6 off fails.
+Records are taken as kernels return them; noise, bound, widths, exploration and the chance of the whole bonus
+are worked out again from the plan, the budgets' noise through the mechanism's matrix. No statistics: an input
+that is 1e-6 off fails.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from numpy.typing import NDArray
 
 import feducb
 from feducb.models import LINEAR
-from feducb.models.play import OwnDataPlay, ReleasedPlay
+from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay
 from feducb.models.ridge import factorise
-from feducb.policies import Optimistic
+from feducb.policies import Optimistic, Tempered
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.schedules import parse_schedule
@@ -48,7 +49,7 @@ def _plan(**changes: Any) -> Plan:
         "agents": AGENTS,
         "budget": [feducb.Budget(epsilon=epsilon, delta=1e-5) for epsilon in (20.0, 30.0, 40.0, 60.0)],
         "policy": Optimistic(0.7), "regularizer": 1.5, "schedule": parse_schedule("explicit:20,21,45,80,110"),
-        "tuning": Tuning(patience=1.0),
+        "tuning": Tuning(patience=0.0),
     }  # fmt: skip
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=DIM), arms=6)
     return make_plan(Federation(problem=world.problem, **(settings | changes)), world, **lasts)
@@ -97,6 +98,7 @@ class Epoch:
     """One call of a kernel: rounds, the belief it got (theta, inverse, β and b by run), sums over agents."""
 
     last: int
+    full: float
     belief: tuple[Array, Array, Array, Array] | None
     gram: Array
     moment: Array
@@ -107,21 +109,23 @@ def _spy_on_epochs(monkeypatch: pytest.MonkeyPatch) -> list[Epoch]:
     epochs: list[Epoch] = []
     on_cpu, on_gpu = cpu_epochs.fixed_epoch, gpu_kernels.GpuKernels.fixed_epoch
 
-    def note(belief: Belief | None, stretch: Stretch, rounds: int, gram: Array, moment: Array) -> None:
+    def note(
+        belief: Belief | None, stretch: Stretch, rounds: int, full: float, gram: Array, moment: Array
+    ) -> None:
         parts = None if belief is None else astuple(belief)
-        epochs.append(Epoch(stretch.first_round + rounds - 1, parts, gram, moment))
+        epochs.append(Epoch(stretch.first_round + rounds - 1, full, parts, gram, moment))
 
     def cpu(world: Any, belief: Belief | None, stretch: Stretch, rounds: int, **given: Any) -> Any:
         result = on_cpu(world, belief, stretch, rounds, **(given | {"traced": True}))
         assert result.trace is not None
         rewards, actions = result.trace[..., 2], result.trace[..., 3:]
         gram = np.einsum("ratd,rate->rde", actions, actions)
-        note(belief, stretch, rounds, gram, np.einsum("rat,ratd->rd", rewards, actions))
+        note(belief, stretch, rounds, given["full"], gram, np.einsum("rat,ratd->rd", rewards, actions))
         return result
 
     def gpu(kernels: Any, belief: Belief | None, stretch: Stretch, rounds: int, **given: Any) -> Any:
         result = on_gpu(kernels, belief, stretch, rounds, **given)
-        note(belief, stretch, rounds, result.gram, result.moment)
+        note(belief, stretch, rounds, given["full"], result.gram, result.moment)
         return result
 
     monkeypatch.setattr(cpu_epochs, "fixed_epoch", cpu)
@@ -133,8 +137,8 @@ RELEASED: dict[str, dict[str, Any]] = {
     "budgets of their own": {},
     "tree": {"mechanism": "tree"},
     "trusted controller": {"trust": "controller"},
-    "two widths": {"tuning": Tuning(direct=False, patience=1.0)},
     "no privacy": {"baseline": "no-privacy"},
+    "tempered": {"policy": Tempered(0.3)},
 }
 
 
@@ -153,14 +157,16 @@ def test_beliefs_are_those_of_the_bound_on_sums_under_the_budgets_noise(
     gram, moment = np.zeros((plan.runs, DIM, DIM)), np.zeros((plan.runs, DIM))
     expected: Belief | None = None
     read = 0
+    exploration, full = (1.0, 0.3) if case == "tempered" else (0.7, 1.0)
     for epoch in epochs:
+        assert epoch.full == full
         assert (epoch.belief is None) == (expected is None)
         if expected is not None and epoch.belief is not None:
             parts = (
                 expected.theta,
                 expected.inverse,
-                plan.exploration * expected.ellipsoid_width,
-                plan.exploration * expected.euclidean_width,
+                exploration * expected.ellipsoid_width,
+                exploration * expected.euclidean_width,
             )
             for ours, theirs in zip(epoch.belief, parts, strict=True):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
@@ -171,6 +177,28 @@ def test_beliefs_are_those_of_the_bound_on_sums_under_the_budgets_noise(
                 expected = rule.bound.belief(*noise.add(number, gram, moment))
                 read += 1
     assert read >= 3
+
+
+@BACKENDS
+def test_alone_beliefs_are_those_of_the_bound_on_own_sums(
+    backend: CpuBackend | GpuBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = _plan(baseline="alone", horizon=400)
+    epochs = _spy_on_epochs(monkeypatch)
+    _play(backend, plan)
+    rule, players = plan.estimators[0].rule, plan.runs * AGENTS
+    assert isinstance(rule, AlonePlay)
+    gram, moment, expected = np.zeros((players, DIM, DIM)), np.zeros((players, DIM)), None
+    for epoch in epochs:
+        assert (epoch.belief is None) == (expected is None)
+        if expected is not None and epoch.belief is not None:
+            widths = 0.7 * expected.ellipsoid_width, 0.7 * expected.euclidean_width
+            for ours, theirs in zip(epoch.belief, (expected.theta, expected.inverse, *widths), strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+        gram, moment = gram + epoch.gram, moment + epoch.moment
+        if rule.reads_at(epoch.last):
+            expected = rule.bound.belief(gram, moment, np.zeros(players))
+    assert expected is not None
 
 
 # Agents that act on their own data.
@@ -242,7 +270,6 @@ def _printed(schedule: str) -> dict[str, Any]:
 
 
 OWN: dict[str, dict[str, Any]] = {
-    "alone": {"baseline": "alone"},
     "printed, public rounds": _printed("explicit:20,21,45,80,110"),
     "printed, trigger": _printed("determinant:20"),
 }
@@ -272,9 +299,6 @@ def test_own_data_is_played_on_sums_under_the_budgets_noise_with_the_bounds_widt
 
     np.testing.assert_allclose(seen.bases[0][0], rule.prior * np.eye(DIM), rtol=1e-12)
     np.testing.assert_array_equal(seen.bases[0][1], np.zeros(DIM))
-    if plan.estimators[0].privatizer is None:
-        assert len(seen.bases) == 1
-        return
     assert len(seen.bases) >= 4
     noise, gram, moment = Noise(plan, range(1)), np.zeros((1, DIM, DIM)), np.zeros((1, DIM))
     for number, (base, batch) in enumerate(zip(seen.bases[1:], seen.batches, strict=False), start=1):

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from feducb.policies.optimistic import upper_confidence_bounds
 from feducb.simulation.backends.cpu_kernels import score_actions
-from feducb.simulation.backends.pruning import Aligned, Ball, align, highest_score, rounding
+from feducb.simulation.backends.pruning import (
+    Aligned,
+    Ball,
+    align,
+    bound_lines,
+    highest_score,
+    rounding,
+)
+from feducb.simulation.backends.tiles import World
 from feducb.types import Belief
 
 Array = NDArray[np.float64]
@@ -104,6 +112,40 @@ def test_no_candidate_beats_the_bound(
         # And it is worth having: in the paper's band hardly above the best that can be found.
         if spread <= 10.0 and (low, high) == (0.5, 0.6):
             assert bound <= exact.max() + 0.01 * abs(exact.max())
+
+
+@pytest.mark.parametrize("dim", [1, 2, 10, 40])
+@pytest.mark.parametrize("part", [0.0, 0.05, 0.4, 0.9, 1.0])
+def test_no_candidate_beats_the_line_with_a_part_of_the_bonus(
+    rng: np.random.Generator, dim: int, part: float
+) -> None:
+    length, low, high = 1.0, 0.5, 0.6
+    world = World(dim=dim, arms=2, best=(0.7, 0.8), others=(low, high), action_bound=length)
+    for beta, b, spread, off in SETTINGS:
+        belief = a_belief(rng, dim, beta=beta, b=b, spread=spread, off=off)
+        floor, rise = bound_lines(world, align(one_run(belief)), rounding(dim), 0.1)[0]
+        scaled = Belief(belief.theta, belief.inverse, np.array(part * beta), np.array(part * b))
+        inside = on_the_boundary(rng.standard_normal((2000, dim)), length, low, high)
+        inside[:1000, 1:] *= rng.random((1000, 1))
+        candidates = np.concatenate([inside, climb(rng, scaled, length, low, high)])
+        exact = upper_confidence_bounds(scaled, candidates)
+        assert exact.max() <= floor + part * rise
+        assert score_actions(one_run(belief), candidates, part=part).max() <= floor + part * rise
+        # And it is worth having: at its ends hardly above the best that can be found.
+        if part in (0.0, 1.0) and spread <= 10.0:
+            assert floor + part * rise <= exact.max() + 0.01 * abs(exact.max())
+
+
+def test_a_bound_that_is_not_finite_stays_what_it_is(rng: np.random.Generator) -> None:
+    beliefs = align(one_run(a_belief(rng, 3, beta=1.0, b=0.0, spread=3.0, off=0.1)))
+    endless = beliefs._replace(widths=np.full_like(beliefs.widths, math.inf))
+    for world, known, end in (
+        (World(dim=3, arms=1), beliefs, -math.inf),  # there are no others
+        (World(dim=3, arms=4, best=(0.5, 0.7), others=(0.4, 0.6)), beliefs, math.inf),  # any may be the best
+        (World(dim=3, arms=4), endless, math.inf),  # nothing is known
+    ):
+        for full in (1.0, 0.1):
+            np.testing.assert_array_equal(bound_lines(world, known, rounding(3), full), [[end, 0.0]])
 
 
 def test_one_dimension_has_no_other_direction() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import feducb
-from feducb.models.confidence import OwnDataBound, PaperBound
-from feducb.models.play import OwnDataPlay
+from feducb.models.confidence import PaperBound
+from feducb.models.play import OwnDataPlay, ReleasedPlay
 from feducb.models.ridge import factorise
-from feducb.protocol.federation import Federation
+from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.schedules import parse_schedule
 from feducb.simulation.backends import teams
@@ -56,6 +56,7 @@ def _plan(topology: str | None, ttl: int = 1, **changes: Any) -> Plan:
     settings: dict[str, Any] = {
         "baseline": "no-privacy",
         "schedule": parse_schedule("explicit:10,11,20,33,41"),
+        "tuning": Tuning(patience=0.0),
     }
     lasts = {name: changes.pop(name, usual) for name, usual in (("horizon", 50), ("runs", 2), ("seed", 0))}
     world = feducb.PaperEnvironment(problem=feducb.Problem(dim=2), arms=3)
@@ -67,11 +68,18 @@ def _used(plan: Plan) -> tuple[list[int | None], list[Any]]:
     """By own round of the first unit, how many records were in what its decision looked at; all results."""
     probe = Probe(2)
     results = teams.play_teams(plan, probe, progress=lambda steps: None, checkpoint=None)
+    rule, counts = plan.estimators[0].rule, np.arange(1.0, 1000.0)
+    assert isinstance(rule, ReleasedPlay)
+    # What n records look like to the bound, n = 1, 2, …: the same for all of the plan's estimators.
+    sums = counts[:, None, None] * np.eye(2) / 2, np.outer(counts, [0.5, 0.5])
+    known = rule.bound.belief(*sums, np.zeros(len(counts)))
     seen: dict[int, int | None] = {}
     for first, rounds, belief in probe.calls:
-        for at in range(first, first + rounds):
-            # V = G + ρI with G = n I/2 tells n back
-            seen[at] = None if belief is None else round(2 * (1 / belief.inverse[0, 0, 0] - 1.0))
+        number = None
+        if belief is not None:
+            (place,) = np.flatnonzero(np.isclose(known.inverse[:, 0, 0], belief.inverse[0, 0, 0], rtol=1e-9))
+            number = int(counts[place])
+        seen |= dict.fromkeys(range(first, first + rounds), number)
     return [seen[at] for at in sorted(seen)], results
 
 
@@ -126,22 +134,17 @@ def test_printed_shifts_add_up() -> None:
     assert float(teams._pooled(privatizer).shift[0]) == pytest.approx(np.sum(privatizer.shift))  # type: ignore[index]
 
 
-def test_own_data_radii_are_those_of_the_bounds(rng: np.random.Generator) -> None:
+def test_own_data_radii_are_those_of_the_bound(rng: np.random.Generator) -> None:
     problem = feducb.Problem(dim=3, parameter_bound=1.3)
     printed = {"rho_min": 7.0, "root_rho_max": 9.0, "kappa": 0.7}
-    bounds: list[OwnDataBound | PaperBound] = [
-        OwnDataBound(problem=problem, alpha=0.03, regularizer=2.0),
-        PaperBound(problem=problem, alpha=0.03, agents=4, releases=50, **printed),
-    ]
+    bound = PaperBound(problem=problem, alpha=0.03, agents=4, releases=50, **printed)
     factor = rng.standard_normal((3, 9))
     ridge = factorise(factor @ factor.T + 8.0 * np.eye(3), rng.standard_normal(3))
-    for bound in bounds:
-        rule = OwnDataPlay(bound=bound, prior=1.0)
-        belief = bound.belief(ridge)
-        sigma, logarithm, constant, euclidean, *_ = OwnDataSettings.of(rule)
-        width = sigma * math.sqrt(logarithm + float(ridge.log_det)) + constant
-        assert width == pytest.approx(float(belief.ellipsoid_width))
-        assert euclidean == pytest.approx(float(belief.euclidean_width))
+    belief = bound.belief(ridge)
+    sigma, logarithm, constant, euclidean, *_ = OwnDataSettings.of(OwnDataPlay(bound=bound, prior=1.0))
+    width = sigma * math.sqrt(logarithm + float(ridge.log_det)) + constant
+    assert width == pytest.approx(float(belief.ellipsoid_width))
+    assert euclidean == pytest.approx(float(belief.euclidean_width))
 
 
 def test_no_two_estimators_or_runs_share_random_numbers() -> None:

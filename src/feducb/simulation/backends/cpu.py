@@ -54,12 +54,13 @@ class CpuKernels:
             action_bound=world.problem.action_bound,
             seed=int(np.random.SeedSequence(plan.seed).generate_state(1)[0]),
         )
-        self.exploration, self.threads, self.defer = plan.exploration, threads, defer
+        self.exploration, self.full = plan.exploration, plan.full
+        self.threads, self.defer = threads, defer
 
     def fixed(self, belief: Belief | None, stretch: Stretch, rounds: int) -> Sums:
         """Rounds in which nobody learns."""
         by_agent = self.epochs.fixed_epoch(
-            self.world, belief, stretch, rounds, defer=self.defer, threads=self.threads
+            self.world, belief, stretch, rounds, full=self.full, defer=self.defer, threads=self.threads
         )
         parts = (by_agent.gram, by_agent.moment, by_agent.regret, by_agent.drawn)
         return Sums(*(part.sum(axis=1) for part in parts))

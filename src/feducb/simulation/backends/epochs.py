@@ -1,6 +1,7 @@
 """Rounds in which nobody learns, as between two releases: every agent plays by a belief that stays as it is.
 
-Candidate 0 of a visitor is drawn first. If it scores at least as high as any other can (`pruning`), the
+Candidate 0 of a visitor is drawn first, after the coin that says with which part of the bonus candidates are
+scored (`Tempered`; `Optimistic` needs none). If it scores at least as high as any other can (`pruning`), the
 others are not drawn: it is chosen either way. All random numbers are functions of (seed, run, agent, round),
 so this leaves every number of the result as it is, and so do threads.
 """
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 
 from feducb.simulation.backends.backend import Stretch, Sums
 from feducb.simulation.backends.parallel import SOURCES, kept_on_disk, workers
-from feducb.simulation.backends.pruning import align, highest_scores, rounding
+from feducb.simulation.backends.pruning import align, bound_lines, rounding
 from feducb.simulation.backends.tiles import (
     BEST,
+    BONUS,
     INDEX,
     LANES,
     MEAN,
@@ -33,6 +35,7 @@ from feducb.simulation.backends.tiles import (
     add_records,
     compiled,
     draw,
+    draw_bonuses,
     draw_coins,
     pay,
     score,
@@ -47,6 +50,7 @@ __all__ = ["fixed_epoch", "rising_points"]
 _PARALLEL_PARTS = 64  # an epoch of few agents is cut along its rounds, into as many parts on any machine …
 _SHORTEST_PART = 4096  # … but not into shorter ones
 _WORTH_THREADS = 2000  # rounds
+_WORTH_A_BOUND = 2**13  # candidates of a belief: fewer are drawn in less time than a bound takes
 
 _u32, _f32 = np.uint32, np.float32
 
@@ -95,7 +99,7 @@ def _look_at_others(
     Candidates of several rounds share a tile, so that no lane is idle.
     """
     counters, visits, waiting = space.others.counters, space.chosen.counters, space.retries.waiting
-    others = world.arms - 1
+    sheet, record, others = space.others.sheet, space.chosen.sheet, world.arms - 1
     # A tile takes the next LANES candidates of the list "all others of all waiting rounds": it may begin in
     # the middle of one round and end in the middle of another.
     for first in range(0, count * others, LANES):
@@ -103,9 +107,10 @@ def _look_at_others(
         start: Any = np.int64(0)  # a plain 0 would be a type of its own
         while start < filled:
             at, number = waiting[(first + start) // others], (first + start) % others
-            stop = min(filled, start + others - number)
+            stop, bonus = min(filled, start + others - number), record[BONUS + at]
             for j in range(start, stop):
                 counters[j], counters[LANES + j] = _u32(1 + number + j - start), visits[LANES + at]
+                sheet[BONUS + j] = bonus
             start = stop
         lanes = whole_vectors(filled)
         draw(space.others, lanes, whose, world)
@@ -133,7 +138,7 @@ def _keep_trace(trace: Any, start: int, count: int, chosen: Candidates, dim: int
 def _kernel(sources: int) -> Any:
     @kept_on_disk
     def run_epochs(  # noqa: PLR0912
-        world: World, beliefs: Beliefs, work: _Work, first: int, last: int, space: Scratch
+        world: World, beliefs: Beliefs, full: float, work: _Work, first: int, last: int, space: Scratch
     ) -> int:
         """Play some tasks; beliefs without coordinates are none."""
         dim, tasks, points = world.dim, work.tasks, work.points
@@ -143,6 +148,7 @@ def _kernel(sources: int) -> Any:
         for task in range(first, last):
             whose, which = Whose(_u32(tasks[task, 0]), _u32(tasks[task, 1])), tasks[task, 2]
             first_round, rounds, point, lost = tasks[task, 3], tasks[task, 4], 0, 0.0
+            floor, rise = bounds[which, 0], bounds[which, 1]
             for row in range(dim):
                 sums_moment[row] = 0.0
                 for column in range(dim + SPARE):
@@ -156,14 +162,19 @@ def _kernel(sources: int) -> Any:
                 # Alg. 1, l. 5 to 8: S does not change between releases, and l. 4's U is left out (differs
                 # from the paper), so that LANES rounds of an agent can be decided side by side.
                 if beliefs.theta.shape[1] > 0:
+                    if full < 1.0:
+                        draw_bonuses(chosen, lanes, whose, world, full)
                     draw(chosen, lanes, whose, world)
                     score(chosen, lanes, dim, beliefs, which)
                     unsettled = np.int64(0)
                     for j in range(count):
                         record[BEST + j] = record[MEAN + j]
+                        bound = floor
+                        if full < 1.0:
+                            bound += rise * np.float64(record[BONUS + j])
                         # Not `<=`: the bound is one on all others' scores, and on a tie candidate 0 wins
                         # either way.
-                        if record[SCORE + j] < bounds[which]:
+                        if record[SCORE + j] < bound:
                             waiting[unsettled] = j
                             unsettled += 1
                     _look_at_others(space, unsettled, whose, world, beliefs, which)
@@ -211,6 +222,7 @@ def fixed_epoch(
     stretch: Stretch,
     rounds: int,
     *,
+    full: float = 1.0,
     defer: bool = True,
     traced: bool = False,
     threads: int = 1,
@@ -223,6 +235,7 @@ def fixed_epoch(
             drawn uniformly.
         stretch: who plays, and from when on.
         rounds: how many rounds.
+        full: the chance of the whole bonus, else it is scaled by a coin (`Tempered`); 1 is `Optimistic`.
         defer: whether to skip candidates that cannot be chosen; changes nothing but the time.
         traced: whether to keep every choice.
         threads: worker threads; changes nothing but the time.
@@ -230,7 +243,8 @@ def fixed_epoch(
     world, leading, dim = world.plain(), (len(stretch.runs), stretch.agents), world.dim
     pairs, first_round = math.prod(leading), stretch.first_round
     points = rising_points(stretch.points, first_round + rounds - 1)
-    beliefs, frame = _single_precision(world, belief, defer)
+    worth = stretch.agents * rounds * world.arms >= _WORTH_A_BOUND
+    beliefs, frame = _single_precision(world, belief, full, defer and worth)
     parts = 1
     # Parts follow from the numbers alone, never from the threads at hand: sums in floating point depend on
     # how they are cut, and the same command must give the same digits on every machine.
@@ -253,7 +267,7 @@ def fixed_epoch(
         trace=np.zeros((pairs if traced else 0, rounds, 3 + dim)),
     )
     with workers(threads if pairs * rounds >= _WORTH_THREADS else 1) as spread:
-        spread(count, lambda first, last: _run_epochs(world, beliefs, work, first, last, scratch(dim)))
+        spread(count, lambda first, last: _run_epochs(world, beliefs, full, work, first, last, scratch(dim)))
     # In a fixed order, whichever thread was first.
     gram, moment, regret, drawn = (
         part.reshape(*leading, parts, *part.shape[1:]).sum(axis=2)
@@ -279,14 +293,14 @@ def rising_points(points: Sequence[int], last_round: int) -> NDArray[np.int64]:
 
 
 def _single_precision(
-    world: World, belief: Belief | None, defer: bool
+    world: World, belief: Belief | None, full: float, defer: bool
 ) -> tuple[Beliefs, NDArray[np.float64] | None]:
     """What kernels look at, and the frame that it is in, (runs, 1, d, d)."""
     if belief is None:
         nothing = np.zeros((1, 0), np.float32)
-        return Beliefs(nothing, nothing, nothing, nothing, np.zeros(1)), None
+        return Beliefs(nothing, nothing, nothing, nothing, np.zeros((1, 2))), None
     aligned = align(belief)
-    bounds = np.full(len(aligned.theta), math.inf)
+    bounds = np.tile([math.inf, 0.0], (len(aligned.theta), 1))
     if defer:
-        bounds = highest_scores(world, aligned, rounding(world.dim))
+        bounds = bound_lines(world, aligned, rounding(world.dim), full)
     return aligned.in_single_precision(bounds), aligned.frame[:, None]

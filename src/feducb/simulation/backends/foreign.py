@@ -8,7 +8,7 @@ from feducb.config import Problem
 from feducb.models.confidence import PaperBound
 from feducb.models.linear import Linear
 from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
-from feducb.policies import Optimistic
+from feducb.policies import Optimistic, Tempered
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.privacy.privatizer import Privatizer
 from feducb.simulation.plan import Plan
@@ -20,8 +20,9 @@ _COMPILED: dict[str, tuple[type, ...]] = {
     "environment": (PaperEnvironment,),
     "problem": (Problem,),
     "model": (Linear,),
-    "policy": (Optimistic,),
+    "policy": (Optimistic, Tempered),
     "rule": (UniformPlay, ReleasedPlay, AlonePlay, OwnDataPlay),
+    "policy on own data": (Optimistic,),
     "bound on own data": (PaperBound,),
     "trigger": (Trigger,),
     "privatizer": (Privatizer,),
@@ -50,6 +51,7 @@ def _parts(plan: Plan) -> Iterator[tuple[str, object]]:
         if isinstance(rule, ReleasedPlay | AlonePlay | OwnDataPlay):
             yield "problem", rule.bound.problem
         if isinstance(rule, OwnDataPlay):  # other bounds are asked for beliefs, whatever they are
+            yield "policy on own data", plan.federation.policy
             yield "bound on own data", rule.bound
             if rule.trigger is not None:
                 yield "trigger", rule.trigger

@@ -51,11 +51,11 @@ class DeviceKernels(GpuKernels):
     def __init__(self, plan: Plan, *, defer: bool) -> None:
         assert isinstance(plan.environment, PaperEnvironment)
         super().__init__(plan.environment, seed=plan.seed)
-        self._exploration, self._defer = plan.exploration, defer
+        self._exploration, self._full, self._defer = plan.exploration, plan.full, defer
 
     def fixed(self, belief: Belief | None, stretch: Stretch, rounds: int) -> Sums:
         """Rounds in which nobody learns."""
-        return self.fixed_epoch(belief, stretch, rounds, defer=self._defer)
+        return self.fixed_epoch(belief, stretch, rounds, full=self._full, defer=self._defer)
 
     def own(self, rule: OwnDataPlay, stretch: Stretch) -> OwnPlay:
         """Agents that take their own records in at once."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -66,6 +66,9 @@ def others_bound(belief: Belief, environment: PaperEnvironment) -> Array:
     β²λ_max, with λ_i the eigenvalues of V⁻¹'s block in the complement of e₁: the least over a grid is taken.
     A c + B ρ(c) is concave in c. A part in 10⁵ is added for single precision.
 
+    With a part of the bonus (`Tempered`) the highest score is convex in it, so that the line from the bound
+    without widths to this one is a bound, and so is what is added.
+
     Args:
         belief: leading axis (runs,), in the frame of θ*.
         environment: the bands.
@@ -104,7 +107,8 @@ class Arrowhead:
     """Beliefs in the frame where V⁻¹ is diagonal but for its first row and column.
 
     Attributes:
-        heads: (runs, 6) float32: θ̂₁, corner of V⁻¹, β, b, ‖edge‖², bound on the others' scores.
+        heads: (runs, 7) float32: θ̂₁, corner of V⁻¹, β, b, ‖edge‖², floor and rise of the bound on the others'
+            scores, floor + c·rise with a part c of the bonus.
         sides: (runs, d − 1, 4) float32: θ̂_i, edge, diagonal, 0.
         rotations: (runs, d − 1, d − 1), orthogonal coordinates = rotation @ coordinates in this frame.
     """
@@ -114,14 +118,14 @@ class Arrowhead:
     rotations: Array
 
 
-def arrowhead(belief: Belief, bound: Array) -> Arrowhead:
+def arrowhead(belief: Belief, floor: Array, rise: Array) -> Arrowhead:
     """Turn beliefs, leading axis (runs,), into the kernel's frame."""
     runs, dim = belief.theta.shape
     values, vectors = np.linalg.eigh(belief.inverse[:, 1:, 1:])
     edge = np.einsum("rdk,rd->rk", vectors, belief.inverse[:, 0, 1:])
     theta = np.einsum("rdk,rd->rk", vectors, belief.theta[:, 1:])
     beta, width = belief.ellipsoid_width, belief.euclidean_width
-    heads = [belief.theta[:, 0], belief.inverse[:, 0, 0], beta, width, (edge**2).sum(axis=-1), bound]
+    heads = [belief.theta[:, 0], belief.inverse[:, 0, 0], beta, width, (edge**2).sum(axis=-1), floor, rise]
     sides = np.zeros((runs, dim - 1, 4), dtype=np.float32)
     sides[..., 0], sides[..., 1], sides[..., 2] = theta, edge, values
     return Arrowhead(np.stack(heads, axis=-1).astype(np.float32), sides, vectors)
@@ -219,6 +223,7 @@ class GpuKernels:
         stretch: Stretch,
         rounds: int,
         *,
+        full: float = 1.0,
         defer: bool = True,
         blocks: int | None = None,
     ) -> Sums:
@@ -228,6 +233,7 @@ class GpuKernels:
             belief: leading axis (runs,), shared by a run's agents, in the frame of θ*; None draws uniformly.
             stretch: who plays, and from when on.
             rounds: how many.
+            full: the chance of the whole bonus, else it is scaled by a coin (`Tempered`); 1 is `Optimistic`.
             defer: draw the other arms only where the best arm's score leaves the choice open. Choices are the
                 same, and so is regret (where the bands overlap, its law).
             blocks: thread blocks, for tests; results do not depend on it.
@@ -237,15 +243,23 @@ class GpuKernels:
         if steps > _MOST_STEPS:
             raise ValueError(f"{steps} steps of a run at once are more than the sums hold: {_MOST_STEPS}")
         wide = belief is not None and bool(np.any(belief.euclidean_width))
-        module, (entries, threads, shared, passes, *_) = self._module("-DNO_OWN", f"-DWIDE={int(wide)}")
+        tempered = belief is not None and full < 1.0
+        settings = "-DNO_OWN", f"-DWIDE={int(wide)}", f"-DTEMPERED={int(tempered)}"
+        module, (entries, threads, shared, passes, *_) = self._module(*settings)
         kernel = self._function(module, "fixed_epoch", shared)
         if belief is None:
             sides = np.zeros((count, max(self.dim - 1, 1), 4), dtype=np.float32)
-            arrow = Arrowhead(np.zeros((count, 6), dtype=np.float32), sides, np.zeros(0))
+            arrow = Arrowhead(np.zeros((count, 7), dtype=np.float32), sides, np.zeros(0))
         else:
             # Infinite: no score beats it, so all arms are drawn at every step.
-            bound = others_bound(belief, self.environment) if defer else np.full(count, np.inf)
-            arrow = arrowhead(belief, bound)
+            floor, rise = np.full(count, np.inf), np.zeros(count)
+            if defer:
+                floor = top = others_bound(belief, self.environment)
+                if tempered:
+                    without = replace(belief, ellipsoid_width=rise, euclidean_width=rise)
+                    floor = others_bound(without, self.environment)
+                rise = top - floor
+            arrow = arrowhead(belief, floor, rise)
         # Whether another arm's mean can exceed the best arm's.
         overlap = self.environment.others[1] > self.environment.best[0]
         numbers = (belief is not None, overlap, self.arms, agents, count, runs.start, stretch.first_round)
@@ -269,6 +283,7 @@ class GpuKernels:
                 cupy.asarray(points),
                 np.int32(len(points)),
                 *self._keys,
+                np.float32(full),
                 *(np.uint32(number) for number in numbers),
                 np.uint64(steps),
                 sums,
@@ -310,8 +325,14 @@ class GpuKernels:
         self._draw("draw_rewards", run, first_round, cupy.asarray(means.astype(np.float32)), rewards, coins)
         return cupy.asnumpy(rewards).astype(np.float64), cupy.asnumpy(coins).astype(np.int64)
 
+    def draw_parts(self, full: float, *, run: int, agents: int, first_round: int, rounds: int) -> Array:
+        """(rounds, agents), the part of the bonus that steps are played with (`Tempered`)."""
+        parts = self.cupy.zeros((rounds, agents), dtype=np.float32)
+        self._draw("draw_parts", run, first_round, parts, np.float32(full))
+        return np.asarray(self.cupy.asnumpy(parts).astype(np.float64))
+
     def _draw(self, name: str, run: int, first_round: int, *arrays: Any) -> None:
-        """Call a kernel that draws into arrays with leading axes (rounds, agents)."""
+        """Call a kernel that draws into arrays, the first with leading axes (rounds, agents)."""
         rounds, agents = arrays[0].shape[:2]
         numbers = [np.uint32(number) for number in (self.arms, agents, run, first_round)]
         given = (self._world, *self._keys, *numbers, np.uint64(rounds * agents), *arrays)
@@ -336,7 +357,7 @@ class GpuKernels:
             *(np.asarray(part)[None] for part in (belief.theta, belief.inverse)),
             *(np.reshape(part, (1,)) for part in (belief.ellipsoid_width, belief.euclidean_width)),
         )
-        arrow = arrowhead(one, np.zeros(1))
+        arrow = arrowhead(one, np.zeros(1), np.zeros(1))
         if not full:
             actions = actions.copy()
             actions[..., 1:] = actions[..., 1:] @ arrow.rotations[0]

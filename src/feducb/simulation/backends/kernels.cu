@@ -12,11 +12,12 @@
 // it is for and on nothing else, so any launch geometry, and any replay, gives the same ones. Slots:
 //     arm << 6 | call       words of one arm: band, E, pair 0 in call 0; pairs 2c − 1 and 2c in call c
 //     REWARD_SLOT | call    two attempts of Jöhnk's method
-//     COIN_SLOT             word 0: the arm drawn uniformly; word 1: the best mean of arms that were not drawn
+//     COIN_SLOT             word 0: the arm drawn uniformly; word 1: the best mean of arms that were not drawn; word 2:
+//                           the part of the bonus (TEMPERED)
 //
 // THREADS.
 //  · fixed_epoch: beliefs stay as they are for the whole epoch, so all steps (agent, round) are independent. A
-//    thread owns a step and draws the best arm. Only where the score does not beat `bound`, which no other arm can
+//    thread owns a step and draws the best arm. Only where the score does not beat the bound, which no other arm can
 //    reach, are the others drawn: the warp collects the steps that need it and shares 32 lanes among them. A
 //    belief is given in the frame that diagonalises V⁻¹ in the complement of e₁ ("arrowhead": corner, edge,
 //    diagonal), so that a score costs O(d) and no coordinate of a rejected arm is kept. Records (x, y) of the
@@ -32,8 +33,8 @@
 // row d for the moment; the corner y² is not kept. fixed_epoch adds float32 over at most 128·PASSES steps, then
 // whole multiples of 2⁻²⁸ (regret: 2⁻²⁶): integer sums do not depend on the order of blocks.
 //
-// Compile-time settings: DIM = d (1 to 128), WIDE (1 if the score has a term b‖V⁻¹x‖), GROUP (lanes per agent: a power
-// of two from 4 to 32 for d ≤ 32, else 64 to 512), GUARD (1 to watch the determinant trigger), PHILOX_ROUNDS (7 or 10);
+// Compile-time settings: DIM = d (1 to 128), WIDE (1 if the score has a term b‖V⁻¹x‖), TEMPERED (1 if a coin scales the
+// bonus in fixed_epoch), GROUP (lanes per agent: a power of two from 4 to 32 for d ≤ 32, else 64 to 512), GUARD (1 to watch the determinant trigger), PHILOX_ROUNDS (7 or 10);
 // NO_FIXED, NO_OWN and PARTS choose the kernels.
 
 #ifndef DIM
@@ -41,6 +42,9 @@
 #endif
 #ifndef WIDE
 #define WIDE 0
+#endif
+#ifndef TEMPERED
+#define TEMPERED 0
 #endif
 #ifndef GROUP
 #define GROUP 16
@@ -213,6 +217,13 @@ __device__ __forceinline__ float largest_mean(const World& world, u32 word, u32 
     return count ? fmaf(top, world.other_width, world.other_low) : 0.0f;
 }
 
+// The part of the bonus that a visitor's arms are scored with: 1 with a chance of `full`, else uniform
+// (policies/tempered.py). Never above 1, up to where the bound on the others' scores holds.
+__device__ __forceinline__ float part_of_bonus(u32 word, float full) {
+    const float coin = open_unit(word);
+    return coin < full ? 1.0f : fminf((coin - full) / (1.0f - full), 1.0f);
+}
+
 // The interval of the regret curve that a round falls into: checkpoints[i − 1] < round ≤ checkpoints[i].
 __device__ __forceinline__ int interval_of(const u32* checkpoints, int points, u32 round) {
     int low = 0, high = points - 1;
@@ -238,14 +249,16 @@ __device__ __forceinline__ void unpack(int k, int& i, int& j) {
 // Scores in the arrowhead frame
 // ---------------------------------------------------------------------------------------------------------------
 
-constexpr int HEAD = 6;  // θ̂₁, corner of V⁻¹, β, b, ‖edge‖², bound on the others' scores (widths times exploration)
+// θ̂₁, corner of V⁻¹, β, b, ‖edge‖² (widths times exploration); with a part c of the bonus no other arm scores above
+// floor + c·rise.
+constexpr int HEAD = 7;
 
 struct Arrow {
-    float theta, corner, beta, width, edge2, bound;
+    float theta, corner, beta, width, edge2, floor, rise;
 };
 
 __device__ __forceinline__ Arrow load_arrow(const float* head) {
-    return {head[0], head[1], head[2], head[3], head[4], head[5]};
+    return {head[0], head[1], head[2], head[3], head[4], head[5], head[6]};
 }
 
 // Sums over the orthogonal coordinates z that a score is made of; side = (θ̂_i, edge_i, diagonal_i, 0).
@@ -263,20 +276,22 @@ struct ArrowSums {
         }
     }
 
-    __device__ __forceinline__ float score(const Arrow& arrow, float along, float scale, float scale2) const {
+    // part: of the bonus.
+    __device__ __forceinline__ float score(const Arrow& arrow, float part, float along, float scale,
+                                           float scale2) const {
         const float cross = __fmul_rn(__fmul_rn(2.0f, along), scale);
         const float head = __fmul_rn(along, along);
         float q = __fmul_rn(head, arrow.corner);
         q = fmaf(cross, edge, q);
         q = fmaf(scale2, square, q);
         float score = fmaf(scale, theta, __fmul_rn(along, arrow.theta));
-        score = fmaf(arrow.beta, fast_sqrt(fmaxf(q, 0.0f)), score);
+        score = fmaf(part * arrow.beta, fast_sqrt(fmaxf(q, 0.0f)), score);
         if (WIDE) {
             const float first = fmaf(scale, edge, __fmul_rn(along, arrow.corner));
             float l = fmaf(first, first, __fmul_rn(head, arrow.edge2));
             l = fmaf(cross, edge2, l);
             l = fmaf(scale2, square2, l);
-            score = fmaf(arrow.width, fast_sqrt(fmaxf(l, 0.0f)), score);
+            score = fmaf(part * arrow.width, fast_sqrt(fmaxf(l, 0.0f)), score);
         }
         return score;
     }
@@ -353,12 +368,13 @@ __device__ __forceinline__ void add_regret(u64* curve, const u32* checkpoints, i
 // Play `steps` = agents · rounds steps of each run with fixed beliefs.
 //
 // world: 6 floats. heads: HEAD floats per run. sides: d − 1 float4 per run. checkpoints: `points` rounds. believes: 0
-// to draw arms uniformly. overlap: 1 if another arm's mean can exceed the best arm's. sums: ENTRIES per run, of x/L
-// and y. regret: `points` per run. drawn: steps of each run at which all arms were drawn.
+// to draw arms uniformly. full: the chance of the whole bonus (TEMPERED). overlap: 1 if another arm's mean can exceed
+// the best arm's. sums: ENTRIES per run, of x/L and y. regret: `points` per run. drawn: steps of each run at which all
+// arms were drawn.
 extern "C" __global__ void __launch_bounds__(BLOCK, FIXED_BLOCKS) fixed_epoch(
     const float* __restrict__ world_values, const float* __restrict__ heads, const float4* __restrict__ sides,
-    const u32* __restrict__ checkpoints, int points, u32 key0, u32 key1, u32 believes, u32 overlap, u32 arms,
-    u32 agents, u32 runs, u32 first_run, u32 first_round, u64 steps, i64* sums, u64* regret, u64* drawn) {
+    const u32* __restrict__ checkpoints, int points, u32 key0, u32 key1, float full, u32 believes, u32 overlap,
+    u32 arms, u32 agents, u32 runs, u32 first_run, u32 first_round, u64 steps, i64* sums, u64* regret, u64* drawn) {
     extern __shared__ float4 shared[];
     float* rows = (float*)shared;                   // BLOCK records of ROW floats
     float4* side = shared + ROWS_SHARED / 4;        // the run's belief
@@ -407,15 +423,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, FIXED_BLOCKS) fixed_epoch(
             } else {
                 // Alg. 1, l. 5 to 8. Arm 0 is the best of its visitor, so it is drawn first and mostly wins once θ*
                 // is known.
+                const float part = TEMPERED ? part_of_bonus(philox(world, COIN_SLOT, place).z, full) : 1.0f;
                 ArrowSums first;
                 chosen = draw_arm(world, place, 0, [&](int i, float value) {
                     z[i] = value;
                     first.add(side[i], value);
                 });
-                Best best = {first.score(arrow, chosen.along, chosen.scale, chosen.scale2), chosen.mean,
+                Best best = {first.score(arrow, part, chosen.along, chosen.scale, chosen.scale2), chosen.mean,
                              chosen.mean, 0};
-                // A score that is no number does not beat the bound either: then all arms are drawn.
-                const bool unsure = live && arms > 1 && !(best.score > arrow.bound);
+                // The highest score of the others is convex in the part of the bonus, so that a line between bounds on
+                // it is one. A score that is no number does not beat it either: then all arms are drawn.
+                const float bound = TEMPERED ? fmaf(part, arrow.rise, arrow.floor) : arrow.floor;
+                const bool unsure = live && arms > 1 && !(best.score > bound);
                 u32 todo = __ballot_sync(ALL, unsure);
                 // Arms that were not drawn still have a best mean, which regret counts from: its law is known, so one
                 // number does.
@@ -436,13 +455,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, FIXED_BLOCKS) fixed_epoch(
                     __syncwarp();
                     const Place there = {__shfl_sync(ALL, place.round, owner), __shfl_sync(ALL, place.agent, owner),
                                          place.run};
+                    const float part_there = TEMPERED ? __shfl_sync(ALL, part, owner) : 1.0f;
                     Best found = {-3.4e38f, 0.0f, 0.0f, 0xffffffffu};
                     for (u32 arm = 1 + (lane & ((1 << shift) - 1)); arm < arms; arm += 1 << shift) {
                         ArrowSums other;
                         const Arm one = draw_arm(world, there, arm, [&](int i, float value) {
                             other.add(side[i], value);
                         });
-                        take_better(found, other.score(arrow, one.along, one.scale, one.scale2), one.mean, arm);
+                        take_better(found, other.score(arrow, part_there, one.along, one.scale, one.scale2),
+                                    one.mean, arm);
                         found.top = fmaxf(found.top, one.mean);
                     }
                     // Among equals the lowest arm wins, however arms are spread over lanes.
@@ -1020,6 +1041,16 @@ extern "C" __global__ void draw_rewards(const float* world_values, u32 key0, u32
     }
 }
 
+// The parts of the bonus that steps are played with.
+extern "C" __global__ void draw_parts(const float* world_values, u32 key0, u32 key1, u32 arms, u32 agents, u32 run,
+                                      u32 first_round, u64 steps, float* parts, float full) {
+    const World world = load_world(world_values, key0, key1);
+    for (u64 k = (u64)blockIdx.x * blockDim.x + threadIdx.x; k < steps; k += (u64)gridDim.x * blockDim.x) {
+        const Place place = {first_round + (u32)(k / agents), (u32)(k % agents), run};
+        parts[k] = part_of_bonus(philox(world, COIN_SLOT, place).z, full);
+    }
+}
+
 // Words of Philox itself: 4 for each of `count` slots.
 extern "C" __global__ void draw_words(u32 key0, u32 key1, u32 round, u32 agent, u32 run, u32 count, uint4* words) {
     const World world = {0, 0, 0, 0, 0, 0, key0, key1};
@@ -1045,7 +1076,7 @@ extern "C" __global__ void choose_given(const float* actions, u32 arms, u64 step
             } else {
                 ArrowSums sums;
                 for (int i = 0; i < ORTH; ++i) sums.add(side[i], given[1 + i]);
-                score[0] = sums.score(arrow, given[0], 1.0f, 1.0f);
+                score[0] = sums.score(arrow, 1.0f, given[0], 1.0f, 1.0f);
             }
             take_better(best, score[0], 0.0f, arm);
         }

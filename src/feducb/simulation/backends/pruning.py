@@ -14,10 +14,14 @@ a quadratic function of y, concave if all e_i = μ − sλ_i > 0, whose maximum 
 Any (s, μ) gives a bound, however it was found. The right side is jointly convex in them (for each x it is
 w²/(4s) and something linear, and this is their maximum over x), so that two nested searches find the least.
 
+With a part c of the bonus (`Tempered`) scores are lines in c, and the highest of all others a maximum of
+lines: convex in c. So the line from a bound at c = 0 to one at c = 1 is a bound for all c between.
+
 Rounding. The kernels' scores are single precision sums of fewer than 4d + 64 roundings, so that each part is
 off by at most η = (4d + 64)·2⁻²⁴ of the sum of its terms' absolute values: η(|θ̂₁| + ‖θ̂_⊥‖)L in the linear
 part, ηQ₊ and ηN₊ under the two roots, η of each root after it. All are added here, and band and ball widened
-by η, so that the bound is one on the *computed* scores.
+by η, so that the bound is one on the *computed* scores. With a part of the bonus, what is added is
+constant or linear in c as well: the line, too, bounds computed scores.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from feducb.simulation.backends.parallel import Spread, all_here, kept_on_disk
 from feducb.simulation.backends.tiles import Beliefs, World, padded
 from feducb.types import Array, Belief
 
-__all__ = ["Aligned", "Ball", "align", "highest_score", "highest_scores", "rounding"]
+__all__ = ["Aligned", "Ball", "align", "bound_lines", "highest_score", "highest_scores", "rounding"]
 
 _BRACKET = 16.0  # searches of s and of the gap cover a factor e^16 …
 _THIRDS = 24  # … and end within one of e^0.001; a minimum is flat
@@ -58,7 +62,7 @@ class Aligned(NamedTuple):
     largest: Array
 
     def in_single_precision(self, bounds: Array) -> Beliefs:
-        """As kernels score by them, with bounds on the scores of others."""
+        """As kernels score by them, with bounds (B, 2) on the scores of others."""
         theta, cross, values = (padded(part) for part in (self.theta, self.cross, self.values))
         return Beliefs(theta, cross, values, self.widths.astype(np.float32), bounds)
 
@@ -174,8 +178,7 @@ def highest_scores(world: World, beliefs: Aligned, eta: float, spread: Spread = 
         return np.full(len(beliefs.theta), -math.inf)
     if not world.separate:  # any candidate may have the highest mean, from which regret counts
         return np.full(len(beliefs.theta), math.inf)
-    ball = Ball(world.action_bound, *(edge / world.parameter_norm for edge in world.others))
-    bounds = np.empty(len(beliefs.theta))
+    ball, bounds = _others(world), np.empty(len(beliefs.theta))
 
     def work(first: int, last: int) -> None:
         for number in range(first, last):
@@ -184,3 +187,37 @@ def highest_scores(world: World, beliefs: Aligned, eta: float, spread: Spread = 
     spread(len(bounds), work)
     # Where a search fails (a belief with infinite widths, say) everything is drawn: slower, never wrong.
     return np.where(np.isfinite(bounds), bounds, math.inf)
+
+
+def bound_lines(world: World, beliefs: Aligned, eta: float, full: float = 1.0) -> Array:
+    """(B, 2), floor and rise: with a part c of the bonus no candidate but number 0 exceeds floor + c·rise.
+
+    Args:
+        world: the environment.
+        beliefs: whose scores.
+        eta: their rounding.
+        full: the chance of the whole bonus; at 1 no other c is played, and none is covered.
+    """
+    top = highest_scores(world, beliefs, eta)
+    if full == 1.0:
+        return np.stack([top, np.zeros_like(top)], axis=-1)
+    # An infinite end has no rise: all are drawn, or there are none.
+    floor = np.where(np.isfinite(top), _highest_estimates(beliefs, _others(world), eta), top)
+    rise = np.subtract(top, floor, out=np.zeros_like(top), where=np.isfinite(top))
+    return np.stack([floor, rise], axis=-1)
+
+
+def _others(world: World) -> Ball:
+    """Where all candidates but number 0 lie."""
+    low, high = (edge / world.parameter_norm for edge in world.others)
+    return Ball(world.action_bound, low, high)
+
+
+def _highest_estimates(beliefs: Aligned, ball: Ball, eta: float) -> Array:
+    """(B,), bounds on the computed θ̂ᵀx: the maximum over c of θ̂₁c + ‖θ̂_⊥‖√(L² − c²), which is concave."""
+    along, across = beliefs.theta[:, 0], np.linalg.norm(beliefs.theta[:, 1:], axis=-1)
+    longest = ball.longest * (1.0 + eta)
+    free = longest * along / np.maximum(np.hypot(along, across), 1e-300)
+    at = np.clip(free, ball.low * (1.0 - eta), ball.high * (1.0 + eta))
+    highest = along * at + across * np.sqrt(np.maximum(longest**2 - at**2, 0.0))
+    return np.asarray(highest + eta * (np.abs(along) + across) * longest)

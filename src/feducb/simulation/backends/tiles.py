@@ -30,6 +30,7 @@ from feducb.simulation.backends.generator import (
 
 __all__ = [
     "BEST",
+    "BONUS",
     "INDEX",
     "LANES",
     "MEAN",
@@ -44,6 +45,7 @@ __all__ = [
     "add_records",
     "compiled",
     "draw",
+    "draw_bonuses",
     "draw_coins",
     "padded",
     "pay",
@@ -64,7 +66,7 @@ _u32, _f32 = np.uint32, np.float32
 _ZERO, _ONE, _TWO = _f32(0.0), _f32(1.0), _f32(2.0)
 
 # A counter's second word: block 0, 1, … of a candidate's coordinates, or one of these.
-_PAY, _COIN = _u32(2**31), _u32(2**31 + 1)
+_PAY, _COIN, _TEMPER = _u32(2**31), _u32(2**31 + 1), _u32(2**31 + 2)
 _FIRST = _u32(0)
 
 # Compiled without checks for division by zero, which would keep loops from being vectorised, and without a
@@ -83,9 +85,10 @@ summed = njit(
 
 
 # Where each row of a sheet starts. BEST is the highest mean that the visitor offers, INDEX the number of the
-# chosen candidate; those from _SCALE on are for sums on the way.
-_ROWS = 11
-MEAN, SCORE, REWARD, BEST, INDEX, _SCALE, _LINEAR, _CROSS, _SQUARE, _TURN, _LENGTH = (
+# chosen candidate, BONUS the part of the bonus that it is scored with; those from _SCALE on are for sums on
+# the way.
+_ROWS = 12
+MEAN, SCORE, REWARD, BEST, INDEX, BONUS, _SCALE, _LINEAR, _CROSS, _SQUARE, _TURN, _LENGTH = (
     LANES * row for row in range(_ROWS)
 )
 
@@ -145,7 +148,8 @@ class Beliefs(NamedTuple):
     Attributes:
         theta, cross, values: (B, d + SPARE).
         widths: (B, 2), β and b.
-        bounds: (B,), what no candidate but the best scores above.
+        bounds: (B, 2), floor and rise: with a part c of the bonus no candidate but the best scores above
+            floor + c·rise.
     """
 
     theta: NDArray[np.float32]
@@ -195,7 +199,7 @@ def _apart(shape: tuple[int, ...], kind: Any) -> Any:
 
 
 def scratch(dim: int) -> Scratch:
-    """Working space, zeroed: spare rows are multiplied by zero, and must be finite."""
+    """Working space, zeroed: spare rows are multiplied by zero, and must be finite. The bonus is whole."""
     rows = dim + SPARE
     chosen, others = (
         Candidates(
@@ -205,6 +209,8 @@ def scratch(dim: int) -> Scratch:
         )
         for _ in range(2)
     )
+    for candidates in (chosen, others):
+        candidates.sheet[BONUS : BONUS + LANES] = 1.0
     return Scratch(
         chosen=chosen,
         others=others,
@@ -295,8 +301,23 @@ def draw_coins(candidates: Candidates, lanes: int, whose: Whose, world: World) -
 
 
 @compiled
+def draw_bonuses(candidates: Candidates, lanes: int, whose: Whose, world: World, full: float) -> None:
+    """The part of the bonus in each round: 1 with a chance of ``full`` < 1, else uniform (`Tempered.scale`).
+
+    Never above 1, up to where `Beliefs.bounds` hold.
+    """
+    _, sheet, counters = candidates
+    run, agent = whose
+    seed, whole, per_rest = _u32(world.seed), _f32(full), _f32(1.0 / (1.0 - full))
+    for j in range(lanes):
+        word, _, _, _ = philox(_FIRST, _TEMPER, counters[LANES + j], agent, seed, run)
+        coin = uniform(word)
+        sheet[BONUS + j] = _ONE if coin <= whole else min((coin - whole) * per_rest, _ONE)
+
+
+@compiled
 def score(candidates: Candidates, lanes: int, dim: int, beliefs: Beliefs, which: int) -> None:
-    """θ̂ᵀx + β√(xᵀV⁻¹x) + b‖V⁻¹x‖ for V⁻¹ = [[a, mᵀ], [m, diag λ]] (`pruning.align`).
+    """θ̂ᵀx + c(β√(xᵀV⁻¹x) + b‖V⁻¹x‖) for V⁻¹ = [[a, mᵀ], [m, diag λ]] (`pruning.align`), c as in BONUS.
 
     xᵀV⁻¹x = ac² + 2c mᵀy + Σλ_iy_i², and V⁻¹x = (ac + mᵀy, cm + λy).
     """
@@ -330,10 +351,10 @@ def score(candidates: Candidates, lanes: int, dim: int, beliefs: Beliefs, which:
         squared = fma(c, first_turned + crossed, sheet[_SQUARE + j])
         length = fma(c * c, skew, fma(_TWO * c, sheet[_TURN + j], sheet[_LENGTH + j]))
         length = fma(first_turned, first_turned, length)
-        total = fma(along, c, sheet[_LINEAR + j])
+        total, bonus = fma(along, c, sheet[_LINEAR + j]), sheet[BONUS + j]
         # Rounding may leave a square just below zero.
-        total = fma(ellipsoid, _f32(math.sqrt(max(squared, _ZERO))), total)
-        sheet[SCORE + j] = fma(euclidean, _f32(math.sqrt(max(length, _ZERO))), total)
+        total = fma(bonus * ellipsoid, _f32(math.sqrt(max(squared, _ZERO))), total)
+        sheet[SCORE + j] = fma(bonus * euclidean, _f32(math.sqrt(max(length, _ZERO))), total)
 
 
 @compiled
