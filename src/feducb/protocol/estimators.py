@@ -93,17 +93,26 @@ def plan_rounds(
     assert not isinstance(schedule, Determinant)
     if not isinstance(schedule, Planned):
         return schedule.rounds(horizon)
-    noise = _Noise.of(federation, team)
-
-    def worth(rounds: int) -> bool:
-        releases = schedule.releases(rounds, horizon)
-        own = max(1, rounds // groups)
-        return _worth_reading(federation, len(team), noise, alpha=alpha, rounds=own, releases=releases)
-
     last = max(1, horizon - groups + 1)  # such that every estimator has a round of its own after it
-    first = min(last, bisect_left(range(1, horizon), True, key=worth) + 1)
+
+    def first_worth(noise: _Noise) -> int:
+        def worth(rounds: int) -> bool:
+            releases = schedule.releases(rounds, horizon)
+            own = max(1, rounds // groups)
+            return _worth_reading(federation, len(team), noise, alpha=alpha, rounds=own, releases=releases)
+
+        return min(last, bisect_left(range(1, horizon), True, key=worth) + 1)
+
+    noise = _Noise.of(federation, team)
+    first = first_worth(noise)
     if not noise.whole:  # more releases cost messages, and nothing else
         return Geometric(first=first, growth=_OFTEN).rounds(horizon)
+    for _ in range(2 if federation.spacing else 0):  # noise follows from the releases, and these from it
+        rounds = schedule.rounds(first, horizon)
+        mechanism = choose_mechanism(federation.mechanism, len(rounds))
+        if isinstance(mechanism, Dense) and federation.tuning.by_use:
+            mechanism = Dense(len(rounds), 0, _decay(rounds))
+        first = first_worth(_Noise.of(federation, team, mechanism))
     return schedule.rounds(first, horizon)
 
 
