@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from feducb.agent import Agent
+from feducb.agent.agent_file import read_agent_file
 from feducb.controller.controller_file import terms_from_table
 
 FEDUCB = [sys.executable, "-m", "feducb", "agent"]
@@ -37,7 +39,8 @@ def _feducb(folder: Path, *arguments: str, status: int = 0, library: Path | None
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    said, _ = _feducb(tmp_path, "init", "--name", "north", "--dim", "2", "--window", "1s")
+    periodic = ("--schedule", "periodic", "--releases", "64")
+    said, _ = _feducb(tmp_path, "init", "--name", "north", "--dim", "2", "--window", "1s", *periodic)
     assert said.count("feducb_") == 2
     return tmp_path
 
@@ -202,3 +205,24 @@ def test_a_first_season_may_be_one_in_shadow_mode(tmp_path: Path) -> None:
     told = json.loads(_feducb(tmp_path, "status", "--json", "-")[0])
     assert (told["season"], told["shadow"], told["warnings"]) == (1, True, {})
     assert 'keep_events = "20d"' in (tmp_path / "agent.toml").read_text()
+
+
+def test_a_new_agents_plan_is_written_down(tmp_path: Path) -> None:
+    _feducb(tmp_path, "init", "--name", "north", "--dim", "3", "--epsilon", "4")
+    text, file = (tmp_path / "agent.toml").read_text(), read_agent_file(tmp_path / "agent.toml")
+    assert file.agent.schedule == "planned"
+    assert f"releases = {file.agent.releases}\n" in text
+    assert f"first_release = {file.agent.first_release!r}" in text
+    for setting in ("agents", "decisions", "season", "bounds", "budgets"):
+        assert setting in text.partition("The next two follow from")[2].partition("releases =")[0]
+    assert f"releases = {file.agent.releases}\n" in _feducb(tmp_path, "terms")[0]
+    (tmp_path / "agent.toml").write_text(re.sub(r"(?m)^(releases =|first_release).*\n", "", text))
+    assert read_agent_file(tmp_path / "agent.toml").agent == file.agent  # the same version plans the same
+
+
+def test_a_season_in_which_nothing_is_worth_reading_is_announced(tmp_path: Path) -> None:
+    _, noted = _feducb(tmp_path, "init", "--decisions", "20", "--epsilon", "0.1")
+    assert "nothing that is released within a season is worth reading" in noted
+    for remedy in ("more agents", "a larger epsilon", "a longer season"):
+        assert remedy in noted
+    assert read_agent_file(tmp_path / "agent.toml").agent.releases == 1

@@ -54,7 +54,7 @@ INSTEAD = (
         "feducb privacy audit --trials 300 --epsilon 8 --no-self-test",
         "two minutes; tests/audit runs all of it",
     ),
-    ("plan --epsilon 1 --agents 100", "plan --epsilon 1 --agents 100 --dim 4 --horizon 100", "10 s"),
+    ("plan --epsilon 1 --agents 100", "plan --epsilon 1 --agents 100 --dim 4 --visitors 100", "20 s"),
     ("agents=200, dim=8, arms=16, horizon=1500", "agents=50, dim=8, arms=16, horizon=300", "6 s each"),
     ("--arms 20 --horizon 1000 --runs 2", "--arms 20 --horizon 200 --runs 1", "2 s each, seven of them"),
     ("agent serve                       #", f"agent serve & {READY} #", "it serves until it is ended"),

@@ -21,7 +21,9 @@ from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.terms import Terms
 from feducb.trust import CONTROLLER
 
-SETTINGS = AgentSettings(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=4)
+SETTINGS = AgentSettings(
+    problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=4, schedule="periodic"
+)
 LIVE, LEARNING, FIXED = (
     SETTINGS,
     replace(SETTINGS, shadow=True),

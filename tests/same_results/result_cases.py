@@ -80,8 +80,8 @@ _REFERENCE_ONLY = {
     "one agent, one arm, one dimension": "--agents 1 --dim 1 --arms 1 --horizon 50 --runs 1",
 }
 _PLANS = {
-    "few releases": "--epsilon 1 --delta 1e-6 --releases 16 --dim 4 --agents 20 --horizon 300",
-    "controller": "--epsilon 1 --delta 1e-6 --releases 16 --dim 3 --agents 20 --horizon 300 "
+    "few releases": "--epsilon 1 --delta 1e-6 --releases 16 --dim 4 --agents 20 --visitors 300",
+    "controller": "--epsilon 1 --delta 1e-6 --releases 16 --dim 3 --agents 20 --visitors 300 "
     "--trust controller",
     "a million releases": "--epsilon 1 --delta 1e-6 --releases 1000000 --dim 10",
 }
@@ -277,6 +277,7 @@ def _decisions_of_an_agent() -> Any:
         problem=feducb.Problem(dim=2),
         budget=feducb.Budget(epsilon=8.0, delta=1e-6),
         releases=4,
+        schedule="periodic",
         season=4000.0,
         window=10.0,
         decisions=4000,

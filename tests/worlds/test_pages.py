@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from feducb.worlds.data import DATA_SETS
+from feducb.worlds.features import Category, Number, Recipe
 
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIAL = (DOCS / "tutorials" / "your-own-data.md").read_text(encoding="utf-8")
@@ -39,6 +40,17 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     for said in ("2,000 records, 2 agents, d = 6", "no best single action", "the agents' default"):
         assert said in told
     assert "controller trusted" in _run("-W", "ignore::ResourceWarning", "-c", blocks[3], cwd=tmp_path)
+
+
+def test_a_plan_for_the_tutorial_s_recipe_says_what_the_page_says(tmp_path: Path) -> None:
+    (command,) = re.findall(r"^    feducb (privacy plan .*)$", TUTORIAL, flags=re.MULTILINE)
+    columns = (Number("age", 0, 120), Category("region", ("city", "country")))
+    offers = (Category("offer", ("book", "game", "film")),)
+    recipe = Recipe(context=columns, action=offers, terms=(("offer",), ("offer", "age")))
+    (tmp_path / "recipe.json").write_text(recipe.to_json(), encoding="utf-8")
+    told = _run("-m", "feducb", *shlex.split(command), cwd=tmp_path)
+    (after,) = re.findall(r"It says that federating pays after about (\d+) visitors", TUTORIAL)
+    assert f"Federating pays after about {after} visitors." in told
 
 
 @pytest.mark.parametrize("name", list(DATA_SETS))

@@ -7,6 +7,8 @@ import pytest
 from world_suite import check_world
 
 import feducb
+from feducb.worlds.features import Category, Hashed, Number, Recipe, Tags
+from feducb.worlds.from_recipe import RecipeWorld
 from feducb.worlds.world import Environment
 from page_code import run_page
 
@@ -26,6 +28,22 @@ WORLDS: dict[str, Environment] = {
         draw=lambda generator, agent, rounds: generator.random((rounds, 3, 3)) / 2.0,
         pay=lambda generator, actions, means: (generator.random(len(means)) < means).astype(float),
     ),
+}
+
+_SHOP = Recipe(
+    context=(Number("age", 18, 90), Category("region", ("north", "south"))),
+    action=(Category("offer", ("book", "game", "film")),),
+    terms=((), ("offer",), ("age",), ("offer", "age"), ("offer", "region")),
+)
+_FILMS = Recipe(
+    context=(Hashed("user", 4),),
+    action=(Tags("genres", ("drama", "comedy", "crime")), Number("year", 1900, 2000)),
+    terms=(("genres",), ("user", "genres"), ("year",)),
+    action_bound=2.0,
+)
+WORLDS |= {
+    "of a recipe that lists its actions": RecipeWorld(recipe=_SHOP),
+    "of a recipe that does not": RecipeWorld(recipe=_FILMS, drawn=5),
 }
 
 

@@ -8,26 +8,27 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
 from feducb.models.mixture import MixtureBound
 from feducb.models.play import ReleasedPlay
 from feducb.policies import Mixture, parse_policy
-from feducb.privacy.mechanisms import Dense
+from feducb.privacy.mechanisms import Dense, Mechanism
 from feducb.privacy.noise_law import gram_radius
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
-from feducb.protocol.estimators import Estimator, calibrated_estimator
+from feducb.protocol.estimators import Estimator, calibrated_estimator, plan_rounds
 from feducb.protocol.federation import EVERYTHING, Federation, Tuning
 from feducb.protocol.names import require_name
-from feducb.protocol.schedules import Geometric, Periodic
+from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
 from feducb.trust import NOBODY, Trust, require_trust
 
 __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
 
 FollowPolicy = Literal["learning", "fixed"]
+ScheduleName = Literal["planned", "geometric", "periodic"]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST = 3650 * 86400.0
@@ -65,9 +66,14 @@ class AgentSettings:
             With M it says from which release on sums are worth reading; the privacy promise does not depend
             on it.
         season: how long a season lasts, in seconds (*shared*, *season*).
-        releases: n, how many releases the budget covers (*shared*, *season*).
-        schedule: ``periodic``, or ``geometric`` from ``first_release`` on (*shared*, *season*).
-        first_release: seconds to the first release of a geometric schedule (*shared*, *season*).
+        releases: n, how many releases the budget covers (*shared*, *season*). Left out, ``planned`` has a
+            number of its own and the others 64; from then on it stands here.
+        schedule: ``planned``, few releases in geometric progression from the first moment at which a sum of
+            all agents is worth reading (`protocol.estimators.plan_rounds`); ``geometric`` from
+            ``first_release`` to the season's end; or ``periodic`` (*shared*, *season*).
+        first_release: seconds to the first release; none with ``periodic`` (*shared*, *season*). Left out,
+            ``planned`` has one of its own, which stands here from then on. It goes with ``releases``: a plan
+            that was made is kept as numbers, so that no later version moves an open season.
         start: when the season starts, seconds since 1970 (*shared*, *season*). An agent on its own may leave
             it out: its season then starts when it is first opened. Several agents need the same one: their
             confidence bound rests on sums over prefixes of one common clock (docs/theory.md, 6).
@@ -99,6 +105,7 @@ class AgentSettings:
             does not learn from rewards; what was followed is then released like any other record.
         keep_events: seconds for which raw events are kept after their window, for `export`. It may change
             within a season, since nothing that is decided or leaves depends on it.
+        promised: the terms of the open season (`under`), which is no setting and is not written down.
     """
 
     name: str = "agent"
@@ -108,8 +115,8 @@ class AgentSettings:
     agents: int = 1
     decisions: int = 100_000
     season: float = 30 * 86400.0
-    releases: int = 64
-    schedule: Literal["periodic", "geometric"] = "periodic"
+    releases: int = None  # type: ignore[assignment]  # a number once it is made
+    schedule: ScheduleName = "planned"
     first_release: float | None = None
     start: float | None = None
     mechanism: str = "auto"
@@ -122,7 +129,7 @@ class AgentSettings:
     clique: tuple[str, ...] = ()
     cliques: int = 1
     alpha: float = 0.1
-    policy: str = "optimistic"
+    policy: str = "tempered"
     exploration: float = 1.0
     window: float = 3600.0
     default_reward: float = 0.0
@@ -130,6 +137,7 @@ class AgentSettings:
     shadow: bool = False
     follow_policy: FollowPolicy = "learning"
     keep_events: float = 0.0
+    promised: Terms | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", require_trust(self.trust))
@@ -138,6 +146,7 @@ class AgentSettings:
                 value = getattr(self, name)
                 named = name in ("clique", "budgets")  # by name, of agents
                 raise ConfigurationError(name, ", ".join(value) if named else value, expected)
+        self._fix_releases()
         self.terms  # noqa: B018  # whatever is wrong with it is said now
 
     def _checks(self) -> Iterator[tuple[bool, str, str]]:
@@ -176,9 +185,23 @@ class AgentSettings:
             "2027-01-01T00:00:00Z): their sums go by one clock"
         )
         yield agents == 1 or self.start is not None, "start", one_clock
-        yield self.schedule in ("periodic", "geometric"), "schedule", "periodic or geometric"
-        fits = self.first_release is None or self.schedule == "geometric"
-        yield fits, "first_release", "nothing with a periodic schedule"
+        yield from self._check_releases()
+
+    def _check_releases(self) -> Iterator[tuple[bool, str, str]]:
+        yield self.schedule in get_args(ScheduleName), "schedule", "planned, geometric or periodic"
+        given, planned = self.releases is not None, self.schedule == "planned"
+        if given:
+            require_integer("releases", self.releases, at_least=1)
+        if self.first_release is not None:
+            first = require_finite("first_release", self.first_release, above=0)
+            yield self.schedule != "periodic", "first_release", "nothing with a periodic schedule"
+            yield first <= self.season, "first_release", f"at most the season's {self.season:g} seconds"
+            room = not planned or self.releases == 1 or first < self.season
+            yield room, "first_release", "before the season's end, where more than one release is planned"
+            yield given or not planned, "first_release", "nothing with a planned schedule, or releases too"
+        elif planned:
+            expected = "nothing with a planned schedule, or first_release too; geometric and periodic take it"
+            yield not given, "releases", expected
 
     def _check_sets(self) -> Iterator[tuple[bool, str, str]]:
         """Not so many sets of agents that α over them is no number, nor that counting them takes for ever."""
@@ -214,20 +237,46 @@ class AgentSettings:
             raise ConfigurationError(f"budgets.{self.name}", own, f"{self.budget}, as in [privacy]")
         yield self.budgets.keys() >= set(self.clique), "clique", "agents that have a budget"
 
+    def _fix_releases(self) -> None:
+        """Put numbers where they were left to the schedule, the same at all agents.
+
+        A plan is for the sum of all agents, which is read first: no agent need know its place on a graph.
+        """
+        if self.releases is not None:
+            return
+        releases = DEFAULT_RELEASES
+        if self.schedule == "planned":
+            alpha = self.alpha / (self.groups * self.sets_of_agents)
+            everybody, horizon = range(self.agents), self.decisions
+            rounds = plan_rounds(self.federation, everybody, horizon, alpha=alpha, groups=self.groups)
+            # Milliseconds, rounded up: at the first release there must be as many decisions as were planned.
+            first = math.ceil(1000.0 * self.season * rounds[0] / horizon) / 1000.0
+            object.__setattr__(self, "first_release", min(first, self.season))
+            releases = len(rounds)
+        object.__setattr__(self, "releases", releases)
+
     @cached_property
     def release_times(self) -> tuple[float, ...]:
         """When each release is due, in seconds after the start."""
+        if self.schedule == "planned":
+            assert self.first_release is not None
+            first, steps = self.first_release, self.releases
+            return tuple(first * (self.season / first) ** (step / steps) for step in range(steps))
         parts = max(1_000_000, self.releases)
-        rounds = self._schedule(parts).rounds(parts)
+        schedule = self._schedule(parts)
+        assert not isinstance(schedule, Planned)
+        rounds = schedule.rounds(parts)
         if len(rounds) != self.releases:
             raise ConfigurationError("releases", self.releases, "fewer, or an earlier first release")
         return tuple(self.season * one / parts for one in rounds)
 
-    def _schedule(self, rounds: int) -> Geometric | Periodic:
+    def _schedule(self, rounds: int) -> Planned | Geometric | Periodic:
         """When releases are due, in a season of so many rounds."""
+        if self.schedule == "planned":
+            return Planned()
         if self.schedule == "periodic":
             return Periodic(releases=self.releases)
-        first = require_finite("first_release", self.first_release or self.season / 100, above=0)
+        first = self.first_release or self.season / 100
         return Geometric(first=max(1, round(rounds * first / self.season)), releases=self.releases)
 
     @cached_property
@@ -253,7 +302,24 @@ class AgentSettings:
             tuple(max(1, one // self.groups) for one in expected),
             team if self.clique else range(self.agents),
             alpha=self.alpha / (self.groups * self.cliques * self.sets_of_agents),
+            promised=self._promised_mechanism,
         )
+
+    @property
+    def _promised_mechanism(self) -> Mechanism | None:
+        """That of the open season; None if there is none, or if it is not the one that is asked for."""
+        if self.promised is None or self.promised.releases != self.releases:
+            return None
+        mechanism = self.promised.factors
+        return mechanism if self.mechanism in ("auto", mechanism.name) else None
+
+    def under(self, terms: Terms) -> AgentSettings:
+        """These settings in a season that was opened under such terms.
+
+        How noise is spread over releases follows from the settings, but another version may make something
+        else of them: in an open season it stays as it was.
+        """
+        return self if self.terms == terms else replace(self, promised=terms)
 
     @property
     def federation(self) -> Federation:
@@ -299,6 +365,11 @@ class AgentSettings:
         if self.clique:
             return len(self.clique), len(self.clique)
         return self.agents if self.quorum is None else self.quorum, self.agents
+
+    @property
+    def reads(self) -> bool:
+        """Whether any release of the season is worth reading; if not, all decisions are drawn uniformly."""
+        return self.rule.first <= self.releases
 
     @property
     def rule(self) -> ReleasedPlay:
@@ -357,7 +428,9 @@ class AgentSettings:
 
     def to_json(self) -> str:
         """As text, for the file."""
-        return json.dumps(asdict(self) | {"trust": self.trust.name}, sort_keys=True)
+        plain = asdict(self) | {"trust": self.trust.name}
+        del plain["promised"]  # the file has the terms of every season
+        return json.dumps(plain, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str, *, started_at: float | None = None) -> AgentSettings:
@@ -366,14 +439,15 @@ class AgentSettings:
         Args:
             text: what `to_json` wrote.
             started_at: when the season started, for files from before several agents had to name a start.
-                One from before ``agents_per_person`` promised for p records alone.
+                One from before ``agents_per_person`` promised for p records alone, and one from before there
+                were other policies was optimistic.
         """
         plain = json.loads(text)
         if plain.get("start") is None:
             plain["start"] = started_at
         return cls(
             **{
-                "agents_per_person": 1,
+                **{"agents_per_person": 1, "policy": "optimistic"},
                 **plain,
                 "problem": Problem(**plain["problem"]),
                 "budget": Budget(**plain["budget"]),

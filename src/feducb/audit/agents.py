@@ -79,6 +79,7 @@ def _settings(terms: Terms, **changes: Any) -> AgentSettings:
         problem=terms.problem,
         budget=terms.budget,
         releases=terms.releases,
+        schedule="periodic",
         season=10.0 * terms.releases,
         window=1.0,
         **changes,
@@ -133,6 +134,7 @@ def check_quorum(kind: type[Agent], terms: Terms) -> Check:
         agents=_AGENTS,
         decisions=1_000_000,
         releases=_AGENTS,
+        schedule="periodic",
         start=0.0,
     )
     wrong, acted = [], 0

@@ -49,7 +49,7 @@ Config = Annotated[Path, typer.Option("--config", "-c", help="The agent's config
 DEFAULT = Path("agent.toml")
 
 _TEMPLATE = """\
-version = 1
+version = 2
 
 [agent]
 name = "{name}"
@@ -73,17 +73,15 @@ spacing = {spacing}                    # above 0: a person's records are so many
 agents = {agents}
 decisions = {decisions}            # of one agent in a season, roughly
 
-[releases]
-releases = {releases}
+[releases]                     # the same at all agents
 season = "{season}"
-{start}
+{start}{schedule}
 [rewards]
 window = "{window}"                  # a reward may come so long after its decision; public and fixed
 default_reward = 0.0           # what counts if none came
 
 [decisions]                    # stay as they are for a season
-policy = "optimistic"          # how the agent chooses; `feducb simulate --policy` has the list
-exploration = 1.0              # of the optimistic policy; 1 is the proven bound
+policy = "tempered"            # how the agent chooses; `feducb simulate --policy` has the list
 uniform_share = 0.0            # above 0: logs can judge other policies
 shadow = {shadow:16}      # true: follow the application's own choice
 follow_policy = "learning"     # of the application; "fixed": public, and never learns from rewards
@@ -98,6 +96,12 @@ keys = "{name}.keys"
 # certificate = "{name}.pem"
 # private_key = "{name}.key"
 """
+
+_NOTHING_TO_READ = (
+    "note: at this traffic and budget nothing that is released within a season is worth reading, so that all "
+    "decisions will be drawn uniformly; it takes more agents, a larger epsilon or a longer season with more "
+    "decisions"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +122,12 @@ class _New:
     )
     agents: int = option(1, "How many agents the federation has.")
     decisions: int = option(100_000, "Decisions of one agent in a season, roughly.")
-    releases: int = option(64, "Releases in a season.")
+    releases: int | None = option(None, "Releases in a season.", shown="as planned; 64 with other schedules")
+    schedule: str | None = option(
+        None,
+        "When they are due: planned (few, once a sum is worth reading), geometric or periodic.",
+        shown="planned, or geometric with --releases",
+    )
     season: str = option("30d", "How long a season lasts, such as 30d.")
     start: str | None = option(
         None,
@@ -133,8 +142,12 @@ class _New:
         "--shadow",
     )
 
-    def text(self) -> str:
-        """The configuration, with a word on each setting."""
+    def text(self, settled: AgentSettings | None = None) -> str:
+        """The configuration, with a word on each setting.
+
+        Args:
+            settled: what was read of it, so that the numbers of its plan are written down too.
+        """
         start = "" if self.start is None else f"start = {_instant(self.start)}   # common to all agents\n"
         of_all = {} if self.budgets is None else _read_budgets(self.budgets)
         own = of_all.get(self.name, Budget(epsilon=1.0, delta=1e-6))
@@ -142,10 +155,27 @@ class _New:
             "epsilon": own.epsilon if self.epsilon is None else self.epsilon,
             "delta": own.delta if self.delta is None else self.delta,
             "start": start,
+            "schedule": self._schedule(settled),
             "shadow": "true" if self.shadow else "false",
             "keep": json.dumps(self.season if self.shadow else "0s"),
         }
         return _TEMPLATE.format(**words) + "".join(f"\n{_budget_table(*one)}\n" for one in of_all.items())
+
+    def _schedule(self, settled: AgentSettings | None) -> str:
+        """Its lines."""
+        name = self.schedule or ("planned" if self.releases is None else "geometric")
+        lines, releases = [f'schedule = "{name}"'], self.releases
+        if settled is not None:
+            releases = settled.releases
+        if name == "planned" and settled is not None:
+            lines = [
+                f"{lines[0]:30} # few, once a sum of all agents is worth reading. The next two follow from",
+                "# agents, decisions, season, bounds and budgets: take them out to have them planned anew",
+            ]
+        lines += [] if releases is None else [f"releases = {releases}"]
+        if name == "planned" and settled is not None:
+            lines.append(f"first_release = {settled.first_release!r:14} # seconds")
+        return "\n".join(lines) + "\n"
 
 
 @app.command()
@@ -164,6 +194,7 @@ def init(new: _New) -> None:
             raise ConfigurationError("name", name, f"another one, or {left} moved away")
     path.write_text(new.text(), encoding="utf-8")
     try:
+        path.write_text(new.text(read_agent_file(path).agent), encoding="utf-8")
         written = read_agent_file(path)
         _make(written.store, written.agent)
         keys = written.service.keys
@@ -171,6 +202,8 @@ def init(new: _New) -> None:
     except BaseException:
         path.unlink()
         raise
+    if not written.agent.reads:
+        typer.echo(_NOTHING_TO_READ, err=True)
     typer.echo(f"wrote {path} and {keys}; the keys are shown once:")
     for role, secret in secrets.items():
         typer.echo(f"  {role:12} {secret}")

@@ -13,7 +13,7 @@ import typer
 from click.core import ParameterSource
 from rich.table import Table
 
-from feducb.cli.options import Arms, Dim, JsonFile, option, takes_options
+from feducb.cli.options import Dim, JsonFile, Seed, option, takes_options
 from feducb.cli.output import (
     counted,
     facts_table,
@@ -26,8 +26,12 @@ from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.terms import Terms
-from feducb.simulation.planning import plan_privacy
+from feducb.simulation.planning import Season, plan_privacy
 from feducb.trust import TRUSTS, require_trust
+from feducb.worlds.features import Recipe
+from feducb.worlds.from_recipe import RecipeWorld
+from feducb.worlds.synthetic import paper_world
+from feducb.worlds.world import Environment
 
 __all__ = ["app"]
 
@@ -37,7 +41,6 @@ app = typer.Typer(
 
 Epsilon = Annotated[float, typer.Option(help="ε of a person.")]
 Delta = Annotated[float, typer.Option(help="δ.")]
-Releases = Annotated[int, typer.Option(help="How many releases the budget must cover.")]
 TrustName = Annotated[str, typer.Option(help=f"{' or '.join(TRUSTS)}: who adds the noise.")]
 PerPerson = Annotated[
     int, typer.Option(help="Records that one person may have at each agent that she visits.")
@@ -49,6 +52,7 @@ Spacing = Annotated[
         "enough; 0: they are anywhere."
     ),
 ]
+_SHOWN = 10  # releases that are listed
 _VISITED = "Agents that one person visits at most; 1: people do not visit several. Under --trust controller "
 
 
@@ -58,11 +62,18 @@ class _Planned:
 
     epsilon: Epsilon = 1.0
     delta: Delta = 1e-6
-    releases: Releases = 64
-    dim: Dim = 10
-    agents: int = option(10, "M, agents in the federation.")
-    arms: Arms = None
-    horizon: int = option(2000, "T, rounds of the short simulation.")
+    releases: int | None = option(
+        None, "How many releases, in geometric progression.", shown="few, from the first worth reading"
+    )
+    agents: int = option(10, "M, agents in the federation; two or more.")
+    visitors: int = option(2000, "Visitors of each agent over the season.")
+    recipe: Path | None = option(
+        None, "Plan for visitors of this shape: a file that `feducb evaluate --save-recipe` wrote."
+    )
+    dim: int | None = option(None, "d, length of an action vector.", shown="the recipe's, or 10")
+    arms: int | None = option(None, "K, candidates per visitor.", shown="the recipe's actions, or d²")
+    runs: int | None = option(None, "Runs of the simulation.", shown="5 to 20, by size")
+    seed: Seed = 0
     trust: TrustName = "nobody"
     per_person: PerPerson = 1
     spacing: Spacing = 0
@@ -78,7 +89,7 @@ class _Stated:
 
     epsilon: Epsilon = 1.0
     delta: Delta = 1e-6
-    releases: Releases = 64
+    releases: int = option(64, "How many releases the budget must cover.")
     dim: Dim = 10
     trust: TrustName = "nobody"
     per_person: PerPerson = 1
@@ -96,7 +107,7 @@ class _Stated:
     )
 
 
-def _terms(asked: _Planned | _Stated, agents_per_person: int, groups: int = 1) -> Terms:
+def _terms(asked: _Stated, agents_per_person: int) -> Terms:
     return Terms(
         problem=Problem(dim=asked.dim),
         budget=Budget(epsilon=asked.epsilon, delta=asked.delta),
@@ -105,25 +116,47 @@ def _terms(asked: _Planned | _Stated, agents_per_person: int, groups: int = 1) -
         spacing=asked.spacing,
         agents_per_person=agents_per_person,
         trust=require_trust(asked.trust),
-        groups=groups,
+        groups=asked.groups,
     )
 
 
 @app.command()
 @takes_options
 def plan(asked: _Planned) -> None:
-    """What a budget costs in noise and regret, and a plain word on whether to federate."""
+    """What a budget costs in noise and regret, and after how many visitors federating pays, if ever.
+
+    Agents are simulated, in a federation and each by itself: in the paper's world, or on visitors of the
+    shape that --recipe describes.
+    """
     require_writable("--json", asked.json_file)
-    visited = asked.agents_per_person
-    if visited is None:
-        visited = require_trust(asked.trust).agents_visited(asked.agents)
-    terms = _terms(asked, visited)
+    trust, visited = require_trust(asked.trust), asked.agents_per_person
+    season = Season(
+        world=_world(asked),
+        agents=asked.agents,
+        visitors=asked.visitors,
+        budget=Budget(epsilon=asked.epsilon, delta=asked.delta),
+        releases=asked.releases,
+        trust=trust,
+        records_per_person=asked.per_person,
+        agents_per_person=trust.agents_visited(asked.agents) if visited is None else visited,
+        spacing=asked.spacing,
+    )
     with steps_progress("simulating") as progress:
-        planned = plan_privacy(terms, asked.agents, arms=asked.arms, horizon=asked.horizon, progress=progress)
+        planned = plan_privacy(season, runs=asked.runs, seed=asked.seed, progress=progress)
     screen = screen_beside(asked.json_file)
     screen.print(_plan_table(planned))
     write_json(lambda: _as_json(planned), asked.json_file)
     screen.print(planned["verdict"], highlight=False)
+
+
+def _world(asked: _Planned) -> Environment:
+    """Where a plan is simulated."""
+    if asked.recipe is None:
+        return paper_world(Problem(dim=10 if asked.dim is None else asked.dim), asked.arms)
+    if asked.dim is not None:
+        raise ConfigurationError("--dim", asked.dim, "nothing beside --recipe, which says it")
+    recipe = Recipe.from_json(asked.recipe.read_text(encoding="utf-8"))
+    return RecipeWorld(recipe=recipe, drawn=asked.arms)
 
 
 @app.command()
@@ -203,7 +236,7 @@ def write_statement(asked: _Stated) -> None:
             )
         _note_an_agent_here()
         visited = 1 if asked.agents_per_person is None else asked.agents_per_person
-        terms = _terms(asked, visited, asked.groups)
+        terms = _terms(asked, visited)
     plain = statement(terms, ledger=ledger, followed=followed, others=others)
     page, out = to_markdown(plain), asked.out
     if str(out) == "-":
@@ -287,8 +320,21 @@ def _plan_table(planned: dict[str, Any]) -> Table:
             f"certified ε = {grid['epsilon_certified']:.6g}",
         ),
     ]
+    if planned.get("release_visitors"):
+        at = [f"{visitor:,}" for visitor in planned["release_visitors"]]
+        some = ", ".join(at if len(at) <= _SHOWN else [*at[: _SHOWN - 1], "…", at[-1]])
+        read = "none is read" if planned["read_from"] is None else f"read from {planned['read_from']:,} on"
+        rows.append(("released after visitor", f"{some}; {read}"))
     if regret:
-        rows.append(("regret, federated", f"{regret['federated']:,.1f} per agent"))
-        rows.append(("regret, alone", f"{regret['alone']:,.1f}"))
+        of, runs = counted(planned["agents"], "agent"), counted(regret["runs"], "run")
+        alone = counted(regret["agents_alone"], "agent")
+        rows.append(("regret, federated", f"{_with_error(regret, 'federated')} per agent, {of}, {runs}"))
+        rows.append(("regret, alone", f"{_with_error(regret, 'alone')} per agent, {alone}, {runs}"))
+        margin = f"{regret['saved']:+,.1f}, more than chance beyond ± {regret['saved_margin']:,.1f}"
+        rows.append(("saved by federating", margin))
     promise = f"(ε, δ) = ({planned['epsilon']:g}, {planned['delta']:g})"
     return facts_table(f"{promise} over {counted(planned['releases'], 'release')}", rows)
+
+
+def _with_error(regret: dict[str, Any], name: str) -> str:
+    return f"{regret[name]:,.1f} ± {regret[f'{name}_stderr']:,.1f}"

@@ -130,7 +130,12 @@ def alone_estimator(federation: Federation, *, alpha: float) -> Estimator:
 
 
 def calibrated_estimator(
-    federation: Federation, rounds: tuple[int, ...], team: Sequence[int], *, alpha: float
+    federation: Federation,
+    rounds: tuple[int, ...],
+    team: Sequence[int],
+    *,
+    alpha: float,
+    promised: Mechanism | None = None,
 ) -> Estimator:
     """Noise for the budgets of a team (none in the baseline without privacy), and the bound for it.
 
@@ -139,6 +144,7 @@ def calibrated_estimator(
         rounds: when it releases, in rounds of this estimator.
         team: who adds up releases, by number.
         alpha: this estimator's share of α.
+        promised: the mechanism, where a season is open under it; else it is chosen.
 
     Guarantees:
         The mechanism follows from the rounds and everybody's budgets, never from who is in the team: an
@@ -157,10 +163,10 @@ def calibrated_estimator(
 
         return bisect_left(range(1, len(rounds) + 1), True, key=worth) + 1
 
-    mechanism = choose_mechanism(federation.mechanism, len(rounds))
+    mechanism = promised or choose_mechanism(federation.mechanism, len(rounds))
     noise = _Noise.of(federation, team, mechanism)
     first = first_read(len(team), noise, alpha)
-    if isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
+    if not promised and isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
         # A team of everybody, at the whole of α, would read first. What not even that could read may be
         # noisy; a smaller team starts later still, so it loses nothing by it.
         everybody = _Noise.of(federation, range(federation.agents), mechanism)
@@ -169,7 +175,9 @@ def calibrated_estimator(
         decay = _decay(rounds[unread:]) if tuning.by_use else None
         mechanism = _less_noisy(federation, [Dense(len(rounds), one, decay) for one in {quiet, 0}], unread)
         noise = _Noise.of(federation, team, mechanism)
-        first = max(first_read(len(team), noise, alpha), mechanism.quiet + 1)
+        first = first_read(len(team), noise, alpha)
+    if isinstance(mechanism, Dense):
+        first = max(first, mechanism.quiet + 1)
     log_threshold = None
     if tuning.simulated and noise.whole:
         log_threshold = _threshold(federation, mechanism, noise, alpha, first)
