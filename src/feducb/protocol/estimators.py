@@ -109,10 +109,7 @@ def plan_rounds(
         return Geometric(first=first, growth=_OFTEN).rounds(horizon)
     for _ in range(2 if federation.spacing else 0):  # noise follows from the releases, and these from it
         rounds = schedule.rounds(first, horizon)
-        mechanism = choose_mechanism(federation.mechanism, len(rounds))
-        if isinstance(mechanism, Dense) and federation.tuning.by_use:
-            mechanism = Dense(len(rounds), 0, _decay(rounds))
-        first = first_worth(_Noise.of(federation, team, mechanism))
+        first = first_worth(_Noise.of(federation, team, _all_read(federation, rounds)))
     return schedule.rounds(first, horizon)
 
 
@@ -163,7 +160,7 @@ def calibrated_estimator(
 
         return bisect_left(range(1, len(rounds) + 1), True, key=worth) + 1
 
-    mechanism = promised or choose_mechanism(federation.mechanism, len(rounds))
+    mechanism = promised or _all_read(federation, rounds)
     noise = _Noise.of(federation, team, mechanism)
     first = first_read(len(team), noise, alpha)
     if not promised and isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
@@ -227,6 +224,13 @@ def _threshold(
         prior=federation.prior * problem.noise_scale**2,
         weight=noise.weight,
     )
+
+
+def _all_read(federation: Federation, rounds: Sequence[int]) -> Mechanism:
+    """The mechanism for releases at these rounds, if all of them are read."""
+    chosen = choose_mechanism(federation.mechanism, len(rounds))
+    by_use = isinstance(chosen, Dense) and federation.tuning.by_use
+    return Dense(len(rounds), 0, _decay(rounds)) if by_use else chosen
 
 
 def _less_noisy(federation: Federation, mechanisms: Sequence[Dense], unread: int) -> Dense:
