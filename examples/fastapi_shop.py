@@ -34,6 +34,7 @@ SETTINGS = feducb.AgentSettings(
     budget=feducb.Budget(epsilon=8.0, delta=1e-6),
     decisions=20_000,  # expected in a season, roughly: says from which release on sums are worth reading
     season=SEASON,
+    schedule="periodic",
     releases=16,
     window=3600.0,
 )

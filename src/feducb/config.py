@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass
-from typing import Literal, SupportsFloat, SupportsIndex
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, SupportsFloat, SupportsIndex
 
 from feducb.errors import ConfigurationError
 
@@ -65,9 +65,12 @@ class Problem:
     Attributes:
         dim: length d of an action vector.
         action_bound: L, every action has ``‖x‖ ≤ L``.
-        reward_bound: B, every reward has ``|y| ≤ B``.
-        parameter_bound: S, the unknown parameter has ``‖θ*‖ ≤ S``.
+        reward_bound: B, every reward has ``|y − c| ≤ B``.
+        parameter_bound: S, the unknown parameter has ``‖θ*‖ ≤ S``: that of rewards less c.
         noise_scale: σ, rewards are σ-sub-Gaussian around ``⟨x, θ*⟩`` (½ for rewards in [0, 1]).
+        reward_centre: c, taken off each reward before anything else is done with it, so that B is half of
+            the rewards' range: ½ with B = ½ for rewards in [0, 1]. Other than 0 it needs a direction in which
+            all actions have the same entry, such as a constant column (docs/theory.md, 1).
     """
 
     dim: int
@@ -75,6 +78,7 @@ class Problem:
     reward_bound: float = 1.0
     parameter_bound: float = 1.0
     noise_scale: float = 0.5
+    reward_centre: float = 0.0
 
     def __post_init__(self) -> None:
         require_integer("dim", self.dim, at_least=1)
@@ -82,6 +86,20 @@ class Problem:
             value = require_finite(name, getattr(self, name), above=0)
             if not 1e-6 <= value <= 1e6:
                 raise ConfigurationError(name, value, "a number from 1e-6 to 1e6: rescale the problem")
+        if abs(require_finite("reward_centre", self.reward_centre)) > 1e6:
+            raise ConfigurationError("reward_centre", self.reward_centre, "a number from -1e6 to 1e6")
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """The least and the largest reward, c − B and c + B."""
+        return self.reward_centre - self.reward_bound, self.reward_centre + self.reward_bound
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, for files; that rewards are not centred goes without saying, as it always did."""
+        plain = asdict(self)
+        if not self.reward_centre:
+            del plain["reward_centre"]
+        return plain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,10 +7,14 @@ and `feducb.models`, which enter them in `TRUSTS` and `MODELS`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from feducb.config import Problem
 from feducb.errors import ConfigurationError
@@ -18,9 +22,11 @@ from feducb.types import Array, Belief, Statistics, add
 
 __all__ = [
     "MODELS",
+    "MODEL_FAMILIES",
     "TRUSTS",
     "Bound",
     "ConfidenceSet",
+    "Contexts",
     "Feature",
     "Model",
     "Trust",
@@ -30,7 +36,8 @@ __all__ = [
     "require_trust",
 ]
 
-Entry = TypeVar("Entry")
+Contexts = Literal["private", "public"]
+"""Whether what is known of visitors, and what they are shown, is protected as their rewards are."""
 
 Feature = Literal["groups", "graph", "topology", "paper mode", "budgets"]
 """What a trust may refuse: several estimators per agent, a graph (deployed, or the simulated topology), the
@@ -171,19 +178,25 @@ class Model(ABC):
     reward y within the public bounds; s is the weight of rewards.
 
     Guarantees:
-        The flat vectors of any two records are at most √2 · ``radius`` apart, and none is longer than that.
+        The flat vectors of any two neighbouring records are at most √2 · ``radius`` apart, and none is longer
+        than that. Any two are neighbours if contexts are private; those with one action if they are public.
         All noise is calibrated to it. Releases are sums of flat vectors under noise, so that nothing else of
         a record leaves, and whatever is read off them is post-processing.
 
     Attributes:
-        name: as in files.
+        contexts: whether actions are protected as rewards are.
         released_set: makes the `ConfidenceSet` that reads sums, under noise or not (`MixtureBound`).
         printed: makes the paper's.
     """
 
-    name: ClassVar[str]
+    contexts: ClassVar[Contexts] = "private"
     released_set: ClassVar[Callable[..., ConfidenceSet]]
     printed: ClassVar[Callable[..., Any]]
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """As in files: `require_model` makes the model of it again."""
 
     @abstractmethod
     def coordinates(self, dim: int) -> int:
@@ -212,6 +225,34 @@ class Model(ABC):
             unit: what 1 in ``flat`` stands for.
         """
 
+    def nearest(self, actions: Array) -> Array:
+        """(..., n, d), each action as a record may have it: itself, or what is left of one that it may not.
+
+        It looks at one action at a time, and makes none longer.
+        """
+        return actions
+
+    def noisy(self, dim: int) -> NDArray[np.bool_]:
+        """(q,), which coordinates of a flat vector carry noise; the others are public."""
+        return np.ones(self.coordinates(dim), dtype=np.bool_)
+
+    def gram_radius(self, dim: int, releases: int, alpha: float) -> float:
+        """λ with −H_k ⪯ λ√w_k I for all releases k, but for a chance α, H_k the noise of the Gram.
+
+        Of a full symmetric one E λ_max ≤ 2√d, and λ_max is √2-Lipschitz; then a union over releases.
+        """
+        return 2.0 * math.sqrt(dim) + 2.0 * math.sqrt(math.log(releases / alpha))
+
+    def residual_scales(self, problem: Problem, weight: float) -> Array:
+        """(d,), at least the sorted eigenvalues of D: h − Hθ* has covariance w·D, whatever θ* is, ‖θ*‖ ≤ S.
+
+        The first is the largest, D̄. Of a full Gram D = (1/s² + ‖θ*‖²) I + θ*θ*ᵀ.
+        """
+        squared = problem.parameter_bound**2
+        scales = np.full(problem.dim, 1.0 / weight**2 + squared)
+        scales[0] += squared
+        return scales
+
     def add(self, statistics: Statistics, actions: Array, rewards: Array) -> Statistics:
         """Add records to raw sums of floats: the same sums that ``read`` makes of flat vectors.
 
@@ -226,22 +267,35 @@ class Model(ABC):
 MODELS: dict[str, Model] = {}
 """By name. `feducb.models` fills it, with one line per model."""
 
+MODEL_FAMILIES: dict[str, Callable[[str], Model]] = {}
+"""By what stands before the first colon of a name: makes the model of what stands after it."""
+
 
 def require_trust(value: str | Trust) -> Trust:
     """The trust itself, or the one of that name."""
-    return value if isinstance(value, Trust) else _of_name("trust", value, TRUSTS)
+    if isinstance(value, Trust):
+        return value
+    if isinstance(value, str) and value in TRUSTS:
+        return TRUSTS[value]
+    raise ConfigurationError("trust", value, _listed(TRUSTS))
 
 
 def require_model(value: str | Model) -> Model:
     """The model itself, or the one of that name."""
-    return value if isinstance(value, Model) else _of_name("model", value, MODELS)
+    if isinstance(value, Model):
+        return value
+    if isinstance(value, str):
+        family, colon, rest = value.partition(":")
+        if colon and family in MODEL_FAMILIES:
+            return MODEL_FAMILIES[family](rest)
+        if value in MODELS:
+            return MODELS[value]
+    raise ConfigurationError("model", value, _listed([*MODELS, *(f"{name}:…" for name in MODEL_FAMILIES)]))
 
 
-def _of_name(setting: str, value: object, entries: Mapping[str, Entry]) -> Entry:
-    if isinstance(value, str) and value in entries:
-        return entries[value]
-    *others, last = entries
-    raise ConfigurationError(setting, value, f"{', '.join(others)} or {last}" if others else last)
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def interactions(count: int) -> str:

@@ -66,16 +66,24 @@ class Belief:
     """What an agent knows about θ*, ready to score actions.
 
     Attributes:
-        theta: (..., d), the estimate θ̂.
+        theta: (..., d), θ̂, around which the bound holds.
         inverse: (..., d, d), V⁻¹.
         ellipsoid_width: (...), β, the factor of ‖x‖_{V⁻¹}.
         euclidean_width: (...), b, the factor of ‖V⁻¹x‖₂.
+        estimate: (..., d), the likeliest θ*, for those who act on it alone; θ̂ if not given. The middle of a
+            set that is made to hold for the worst case is not the best guess.
     """
 
     theta: Array
     inverse: Array
     ellipsoid_width: Array
     euclidean_width: Array
+    estimate: Array | None = None
+
+    @property
+    def guess(self) -> Array:
+        """(..., d), what to act on where nothing has to be proven."""
+        return self.theta if self.estimate is None else self.estimate
 
 
 def zeros(dim: int, shape: tuple[int, ...] = ()) -> Statistics:

@@ -20,7 +20,10 @@ from feducb.agent.upkeep import erase, export
 from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, FeducbError, StoreError, StoreInUseError
+from feducb.models.mixture import MixtureBound
+from feducb.privacy.noise_law import gram_radius
 from feducb.protocol import messages
+from feducb.protocol.federation import EVERYTHING
 from feducb.storage import AgentStore, events
 from feducb.trust import CONTROLLER
 
@@ -30,9 +33,11 @@ SETTINGS = AgentSettings(
     budget=Budget(epsilon=1.0, delta=1e-6),
     decisions=10_000,
     releases=8,
+    schedule="periodic",
     season=800.0,
     window=60.0,
     start=0.0,
+    policy="optimistic",
 )
 GENEROUS = replace(SETTINGS, budget=Budget(epsilon=1e4, delta=1e-3), decisions=1_000_000)
 
@@ -297,7 +302,7 @@ def test_logged_propensities_are_the_frequencies(opened: Callable[..., Agent], c
         assert abs(counts[index] / 4000 - chance) < 5 * np.sqrt(chance * (1 - chance) / 4000)
 
 
-@pytest.mark.parametrize("policy", ["optimistic", "thompson:0.5", "greedy", "uniform"])
+@pytest.mark.parametrize("policy", ["optimistic", "tempered", "thompson:0.5", "greedy", "uniform"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_every_policy_logs_the_chances_it_plays(
     opened: Callable[..., Agent], clock: Clock, policy: str, share: float
@@ -827,11 +832,14 @@ def test_ids_of_an_earlier_version_are_still_understood(opened: Callable[..., Ag
 def test_a_quorum_widens_the_bound_by_the_sets_that_may_meet_it() -> None:
     whole = replace(SETTINGS, agents=4, start=0.0)
     assert (whole.sets_of_agents, replace(whole, quorum=3).sets_of_agents) == (1, 5)
-    bounds = [replace(whole, quorum=quorum).rule.bound for quorum in (None, 4, 3, 2)]
-    alphas = [bound.reward_alpha for bound in bounds]  # type: ignore[attr-defined]
-    assert alphas[0] == alphas[1] == pytest.approx(5 * alphas[2]) == pytest.approx(11 * alphas[3])
-    radii = [bound.residual_radius for bound in bounds]  # type: ignore[attr-defined]
-    assert radii[0] == radii[1] < radii[2] < radii[3]
+    several = [replace(whole, quorum=quorum) for quorum in (None, 4, 3, 2)]
+    bounds = [one.rule.bound for one in several]
+    for one, bound, sets in zip(several, bounds, (1, 1, 5, 11), strict=True):
+        assert isinstance(bound, MixtureBound)
+        read, share = one.releases - one.rule.first + 1, EVERYTHING.shares[1] * one.alpha / sets
+        assert bound.gram_radius == pytest.approx(gram_radius(3, read, share), rel=1e-12)
+    thresholds = [bound.log_threshold for bound in bounds]  # type: ignore[attr-defined]
+    assert thresholds[0] == thresholds[1] < thresholds[2] < thresholds[3]
     with pytest.raises(ConfigurationError, match="quorum"):
         replace(SETTINGS, agents=2000, quorum=1000)
 

@@ -19,6 +19,7 @@ SETTINGS = AgentSettings(
     budget=Budget(epsilon=1e5, delta=1e-3),
     decisions=1_000_000,
     releases=8,
+    schedule="periodic",
     season=8000.0,
     window=60.0,
     default_reward=-0.5,

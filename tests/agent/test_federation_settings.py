@@ -12,10 +12,11 @@ import pytest
 from feducb.agent import Agent, AgentSettings
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
-from feducb.models.confidence import ReleasedSetBound
+from feducb.models.mixture import MixtureBound
+from feducb.privacy.noise_law import gram_radius
 from feducb.privacy.statement import statement
 from feducb.protocol import messages
-from feducb.protocol.federation import Federation
+from feducb.protocol.federation import EVERYTHING, Federation
 from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.schedules import Periodic
 from feducb.simulation.plan import Plan, make_plan
@@ -36,6 +37,7 @@ SETTINGS = AgentSettings(
     agents=3,
     decisions=DECISIONS,
     releases=RELEASES,
+    schedule="periodic",
     season=3600.0,
     start=0.0,
     alpha=ALPHA,
@@ -103,11 +105,15 @@ def test_settings_on_a_graph_are_those_of_the_simulated_plan() -> None:
 
 def test_on_a_graph_alpha_is_shared_by_all_cliques_and_estimators() -> None:
     topology = parse_topology("line:5", ttl=2)
-    told = _on(topology, 0, replace(SETTINGS, groups=2)).rule.bound
-    planned = _plan(topology, [SETTINGS.budget] * 5).teams[0].estimators[0].rule.bound  # type: ignore[attr-defined]
-    assert isinstance(told, ReleasedSetBound)
-    assert isinstance(planned, ReleasedSetBound)
-    assert told.reward_alpha == planned.reward_alpha == pytest.approx(0.45 * ALPHA / 4)
+    told = _on(topology, 0, replace(SETTINGS, groups=2)).rule
+    (planned, _) = _plan(topology, [SETTINGS.budget] * 5).teams[0].estimators
+    for first, bound, releases in (
+        (told.first, told.bound, RELEASES),
+        (planned.rule.first, planned.rule.bound, len(planned.release_rounds)),  # type: ignore[union-attr]
+    ):
+        assert isinstance(bound, MixtureBound)
+        read, share = max(1, releases - first + 1), EVERYTHING.shares[1] * ALPHA / 4
+        assert bound.gram_radius == pytest.approx(gram_radius(4, read, share), rel=1e-12)
 
 
 def test_budgets_of_their_own_on_a_graph_are_those_of_the_simulated_plan() -> None:

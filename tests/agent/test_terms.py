@@ -28,6 +28,7 @@ SETTINGS = AgentSettings(
     agents=3,
     decisions=200,
     releases=16,
+    schedule="periodic",
     season=1600.0,
     start=0.0,
 )
@@ -57,9 +58,31 @@ def test_an_agent_plans_with_the_noise_that_its_terms_have(trust: Any) -> None:
         np.testing.assert_allclose(scales * np.sqrt(2.0), certificate.scale, rtol=1e-4)
         if settings.terms.records_covered > 1:
             assert settings.rule.first > once.rule.first
-            assert settings.rule.bound.regularizer > once.rule.bound.regularizer  # type: ignore[attr-defined]
         assert isinstance(settings.terms.factors, Dense)
         assert settings.terms.quiet == min(settings.rule.first, settings.releases) - 1
+
+
+@pytest.mark.parametrize("trust", ["nobody", "controller"])
+@pytest.mark.parametrize("spacing", [0, 1, 4])
+def test_an_agent_s_terms_spread_noise_as_it_plans_to(trust: Any, spacing: int) -> None:
+    """At a budget with which sums are read: decay, quiet start and spaced records are in both."""
+    settings = replace(
+        SETTINGS,
+        trust=trust,
+        budget=Budget(epsilon=100.0, delta=1e-6),
+        records_per_person=3,
+        agents_per_person=2,
+        spacing=spacing,
+    )
+    terms, privatizer = settings.terms, settings.estimator.privatizer
+    assert privatizer is not None
+    assert terms.factors == privatizer.mechanism
+    assert terms.decay is not None
+    assert terms.spacing == spacing
+    scales = np.asarray(privatizer.noise_scale)
+    np.testing.assert_allclose(scales * np.sqrt(2.0), terms.certificate().scale, rtol=1e-4)
+    covered = terms.records_covered
+    assert terms.reach == covered if spacing == 0 else terms.reach < 0.95 * covered
 
 
 def test_a_person_at_three_agents_is_under_the_controllers_promise(tmp_path: Path) -> None:
@@ -89,14 +112,14 @@ def test_a_sum_with_other_noise_than_the_terms_promise_is_refused(
     tmp_path: Path, agents_per_person: int | None
 ) -> None:
     terms = replace(TRUSTING, agents_per_person=agents_per_person).terms
-    terms = replace(terms, quiet=TRUSTING.terms.quiet)
+    terms = replace(terms, quiet=TRUSTING.terms.quiet, decay=TRUSTING.terms.decay)
     with ControllerStore.open(tmp_path / "controller.db", terms) as controller:
         payload = controller.release()
     with Agent.open(tmp_path / "agent.db", TRUSTING, clock=lambda: 1.0) as agent:
         if agents_per_person is None:
             assert agent.absorb(messages.decode(payload), agents=3)
             return
-        with pytest.raises(ValueError, match=r"the controller's terms differ .* or agents_per_person"):
+        with pytest.raises(ValueError, match=r"controller's terms differ .* agents_per_person or spacing"):
             agent.absorb(messages.decode(payload), agents=3)
 
 
@@ -106,8 +129,10 @@ def test_a_sum_with_other_noise_than_the_terms_promise_is_refused(
         {"agents_per_person": 1},
         {"records_per_person": 1},
         {"budget": Budget(epsilon=9.0, delta=1e-6)},
-        {"releases": 15},
+        {"releases": 15, "quiet": 14},
         {"quiet": 0},
+        {"quiet": 0, "decay": 1.25},
+        {"spacing": 1},
         {"mechanism": "tree", "quiet": 0},
         {"problem": Problem(dim=3, parameter_bound=2.0)},
     ],
@@ -127,7 +152,7 @@ def test_an_upload_of_other_terms_is_refused_before_anything_is_released(
             assert (receipt.status, len(sums)) == ("stored", 1)
         else:
             assert (receipt.status, receipt.reason, sums) == ("refused", "terms", [])
-            assert "records_per_person and agents_per_person must be the same" in receipt.text
+            assert "records_per_person, agents_per_person and spacing must be the same" in receipt.text
         collector.close()
 
 
@@ -146,7 +171,7 @@ def test_an_upload_of_the_earlier_version_does_not_enter(tmp_path: Path) -> None
 
 def test_agents_of_a_trusted_controller_state_the_same(tmp_path: Path) -> None:
     terms = {"a": TRUSTING.terms, "b": replace(TRUSTING, agents_per_person=1).terms}
-    terms["b"] = replace(terms["b"], quiet=terms["a"].quiet)
+    terms["b"] = replace(terms["b"], quiet=terms["a"].quiet, decay=terms["a"].decay)
     with pytest.raises(ConfigurationError, match=r"terms.agents_per_person of b is 1, expected 3"):
         open_collector(tmp_path / "controller.db", terms)
 
@@ -173,15 +198,16 @@ def test_a_file_from_before_keeps_what_it_promised_until_a_new_season(tmp_path: 
         assert agent.store.terms.records_covered == 6
 
 
-def test_a_file_that_was_planned_otherwise_can_open_a_new_season(tmp_path: Path) -> None:
-    """Settings with p > 1 led to a shorter quiet start once: the file goes on until its season is closed."""
+def test_a_file_that_was_planned_otherwise_goes_on_as_it_was(
+    tmp_path: Path,
+) -> None:
+    """Settings with p > 1 led to a shorter quiet start once."""
     path, settings = tmp_path / "agent.db", replace(SETTINGS, records_per_person=3)
     with Agent.open(path, settings, clock=lambda: 1.0) as agent:
         decision = agent.decide(np.eye(3), person="ada")
     _edit(path, "seasons", "terms", lambda plain: plain | {"quiet": 0})
-    with pytest.raises(ConfigurationError, match=r"terms.quiet is \d+, expected 0 as stored; a new season"):
-        Agent.open(path, settings, clock=lambda: 1.0)
-    with Agent.open(path, clock=lambda: 1.0) as agent:
+    with Agent.open(path, settings, clock=lambda: 1.0) as agent:
+        assert agent.store.terms == agent.settings.terms != settings.terms
         agent.discard(decision.id)
         agent.new_season(replace(settings, start=2.0))
     with Agent.open(path, replace(settings, start=2.0), clock=lambda: 1.0) as agent:

@@ -90,6 +90,26 @@ def test_persons_of_an_own_log_are_bounded_and_must_be_named(path: Path, clock: 
                 ask()
 
 
+def test_a_person_who_comes_again_too_soon_gets_a_decision_and_enters_no_sum(
+    path: Path, clock: Clock
+) -> None:
+    """By decisions, and by an own log as well; after a restart too."""
+    settings = replace(SETTINGS, records_per_person=3, spacing=2, start=clock.now)
+    rng, hers = np.random.default_rng(3), list[int]()
+    for number in range(5):
+        with Agent.open(path, settings, clock=clock) as agent:
+            for _ in range(2):
+                agent.decide(_candidates(rng), person="ada")
+            clock.now += settings.window + 1.0
+            while agent.settle_some():
+                pass
+            hers.append(agent.store.pending)
+            found = warm_start(agent, np.full((1, 3), 0.1 + number / 100), [0.5], ["ada"], policy="fixed")
+            assert found.excluded == 1
+            agent.store.release()
+    assert hers == [1, 0, 1, 0, 1]
+
+
 def test_an_own_log_needs_the_statement_that_its_policy_did_not_learn(agent: Agent) -> None:
     for policy in (None, "learning", "Fixed", True):
         with pytest.raises(ConfigurationError, match=r"policy is .* did not learn from these rewards$"):

@@ -17,7 +17,12 @@ from feducb.errors import StoreError
 from feducb.storage import agent_tables
 
 SETTINGS = AgentSettings(
-    problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=8, season=800.0, window=10.0
+    problem=Problem(dim=2),
+    budget=Budget(epsilon=1.0, delta=1e-6),
+    releases=8,
+    schedule="periodic",
+    season=800.0,
+    window=10.0,
 )
 LIVE = {"agents_in_sum", "first_useful_sum", "learning", "in_batch", "season_over", "next_release_at"}
 BESIDE = {"running", "engine", "failing"}

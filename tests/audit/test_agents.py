@@ -128,6 +128,7 @@ def test_sums_are_over_one_two_and_more_agents(tmp_path: Path) -> None:
         agents=4,
         decisions=100,
         releases=4,
+        schedule="periodic",
         start=0.0,
     )
     sums = checked._sums(tmp_path, settings)

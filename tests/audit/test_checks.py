@@ -17,6 +17,7 @@ from feducb.audit.broken import (
     BrokenGrid,
     BrokenHeader,
     BrokenHorizon,
+    BrokenReach,
     BrokenRestart,
     BrokenRewardBound,
     BrokenSymmetrisation,
@@ -28,6 +29,7 @@ from feducb.audit.doors import Seen, entries
 from feducb.audit.exact import check_clipping, check_encoder, check_horizon, check_presence, check_sensitivity
 from feducb.audit.findings import Check
 from feducb.audit.invariance import check_decisions, check_graph, check_release_times
+from feducb.audit.spaced import check_spaced
 from feducb.config import Budget, Problem
 from feducb.errors import ReleasesExhaustedError
 from feducb.privacy.deployed import DeployedPrivatizer
@@ -35,8 +37,8 @@ from feducb.privacy.terms import Terms
 from feducb.storage import AgentStore
 
 TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=8.0, delta=1e-6), releases=3)
-PARTS = [part for part, _, _ in checks._CHECKS]
-EXACT = [check_encoder, check_presence, check_clipping, check_horizon, check_sensitivity]
+PARTS = list(dict.fromkeys(part for part, _, _ in checks._CHECKS))
+EXACT = [check_encoder, check_presence, check_spaced, check_clipping, check_horizon, check_sensitivity]
 
 
 def test_every_part_of_the_shipped_code_has_its_checks() -> None:
@@ -50,7 +52,7 @@ def test_every_part_of_the_shipped_code_has_its_checks() -> None:
 
 def test_no_check_is_in_the_table_twice_and_none_is_left_out() -> None:
     listed = [check for _, _, own in checks._CHECKS for check in own]
-    assert len(listed) == len(set(listed)) == 11
+    assert len(listed) == len(set(listed)) == 14
     imported = {one for name, one in vars(checks).items() if name.startswith("check_")}
     policy = {check_release_times, check_decisions, check_graph}
     assert imported == {*listed, *policy}
@@ -108,9 +110,10 @@ def test_the_audit_does_not_load_broken_code_until_it_tests_itself() -> None:
     ("make", "failing"),
     [
         (DeployedPrivatizer, set()),
-        (BrokenUnscaledTree, {check_encoder, check_presence, check_sensitivity}),
+        (BrokenUnscaledTree, {check_encoder, check_presence, check_spaced, check_sensitivity}),
         (BrokenRewardBound, {check_clipping}),
         (BrokenHorizon, {check_horizon}),
+        (BrokenReach, {check_spaced}),
         # Their noise is wrong, or what is told beside it: no exact check can see that.
         (BrokenSymmetrisation, set()),
         (BrokenGrid, set()),
@@ -123,7 +126,9 @@ def test_each_fault_of_a_privatizer_is_seen_by_its_own_exact_checks_and_by_no_ot
     make: type[DeployedPrivatizer], failing: set[object]
 ) -> None:
     terms = replace(TERMS, mechanism="tree")
-    assert {check for check in EXACT if not check(make, terms).passed} == failing
+    spaced = replace(terms, records_per_person=2, spacing=1)
+    seen = {check for check in EXACT if not check(make, spaced if check is check_spaced else terms).passed}
+    assert seen == failing
 
 
 def _noise(make: type[DeployedPrivatizer], seasons: int = 40) -> np.ndarray:

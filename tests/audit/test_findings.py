@@ -121,6 +121,7 @@ def test_a_report_without_a_claim_under_no_trust_has_no_headline() -> None:
         ("low bits epsilon=1 trust=controller", "low bits"),
         ("encoder dense n=16 quiet=5", "encoder"),
         ("presence mechanism=blt n=8 quiet=0", "presence"),
+        ("spaced records n=5 quiet=2 decay=1.7", "spaced records"),
         ("presence at an agent groups=2", "presence at an agent"),
         ("on a graph estimators=2", "on a graph"),
         ("quorum", "quorum"),

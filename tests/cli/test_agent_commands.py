@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from feducb.agent import Agent
+from feducb.agent.agent_file import read_agent_file
+from feducb.controller.controller_file import terms_from_table
 
 FEDUCB = [sys.executable, "-m", "feducb", "agent"]
 
@@ -35,7 +39,8 @@ def _feducb(folder: Path, *arguments: str, status: int = 0, library: Path | None
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    said, _ = _feducb(tmp_path, "init", "--name", "north", "--dim", "2", "--window", "1s")
+    periodic = ("--schedule", "periodic", "--releases", "64")
+    said, _ = _feducb(tmp_path, "init", "--name", "north", "--dim", "2", "--window", "1s", *periodic)
     assert said.count("feducb_") == 2
     return tmp_path
 
@@ -81,6 +86,21 @@ def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it
     sentence = f"agent.toml no longer fits the open season, so no agent starts with it: {reason}\n"
     assert sentence in _feducb(tmp_path, "status")[0]
     assert json.loads(_feducb(tmp_path, "status", "--json", "-")[0])["misfit"] == reason
+
+
+def test_an_agent_s_spacing_and_decay_reach_a_controller_s_terms_and_the_statement(tmp_path: Path) -> None:
+    """The table that an agent prints is the promise that it makes: by the same digest."""
+    given = ("--dim", "2", "--epsilon", "50", "--per-person", "3", "--spacing", "2", "--releases", "12")
+    _feducb(tmp_path, "init", *given)
+    table = tomllib.loads(_feducb(tmp_path, "terms")[0])["terms"]
+    terms = terms_from_table(table)
+    with Agent.open(tmp_path / "agent.db") as agent:
+        assert agent.settings.spacing == terms.spacing == 2
+        assert terms.decay is not None
+        assert terms.digest() == agent.store.terms.digest() == agent.settings.terms.digest()
+        assert terms.certificate() == agent.store.terms.certificate()
+    said = _feducb(tmp_path, "init", "other.toml", "--name", "other", "--spacing", "2", status=2)[1]
+    assert "spacing is 2, expected 0 where a person has one record" in said
 
 
 def test_what_was_edited_after_init_is_taken_until_something_happens(made: Path) -> None:
@@ -185,3 +205,24 @@ def test_a_first_season_may_be_one_in_shadow_mode(tmp_path: Path) -> None:
     told = json.loads(_feducb(tmp_path, "status", "--json", "-")[0])
     assert (told["season"], told["shadow"], told["warnings"]) == (1, True, {})
     assert 'keep_events = "20d"' in (tmp_path / "agent.toml").read_text()
+
+
+def test_a_new_agents_plan_is_written_down(tmp_path: Path) -> None:
+    _feducb(tmp_path, "init", "--name", "north", "--dim", "3", "--epsilon", "4")
+    text, file = (tmp_path / "agent.toml").read_text(), read_agent_file(tmp_path / "agent.toml")
+    assert file.agent.schedule == "planned"
+    assert f"releases = {file.agent.releases}\n" in text
+    assert f"first_release = {file.agent.first_release!r}" in text
+    for setting in ("agents", "decisions", "season", "bounds", "budgets"):
+        assert setting in text.partition("The next two follow from")[2].partition("releases =")[0]
+    assert f"releases = {file.agent.releases}\n" in _feducb(tmp_path, "terms")[0]
+    (tmp_path / "agent.toml").write_text(re.sub(r"(?m)^(releases =|first_release).*\n", "", text))
+    assert read_agent_file(tmp_path / "agent.toml").agent == file.agent  # the same version plans the same
+
+
+def test_a_season_in_which_nothing_is_worth_reading_is_announced(tmp_path: Path) -> None:
+    _, noted = _feducb(tmp_path, "init", "--decisions", "20", "--epsilon", "0.1")
+    assert "nothing that is released within a season is worth reading" in noted
+    for remedy in ("more agents", "a larger epsilon", "a longer season"):
+        assert remedy in noted
+    assert read_agent_file(tmp_path / "agent.toml").agent.releases == 1

@@ -169,6 +169,24 @@ def test_per_person_and_trust_scale_the_noise() -> None:
     assert three["epsilon_reaccounted"] == pytest.approx(1.0, abs=1e-3)
 
 
+def test_spaced_records_need_less_noise_and_the_statement_says_how_they_are_spaced(tmp_path: Path) -> None:
+    common = ("privacy", "plan", "--dim", "2", "--releases", "12", "--horizon", "15", "--per-person", "2")
+    anywhere, apart = (
+        json.loads(_feducb(*common, "--spacing", spacing, "--json", "-").stdout) for spacing in ("0", "4")
+    )
+    assert apart["sigma"] == pytest.approx(0.8633 * anywhere["sigma"], rel=1e-4)
+    assert apart["epsilon_reaccounted"] == pytest.approx(1.0, abs=1e-3)
+    assert re.search(
+        r"noise for records 4 releases apart +│ 1\.727 times", _feducb(*common, "--spacing", "4").stdout
+    )
+    page = _feducb(
+        "privacy", "statement", "--per-person", "2", "--spacing", "4", "--out", "-", cwd=tmp_path
+    ).stdout
+    assert "at most one in any 4 consecutive releases" in page
+    refused = _feducb(*common[:-1], "1", "--spacing", "4")
+    assert "spacing is 4, expected 0 where a person has one record" in refused.stderr
+
+
 def test_a_plan_covers_a_person_at_all_agents_where_the_controller_is_trusted() -> None:
     common = ["privacy", "plan", "--dim", "2", "--releases", "8", "--visitors", "50", "--agents", "4"]
     common += ["--runs", "2", "--per-person", "2", "--json", "-"]

@@ -108,7 +108,7 @@ def test_an_agent_is_called_as_its_lines_say_not_as_its_file_is(exported: Path) 
         (["north.jsonl", "--person-column", "p"], "--person-column is 'p', expected nothing beside exports"),
         (["north.jsonl", "--agents", "3"], "--agents is 3, expected nothing beside exports"),
         (["north.jsonl", "--save-recipe", "r.json"], "--save-recipe is 'r.json', expected nothing beside"),
-        (["north.jsonl", "--reward-range", "0:1"], "--reward-range is '0:1', expected -B:B beside exports"),
+        (["north.jsonl", "--reward-range", "1:0"], "--reward-range is '1:0', expected LOW:HIGH"),
         (["north.jsonl", "--action-bound", "0.1"], "expected finite numbers, of length at most 0.1"),
         (["north.jsonl", "--action-bound", "0"], "action_bound is 0.0"),
         (["actg175", "--action-bound", "2"], "--action-bound is 2.0, expected nothing beside the data set"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,6 @@ from feducb.evaluation import Comparison, Estimate, FrameLog, LogColumns, Study,
 from feducb.evaluation.learning import Alone, FederatedLearner, choices, release_rounds
 from feducb.evaluation.survey import parse_context
 from feducb.evaluation.verdicts import Row
-from feducb.models.confidence import OwnDataBound
-from feducb.models.play import OwnDataPlay
 from feducb.policies import Greedy, Optimistic
 from feducb.privacy.noise import SeededNoise
 from feducb.protocol.federation import Federation
@@ -43,18 +42,17 @@ def _records(agents: int, count: int, dim: int) -> tuple[np.ndarray, np.ndarray,
     return actions, rewards, Statistics(gram, np.einsum("mnd,mn->md", actions, rewards), agents * count)
 
 
-def test_alone_knows_what_an_agent_knows_that_saw_its_records_one_by_one() -> None:
-    problem = Problem(dim=3, reward_bound=0.5)
-    actions, rewards, sums = _records(4, 60, 3)
-    rule = OwnDataPlay(bound=OwnDataBound(problem=problem, alpha=0.1), prior=1.0)
-    knowledge = rule.start((4,))
-    for one in range(60):
-        knowledge = rule.observe(knowledge, actions[:, one], rewards[:, one])
-    found = Alone(problem).learn(sums, 0)
-    assert knowledge.belief is not None
-    assert found is not None
-    for part in ("theta", "inverse", "ellipsoid_width", "euclidean_width"):
-        np.testing.assert_allclose(getattr(found, part), getattr(knowledge.belief, part), rtol=1e-8)
+def test_alone_reads_its_records_as_a_federation_of_one_without_privacy_reads_a_sum() -> None:
+    # Nobody is compared with a weaker version of itself.
+    federation = Federation(problem=Problem(dim=3, reward_bound=0.5), agents=4, baseline="no-privacy")
+    _, _, sums = _records(4, 60, 3)
+    found = Alone(federation).learn(sums, 0)
+    for agent in range(4):
+        own = Statistics(sums.gram[agent : agent + 1], sums.moment[agent : agent + 1], 60)
+        shared = FederatedLearner.of(replace(federation, agents=1), (60,)).learn(own, 0)
+        assert shared is not None
+        for part in ("theta", "inverse", "ellipsoid_width", "euclidean_width"):
+            np.testing.assert_allclose(getattr(found, part)[agent], getattr(shared, part)[0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("budget", [None, Budget(epsilon=8.0, delta=1e-6)])
@@ -155,7 +153,7 @@ def test_what_is_not_known_is_drawn_uniformly_and_greedy_follows_the_estimate() 
     candidates = np.array([[[1.0, 0.0], [0.0, 1.0]]])
     np.testing.assert_array_equal(choices(None, candidates, np.array([0]), Greedy()), [[0.5, 0.5]])
     sums = Statistics(np.array([np.diag([400.0, 1.0])]), np.array([[40.0, 0.0]]), 401)
-    alone = Alone(Problem(dim=2)).learn(sums, 0)
+    alone = Alone(Federation(problem=Problem(dim=2), agents=1)).learn(sums, 0)
     np.testing.assert_array_equal(choices(alone, candidates, np.array([0]), Greedy()), [[1.0, 0.0]])
     np.testing.assert_array_equal(choices(alone, candidates, np.array([0]), Optimistic()), [[0.0, 1.0]])
 
@@ -163,7 +161,7 @@ def test_what_is_not_known_is_drawn_uniformly_and_greedy_follows_the_estimate() 
 def test_many_rows_an_agent_and_few_are_chosen_for_alike() -> None:
     # Loops over agents where an agent has many rows, over rows where it has few: the same choices.
     _, _, sums = _records(5, 40, 3)
-    learnt = Alone(Problem(dim=3)).learn(sums, 0)
+    learnt = Alone(Federation(problem=Problem(dim=3), agents=5)).learn(sums, 0)
     rng = np.random.default_rng(2)
     candidates, agents = rng.standard_normal((400, 4, 3)) / 4, rng.integers(0, 5, 400)
     for policy in (Greedy(), Optimistic()):
@@ -207,9 +205,21 @@ def test_a_yes_needs_a_sure_win_over_alone_that_no_constant_surely_beats() -> No
     assert not _made(_private(0.05, -0.05)).federate
     assert not _made(_private(0.015, 0.05)).federate
     assert not _made(_private(0.05, 0.05, reads=False)).federate
-    # Two compared: each must be sure at 97.5 %, or chance would get two tickets.
-    assert _made(_private(0.021, 0.05)).federate
-    assert not _made(_private(0.021, 0.05), _private(-0.1, 0.0)).federate
+
+
+def test_whatever_is_picked_was_tested_with_all_that_might_have_been() -> None:
+    # Against alone and against the constant: each must be sure at 97.5 %, or chance would get two tickets.
+    assert _made(_private(0.023, 0.05)).federate
+    assert not _made(_private(0.021, 0.05)).federate
+    # A play that the yes is not about adds a ticket too: it might have been the highest. 1 − 0.05/3.
+    other = Row(name="alone", play="played", value=Estimate(0.51, 0.01), over_fixed=Estimate(0.023, 0.01))
+    both = _made(_private(0.023, 0.05), other)
+    assert both.sayable == 3
+    assert not both.federate
+    assert "not surely more than constant" in both.verdict()
+    # Federations that read nothing are one and the same, uniform.
+    blind = _private(-0.1, -0.1, reads=False)
+    assert _made(_private(0.05, 0.05), blind, blind).sayable == 3
 
 
 def test_bounds_follow_from_the_recipe() -> None:

@@ -101,7 +101,7 @@ def test_what_cannot_be_used_is_left_out_and_counted(tmp_path: Path) -> None:
     assert found.settings["rows"] == 30
     told = "5 of 35 lines are left out: 1 no features, 2 no propensity, 1 no reward, 1 still open"
     assert told in found.notes
-    assert "the exports do not say their public bounds: L = 1, B = 1 are taken" in found.notes
+    assert "the exports do not say their public bounds: L = 1, rewards from -1 to 1 are taken" in found.notes
     with pytest.raises(ConfigurationError) as raised:
         _compare(tmp_path, useless)
     for said in ("5 lines: 1 no features", "keep_events", "uniform_share"):
@@ -121,11 +121,11 @@ def test_bounds_are_those_of_the_export_unless_others_are_given(tmp_path: Path) 
     facts = open_exports([path]).facts
     assert facts.problem.action_bound == 3.0
     assert (facts.problem.parameter_bound, facts.reward_range) == (2.0, (-5.0, 5.0))
-    assert open_exports([path], action_bound=2.5, reward_bound=4.0).facts.reward_range == (-4.0, 4.0)
+    assert open_exports([path], action_bound=2.5, reward_range=(-4.0, 4.0)).facts.reward_range == (-4.0, 4.0)
     with pytest.raises(ConfigurationError, match=r"features\[0\].*at most 2"):
         open_exports([path], action_bound=2.0)
     with pytest.raises(ConfigurationError, match="from -3 to 3"):
-        open_exports([path], reward_bound=3.0)
+        open_exports([path], reward_range=(-3.0, 3.0))
 
 
 def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:

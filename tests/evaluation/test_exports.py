@@ -60,6 +60,7 @@ def _agent_at_work(folder: Path, name: str, seed: int) -> list[dict[str, Any]]:
         budget=Budget(epsilon=1e4, delta=1e-3),
         decisions=1_000_000,
         releases=4,
+        schedule="periodic",
         season=40.0,
         window=1.0,
         start=clock.now,

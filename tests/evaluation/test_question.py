@@ -118,7 +118,7 @@ def test_a_data_set_by_name_is_played_online() -> None:
         ("log.csv", COLUMNS | {"reward_range": "high"}, "reward_range is 'high', expected LOW:HIGH"),
         ("actg175", {"context": "age"}, "context is 'age', expected nothing beside the data set"),
         ("north.jsonl", {"action": "offer"}, "action is 'offer', expected nothing beside exports"),
-        ("north.jsonl", {"reward_range": (0.0, 1.0)}, "reward_range is .*, expected -B:B"),
+        ("north.jsonl", {"reward_range": (1.0, 0.0)}, "reward_range is .*, expected LOW:HIGH"),
     ],
 )
 def test_what_does_not_go_with_a_source_is_refused(

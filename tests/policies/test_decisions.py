@@ -1,4 +1,4 @@
-"""A decider chooses what `Optimistic` chooses: for every shape and layout, close calls included."""
+"""A decider chooses what `Optimistic` or `Tempered` does: every shape and layout, close calls included."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from feducb.errors import ConfigurationError
 from feducb.policies import decider as decisions
 from feducb.policies.decider import Decider
 from feducb.policies.optimistic import Optimistic, upper_confidence_bounds
+from feducb.policies.tempered import Tempered
 from feducb.types import Belief
 
 Array = NDArray[np.float64]
@@ -69,7 +70,9 @@ def test_close_calls_are_the_agents_to_make(rng: Generator, dim: int, arms: int)
 def test_few_calls_are_close(rng: Generator) -> None:
     for dim in (1, 10, 128):
         decider = Decider(some_belief(rng, dim))
-        undecided = sum(decider._one(rng.normal(size=(100, dim)), decider._state) < 0 for _ in range(1000))
+        undecided = sum(
+            decider._kernels.best(rng.normal(size=(100, dim)), decider._state) < 0 for _ in range(1000)
+        )
         assert undecided <= 5  # the two best lie within 1e-5 of each other about once in 10⁴
 
 
@@ -159,7 +162,7 @@ def test_scores_are_the_bounds(rng: Generator) -> None:
 def test_without_numba_the_same(rng: Generator) -> None:
     belief, actions = some_belief(rng, 5), rng.normal(size=(4, 30, 5))
     decider = Decider(belief)
-    assert decider._one is decisions._undecided_one
+    assert decider._kernels.best is decisions._undecided_one
     assert decider.decide(actions[0]) == reference(belief, actions[0])
     np.testing.assert_array_equal(decider.decide_many(actions), Optimistic().decide(belief, actions)[0])
     with pytest.raises(ConfigurationError, match="of shape"):
@@ -221,3 +224,55 @@ def test_keeps_what_it_was_made_from(rng: Generator) -> None:
     belief.theta[:] = -belief.theta
     np.testing.assert_array_equal(decider.decide_many(actions), before)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(decider)).decide_many(actions), before)
+
+
+@pytest.mark.parametrize("full", [0.1, 0.6, 1.0])
+@pytest.mark.parametrize(("arms", "dim"), [(1, 1), (2, 3), (10, 10), (100, 4), (300, 10)])
+def test_tempers_as_the_policy_does(rng: Generator, arms: int, dim: int, full: float) -> None:
+    policy = Tempered(full)
+    for euclidean in (0.0, 2.0):
+        belief = some_belief(rng, dim, euclidean=euclidean)
+        actions = rng.normal(size=(arms, dim)) * rng.choice([1e-3, 1.0, 1e3])
+        decider, chances = Decider(belief), policy.propensities(belief, actions[None])[0]
+        np.testing.assert_allclose(decider.tempered_chances(actions, policy), chances, rtol=0, atol=1e-9)
+        for coin in (0.0, *rng.random(20), np.nextafter(1.0, 0.0)):
+            index, chance = decider.temper(actions, coin, policy)
+            expected, _ = policy.decide(belief, actions[None], np.array([coin]))
+            assert (type(index), type(chance)) == (int, float)
+            assert index == expected[0]
+            assert chance == pytest.approx(chances[index], rel=0, abs=1e-9)
+
+
+def test_equal_candidates_share_nothing_but_the_first_is_played(rng: Generator) -> None:
+    belief, policy = some_belief(rng, 3), Tempered()
+    actions = np.repeat(rng.normal(size=(2, 3)), 2, axis=0)
+    chances = Decider(belief).tempered_chances(actions, policy)
+    assert chances[[1, 3]].tolist() == [0.0, 0.0]
+    assert chances.sum() == pytest.approx(1.0, rel=0, abs=1e-12)
+    for coin in rng.random(20):
+        index, _ = Decider(belief).temper(actions, coin, policy)
+        assert index == policy.decide(belief, actions[None], np.array([coin]))[0][0]
+
+
+@pytest.mark.parametrize("actions", [np.zeros((0, 3)), np.ones((2, 4)), np.ones(3), [[np.nan, 0.0, 1.0]]])
+def test_tempering_says_what_is_wrong(rng: Generator, actions: Any) -> None:
+    decider = Decider(some_belief(rng, 3))
+    with pytest.raises(ConfigurationError, match="actions"):
+        decider.temper(actions, 0.5, Tempered())
+    with pytest.raises(ConfigurationError, match="actions"):
+        decider.tempered_chances(actions, Tempered())
+
+
+def test_what_is_tempered_is_the_proven_bound(rng: Generator) -> None:
+    with pytest.raises(ConfigurationError, match="exploration"):
+        Decider(some_belief(rng, 3), 0.5).temper(np.eye(3), 0.5, Tempered())
+
+
+@pytest.mark.usefixtures("without_numba")
+def test_tempers_without_numba(rng: Generator) -> None:
+    belief, actions, policy = some_belief(rng, 3), rng.normal(size=(6, 3)), Tempered()
+    index, chance = Decider(belief).temper(actions, 0.4, policy)
+    expected, propensity = policy.decide(belief, actions[None], np.array([0.4]))
+    assert (index, chance) == (expected[0], propensity[0])
+    chances = policy.propensities(belief, actions[None])[0]
+    np.testing.assert_array_equal(Decider(belief).tempered_chances(actions, policy), chances)

@@ -11,7 +11,7 @@ from policy_checks import CHECKS, some_beliefs
 
 import feducb
 from feducb.errors import ConfigurationError
-from feducb.policies import POLICIES, Greedy, Mixture, Optimistic, Policy, Uniform, parse_policy
+from feducb.policies import POLICIES, Greedy, Mixture, Optimistic, Policy, Tempered, Uniform, parse_policy
 from page_code import run_page
 
 Check = Callable[[Policy], None]
@@ -20,6 +20,7 @@ EVERY: dict[str, Policy] = {name: make() for name, make in POLICIES.items()} | {
     "less optimistic": Optimistic(0.3),
     "mixture": Mixture(Optimistic(), 0.3),
     "mixture of what is random": Mixture(Uniform(), 0.3),
+    "mixture of what is tempered": Mixture(Tempered(0.4), 0.3),
     "all uniform": Mixture(Greedy(), 1.0),
     "none uniform": Mixture(Greedy(), 0.0),
 }
@@ -85,6 +86,8 @@ def test_texts_name_policies() -> None:
         ("optimistic:0.5", 1.0, "its number is the exploration"),
         ("optimistic", -1.0, "exploration is -1.0"),
         ("greedy", 0.5, "expected 1 with the policy greedy"),
+        ("tempered", 0.5, "expected 1 with the policy tempered: it scales the bonus of the optimistic one"),
+        ("tempered:2", 1.0, "full is 2"),
         ("greedy:2", 1.0, "greedy, which has no number"),
         (Greedy(), 0.5, "exploration is 0.5"),
     ],

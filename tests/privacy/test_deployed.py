@@ -20,7 +20,7 @@ from feducb.errors import (
     ReleasesExhaustedError,
     UnsealedReleaseError,
 )
-from feducb.privacy import calibration, grid, noise_law
+from feducb.privacy import calibration, grid
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.encoders import make_encoder
 from feducb.privacy.mechanisms import choose_mechanism
@@ -396,7 +396,7 @@ def _gaps(terms: Terms, agents: int, records: int) -> dict[str, float]:
     farther = math.sqrt(2.0 * (across + bound**2) * math.log(terms.releases / 1e-12))
     rare = max(
         (residual + farther) / residual,
-        noise_law.gram_radius(dim, terms.releases, 1e-12) / gram,
+        terms.model.gram_radius(dim, terms.releases, 1e-12) / gram,
     )
     mechanism = terms.factors
     rows = mechanism.decoder() if terms.releases <= 256 else None

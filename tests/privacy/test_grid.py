@@ -53,7 +53,7 @@ def test_a_certificate_covers_rounding_and_every_record_of_a_person(
 ) -> None:
     for records in (1, 3):
         made = certify(
-            BUDGET, sensitivity=sensitivity, coordinates=coordinates, releases=releases, records=records
+            BUDGET, sensitivity=sensitivity, coordinates=coordinates, releases=releases, reach=records
         )
         step = 2.0**made.exponent
         rounding = step * math.sqrt(coordinates) * (1.0 + math.sqrt(releases))
@@ -77,7 +77,7 @@ def test_agents_of_different_budgets_share_a_grid_so_that_their_integers_add() -
 def test_noise_falls_with_the_budget_and_grows_with_what_it_must_cover() -> None:
     def sigma(epsilon: float = 1.0, delta: float = 1e-6, records: int = 1) -> float:
         budget = Budget(epsilon=epsilon, delta=delta)
-        return certify(budget, sensitivity=2.0, coordinates=9, releases=16, records=records).scale
+        return certify(budget, sensitivity=2.0, coordinates=9, releases=16, reach=records).scale
 
     assert sigma(epsilon=2.0) < sigma() < sigma(epsilon=0.5)
     assert sigma(delta=1e-3) < sigma() < sigma(delta=1e-9)

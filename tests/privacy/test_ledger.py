@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from feducb.config import Budget, Problem
 from feducb.privacy.calibration import to_mu
-from feducb.privacy.ledger import Account, Ledger, LedgerEntry, admit
+from feducb.privacy.ledger import Account, Entered, Ledger, LedgerEntry, admit
 from feducb.privacy.terms import Terms
 from feducb.trust import CONTROLLER
 
@@ -49,20 +49,20 @@ def _account(
 @given(
     people=PEOPLE,
     limit=st.integers(1, 4),
-    before=st.dictionaries(st.sampled_from([b"ann", b"bob"]), st.integers(0, 6)),
+    counts=st.dictionaries(st.sampled_from([b"ann", b"bob"]), st.integers(0, 6)),
 )
 def test_nobody_enters_more_than_the_limit_and_nobody_is_turned_away_early(
-    people: list[bytes | None], limit: int, before: dict[bytes, int]
+    people: list[bytes | None], limit: int, counts: dict[bytes, int]
 ) -> None:
-    entered, moved = admit(people, before, limit)
+    entered, moved = admit(people, {person: Entered(count, 1) for person, count in counts.items()}, limit)
     inside = Counter(person for person, let_in in zip(people, entered, strict=True) if let_in)
     for person, came in Counter(people).items():
         if person is None:
             assert inside[None] == came  # somebody who never comes again
         else:
-            room = max(0, limit - before.get(person, 0))
-            assert inside[person] == min(came, room)
-            assert moved.get(person, before.get(person, 0)) == before.get(person, 0) + inside[person]
+            before = counts.get(person, 0)
+            assert inside[person] == min(came, max(0, limit - before))
+            assert moved.get(person, Entered(before, 1)).records == before + inside[person]
     assert set(moved) == {person for person in inside if person is not None}
 
 
@@ -79,6 +79,26 @@ def test_it_does_not_matter_how_records_are_cut_into_calls(
 
 def test_the_first_come_enter_not_the_last() -> None:
     assert admit([b"ann", b"bob", b"ann", b"ann"], {}, 2)[0] == [True, True, True, False]
+
+
+@given(
+    visits=st.lists(st.tuples(st.integers(1, 12), st.sampled_from([b"ann", b"bob"])), max_size=40),
+    limit=st.integers(2, 4),
+    spacing=st.integers(1, 5),
+)
+def test_no_two_records_of_a_person_are_nearer_than_the_spacing(
+    visits: list[tuple[int, bytes]], limit: int, spacing: int
+) -> None:
+    """In whatever order releases are asked for: groups of an agent need not be in step."""
+    known: dict[bytes, Entered] = {}
+    inside: dict[bytes, list[int]] = {b"ann": [], b"bob": []}
+    for batch, person in visits:
+        (enters,), moved = admit([person], known, limit, batch=batch, spacing=spacing)
+        known |= moved
+        far = all(batch - one >= spacing for one in inside[person])
+        assert enters == (far and len(inside[person]) < limit)
+        inside[person] += [batch] * enters
+    assert {person: Entered(len(own), max(own)) for person, own in inside.items() if own} == known
 
 
 def test_a_season_is_paid_for_with_its_first_release_and_costs_nothing_more_after() -> None:

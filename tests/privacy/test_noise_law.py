@@ -11,11 +11,16 @@ from scipy import integrate, stats
 from scipy.stats import binom
 
 from feducb.config import Problem
+from feducb.models import LINEAR
 from feducb.privacy.mechanisms import BinaryTree, BufferedToeplitz, Dense, Mechanism, SquareRootToeplitz
-from feducb.privacy.noise_law import gram_radius, mixture_threshold, residual_spread
+from feducb.privacy.noise_law import mixture_threshold
 
 ALPHA = 0.1
 SURE = math.log(1e6)  # of Chernoff's bound: false alarms 1e-6
+
+
+def _scales(problem: Problem, weight: float) -> tuple[float, ...]:
+    return tuple(LINEAR.residual_scales(problem, weight).tolist())
 
 
 def _streams(
@@ -34,7 +39,7 @@ def _starts(
     residual: np.ndarray, variances: np.ndarray, problem: Problem, weight: float, prior: float
 ) -> np.ndarray:
     """Σ_k M_k of each draw, from (h_k − H_kθ*)/√w_k (draws, n, d), as docs/theory.md, 6, defines it."""
-    noise = variances * residual_spread(problem, weight)
+    noise = variances * LINEAR.residual_scales(problem, weight)[0]
     priors = 0.5 * noise + prior
     squared = variances * (residual**2).sum(axis=-1)
     parts = (1.0 + noise / priors) ** (-problem.dim / 2) * np.exp(0.5 * squared / (noise + priors))
@@ -57,8 +62,8 @@ def test_the_threshold_is_safe_and_hardly_larger_than_it_must_be(
     """
     rng, draws, scale = np.random.default_rng(17), 6000, 1.5
     problem = Problem(dim=dim, parameter_bound=bound)
-    noise: dict[str, Any] = {"first": first, "scale": scale, "prior": prior, "weight": weight}
-    threshold = mixture_threshold(mechanism, problem, ALPHA, **noise)
+    noise: dict[str, Any] = {"first": first, "scale": scale, "prior": prior}
+    threshold = mixture_threshold(mechanism, _scales(problem, weight), ALPHA, **noise)
     gram, moment = _streams(mechanism, dim, weight, draws, rng)
     direction = rng.normal(size=dim)
     theta = bound * direction / np.linalg.norm(direction)  # any direction: the law is the same
@@ -90,8 +95,8 @@ def _exact(threshold: float, ratio: float) -> float:
 def test_one_release_in_one_dimension_by_quadrature(alpha: float, prior: float) -> None:
     """The margin: a mean of N = 32,768 draws must lie √(2α · 20.7/N) below α, relative √(41.4/(Nα))."""
     problem, weight, scale = Problem(dim=1, parameter_bound=1.5), 0.8, 2.0
-    noise: dict[str, Any] = {"first": 1, "scale": scale, "prior": prior, "weight": weight}
-    threshold = mixture_threshold(Dense(1), problem, alpha, **noise)
+    noise: dict[str, Any] = {"first": 1, "scale": scale, "prior": prior}
+    threshold = mixture_threshold(Dense(1), _scales(problem, weight), alpha, **noise)
     variance = scale**2 * (1.0 / weight**2 + 2.0 * problem.parameter_bound**2)
     found = _exact(threshold, variance / (0.5 * variance + prior))
     assert found <= alpha
@@ -100,15 +105,16 @@ def test_one_release_in_one_dimension_by_quadrature(alpha: float, prior: float) 
 
 def test_without_noise_worth_speaking_of_a_union_is_all_there_is() -> None:
     """M_k = 1 for all k: x = m/α, and the margin of the simulation cannot make it more."""
-    noise: dict[str, Any] = {"first": 3, "scale": 1e-6, "prior": 5.0, "weight": 1.0}
-    assert mixture_threshold(Dense(8), Problem(dim=3), ALPHA, **noise) == pytest.approx(math.log(6 / ALPHA))
+    noise: dict[str, Any] = {"first": 3, "scale": 1e-6, "prior": 5.0}
+    scales = _scales(Problem(dim=3), 1.0)
+    assert mixture_threshold(Dense(8), scales, ALPHA, **noise) == pytest.approx(math.log(6 / ALPHA))
 
 
 def test_thresholds_grow_as_they_must() -> None:
-    noise: dict[str, Any] = {"scale": 4.0, "prior": 5.0, "weight": 0.7}
+    noise: dict[str, Any] = {"scale": 4.0, "prior": 5.0}
 
     def threshold(alpha: float = ALPHA, first: int = 1) -> float:
-        return mixture_threshold(Dense(8), Problem(dim=3), alpha, first=first, **noise)
+        return mixture_threshold(Dense(8), _scales(Problem(dim=3), 0.7), alpha, first=first, **noise)
 
     assert threshold(0.01) > threshold(0.1) > threshold(0.5)
     assert threshold(first=6) < threshold()  # fewer releases that count
@@ -120,18 +126,18 @@ def test_thresholds_grow_as_they_must() -> None:
 def test_where_draws_cannot_tell_or_would_take_long_it_is_the_union(
     mechanism: Mechanism, alpha: float
 ) -> None:
-    noise: dict[str, Any] = {"first": 1, "scale": 4.0, "prior": 5.0, "weight": 0.7}
+    noise: dict[str, Any] = {"first": 1, "scale": 4.0, "prior": 5.0}
     closed = math.log(mechanism.releases / alpha)
-    assert mixture_threshold(mechanism, Problem(dim=3), alpha, **noise) == closed
+    assert mixture_threshold(mechanism, _scales(Problem(dim=3), 0.7), alpha, **noise) == closed
 
 
 def test_the_gram_s_noise_stays_above_minus_its_radius() -> None:
     rng = np.random.default_rng(8)
     gram, _ = _streams(Dense(8), 5, 1.0, 1000, rng)
     least = np.linalg.eigvalsh(gram)[..., 0].min(axis=1)
-    assert int((least < -gram_radius(5, 8, ALPHA)).sum()) <= binom.isf(1e-6, 1000, ALPHA)
+    assert int((least < -LINEAR.gram_radius(5, 8, ALPHA)).sum()) <= binom.isf(1e-6, 1000, ALPHA)
     for first, second in ((0.1, 0.01), (0.5, 0.1)):
-        assert gram_radius(3, 8, second) > gram_radius(3, 8, first)
+        assert LINEAR.gram_radius(3, 8, second) > LINEAR.gram_radius(3, 8, first)
 
 
 def test_no_direction_of_the_residual_has_more_variance_than_is_said() -> None:
@@ -140,7 +146,7 @@ def test_no_direction_of_the_residual_has_more_variance_than_is_said() -> None:
     gram, moment = _streams(Dense(1), 3, weight, 20_000, np.random.default_rng(3))
     theta = 1.5 * np.array([0.0, 0.6, 0.8])
     residual = (moment - gram @ theta)[:, 0]
-    spread = residual_spread(problem, weight)
+    spread = LINEAR.residual_scales(problem, weight)[0]
     low, high = stats.chi2(20_000).ppf([1e-6, 1.0 - 1e-6])
     assert low < float(((residual @ theta) ** 2).sum()) / (2.25 * spread) < high
     across = np.cross(theta, [1.0, 0.0, 0.0])

@@ -21,7 +21,9 @@ from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.terms import Terms
 from feducb.trust import CONTROLLER
 
-SETTINGS = AgentSettings(problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=4)
+SETTINGS = AgentSettings(
+    problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=4, schedule="periodic"
+)
 LIVE, LEARNING, FIXED = (
     SETTINGS,
     replace(SETTINGS, shadow=True),
@@ -87,7 +89,7 @@ def test_every_number_is_that_of_the_terms() -> None:
     assert (plain["records_per_person"], plain["agents_per_person"]) == (1, 1)
     assert plain["noise"]["deviation"] == certificate.scale
     assert plain["noise"]["grid"] == 2.0**certificate.exponent
-    assert plain["bounds"] == {"action": 2.0, "reward": 0.5, "beyond": "clip"}
+    assert plain["bounds"] == {"action": 2.0, "reward": 0.5, "reward_centre": 0.0, "beyond": "clip"}
     assert (plain["mechanism"], plain["worst_error"]) == ("dense", TERMS.factors.worst_error())
     assert (plain["reward_weight"], plain["parameter_bound"]) == (TERMS.weight, 1.0)
     assert plain["neighbours"] == TERMS.neighbours.value
@@ -114,6 +116,16 @@ def test_the_page_has_them_too() -> None:
         ({}, "one interaction (an action and its reward)"),
         ({"agents_per_person": 4}, "one interaction (an action and its reward)"),
         ({"records_per_person": 3}, "one person, with up to 3 interactions at one agent"),
+        (
+            {"records_per_person": 3, "spacing": 1},
+            "one person, with up to 3 interactions at one agent, of which at most one in any one release; "
+            "the agent leaves out others",
+        ),
+        (
+            {"trust": CONTROLLER, "records_per_person": 2, "agents_per_person": 4, "spacing": 5},
+            "one person, with up to 2 interactions at each of up to 4 agents, of which at most one in any 5 "
+            "consecutive releases; the agent leaves out others",
+        ),
         (
             {"trust": CONTROLLER, "records_per_person": 3},
             "one person, with up to 3 interactions at one agent",

@@ -12,7 +12,7 @@ import pytest
 
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
-from feducb.privacy.mechanisms import Dense
+from feducb.privacy.mechanisms import Dense, person_reach
 from feducb.privacy.terms import Neighbours, Terms
 from feducb.trust import CONTROLLER, NOBODY
 
@@ -33,6 +33,10 @@ PROMISED: dict[str, Any] = {
     "delta": replace(TERMS, budget=Budget(epsilon=0.7, delta=1.0001e-7)),
     "releases": replace(TERMS, releases=13),
     "quiet": replace(TERMS, quiet=1),
+    "decay": replace(TERMS, decay=1.5),
+    "another decay": replace(TERMS, decay=1.25),
+    "spacing": replace(TERMS, spacing=1),
+    "another spacing": replace(TERMS, spacing=2),
     "records_per_person": replace(TERMS, records_per_person=3),
     "agents_per_person": replace(TERMS, agents_per_person=2),
     "mechanism": replace(TERMS, mechanism="toeplitz", quiet=0),
@@ -89,10 +93,10 @@ def test_earlier_files_have_fewer_keys_and_others_may_have_more() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["releases", "records_per_person", "agents_per_person", "groups", "quiet"]
+    "setting", ["releases", "records_per_person", "agents_per_person", "groups", "quiet", "spacing"]
 )
 def test_counts_are_whole_numbers(setting: str) -> None:
-    least = 0 if setting == "quiet" else 1
+    least = 0 if setting in ("quiet", "spacing") else 1
     changes: dict[str, Any]
     for wrong in (least - 1, 1.5, "two", True, 2**31):
         changes = {setting: wrong}
@@ -111,6 +115,13 @@ def test_counts_are_whole_numbers(setting: str) -> None:
         ({"mechanism": "bush"}, "mechanism is 'bush', expected one of auto, "),
         ({"mechanism": "blt"}, "quiet is 2, expected 0 with the mechanism blt"),
         ({"quiet": 12}, "quiet is 12, expected below the 12 releases"),
+        (
+            {"mechanism": "toeplitz", "quiet": 0, "decay": 2},
+            "decay is 2.0, expected none with the mechanism to",
+        ),
+        ({"decay": 0.9}, "decay is 0.9, expected a finite number of at least 1"),
+        ({"decay": 7.0}, r"decay is 7.0, expected at most 5\.995 at so many releases"),
+        ({"spacing": 1, "records_per_person": 1}, "spacing is 1, expected 0 where a person has one record"),
         ({"trust": "controller", "groups": 2}, "groups is 2, expected 1 where the controller is trusted"),
     ],
 )
@@ -122,8 +133,29 @@ def test_what_cannot_be_promised_is_refused(changes: dict[str, Any], complaint: 
 def test_the_mechanism_is_for_so_many_releases_and_so_many_quiet_ones() -> None:
     assert TERMS.factors == Dense(12, 2)
     assert replace(TERMS, quiet=0).factors == Dense(12)
+    assert replace(TERMS, decay=1.5).factors == Dense(12, 2, 1.5)
     assert replace(TERMS, quiet=0, releases=257).factors.name == "blt"
     assert replace(TERMS, quiet=0, mechanism="tree").factors.name == "tree"
+
+
+@pytest.mark.parametrize("changes", [{"decay": 1.5}, {"spacing": 3}, {"decay": 2, "spacing": 1, "quiet": 0}])
+def test_decay_and_spacing_are_stored_where_there_are_any(changes: dict[str, Any]) -> None:
+    terms = replace(TERMS, mechanism="dense", **changes)
+    assert Terms.from_json(terms.to_json()) == terms
+    more = json.loads(terms.to_json()).keys() - json.loads(TERMS.to_json()).keys()
+    assert more == changes.keys() - {"quiet"}
+
+
+def test_spaced_records_need_less_noise_and_several_agents_as_many_times_more() -> None:
+    apart = replace(TERMS, quiet=0, spacing=2)
+    assert 1.0 < apart.reach < replace(apart, spacing=1).reach < 4.0 == TERMS.reach
+    assert apart.reach == person_reach(Dense(12), 4, 2)
+    pooled = replace(apart, trust=CONTROLLER, agents_per_person=3)
+    assert pooled.reach == 3 * apart.reach
+    for terms in (apart, pooled):
+        sensitivity = terms.reach * math.sqrt(2.0) * terms.radius
+        assert terms.certificate().sensitivity == pytest.approx(sensitivity, rel=1e-4)
+    assert replace(apart, agents_per_person=3).certificate() == apart.certificate()
 
 
 def test_the_certificate_is_for_the_model_s_radius_and_all_that_is_covered() -> None:

@@ -282,7 +282,7 @@ def test_a_rounding_error_is_no_excess_and_a_little_more_is() -> None:
         assert rewards.tolist() == [-1.0]
     with pytest.raises(RecordOutOfBoundsError, match="an action has length 1, expected at most 1"):
         within_bounds(PROBLEM, "refuse", np.array([[1.0 + 1e-8, 0.0]]), np.zeros(1))
-    with pytest.raises(RecordOutOfBoundsError, match="a reward has size 1, expected at most 1"):
+    with pytest.raises(RecordOutOfBoundsError, match="a reward is 1, expected -1 to 1"):
         within_bounds(PROBLEM, "refuse", np.zeros((1, 2)), np.array([1.0 + 1e-8]))
 
 

@@ -277,6 +277,7 @@ def _decisions_of_an_agent() -> Any:
         problem=feducb.Problem(dim=2),
         budget=feducb.Budget(epsilon=8.0, delta=1e-6),
         releases=4,
+        schedule="periodic",
         season=4000.0,
         window=10.0,
         decisions=4000,

@@ -20,7 +20,12 @@ from feducb.service.running_mailbox import ServiceMailbox
 
 ACTIONS = [[0.1, 0.2], [0.2, 0.1]]
 SETTINGS = AgentSettings(
-    problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=8, season=1.6, window=0.1
+    problem=Problem(dim=2),
+    budget=Budget(epsilon=1.0, delta=1e-6),
+    releases=8,
+    schedule="periodic",
+    season=1.6,
+    window=0.1,
 )
 
 

@@ -160,3 +160,12 @@ def test_a_carrier_comes_and_goes_within_a_season_but_a_place_on_a_graph_stays(t
     assert fits(placed) is None
     for text in (alone, carried):
         assert "clique is (), expected ('d', 'e') until a new season" in str(fits(text))
+
+
+def test_a_file_of_version_1_means_what_it_meant(tmp_path: Path) -> None:
+    """Left out, releases were periodic, 64 of them, and choices optimistic."""
+    before = _read(tmp_path, LEAST).agent  # type: ignore[attr-defined]
+    assert (before.schedule, before.releases, before.policy) == ("periodic", 64, "optimistic")
+    now = _read(tmp_path, LEAST.replace("version = 1", f"version = {CURRENT_VERSION}")).agent  # type: ignore[attr-defined]
+    assert (now.schedule, now.policy) == ("planned", "tempered")
+    assert now.releases < 64

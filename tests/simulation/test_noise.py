@@ -16,7 +16,6 @@ from feducb.models.play import ReleasedPlay
 from feducb.policies import Optimistic
 from feducb.privacy.calibration import noise_scale, to_epsilon, to_mu
 from feducb.privacy.mechanisms import Dense
-from feducb.privacy.noise_law import gram_radius
 from feducb.protocol.estimators import calibrated_estimator
 from feducb.protocol.federation import Federation, Tuning
 from feducb.simulation.plan import make_plan
@@ -82,7 +81,7 @@ def test_paper_mode_tells_the_mu_of_its_own_noise() -> None:
 
 def test_the_gram_radius_holds() -> None:
     generator, dim = np.random.default_rng(7), 5
-    radius = gram_radius(dim, 1, 0.01)
+    radius = LINEAR.gram_radius(dim, 1, 0.01)
     plain = generator.standard_normal((20_000, dim, dim))
     lowest = np.linalg.eigvalsh((plain + np.swapaxes(plain, 1, 2)) / math.sqrt(2.0))[:, 0]
     assert np.mean(-lowest > radius) <= 0.01
@@ -162,7 +161,7 @@ def test_agents_start_to_read_when_an_even_design_would_leave_a_set_that_is_wort
         bound = MixtureBound(
             problem=problem,
             log_threshold=math.log(read / (0.95 * alpha)),
-            gram_radius=gram_radius(4, read, 0.05 * alpha),
+            gram_radius=LINEAR.gram_radius(4, read, 0.05 * alpha),
             residual=1.0 / weight**2 + 2.0,
         )
         return bound.half_axis(20 * rounds[number - 1] / 4, noise**2)

@@ -37,7 +37,12 @@ TERMS = Terms(
     excess="refuse",
 )
 SETTINGS = AgentSettings(
-    problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=8, season=800.0, window=10.0
+    problem=Problem(dim=2),
+    budget=Budget(epsilon=1.0, delta=1e-6),
+    releases=8,
+    schedule="periodic",
+    season=800.0,
+    window=10.0,
 )
 GOOD, TOO_LONG = np.array([[0.6, 0.3]]), np.array([[3.0, 0.0]])
 REWARD = np.array([0.5])

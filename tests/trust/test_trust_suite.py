@@ -31,7 +31,14 @@ FEATURES: tuple[Feature, ...] = get_args(Feature)
 BUDGET = feducb.Budget(epsilon=1.0, delta=1e-6)
 TERMS = Terms(problem=feducb.Problem(dim=2), budget=BUDGET, releases=4, mechanism="dense")
 SETTINGS = feducb.AgentSettings(
-    name="a", problem=TERMS.problem, budget=BUDGET, releases=4, agents=2, start=0.0, season=3600.0
+    name="a",
+    problem=TERMS.problem,
+    budget=BUDGET,
+    releases=4,
+    schedule="periodic",
+    agents=2,
+    start=0.0,
+    season=3600.0,
 )
 SMALL: dict[str, Any] = {"agents": 3, "dim": 2, "arms": 3, "horizon": 60, "runs": 1, "epsilon": 8.0}
 # What is set so that a trust comes upon each feature.

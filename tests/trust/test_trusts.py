@@ -45,7 +45,9 @@ def test_settings_take_the_name_for_the_object() -> None:
     named: Any = "controller"
     assert replace(TERMS, trust=named) == replace(TERMS, trust=CONTROLLER)
     assert TERMS.trust is NOBODY
-    settings = feducb.AgentSettings(problem=TERMS.problem, budget=TERMS.budget, releases=4, trust=named)
+    settings = feducb.AgentSettings(
+        problem=TERMS.problem, budget=TERMS.budget, releases=4, schedule="periodic", trust=named
+    )
     assert settings.trust is settings.terms.trust is CONTROLLER
     by_name = feducb.simulate(agents=2, dim=2, arms=3, horizon=60, runs=1, epsilon=8.0, trust="controller")
     by_object = feducb.simulate(agents=2, dim=2, arms=3, horizon=60, runs=1, epsilon=8.0, trust=CONTROLLER)

@@ -162,3 +162,18 @@ def test_parts_that_cannot_be_are_refused(made: Any, named: str) -> None:
     with pytest.raises(feducb.ConfigurationError) as raised:
         made()
     assert named in str(raised.value)
+
+
+def test_a_recipe_whose_terms_all_have_the_one_hot_action_says_its_blocks() -> None:
+    age, offer = Number("age", 0.0, 100.0), Category("offer", ("a", "b", "c"))
+    region = Category("region", ("north", "south"))
+    recipe = Recipe(
+        context=(age, region), action=(offer,), terms=(("offer",), ("age", "offer"), ("offer", "region"))
+    )
+    owners = recipe.blocks
+    assert owners is not None
+    vectors = recipe.candidates({"age": [30.0, 80.0], "region": ["north", "south"]}, ("a", "b", "c"))
+    for action in range(3):
+        assert not vectors[:, action, np.array(owners) != action].any()
+    for terms in ((("offer",), ("age",)), (("offer",), ())):
+        assert Recipe(context=(age, region), action=(offer,), terms=terms).blocks is None

@@ -18,7 +18,8 @@ from feducb.trust import NOBODY, require_trust
 
 __all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]
 
-CURRENT_VERSION = 1
+CURRENT_VERSION = 2
+_BEFORE = {"schedule": "periodic", "policy": "optimistic"}  # what version 1 left unsaid
 
 # Section → key → types that may stand there
 _INT, _NUMBER, _TEXT = (int,), (int, float), (str,)
@@ -27,12 +28,13 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     "agent": {"name": _TEXT, "store": _TEXT},
     "problem": {
         "dim": _INT,
-        **dict.fromkeys(("action_bound", "reward_bound", "parameter_bound", "noise_scale"), _NUMBER),
+        **dict.fromkeys(("action_bound", "parameter_bound", "noise_scale"), _NUMBER),
+        **dict.fromkeys(("reward_bound", "reward_centre"), _NUMBER),
     },
     "privacy": {
         **dict.fromkeys(("epsilon", "delta"), _NUMBER),
-        **dict.fromkeys(("records_per_person", "agents_per_person"), _INT),
-        **dict.fromkeys(("trust", "mechanism"), _TEXT),
+        **dict.fromkeys(("records_per_person", "agents_per_person", "spacing"), _INT),
+        **dict.fromkeys(("trust", "mechanism", "contexts"), _TEXT),
     },
     "federation": {**dict.fromkeys(("agents", "decisions", "groups", "quorum"), _INT), "alpha": _NUMBER},
     "releases": {
@@ -137,7 +139,7 @@ def read_agent_file(path: str | Path) -> AgentFile:
         if name.partition(".")[2] not in table:
             raise ConfigurationError(name, None, "a number: it has no default")
     store, budget = agent.pop("store", "agent.db"), {one: privacy.pop(one) for one in ("epsilon", "delta")}
-    settings: dict[str, Any] = agent | privacy
+    settings: dict[str, Any] = agent | privacy | (_BEFORE if version == 1 else {})
     for section, table in plain.items():
         for key, value in table.items():
             timed = _SECTIONS[section][key] is _TIME

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.agent.settings import AgentSettings
-from feducb.policies import Optimistic
+from feducb.policies import Optimistic, Tempered
 from feducb.policies.decider import Decider
 from feducb.policies.policy import certain
 from feducb.types import ReleasedSum
@@ -41,18 +41,23 @@ class Chooser:
     def choose(self, group: int, candidates: Array, coin: random.Random) -> tuple[int, float, bool]:
         """Index, its propensity, and whether it was drawn uniformly.
 
-        Exactly `Optimistic` is played by the compiled decider, which chooses the same.
+        `Optimistic` and `Tempered` are played by the compiled decider, which chooses the same.
         """
         policy, decider = self._settings.chooses, self.deciders.get(group)
-        compiled = type(policy.policy) is Optimistic
-        if decider is not None and compiled and not policy.needs_coins:
-            return decider.decide(candidates), 1.0, False
+        chosen_by = policy.policy
+        if decider is not None and not policy.share:
+            if type(chosen_by) is Optimistic:
+                return decider.decide(candidates), 1.0, False
+            if type(chosen_by) is Tempered:
+                return *decider.temper(candidates, coin.random(), chosen_by), False
         coins = np.array([coin.random()])
         if decider is None:
             index, chance = policy.decide(None, candidates[None], coins)
-        elif compiled:
+        elif type(chosen_by) is Optimistic:
             best = np.array([decider.decide(candidates)])
             index, chance = policy.mix(certain(best, len(candidates)), coins)
+        elif type(chosen_by) is Tempered:
+            index, chance = policy.mix(decider.tempered_chances(candidates, chosen_by)[None], coins)
         else:
             index, chance = policy.decide(decider.belief, candidates[None], coins)
         drawn = decider is None or bool(policy.draws_evenly(coins)[0])

@@ -432,7 +432,7 @@ class Agent:
 
     def new_season(self, settings: AgentSettings | None = None, *, drop_open: bool = False) -> int:
         """Close the season and open the next, over new decisions only, with a fresh budget."""
-        settings = settings or replace(self.settings, start=None)
+        settings = settings or replace(self.settings, start=None, promised=None)
         require_later(settings, self.started_at)
         self.store.new_season(settings.terms, drop_pending=drop_open)
         self.settings = settings
@@ -600,6 +600,7 @@ class Agent:
             start = self._clock() if self.settings.start is None else self.settings.start
             id_key = token_bytes(32)
         agent_tables.write_settings(db, season=season, body=body, started_at=start, id_key=id_key)
+        self.settings = self.settings.under(self.store.terms)
 
     def _reload(self) -> None:
         """What is in memory, from the file."""

@@ -91,8 +91,8 @@ class Inbox:
             if not math.isclose(total.variance, variance, rel_tol=1e-6):
                 raise ValueError(
                     f"sum has variance {total.variance:g}, expected {variance:g}: the controller's terms "
-                    "differ from those here in epsilon, delta, mechanism, quiet, records_per_person or "
-                    "agents_per_person"
+                    "differ from those here in epsilon, delta, mechanism, quiet, decay, records_per_person, "
+                    "agents_per_person or spacing"
                 )
         return total.number > self.number(total.group)
 

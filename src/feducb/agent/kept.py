@@ -39,13 +39,21 @@ def season_in(db: sqlite3.Connection, path: str | Path) -> Season:
     kept = agent_tables.read_settings(db)
     if kept is None:
         raise StoreError(f"{path} is no agent's file, or was never opened by one")
-    return Season(kept.open_season, _read(kept.body, kept.started_at), kept.started_at)
+    settings = _read(kept.body, kept.started_at)
+    if kept.season == kept.open_season:
+        settings = _under(settings, agent_tables.open_terms(db))
+    return Season(kept.open_season, settings, kept.started_at)
 
 
 @lru_cache(maxsize=8)
 def _read(body: str, started_at: float) -> AgentSettings:
     """Once: whoever watches looks every second."""
     return AgentSettings.from_json(body, started_at=started_at)
+
+
+@lru_cache(maxsize=8)
+def _under(settings: AgentSettings, terms: str) -> AgentSettings:
+    return settings.under(Terms.from_json(terms))
 
 
 def stored_settings(path: Path) -> AgentSettings:
@@ -81,7 +89,8 @@ def require_promised(db: sqlite3.Connection, settings: AgentSettings) -> None:
             assert settings.start is not None
             raise _until_a_new_season("start", _written(settings.start), _written(kept.started_at))
     try:
-        require_same(settings.terms, Terms.from_json(agent_tables.open_terms(db)))
+        terms = Terms.from_json(agent_tables.open_terms(db))
+        require_same(settings.under(terms).terms, terms)
     except ConfigurationError as error:
         expected = f"{error.expected} (`feducb agent new-season`)"
         raise ConfigurationError(error.setting, error.value, expected) from None

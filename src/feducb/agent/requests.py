@@ -17,6 +17,7 @@ __all__ = [
     "LONGEST_ID",
     "MOST_CANDIDATES",
     "ROUNDING",
+    "pays_within",
     "require_candidates",
     "require_follow",
     "require_id",
@@ -65,15 +66,20 @@ def require_lengths(vectors: Array, problem: Problem, name: str, where: str = ""
 
 
 def require_reward(value: float, problem: Problem) -> float:
-    """A number from −B to B."""
-    bound = problem.reward_bound
+    """A number from c − B to c + B."""
     try:
         worth = require_finite("reward", value)
     except OverflowError:
         worth = math.inf
-    if abs(worth) > bound * ROUNDING:
-        raise ConfigurationError("reward", worth, f"from -{bound:g} to {bound:g}")
+    if not pays_within(worth, problem):
+        low, high = problem.reward_range
+        raise ConfigurationError("reward", worth, f"from {low:g} to {high:g}")
     return worth
+
+
+def pays_within(reward: float, problem: Problem) -> bool:
+    """Whether a reward is in the public range; what is not finite is not."""
+    return abs(reward - problem.reward_centre) <= problem.reward_bound * ROUNDING
 
 
 def require_id(name: str, *, new: bool = False) -> str:

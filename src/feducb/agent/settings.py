@@ -8,26 +8,27 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
+from feducb.interfaces import Contexts
 from feducb.models.mixture import MixtureBound
 from feducb.models.play import ReleasedPlay
 from feducb.policies import Mixture, parse_policy
-from feducb.privacy.mechanisms import Dense
-from feducb.privacy.noise_law import gram_radius
+from feducb.privacy.mechanisms import Dense, Mechanism
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
-from feducb.protocol.estimators import Estimator, calibrated_estimator
+from feducb.protocol.estimators import Estimator, calibrated_estimator, plan_rounds
 from feducb.protocol.federation import EVERYTHING, Federation, Tuning
 from feducb.protocol.names import require_name
-from feducb.protocol.schedules import Geometric, Periodic
+from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
 from feducb.trust import NOBODY, Trust, require_trust
 
 __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
 
 FollowPolicy = Literal["learning", "fixed"]
+ScheduleName = Literal["planned", "geometric", "periodic"]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST = 3650 * 86400.0
@@ -65,18 +66,27 @@ class AgentSettings:
             With M it says from which release on sums are worth reading; the privacy promise does not depend
             on it.
         season: how long a season lasts, in seconds (*shared*, *season*).
-        releases: n, how many releases the budget covers (*shared*, *season*).
-        schedule: ``periodic``, or ``geometric`` from ``first_release`` on (*shared*, *season*).
-        first_release: seconds to the first release of a geometric schedule (*shared*, *season*).
+        releases: n, how many releases the budget covers (*shared*, *season*). Left out, ``planned`` has a
+            number of its own and the others 64; from then on it stands here.
+        schedule: ``planned``, few releases in geometric progression from the first moment at which a sum of
+            all agents is worth reading (`protocol.estimators.plan_rounds`); ``geometric`` from
+            ``first_release`` to the season's end; or ``periodic`` (*shared*, *season*).
+        first_release: seconds to the first release; none with ``periodic`` (*shared*, *season*). Left out,
+            ``planned`` has one of its own, which stands here from then on. It goes with ``releases``: a plan
+            that was made is kept as numbers, so that no later version moves an open season.
         start: when the season starts, seconds since 1970 (*shared*, *season*). An agent on its own may leave
             it out: its season then starts when it is first opened. Several agents need the same one: their
             confidence bound rests on sums over prefixes of one common clock (docs/theory.md, 6).
         mechanism: the mechanism's name (*shared*, *season*).
         records_per_person: p, how many records of one person may enter here (*season*).
+        spacing: any two of them are in releases at least so many apart (*season*; *shared* where the
+            controller is trusted); 0: anywhere. Noise is less than p times that of one record then.
         agents_per_person: how many agents one person visits at most; 1 says that people do not visit several
             (*shared*, *season*). Where the controller is trusted its noise covers p records at each of them,
             and all agents are taken if it is not given.
         trust: who adds the noise (*shared*, *season*); its name will do.
+        contexts: ``public`` states that everybody may know all about visitors and what they are shown:
+            rewards alone are protected then, with less noise (*shared*, *season*).
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
         quorum: how many agents a sum needs at least; all if not given (*shared*, *season*). On a graph, none:
             a sum is of the whole clique.
@@ -97,6 +107,7 @@ class AgentSettings:
             does not learn from rewards; what was followed is then released like any other record.
         keep_events: seconds for which raw events are kept after their window, for `export`. It may change
             within a season, since nothing that is decided or leaves depends on it.
+        promised: the terms of the open season (`under`), which is no setting and is not written down.
     """
 
     name: str = "agent"
@@ -106,20 +117,22 @@ class AgentSettings:
     agents: int = 1
     decisions: int = 100_000
     season: float = 30 * 86400.0
-    releases: int = 64
-    schedule: Literal["periodic", "geometric"] = "periodic"
+    releases: int = None  # type: ignore[assignment]  # a number once it is made
+    schedule: ScheduleName = "planned"
     first_release: float | None = None
     start: float | None = None
     mechanism: str = "auto"
     records_per_person: int = 1
+    spacing: int = 0
     agents_per_person: int | None = None
     trust: Trust = NOBODY
+    contexts: Contexts = "private"
     groups: int = 1
     quorum: int | None = None
     clique: tuple[str, ...] = ()
     cliques: int = 1
     alpha: float = 0.1
-    policy: str = "optimistic"
+    policy: str = "tempered"
     exploration: float = 1.0
     window: float = 3600.0
     default_reward: float = 0.0
@@ -127,6 +140,7 @@ class AgentSettings:
     shadow: bool = False
     follow_policy: FollowPolicy = "learning"
     keep_events: float = 0.0
+    promised: Terms | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", require_trust(self.trust))
@@ -135,6 +149,7 @@ class AgentSettings:
                 value = getattr(self, name)
                 named = name in ("clique", "budgets")  # by name, of agents
                 raise ConfigurationError(name, ", ".join(value) if named else value, expected)
+        self._fix_releases()
         self.terms  # noqa: B018  # whatever is wrong with it is said now
 
     def _checks(self) -> Iterator[tuple[bool, str, str]]:
@@ -158,8 +173,8 @@ class AgentSettings:
         require_probability("alpha", self.alpha)
         yield from self._check_sets()
         require_finite("exploration", self.exploration, at_least=0)
-        reward, bound = require_finite("default_reward", self.default_reward), self.problem.reward_bound
-        yield abs(reward) <= bound, "default_reward", f"from -{bound:g} to {bound:g}"
+        reward, (low, high) = require_finite("default_reward", self.default_reward), self.problem.reward_range
+        yield low <= reward <= high, "default_reward", f"from {low:g} to {high:g}"
         share = require_finite("uniform_share", self.uniform_share, at_least=0)
         yield share <= 1, "uniform_share", "a share from 0 to 1"
         yield isinstance(self.policy, str), "policy", "a text: it is kept in the agent's file"
@@ -173,9 +188,23 @@ class AgentSettings:
             "2027-01-01T00:00:00Z): their sums go by one clock"
         )
         yield agents == 1 or self.start is not None, "start", one_clock
-        yield self.schedule in ("periodic", "geometric"), "schedule", "periodic or geometric"
-        fits = self.first_release is None or self.schedule == "geometric"
-        yield fits, "first_release", "nothing with a periodic schedule"
+        yield from self._check_releases()
+
+    def _check_releases(self) -> Iterator[tuple[bool, str, str]]:
+        yield self.schedule in get_args(ScheduleName), "schedule", "planned, geometric or periodic"
+        given, planned = self.releases is not None, self.schedule == "planned"
+        if given:
+            require_integer("releases", self.releases, at_least=1)
+        if self.first_release is not None:
+            first = require_finite("first_release", self.first_release, above=0)
+            yield self.schedule != "periodic", "first_release", "nothing with a periodic schedule"
+            yield first <= self.season, "first_release", f"at most the season's {self.season:g} seconds"
+            room = not planned or self.releases == 1 or first < self.season
+            yield room, "first_release", "before the season's end, where more than one release is planned"
+            yield given or not planned, "first_release", "nothing with a planned schedule, or releases too"
+        elif planned:
+            expected = "nothing with a planned schedule, or first_release too; geometric and periodic take it"
+            yield not given, "releases", expected
 
     def _check_sets(self) -> Iterator[tuple[bool, str, str]]:
         """Not so many sets of agents that α over them is no number, nor that counting them takes for ever."""
@@ -211,20 +240,46 @@ class AgentSettings:
             raise ConfigurationError(f"budgets.{self.name}", own, f"{self.budget}, as in [privacy]")
         yield self.budgets.keys() >= set(self.clique), "clique", "agents that have a budget"
 
+    def _fix_releases(self) -> None:
+        """Put numbers where they were left to the schedule, the same at all agents.
+
+        A plan is for the sum of all agents, which is read first: no agent need know its place on a graph.
+        """
+        if self.releases is not None:
+            return
+        releases = DEFAULT_RELEASES
+        if self.schedule == "planned":
+            alpha = self.alpha / (self.groups * self.sets_of_agents)
+            everybody, horizon = range(self.agents), self.decisions
+            rounds = plan_rounds(self.federation, everybody, horizon, alpha=alpha, groups=self.groups)
+            # Milliseconds, rounded up: at the first release there must be as many decisions as were planned.
+            first = math.ceil(1000.0 * self.season * rounds[0] / horizon) / 1000.0
+            object.__setattr__(self, "first_release", min(first, self.season))
+            releases = len(rounds)
+        object.__setattr__(self, "releases", releases)
+
     @cached_property
     def release_times(self) -> tuple[float, ...]:
         """When each release is due, in seconds after the start."""
+        if self.schedule == "planned":
+            assert self.first_release is not None
+            first, steps = self.first_release, self.releases
+            return tuple(first * (self.season / first) ** (step / steps) for step in range(steps))
         parts = max(1_000_000, self.releases)
-        rounds = self._schedule(parts).rounds(parts)
+        schedule = self._schedule(parts)
+        assert not isinstance(schedule, Planned)
+        rounds = schedule.rounds(parts)
         if len(rounds) != self.releases:
             raise ConfigurationError("releases", self.releases, "fewer, or an earlier first release")
         return tuple(self.season * one / parts for one in rounds)
 
-    def _schedule(self, rounds: int) -> Geometric | Periodic:
+    def _schedule(self, rounds: int) -> Planned | Geometric | Periodic:
         """When releases are due, in a season of so many rounds."""
+        if self.schedule == "planned":
+            return Planned()
         if self.schedule == "periodic":
             return Periodic(releases=self.releases)
-        first = require_finite("first_release", self.first_release or self.season / 100, above=0)
+        first = self.first_release or self.season / 100
         return Geometric(first=max(1, round(rounds * first / self.season)), releases=self.releases)
 
     @cached_property
@@ -250,7 +305,24 @@ class AgentSettings:
             tuple(max(1, one // self.groups) for one in expected),
             team if self.clique else range(self.agents),
             alpha=self.alpha / (self.groups * self.cliques * self.sets_of_agents),
+            promised=self._promised_mechanism,
         )
+
+    @property
+    def _promised_mechanism(self) -> Mechanism | None:
+        """That of the open season; None if there is none, or if it is not the one that is asked for."""
+        if self.promised is None or self.promised.releases != self.releases:
+            return None
+        mechanism = self.promised.factors
+        return mechanism if self.mechanism in ("auto", mechanism.name) else None
+
+    def under(self, terms: Terms) -> AgentSettings:
+        """These settings in a season that was opened under such terms.
+
+        How noise is spread over releases follows from the settings, but another version may make something
+        else of them: in an open season it stays as it was.
+        """
+        return self if self.terms == terms else replace(self, promised=terms)
 
     @property
     def federation(self) -> Federation:
@@ -263,8 +335,11 @@ class AgentSettings:
             problem=self.problem,
             agents=self.agents,
             budget=each or self.budget,
-            records_per_person=self.trust.records_covered(self.records_per_person, self.agents_visited),
+            records_per_person=self.records_per_person,
+            agents_per_person=self.agents_visited,
+            spacing=self.spacing,
             trust=self.trust,
+            contexts=self.contexts,
             mechanism=self.mechanism,
             schedule=self._schedule(self.decisions),
             alpha=self.alpha,
@@ -296,6 +371,11 @@ class AgentSettings:
         return self.agents if self.quorum is None else self.quorum, self.agents
 
     @property
+    def reads(self) -> bool:
+        """Whether any release of the season is worth reading; if not, all decisions are drawn uniformly."""
+        return self.rule.first <= self.releases
+
+    @property
     def rule(self) -> ReleasedPlay:
         """How the agent plays."""
         assert isinstance(self.estimator.rule, ReleasedPlay)
@@ -312,7 +392,7 @@ class AgentSettings:
         read = max(1, self.releases - self.rule.first + 1)
         alpha = FALSE_ALARM / self.groups / self.sets_of_agents
         both, gram = (share * alpha for share in EVERYTHING.shares)
-        gram_bound = gram_radius(self.problem.dim, read, gram)
+        gram_bound = self.terms.model.gram_radius(self.problem.dim, read, gram)
         return replace(bound, log_threshold=math.log(read / both), gram_radius=gram_bound)
 
     @cached_property
@@ -325,16 +405,20 @@ class AgentSettings:
         """What is promised about releases."""
         assert self.estimator.privatizer is not None
         mechanism = self.estimator.privatizer.mechanism
+        quiet, decay = (mechanism.quiet, mechanism.decay) if isinstance(mechanism, Dense) else (0, None)
         return Terms(
             problem=self.problem,
             budget=self.budget,
             releases=self.releases,
             mechanism=mechanism.name,
-            quiet=mechanism.quiet if isinstance(mechanism, Dense) else 0,
+            quiet=quiet,
+            decay=decay,
             records_per_person=self.records_per_person,
+            spacing=self.spacing,
             agents_per_person=self.agents_visited,
             trust=self.trust,
             groups=self.groups,
+            model=self.estimator.privatizer.model,
         )
 
     @property
@@ -349,7 +433,9 @@ class AgentSettings:
 
     def to_json(self) -> str:
         """As text, for the file."""
-        return json.dumps(asdict(self) | {"trust": self.trust.name}, sort_keys=True)
+        plain = asdict(self) | {"problem": self.problem.as_dict(), "trust": self.trust.name}
+        del plain["promised"]  # the file has the terms of every season
+        return json.dumps(plain, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str, *, started_at: float | None = None) -> AgentSettings:
@@ -358,14 +444,15 @@ class AgentSettings:
         Args:
             text: what `to_json` wrote.
             started_at: when the season started, for files from before several agents had to name a start.
-                One from before ``agents_per_person`` promised for p records alone.
+                One from before ``agents_per_person`` promised for p records alone, and one from before there
+                were other policies was optimistic.
         """
         plain = json.loads(text)
         if plain.get("start") is None:
             plain["start"] = started_at
         return cls(
             **{
-                "agents_per_person": 1,
+                **{"agents_per_person": 1, "policy": "optimistic"},
                 **plain,
                 "problem": Problem(**plain["problem"]),
                 "budget": Budget(**plain["budget"]),

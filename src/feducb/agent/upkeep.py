@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
 from feducb.agent.kept import season_in
-from feducb.agent.requests import ROUNDING, short_enough
+from feducb.agent.requests import pays_within, short_enough
 from feducb.errors import ConfigurationError, StoreError
 from feducb.storage import AgentStore, agent_tables, events
 from feducb.storage.agent_store import is_text
@@ -104,7 +104,7 @@ def warm_start(
             entered += agent.store.settle(db, group, rows[some], worth[some], hashes)
         agent_tables.mark_loaded(db, digest, len(worth))
         agent.count("loaded", len(worth))
-    fits = np.abs(worth) <= settings.problem.reward_bound * ROUNDING
+    fits = np.array([pays_within(one, settings.problem) for one in worth])
     return Loaded(
         entered=entered,
         clipped=int(np.sum(~(fits & short_enough(rows, settings.problem)))),
@@ -181,7 +181,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
         settings = season_in(db, path).settings
         public = {
             "agent": settings.name,
-            "problem": asdict(settings.problem),
+            "problem": settings.problem.as_dict(),
             "default_reward": settings.default_reward,
             "followed": settings.shadow,  # for a season, and no event outlives its own
             "follow_policy": settings.follow_policy if settings.shadow else None,

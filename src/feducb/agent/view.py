@@ -63,7 +63,7 @@ def view_over_time(db: sqlite3.Connection, season: Season, *, now: float) -> dic
         "next_release_at": started_at + later[0] if later and left else None,
         "runs_out_at": started_at + settings.release_times[-1] if left else None,
         "season_ends_at": started_at + settings.season,
-        "reward_bound": settings.problem.reward_bound,
+        "reward_range": settings.problem.reward_range,
         "uniform_share": settings.uniform_share,
         "window": settings.window,
         "sums": [

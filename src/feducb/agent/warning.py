@@ -33,6 +33,7 @@ def contradicts(total: ReleasedSum, settings: AgentSettings) -> bool:
 def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, str]:
     """By kind, what is wrong and what to do."""
     problem = settings.problem
+    centre = f" around {problem.reward_centre:g}" if problem.reward_centre else ""
     said = {
         KEEP_EVENTS: (
             'in shadow mode under follow_policy = "learning" records enter no release, and with '
@@ -46,8 +47,8 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
         ),
         REWARD_BOUND: (
             f"more than one decision in {ONE_IN} got a reward beyond reward_bound = "
-            f"{problem.reward_bound:g}, which was refused, and counts with the default reward instead; scale "
-            "rewards, or raise problem.reward_bound and open a new season"
+            f"{problem.reward_bound:g}{centre}, which was refused, and counts with the default reward "
+            "instead; scale rewards, or raise problem.reward_bound and open a new season"
         ),
     }
     in_vain = [] if settings.releases_records or settings.keep_events else [KEEP_EVENTS]

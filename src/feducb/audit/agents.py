@@ -79,6 +79,7 @@ def _settings(terms: Terms, **changes: Any) -> AgentSettings:
         problem=terms.problem,
         budget=terms.budget,
         releases=terms.releases,
+        schedule="periodic",
         season=10.0 * terms.releases,
         window=1.0,
         **changes,
@@ -113,7 +114,8 @@ def _season(
                 continue
             follow = int(np.argmax(paid)) if learns else visitor % 2
             decision = agent.decide(candidates, follow=follow if settings.shadow else None)
-            reward = settings.problem.reward_bound * (first_reward if visitor == 0 else 1.0)
+            problem = settings.problem
+            reward = problem.reward_centre + problem.reward_bound * (first_reward if visitor == 0 else 1.0)
             agent.reward(decision.id, reward)
             paid[decision.index] += reward
         now = settings.season + 1.0
@@ -133,6 +135,7 @@ def check_quorum(kind: type[Agent], terms: Terms) -> Check:
         agents=_AGENTS,
         decisions=1_000_000,
         releases=_AGENTS,
+        schedule="periodic",
         start=0.0,
     )
     wrong, acted = [], 0

@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.inbox import Inbox
-from feducb.audit.checks import Code
+from feducb.audit.checks import CENTRED, ONE_HOTS, PUBLIC, Code
+from feducb.models import PublicContexts
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease
 from feducb.privacy.encoders import Wide
-from feducb.privacy.grid import FINE_BITS, GridNoise
+from feducb.privacy.grid import FINE_BITS, GridNoise, certify
+from feducb.privacy.ledger import Entered
 from feducb.privacy.privatizer import within_bounds
 from feducb.privacy.tally import ONE_IN
 from feducb.privacy.terms import Terms
@@ -109,6 +111,49 @@ class BrokenRewardBound(DeployedPrivatizer):
         missing = math.sqrt(2.0) * self.terms.weight * (rewards - kept) @ short
         fine = np.rint(np.ldexp(missing, FINE_BITS - self.certificate.exponent))
         self._batch[-problem.dim :] += fine.astype(np.int64)
+
+
+class BrokenCentring(DeployedPrivatizer):
+    """Rewards are clipped as they come and centred afterwards: up to B + |c| is left of one."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._way_out.problem = replace(terms.problem, reward_centre=0.0)
+
+    def record(self, actions: Array, rewards: Array) -> None:
+        super().record(actions, rewards)
+        short, _ = within_bounds(self._way_out.problem, self.terms.excess, actions, rewards)
+        centre = math.sqrt(2.0) * self.terms.weight * self.terms.problem.reward_centre * short.sum(axis=0)
+        fine = np.rint(np.ldexp(centre, FINE_BITS - self.certificate.exponent))
+        self._batch[-self.terms.problem.dim :] -= fine.astype(np.int64)
+
+
+class BrokenBlocks(DeployedPrivatizer):
+    """Actions are taken at their word to be one-hots: what is not moves more than one can."""
+
+    def record(self, actions: Array, rewards: Array) -> None:
+        for place in np.split(np.arange(self.terms.problem.dim), 2):  # as if each half were an action
+            own = np.zeros_like(actions)
+            own[:, place] = actions[:, place]
+            super().record(own, rewards)
+
+
+class BrokenContexts(DeployedPrivatizer):
+    """The Gram leaves as it is although contexts are private."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self._way_out.model = PublicContexts(terms.model)
+
+
+class BrokenRewardMove(DeployedPrivatizer):
+    """With public contexts: noise for a reward that goes from 0 to B, where it may go from −B to B."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        half = replace(terms.problem, reward_bound=0.5 * terms.problem.reward_bound)
+        self.certificate = replace(terms, problem=half).certificate()
+        self._noise = GridNoise(self.certificate)
 
 
 class BrokenRestart(DeployedPrivatizer):
@@ -229,6 +274,29 @@ class BrokenPersonBound(DeployedPrivatizer):
         self._noise = GridNoise(self.certificate)
 
 
+class BrokenReach(DeployedPrivatizer):
+    """Noise for p records in different releases as if these had nothing in common: √p times that of one."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.certificate = certify(
+            terms.budget,
+            sensitivity=math.sqrt(2.0) * terms.radius,
+            coordinates=self.certificate.coordinates,
+            releases=terms.releases,
+            reach=math.sqrt(terms.records_per_person),
+        )
+        self._noise = GridNoise(self.certificate)
+
+
+class BrokenSpacing(AgentStore):
+    """Counts a person's records, and forgets which releases they were in."""
+
+    def _entered(self, db: Connection, hashes: Sequence[bytes | None]) -> dict[bytes, Entered]:
+        known = super()._entered(db, hashes)
+        return {person: one._replace(last=one.last - self.terms.spacing) for person, one in known.items()}
+
+
 def _unpaid_scale(terms: Terms, default_reward: float) -> int:
     """Noise that suits a count which leaves alone: together with the releases it costs twice."""
     return math.ceil(ONE_IN * terms.records_per_person / terms.certificate().mu)
@@ -238,6 +306,10 @@ FAULTS = {
     "noise without √m": Code(privatizer=BrokenUnscaledTree, mechanism="tree"),
     "(N + Nᵀ)/2": Code(privatizer=BrokenSymmetrisation),
     "unclipped reward": Code(privatizer=BrokenRewardBound, epsilon=1.0),  # the free bound can pass a small ε
+    "rewards centred after they are clipped": Code(privatizer=BrokenCentring, changes=CENTRED),
+    "blocks by their word": Code(variant=BrokenBlocks, changes=ONE_HOTS),
+    "contexts that are not public": Code(variant=BrokenContexts),
+    "half of a reward's move": Code(variant=BrokenRewardMove, changes=PUBLIC),
     "noise redrawn on restart": Code(privatizer=BrokenRestart, store=ForgetfulStore),
     "noise coarser than the data": Code(privatizer=BrokenGrid),
     "one noise for all releases": Code(privatizer=BrokenFreshness),
@@ -249,6 +321,8 @@ FAULTS = {
     "following a policy that learns": Code(agent=BrokenFollowing),
     "quorum ignored": Code(agent=BrokenQuorum),
     "one person at several agents": Code(controller=BrokenPersonBound),
+    "spaced records taken for unrelated": Code(privatizer=BrokenReach),
+    "spacing forgotten": Code(store=BrokenSpacing),
     "a tally that nobody paid for": Code(tally=_unpaid_scale),
     # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is structural.
     "determinant trigger": Code(policy={"mode": "paper", "schedule": "determinant:30", "epsilon": 1e6}),

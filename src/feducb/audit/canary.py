@@ -40,7 +40,7 @@ _HOSTILE = 16.0  # under ``clip``, the canary comes so many times too long and t
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The records of one batch: actions (n, d), rewards (n,)."""
+    """The records of one batch: actions (n, d), rewards (n,) as they come, before they are centred."""
 
     actions: Array
     rewards: Array
@@ -49,23 +49,32 @@ class Batch:
         """The records of both."""
         return Batch(np.vstack([self.actions, other.actions]), np.concatenate([self.rewards, other.rewards]))
 
+    def stretched(self, longer: float, larger: float, centre: float) -> Batch:
+        """Actions so many times as long, rewards so many times as far from the centre."""
+        return Batch(self.actions * longer, centre + (self.rewards - centre) * larger)
+
 
 def canary_pair(terms: Terms) -> tuple[Batch, Batch]:
-    """The two records that are furthest apart: (x, B) and (x′, −B)."""
+    """The two neighbouring records that are furthest apart: (x, c + B) and (x′, c − B)."""
     problem = terms.problem
     length, reward = problem.action_bound, problem.reward_bound
     cosine = 1.0 if problem.dim == 1 else min(1.0, (terms.weight * reward / length) ** 2)
     one, other = np.zeros((1, problem.dim)), np.zeros((1, problem.dim))
     one[0, 0], other[0, 0] = length, length * cosine
-    if problem.dim > 1:
+    if terms.contexts == "public":
+        other = one  # neighbours differ in the reward alone
+    elif problem.dim > 1:
         other[0, 1] = length * math.sqrt(1.0 - cosine**2)
-    return Batch(one, np.array([reward])), Batch(other, np.array([-reward]))
+        if not np.array_equal(terms.model.nearest(other), other):
+            other = np.roll(one, 1)  # of one-hots, another one
+    least, most = problem.reward_range
+    return Batch(one, np.array([most])), Batch(other, np.array([least]))
 
 
 def coordinates_of(terms: Terms, batch: Batch) -> Array:
     """(q,), what the batch adds to a release; written out anew, so as not to trust what is audited."""
     gram = batch.actions.T @ batch.actions
-    moment = terms.weight * (batch.actions.T @ batch.rewards)
+    moment = terms.weight * (batch.actions.T @ (batch.rewards - terms.problem.reward_centre))
     dim = terms.problem.dim
     entries = [gram[i, j] * (1.0 if i == j else math.sqrt(2.0)) for i in range(dim) for j in range(i, dim)]
     return np.array([*entries, *(math.sqrt(2.0) * moment)])
@@ -82,7 +91,7 @@ def background(problem: Problem, releases: int) -> list[Batch]:
     actions = np.zeros((releases, 1, problem.dim))
     actions[:, 0, 0] = 0.8 * problem.action_bound * np.cos(angles)
     actions[:, 0, -1] += 0.5 * problem.action_bound * np.sin(angles)
-    rewards = 0.7 * problem.reward_bound * np.sin(3.0 * angles)
+    rewards = problem.reward_centre + 0.7 * problem.reward_bound * np.sin(3.0 * angles)
     return [Batch(action, np.array([reward])) for action, reward in zip(actions, rewards, strict=True)]
 
 
@@ -94,7 +103,7 @@ def worlds(terms: Terms, placement: int, world: int) -> list[Batch]:
     stream = background(terms.problem, terms.releases)
     canary = canary_pair(terms)[world]
     factor = _HOSTILE if terms.excess == "clip" else 1.0
-    stream[placement] += Batch(factor * canary.actions, factor * canary.rewards)
+    stream[placement] += canary.stretched(factor, factor, terms.problem.reward_centre)
     return stream
 
 

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from feducb.agent import Agent
 from feducb.audit.agents import check_agent_presence, check_quorum, check_shadow
-from feducb.audit.doors import Make
+from feducb.audit.doors import Make, ScaleOf
 from feducb.audit.exact import (
-    ScaleOf,
     check_clipping,
     check_encoder,
     check_horizon,
+    check_noisy,
     check_presence,
+    check_sensitivity,
     check_tally,
 )
 from feducb.audit.findings import Check
 from feducb.audit.invariance import check_decisions, check_graph, check_release_times
+from feducb.audit.spaced import check_spaced, check_spaced_tally, check_spacing
 from feducb.audit.stores import check_groups, check_replay, check_several_agents
-from feducb.config import Budget
+from feducb.config import Budget, Problem
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms
 from feducb.storage import AgentStore
 from feducb.trust import CONTROLLER
 
-__all__ = ["SHIPPED", "Code", "exact_checks"]
+__all__ = ["BLOCKS", "CENTRED", "ONE_HOTS", "PUBLIC", "SHIPPED", "Code", "exact_checks", "variant_checks"]
+
+# Terms of other records than an audit's own.
+CENTRED: dict[str, Any] = {"problem": Problem(dim=2, reward_bound=0.5, reward_centre=0.5)}
+BLOCKS: dict[str, Any] = {"problem": Problem(dim=4), "model": "blocks:2"}
+ONE_HOTS: dict[str, Any] = {"model": "blocks:2"}
+PUBLIC: dict[str, Any] = {"model": "public:linear"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +52,8 @@ class Code:
         policy: what is simulated, as settings of `feducb.simulate`.
         mechanism: with which a fault shows.
         epsilon: at which it shows; that of the audit if not given.
+        changes: what else of the terms is other than in the audit.
+        variant: a privatizer that goes through `variant_checks`, and through nothing else.
     """
 
     privatizer: Make | None = None
@@ -55,11 +65,13 @@ class Code:
     policy: dict[str, Any] | None = None
     mechanism: str = "auto"
     epsilon: float | None = None
+    changes: dict[str, Any] = field(default_factory=dict)
+    variant: Make | None = None
 
     def terms(self, plain: Terms) -> Terms:
         """Those under which a fault shows."""
         budget = Budget(epsilon=self.epsilon or plain.budget.epsilon, delta=plain.budget.delta)
-        return replace(plain, mechanism=self.mechanism, budget=budget)
+        return replace(plain, mechanism=self.mechanism, budget=budget, **self.changes)
 
 
 SHIPPED = Code(
@@ -73,15 +85,32 @@ SHIPPED = Code(
 
 # A person with several records at each of several agents, and a controller that all of them trust.
 _PERSON = {"trust": CONTROLLER, "records_per_person": 2, "agents_per_person": 3}
+# One whose records are apart; and so far that a file which forgets it shows.
+_SPACED = {"releases": 4, "records_per_person": 2, "spacing": 1}
+_FAR = {"releases": 3, "records_per_person": 2, "spacing": 2}
 # Part, what of the terms is changed for it, checks.
 _CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], ...]], ...] = (
     ("privatizer", {}, (check_encoder, check_presence, check_clipping, check_horizon)),
+    ("privatizer", _SPACED, (check_spaced,)),
     ("tally", {}, (check_tally,)),
+    ("tally", _SPACED, (check_spaced_tally,)),
     ("store", {"groups": 2}, (check_replay,)),
+    ("store", _FAR, (check_spacing,)),
     ("groups", {"groups": 2}, (check_groups,)),
     ("agent", {}, (check_agent_presence, check_shadow, check_quorum)),
     ("controller", _PERSON, (check_several_agents,)),
 )
+
+
+def variant_checks(make: Make, terms: Terms) -> Iterator[Check]:
+    """What a privatizer of other records, or of another model, goes through without chance."""
+    low, high = terms.problem.reward_range
+    checks: tuple[Callable[[Make, Terms], Check], ...] = (check_sensitivity, check_noisy)
+    if terms.contexts == "private":  # else presence and actions are public
+        checks += (check_presence, check_clipping)
+    for check in checks:
+        made = check(make, terms)
+        yield replace(made, name=f"{made.name} model={terms.model.name} rewards={low:g}:{high:g}")
 
 
 def exact_checks(code: Code, terms: Terms) -> Iterator[Check]:
@@ -90,6 +119,8 @@ def exact_checks(code: Code, terms: Terms) -> Iterator[Check]:
         if (subject := getattr(code, part)) is not None:
             for check in checks:
                 yield check(subject, replace(terms, **changes))
+    if code.variant is not None:
+        yield from variant_checks(code.variant, terms)
     if code.policy is not None:
         for check_policy in (check_release_times, check_decisions, check_graph):
             yield check_policy(code.policy)

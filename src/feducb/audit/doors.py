@@ -20,11 +20,13 @@ from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.terms import Terms
 
-__all__ = ["UNIT_BITS", "Make", "Seen", "entries", "length", "measure_encoder", "row_to_come"]
+__all__ = ["UNIT_BITS", "Make", "ScaleOf", "Seen", "entries", "length", "measure_encoder", "row_to_come"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Make = Callable[[Terms], DeployedPrivatizer]
+ScaleOf = Callable[[Terms, float], int | None]
+"""Noise of a tally by the terms and the default reward; None where nothing is counted."""
 
 UNIT_BITS = 40  # a unit batch is 2^40 grid steps: columns are measured to 12 digits
 

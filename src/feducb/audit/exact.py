@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +13,9 @@ from scipy.spatial.distance import cdist, pdist
 
 from feducb.audit.bounds import gaussian_epsilon
 from feducb.audit.canary import Batch, background, canary_pair
-from feducb.audit.doors import UNIT_BITS, Make, entries, measure_encoder, row_to_come
+from feducb.audit.doors import UNIT_BITS, Make, ScaleOf, entries, measure_encoder, row_to_come
 from feducb.audit.findings import Check
+from feducb.audit.spaced import tried_reach
 from feducb.errors import RecordOutOfBoundsError, ReleasesExhaustedError
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.grid import FINE_BITS, Certificate
@@ -22,10 +23,10 @@ from feducb.privacy.tally import ONE_IN
 from feducb.privacy.terms import Terms
 
 __all__ = [
-    "ScaleOf",
     "check_clipping",
     "check_encoder",
     "check_horizon",
+    "check_noisy",
     "check_presence",
     "check_sensitivity",
     "check_tally",
@@ -33,8 +34,6 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-ScaleOf = Callable[[Terms, float], int | None]
-"""Noise of a tally by the terms and the default reward; None where nothing is counted."""
 
 
 def check_encoder(make: Make, terms: Terms) -> Check:
@@ -50,33 +49,37 @@ def check_encoder(make: Make, terms: Terms) -> Check:
     norm = math.sqrt(longest) / 2.0**UNIT_BITS
     angle = "at least 0" if least_angle >= 0.0 else f"{least_angle:.3g}"
     return Check(
-        f"encoder {terms.factors.name} n={terms.releases} quiet={terms.quiet}",
+        f"encoder {_variant(terms)}",
         longest <= allowed and not touches_past and least_angle >= 0.0 and off < 1e-9,
         f"longest column {norm:.12f}, records touch earlier rows: {'yes' if touches_past else 'no'}, "
         f"least entry of EᵀE {angle}, |F·E − P| {off:.1e}",
     )
 
 
+def _variant(terms: Terms) -> str:
+    decay = "" if terms.decay is None else f" decay={terms.decay:g}"
+    return f"{terms.factors.name} n={terms.releases} quiet={terms.quiet}{decay}"
+
+
 def check_sensitivity(make: Make, terms: Terms) -> Check:
     """No two records are further apart than √2 R²; the extreme pair is; and the noise covers it.
 
-    ε is accounted for anew: largest move × longest column + rounding of n rows, over the noise that the
-    privatizer itself certifies.
+    ε is accounted for anew: largest move × how far a person's records reach (by trying all sets of releases
+    that they may be in) + rounding of n rows, over the noise that the privatizer itself certifies.
     """
     door = make(terms)
     problem, certificate = terms.problem, door.certificate
     rows, _ = measure_encoder(door)
-    longest = math.sqrt(float((rows.astype(np.float64) ** 2).sum(axis=0).max())) / 2.0**UNIT_BITS
     rng = np.random.default_rng(0)  # which records are tried; the noise is not seeded
     directions = rng.normal(size=(24, 1, problem.dim))
     directions *= problem.action_bound * (1.0 - 1e-12) / np.linalg.norm(directions, axis=2, keepdims=True)
-    signs = np.where(np.arange(24) % 2, 1.0, -1.0) * problem.reward_bound
-    tried = [Batch(one, np.array([sign])) for one, sign in zip(directions, signs, strict=True)]
-    distances = pdist(entries(door, (*canary_pair(terms), *tried)))
+    tried = [Batch(one, np.array([end])) for one in directions for end in problem.reward_range]
+    points = entries(door, (*canary_pair(terms), *tried))
+    distances = _apart(terms, points)
     farthest, extreme = float(distances.max()), float(distances[0])
     bound = math.sqrt(2.0) * terms.radius
     slack = math.ldexp(math.sqrt(certificate.coordinates), certificate.exponent - FINE_BITS)
-    mu = terms.records_covered * (farthest * longest + _rounding(certificate)) / certificate.scale
+    mu = (farthest * tried_reach(rows, terms) + _rounding(certificate)) / certificate.scale
     epsilon = gaussian_epsilon(mu, terms.budget.delta)
     tight = extreme >= bound * (1.0 - 1e-6) or problem.dim == 1
     return Check(
@@ -84,6 +87,31 @@ def check_sensitivity(make: Make, terms: Terms) -> Check:
         farthest <= bound + slack and tight and epsilon <= terms.budget.epsilon,
         f"largest move {farthest:.9f} of {bound:.9f}, extreme pair {extreme:.9f}, "
         f"epsilon accounted anew {epsilon:.6f} of {terms.budget.epsilon:g}",
+    )
+
+
+def _apart(terms: Terms, points: Array) -> Array:
+    """How far neighbours are apart, the first two points first; rewards alone differ from one to the next."""
+    return np.linalg.norm(points[::2] - points[1::2], axis=1) if terms.contexts == "public" else pdist(points)
+
+
+def check_noisy(make: Make, terms: Terms) -> Check:
+    """Whatever a neighbour can move carries noise: all that a release shows, or rewards' share of it.
+
+    Seen in three releases of nothing: noise is 0 in all of them, in one coordinate, with a chance of 1e-15.
+    """
+    door, problem = make(terms), terms.problem
+    extreme = [one.actions[0] for one in canary_pair(terms)]
+    actions = np.vstack([problem.action_bound * np.eye(problem.dim), extreme])
+    tried = [Batch(one[None], np.array([end])) for one in actions for end in problem.reward_range]
+    points = entries(door, tried)
+    moved = points[::2] - points[1::2] if terms.contexts == "public" else points
+    released = np.array([door.release().values for _ in range(min(3, terms.releases))])
+    bare = np.asarray(moved.any(axis=0) & ~released.any(axis=0))
+    return Check(
+        "noise on what moves",
+        not bare.any(),
+        f"{int(moved.any(axis=0).sum())} of {len(bare)} coordinates move, {int(bare.sum())} of them bare",
     )
 
 
@@ -103,13 +131,14 @@ def check_presence(make: Make, terms: Terms) -> Check:
     fresh = door.dump()
     others = background(terms.problem, count)
     one, other = canary_pair(terms)
-    records = [one, other, Batch(one.actions, -one.rewards), Batch(one.actions, 0.0 * one.rewards)]
+    centre = terms.problem.reward_centre
+    records = [one, other, *(one.stretched(1.0, larger, centre) for larger in (-1.0, 0.0))]
     worlds = [_rows(door, fresh, others)]
     for record, place in itertools.product(records, range(count)):
         worlds.append(_rows(door, fresh, [*others[:place], others[place] + record, *others[place + 1 :]]))
     farthest = math.ldexp(float(pdist(np.array(worlds)).max()), certificate.exponent)
     return Check(
-        f"presence mechanism={terms.factors.name} n={count} quiet={terms.quiet}",
+        f"presence mechanism={_variant(terms)}",
         farthest <= certificate.sensitivity,
         f"a record that is added, removed, moved to another batch or replaced moves all rows together by at "
         f"most {farthest:.6f} of {certificate.sensitivity:.6f}",
@@ -134,18 +163,18 @@ def check_tally(scale_of: ScaleOf, terms: Terms) -> Check:
     any other: how far apart they are in releases, over their noise, and in the tally, over its own; and for
     two records within the range in different batches, which move the tallies of both.
     """
-    door, bound = DeployedPrivatizer(terms), terms.problem.reward_bound
+    door, bound, centre = DeployedPrivatizer(terms), terms.problem.reward_bound, terms.problem.reward_centre
     noise, rounding = door.certificate.scale, _rounding(door.certificate)
     length = terms.problem.action_bound * (1.0 - 1e-12)
     angles = np.linspace(0.0, math.pi, 25)
     actions = np.zeros((len(angles), 1, terms.problem.dim))
     actions[:, 0, 0] = length * np.cos(angles)
     actions[:, 0, -1] += length * np.sin(angles) if terms.problem.dim > 1 else 0.0
-    others = [Batch(one, np.array([sign])) for one in actions for sign in (bound, -bound)]
+    others = [Batch(one, np.array([sign])) for one in actions for sign in terms.problem.reward_range]
     within = entries(door, (*canary_pair(terms), *others))
     moved = _moved_and_replaced(measure_encoder(door)[0], within)
     worst = 0.0
-    for default in (0.0, 0.5 * bound, -0.9 * bound):
+    for default in (centre, centre + 0.5 * bound, centre - 0.9 * bound):
         scale = scale_of(terms, default)
         if scale is None:
             continue
@@ -177,12 +206,13 @@ def check_clipping(make: Make, terms: Terms) -> Check:
     """Oversized records move nothing beyond the bound; ``refuse`` refuses; nonsense counts as nothing."""
     problem = terms.problem
     oversized = itertools.product(canary_pair(terms), (1.0, 1e3, 1e200, math.nan), (1.0, 50.0, 1e6, math.inf))
-    records = [Batch(one.actions * longer, one.rewards * larger) for one, longer, larger in oversized]
+    centre = problem.reward_centre
+    records = [one.stretched(longer, larger, centre) for one, longer, larger in oversized]
     farthest = float(pdist(entries(make(replace(terms, excess="clip")), records)).max())
     bound = math.sqrt(2.0) * terms.radius * (1.0 + 1e-6)
     strict = make(replace(terms, excess="refuse"))
-    length, reward = problem.action_bound, problem.reward_bound
-    hostile = [(2.0 * length, 0.0), (0.0, 2.0 * reward), (math.nan, 0.0), (0.0, math.inf), (1e200, 0.0)]
+    length, reward = problem.action_bound, centre + 2.0 * problem.reward_bound
+    hostile = [(2.0 * length, centre), (0.0, reward), (math.nan, centre), (0.0, math.inf), (1e200, centre)]
     entered = [pair for pair in hostile if _takes(strict, *pair)]
     return Check(
         "clipping",

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from feducb.audit.checks import SHIPPED, Code, exact_checks
+from feducb.audit.checks import BLOCKS, CENTRED, ONE_HOTS, PUBLIC, SHIPPED, Code, exact_checks, variant_checks
 from feducb.audit.claims import Evidence, check_grid, check_low_bits, check_noise, draw_evidence, judge
 from feducb.audit.doors import Make
-from feducb.audit.exact import check_encoder, check_presence, check_sensitivity
+from feducb.audit.exact import check_encoder, check_presence, check_sensitivity, check_tally
 from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.invariance import CALIBRATED, check_graph, check_private_schedule
+from feducb.audit.spaced import check_spaced
 from feducb.audit.trials import Progress
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.grid import GridNoise
+from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms
 from feducb.trust import CONTROLLER
 
@@ -29,8 +32,12 @@ _TRIALS = 20_000  # for the largest ε: at ε = 8 the Gaussian bound then is abo
 _OTHER_TRIALS = 4_000
 _SELF_TEST_TRIALS = 600
 _LEAST_TRIALS = 300
-_SMALL_ENCODERS = (("dense", 8, 2), ("dense", 8, 2, 3), ("toeplitz", 8, 2), ("tree", 8, 2), ("blt", 8, 2))
-_ENCODERS = (("dense", 16, 2), ("dense", 16, 2, 5), ("toeplitz", 16, 2), ("tree", 16, 2), ("auto", 300, 10))
+# Mechanism, releases, dimension, quiet releases, decay
+_PLAIN: tuple[tuple[Any, ...], ...] = (("toeplitz", 8, 2), ("tree", 8, 2), ("blt", 8, 2))
+_SMALL_ENCODERS = (("dense", 8, 2), ("dense", 8, 2, 3), ("dense", 8, 2, 2, 1.7), *_PLAIN)
+_ENCODERS = (("dense", 16, 2), ("dense", 16, 2, 5), ("dense", 16, 2, 4, 1.7), *_PLAIN, ("auto", 300, 10))
+_SPACED_ENCODERS = (("dense", 5, 2, 2), ("dense", 5, 2, 0, 1.7), ("dense", 5, 2, 2, 1.7), ("blt", 5, 2))
+_SPACED: dict[str, Any] = {"records_per_person": 2, "spacing": 2}
 
 
 def run_audit(
@@ -94,7 +101,12 @@ def run_audit(
         checks += [*seen, check_sensitivity(DeployedPrivatizer, terms)]
     for check, settings in ((check_encoder, _ENCODERS), (check_presence, _SMALL_ENCODERS)):
         checks += [check(DeployedPrivatizer, _mechanism_terms(largest, *setting)) for setting in settings]
+    spaced = [replace(_mechanism_terms(largest, *setting), **_SPACED) for setting in _SPACED_ENCODERS]
+    checks += [check_spaced(DeployedPrivatizer, terms) for terms in spaced]
     checks += exact_checks(SHIPPED, largest)
+    for changes in (CENTRED, BLOCKS, ONE_HOTS, PUBLIC):
+        checks += variant_checks(DeployedPrivatizer, replace(largest, **changes))
+    checks.append(check_tally(tally_scale, replace(largest, **CENTRED)))
     checks.append(check_private_schedule())
     checks += exact_checks(Code(policy=CALIBRATED), largest)
     checks.append(check_graph(CALIBRATED | {"estimators": "one"}))
@@ -108,8 +120,11 @@ def run_audit(
     )
 
 
-def _mechanism_terms(terms: Terms, mechanism: str, releases: int, dim: int, quiet: int = 0) -> Terms:
-    return replace(terms, mechanism=mechanism, releases=releases, quiet=quiet, problem=Problem(dim=dim))
+def _mechanism_terms(
+    terms: Terms, mechanism: str, releases: int, dim: int, quiet: int = 0, decay: float | None = None
+) -> Terms:
+    chosen = replace(terms, mechanism=mechanism, releases=releases, problem=Problem(dim=dim))
+    return replace(chosen, quiet=quiet, decay=decay)
 
 
 def _statistical(

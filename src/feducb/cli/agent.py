@@ -49,7 +49,7 @@ Config = Annotated[Path, typer.Option("--config", "-c", help="The agent's config
 DEFAULT = Path("agent.toml")
 
 _TEMPLATE = """\
-version = 1
+version = 2
 
 [agent]
 name = "{name}"
@@ -58,31 +58,28 @@ store = "{name}.db"            # private: holds what waits. Never put an old cop
 [problem]                      # public bounds, the same at all agents
 dim = {dim}                       # d, numbers per candidate
 action_bound = 1.0             # L, no candidate is longer
-reward_bound = 1.0             # B, rewards from -B to B
-parameter_bound = 1.0          # S
-noise_scale = 0.5              # 0.5 for rewards in [0, 1]
+{rewards}
 
 [privacy]                      # what a person is promised, over all that ever leaves in a season
 epsilon = {epsilon!r}
 delta = {delta!r}
-records_per_person = 1         # more needs a `person` with every decision
+records_per_person = {per_person}         # more needs a `person` with every decision
+spacing = {spacing}                    # above 0: a person's records are so many releases apart; less noise
 # agents_per_person = 1        # with trust = "controller": people do not visit several agents. Left out: all
-
+{contexts}
 [federation]                   # the same at all agents
 agents = {agents}
 decisions = {decisions}            # of one agent in a season, roughly
 
-[releases]
-releases = {releases}
+[releases]                     # the same at all agents
 season = "{season}"
-{start}
+{start}{schedule}
 [rewards]
 window = "{window}"                  # a reward may come so long after its decision; public and fixed
 default_reward = 0.0           # what counts if none came
 
 [decisions]                    # stay as they are for a season
-policy = "optimistic"          # how the agent chooses; `feducb simulate --policy` has the list
-exploration = 1.0              # of the optimistic policy; 1 is the proven bound
+policy = "tempered"            # how the agent chooses; `feducb simulate --policy` has the list
 uniform_share = 0.0            # above 0: logs can judge other policies
 shadow = {shadow:16}      # true: follow the application's own choice
 follow_policy = "learning"     # of the application; "fixed": public, and never learns from rewards
@@ -98,6 +95,22 @@ keys = "{name}.keys"
 # private_key = "{name}.key"
 """
 
+_NOTHING_TO_READ = (
+    "note: at this traffic and budget nothing that is released within a season is worth reading, so that all "
+    "decisions will be drawn uniformly; it takes more agents, a larger epsilon or a longer season with more "
+    "decisions"
+)
+_CONTEXTS = "contexts = {:22}# what visitors are and are shown is NOT protected, rewards are\n"
+_REWARDS = """\
+reward_bound = 1.0             # B, rewards from -B to B
+parameter_bound = 1.0          # S
+noise_scale = 0.5              # 0.5 for rewards in [0, 1]"""
+_CENTRED = """\
+reward_bound = {bound!r:16}  # B, half of the range of rewards
+reward_centre = {centre!r:15}  # its middle, taken off each reward: candidates need a constant number
+parameter_bound = 1.0          # S, of rewards less their centre
+noise_scale = {bound!r:16}   # no more than half of the range"""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _New:
@@ -111,9 +124,27 @@ class _New:
     budgets: Path | None = option(
         None, r"Where agents have budgets of their own: a file with a \[budgets.NAME] for each."
     )
+    per_person: int = option(1, "Records that one person may have; more needs a person with every decision.")
+    spacing: int = option(
+        0, "Releases by which a person's records are apart at least: less noise is enough. 0: anywhere."
+    )
+    reward_range: str | None = option(
+        None,
+        "LOW:HIGH, such as 0:1: rewards are taken less the middle, with less noise than from -1 to 1. "
+        "Candidates need a number that is the same in all of them.",
+        shown="-1:1",
+    )
+    contexts: str = option(
+        "private", "public: everybody may know visitors and what they are shown; rewards alone are protected."
+    )
     agents: int = option(1, "How many agents the federation has.")
     decisions: int = option(100_000, "Decisions of one agent in a season, roughly.")
-    releases: int = option(64, "Releases in a season.")
+    releases: int | None = option(None, "Releases in a season.", shown="as planned; 64 with other schedules")
+    schedule: str | None = option(
+        None,
+        "When they are due: planned (few, once a sum is worth reading), geometric or periodic.",
+        shown="planned, or geometric with --releases",
+    )
     season: str = option("30d", "How long a season lasts, such as 30d.")
     start: str | None = option(
         None,
@@ -128,8 +159,12 @@ class _New:
         "--shadow",
     )
 
-    def text(self) -> str:
-        """The configuration, with a word on each setting."""
+    def text(self, settled: AgentSettings | None = None) -> str:
+        """The configuration, with a word on each setting.
+
+        Args:
+            settled: what was read of it, so that the numbers of its plan are written down too.
+        """
         start = "" if self.start is None else f"start = {_instant(self.start)}   # common to all agents\n"
         of_all = {} if self.budgets is None else _read_budgets(self.budgets)
         own = of_all.get(self.name, Budget(epsilon=1.0, delta=1e-6))
@@ -137,10 +172,40 @@ class _New:
             "epsilon": own.epsilon if self.epsilon is None else self.epsilon,
             "delta": own.delta if self.delta is None else self.delta,
             "start": start,
+            "schedule": self._schedule(settled),
+            "contexts": "" if self.contexts == "private" else _CONTEXTS.format(json.dumps(self.contexts)),
+            "rewards": _REWARDS if self.reward_range is None else _centred(self.reward_range),
             "shadow": "true" if self.shadow else "false",
             "keep": json.dumps(self.season if self.shadow else "0s"),
         }
         return _TEMPLATE.format(**words) + "".join(f"\n{_budget_table(*one)}\n" for one in of_all.items())
+
+    def _schedule(self, settled: AgentSettings | None) -> str:
+        """Its lines."""
+        name = self.schedule or ("planned" if self.releases is None else "geometric")
+        lines, releases = [f'schedule = "{name}"'], self.releases
+        if settled is not None:
+            releases = settled.releases
+        if name == "planned" and settled is not None:
+            lines = [
+                f"{lines[0]:30} # few, once a sum of all agents is worth reading. The next two follow from",
+                "# agents, decisions, season, bounds and budgets: take them out to have them planned anew",
+            ]
+        lines += [] if releases is None else [f"releases = {releases}"]
+        if name == "planned" and settled is not None:
+            lines.append(f"first_release = {settled.first_release!r:14} # seconds")
+        return "\n".join(lines) + "\n"
+
+
+def _centred(text: str) -> str:
+    """What the configuration says about rewards of the range ``text``, LOW:HIGH."""
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError:
+        low, high = math.nan, math.nan
+    if not low < high:
+        raise ConfigurationError("--reward-range", text, "LOW:HIGH, the lower one first, such as 0:1")
+    return _CENTRED.format(bound=(high - low) / 2.0, centre=(low + high) / 2.0)
 
 
 @app.command()
@@ -159,6 +224,7 @@ def init(new: _New) -> None:
             raise ConfigurationError("name", name, f"another one, or {left} moved away")
     path.write_text(new.text(), encoding="utf-8")
     try:
+        path.write_text(new.text(read_agent_file(path).agent), encoding="utf-8")
         written = read_agent_file(path)
         _make(written.store, written.agent)
         keys = written.service.keys
@@ -166,6 +232,8 @@ def init(new: _New) -> None:
     except BaseException:
         path.unlink()
         raise
+    if not written.agent.reads:
+        typer.echo(_NOTHING_TO_READ, err=True)
     typer.echo(f"wrote {path} and {keys}; the keys are shown once:")
     for role, secret in secrets.items():
         typer.echo(f"  {role:12} {secret}")

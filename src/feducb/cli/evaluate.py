@@ -45,7 +45,7 @@ class _Asked:
     actions: str | None = option(None, "Of a log: all actions, a,b,c.", shown="those in the log")
     reward_range: str | None = option(
         None,
-        "Of a log: public range of rewards, LOW:HIGH. Of exports: -B:B.",
+        "Public range of rewards, LOW:HIGH; agents learn from them less its middle.",
         shown="0:1; of exports what they say, or -1:1",
     )
     action_bound: float | None = option(

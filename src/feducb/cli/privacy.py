@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +24,7 @@ from feducb.cli.output import (
 )
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
+from feducb.models import with_contexts
 from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.terms import Terms
 from feducb.simulation.planning import Season, plan_privacy
@@ -44,6 +45,13 @@ Delta = Annotated[float, typer.Option(help="δ.")]
 TrustName = Annotated[str, typer.Option(help=f"{' or '.join(TRUSTS)}: who adds the noise.")]
 PerPerson = Annotated[
     int, typer.Option(help="Records that one person may have at each agent that she visits.")
+]
+Spacing = Annotated[
+    int,
+    typer.Option(
+        help="Releases by which records of one person at an agent are apart at least, so that less noise is "
+        "enough; 0: they are anywhere."
+    ),
 ]
 _SHOWN = 10  # releases that are listed
 _VISITED = "Agents that one person visits at most; 1: people do not visit several. Under --trust controller "
@@ -69,6 +77,7 @@ class _Planned:
     seed: Seed = 0
     trust: TrustName = "nobody"
     per_person: PerPerson = 1
+    spacing: Spacing = 0
     agents_per_person: int | None = option(
         None, f"{_VISITED}the noise covers them all.", shown="all under --trust controller, else 1"
     )
@@ -85,10 +94,12 @@ class _Stated:
     dim: Dim = 10
     trust: TrustName = "nobody"
     per_person: PerPerson = 1
+    spacing: Spacing = 0
     agents_per_person: int | None = option(
         None, f"{_VISITED}it must be said.", shown="1 if nobody is trusted"
     )
     groups: int = option(1, "Estimators an agent keeps, γ if decentralised.")
+    contexts: str = option("private", "public: rewards alone are protected, actions and contexts are not.")
     store: Path | None = option(
         None, "Take all terms, and what has left, from an agent's or a controller's file."
     )
@@ -104,6 +115,7 @@ def _terms(asked: _Stated, agents_per_person: int) -> Terms:
         budget=Budget(epsilon=asked.epsilon, delta=asked.delta),
         releases=asked.releases,
         records_per_person=asked.per_person,
+        spacing=asked.spacing,
         agents_per_person=agents_per_person,
         trust=require_trust(asked.trust),
         groups=asked.groups,
@@ -129,6 +141,7 @@ def plan(asked: _Planned) -> None:
         trust=trust,
         records_per_person=asked.per_person,
         agents_per_person=trust.agents_visited(asked.agents) if visited is None else visited,
+        spacing=asked.spacing,
     )
     with steps_progress("simulating") as progress:
         planned = plan_privacy(season, runs=asked.runs, seed=asked.seed, progress=progress)
@@ -226,6 +239,7 @@ def write_statement(asked: _Stated) -> None:
         _note_an_agent_here()
         visited = 1 if asked.agents_per_person is None else asked.agents_per_person
         terms = _terms(asked, visited)
+        terms = replace(terms, model=with_contexts(terms.model, asked.contexts))  # type: ignore[arg-type]
     plain = statement(terms, ledger=ledger, followed=followed, others=others)
     page, out = to_markdown(plain), asked.out
     if str(out) == "-":
@@ -296,6 +310,9 @@ def _plan_table(planned: dict[str, Any]) -> Table:
         covered = require_trust(planned["trust"]).words.elsewhere
         at_several = f"ε = {planned['epsilon_at_several_agents']:.6g}, {covered}"
         rows.append((f"a person at {planned['agents_per_person']:,} agents", at_several))
+    if planned["spacing"]:
+        records = f"{planned['reach']:.4g} times that of one record"
+        rows.append((f"noise for records {counted(planned['spacing'], 'release')} apart", records))
     rows += [
         ("mechanism", f"{planned['mechanism']}, {planned['state_bytes']:,} bytes of state"),
         ("worst release", f"{planned['worst_error']:.4g} × R²/μ"),

@@ -61,9 +61,9 @@ def _common(terms: Mapping[str, Terms], *, pooled: bool) -> Trust:
     A trusted controller whose own terms are the agents' (``pooled``) has one noise for all of them.
     """
     first = next(iter(terms.values()))
-    names: tuple[str, ...] = ("problem", "model", "releases", "quiet", "trust", "groups")
+    names: tuple[str, ...] = ("problem", "model", "releases", "quiet", "decay", "trust", "groups")
     if pooled and first.trust.pooled:
-        names += ("budget", "records_per_person", "agents_per_person")
+        names += ("budget", "records_per_person", "agents_per_person", "spacing")
     for name, one in terms.items():
         for setting in names:
             own, common = getattr(one, setting), getattr(first, setting)

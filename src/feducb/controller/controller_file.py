@@ -43,8 +43,9 @@ from feducb.trust import NOBODY, require_trust
 
 __all__ = ["ControllerSettings", "read_status", "status_path", "terms_from_table", "write_status"]
 
-_PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale")
-_TERMS = ("mechanism", "quiet", "records_per_person", "agents_per_person", "trust")
+_PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale", "reward_centre")
+_PEOPLE = ("records_per_person", "agents_per_person", "spacing")
+_TERMS = ("mechanism", "quiet", "decay", *_PEOPLE, "trust", "model")
 
 
 def terms_from_table(table: Mapping[str, Any]) -> Terms:
@@ -63,9 +64,9 @@ def _terms_of_all(
 ) -> dict[str, Terms]:
     """By agent: the ``[terms]`` table with the budget of its own ``[budgets.NAME]``, if it has one.
 
-    How many releases at the start nobody reads (``quiet``) follows from everybody's budgets. So a ``quiet``
-    from an agent that was given no others' budgets does not go with them, and is refused here: or else the
-    releases of all whose budget is another one would be, from number 2 on.
+    How many releases at the start nobody reads (``quiet``) follows from everybody's budgets, and ``decay``
+    from the others. So one from an agent that was given no others' budgets does not go with them, and is
+    refused here: or else the releases of all whose budget is another one would be, from number 2 on.
     """
     trust = require_trust(common.get("trust", NOBODY))
     common = {"agents_per_person": trust.agents_visited(len(names)), **common}
@@ -74,7 +75,7 @@ def _terms_of_all(
         require_keys(f"budgets.{name}", budget, needed=("epsilon", "delta"))
     if not budgets:
         return dict.fromkeys(names, terms_from_table(common))
-    planned_for_one = "epsilon" in common and common.get("quiet", 0)
+    planned_for_one = "epsilon" in common and (common.get("quiet", 0) or "decay" in common)
     if planned_for_one or ("epsilon" not in common and len(budgets) < len(names)):
         expected = f"one for each of {', '.join(names)}, in every agent's file too"
         terms_then = "[terms] as `feducb agent terms` then writes it, without epsilon and delta"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from feducb.errors import ConfigurationError
-from feducb.evaluation.crossfit import Sums, draw_folds
+from feducb.evaluation.crossfit import Sums, draw_folds, instability
 from feducb.evaluation.learning import Alone, FederatedLearner, Learner, choices, release_rounds
 from feducb.evaluation.off_policy import overlap_warnings, weights_off
 from feducb.evaluation.sources import Facts, Progress, Rows, Source, Survey, silent
@@ -117,7 +117,7 @@ def _learners(facts: Facts, study: Study) -> list[Learner]:
     open_federation, private = study.federations(facts.problem, len(facts.agents))
     _, _, rounds = _rounds(facts, study)
     federated = [FederatedLearner.of(one, rounds, seed=study.seed) for one in (open_federation, *private)]
-    return [Alone(facts.problem, study.alpha), *federated]
+    return [Alone(open_federation), *federated]
 
 
 def _fit(sums: Sums, repeat: int, fold: int, learners: Sequence[Learner], *, run: int) -> _Fitted:
@@ -143,7 +143,7 @@ def _judge(
     count, arms = len(rows.actions), rows.candidates.shape[1]
     policies, repeats = tally.policies, len(folds)
     weights, robust = np.zeros((count, policies)), np.zeros((count, policies))
-    draws = np.zeros((repeats, policies))
+    draws, squares = np.zeros((repeats, policies)), np.zeros((policies, policies))
     for (repeat, fold), fit in fitted.items():
         (some,) = np.nonzero(folds[repeat] == fold)
         if not len(some):
@@ -157,12 +157,15 @@ def _judge(
             chances += [choices(belief, candidates, agents, policy) for policy in (Greedy(), played)]
         taken = (np.arange(len(some)), rows.actions[some])
         surprise = rows.scaled[some] - model[taken]
+        worth = np.zeros((len(some), policies))
         for policy, chance in enumerate(chances, start=1):
             weight = chance[taken] / rows.propensities[some]
             weights[some, policy] += weight / repeats
-            worth = (chance * model).sum(axis=1) + weight * surprise
-            robust[some, policy] += worth / repeats
-            draws[repeat, policy] += worth.sum()
+            worth[:, policy] = (chance * model).sum(axis=1) + weight * surprise
+        robust[some] += worth / repeats
+        draws[repeat] += worth.sum(axis=0)
+        squares += worth.T @ worth
+    unstable = facts.scale**2 * _unstable(robust, squares, repeats, folds=len(fitted) // repeats)
     robust *= facts.scale
     robust += facts.shift
     weights[:, 0], robust[:, 0] = 1.0, rows.rewards
@@ -171,7 +174,35 @@ def _judge(
     draws *= facts.scale
     draws += facts.shift * count
     draws[:, 0] = rows.rewards.sum()
-    tally.add(rows.rewards, weights, doubly_robust=robust, accepted=accepted, agents=rows.agents, draws=draws)
+    tally.add(
+        rows.rewards,
+        weights,
+        doubly_robust=robust,
+        accepted=accepted,
+        agents=rows.agents,
+        draws=draws,
+        unstable=unstable,
+    )
+
+
+def _unstable(worth: Array, squares: Array, repeats: int, *, folds: int) -> Array:
+    """(P, P), scatter to add because records judge policies that other records of the log have taught.
+
+    What a record says of a policy varies over repeats as far as the policy depends on its teachers: that part
+    counts `instability` times. A single repeat cannot tell, so there it is all that is not said of uniform.
+
+    Args:
+        worth: (n, P), what records say, averaged over repeats; of the logged policy 0, then of uniform.
+        squares: (P, P), the same multiplied out, summed over records and repeats.
+        repeats: R.
+        folds: K.
+    """
+    if repeats > 1:
+        varying = (squares - repeats * worth.T @ worth) / (repeats - 1)
+        return np.asarray(instability(folds, repeated=True) * varying)
+    learnt = worth - worth[:, 1:2]
+    learnt[:, 0] = 0.0
+    return np.asarray((instability(folds, repeated=False) - 1.0) * learnt.T @ learnt)
 
 
 def _comparison(

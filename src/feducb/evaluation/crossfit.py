@@ -1,7 +1,8 @@
-"""Folds of the rows of a source, and raw sums by fold and agent."""
+"""Folds of the rows of a source, raw sums by fold and agent, and what folds do to errors."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from feducb.evaluation.sources import Rows
 from feducb.evaluation.study import Study
 from feducb.types import Array, Indices, Statistics
 
-__all__ = ["Sums", "draw_folds"]
+__all__ = ["Sums", "draw_folds", "instability"]
 
 _MOST_BYTES = 4 * 2**30
 
@@ -88,3 +89,16 @@ def draw_folds(keys: NDArray[np.uint64], study: Study, repeats: int) -> Indices:
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         folds[repeat] = ((mixed ^ (mixed >> np.uint64(31))) % np.uint64(study.folds)).astype(np.int64)
     return folds
+
+
+def instability(folds: int, *, repeated: bool) -> float:
+    """v, by how much a cross-fitted mean varies more than its records say, where what is learnt is chance.
+
+    Two folds teach each other, so that what they say goes together. Of a learner that takes the sign of a sum
+    (docs/theory.md, 8): v = 1 + (K − 1)(2/π)/√(2K − 3), 1.96 for K = 5; averaged over many draws of the folds
+    v = (2/π)(arcsin ρ + ρ/√(1 − ρ²)) with ρ = 1 − 1/K, 1.44 for K = 5. If all folds teach the same it is 1.
+    """
+    if not repeated:
+        return 1.0 + (folds - 1) * (2.0 / math.pi) / math.sqrt(2.0 * folds - 3.0)
+    shared = 1.0 - 1.0 / folds
+    return (2.0 / math.pi) * (math.asin(shared) + shared / math.sqrt(1.0 - shared**2))

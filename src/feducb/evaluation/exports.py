@@ -1,13 +1,14 @@
 """What agents export, as a source of a comparison: JSON lines, one file per agent, streamed and never held.
 
 Every line holds the vectors of all its candidates, as many as there were that time. Nothing is scaled: the
-bounds are those that the agents promised, so that what is learnt here is what they would have learnt.
+bounds are those that the agents promised, and rewards are less the centre that they promised, so that what is
+learnt here is what they would have learnt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +37,9 @@ class Exports:
 
     def blocks(self) -> Iterator[Rows]:
         """The decisions once more; a block holds those with one number of candidates, so none is padded."""
-        problem = self.facts.problem
-        bounds = {"action_bound": problem.action_bound, "reward_bound": problem.reward_bound}
+        problem, shift = self.facts.problem, self.facts.shift
+        bounds = {name: getattr(problem, name) for name in ("action_bound", "reward_bound")}
+        bounds["reward_centre"] = shift
         agents = {name: index for index, name in enumerate(self.facts.agents)}
         held: dict[int, list[tuple[int, Decided]]] = {}
         done = rows = numbers = 0
@@ -47,18 +49,18 @@ class Exports:
             held.setdefault(len(one.candidates), []).append((done, one))
             rows, numbers = rows + 1, numbers + one.candidates.size
             if rows == self.rows_at_once or numbers >= _BLOCK:
-                yield from _rows(held, agents)
+                yield from _rows(held, agents, shift)
                 held, rows, numbers = {}, 0, 0
         if done != self.facts.rows:
             raise ConfigurationError("exports", *_CHANGED)
-        yield from _rows(held, agents)
+        yield from _rows(held, agents, shift)
 
 
 def open_exports(
     paths: Sequence[str | Path],
     *,
     action_bound: float | None = None,
-    reward_bound: float | None = None,
+    reward_range: tuple[float, float] | None = None,
     rows_at_once: int = _ROWS_AT_ONCE,
     progress: Progress = silent,
 ) -> Exports:
@@ -67,7 +69,7 @@ def open_exports(
     Args:
         paths: files that `feducb agent export` wrote, one per agent; several of one agent in their order.
         action_bound: L, no candidate is longer; if not given, what the exports say, or 1.
-        reward_bound: B, rewards are from −B to B; if not given, what the exports say, or 1.
+        reward_range: rewards are from c − B to c + B; if not given, what the exports say, or −1 to 1.
         rows_at_once: how many decisions are held at most.
         progress: hears how many decisions were read.
 
@@ -81,8 +83,11 @@ def open_exports(
             raise ConfigurationError("export", str(path), f"a file that ends in {ENDING}")
         if not path.is_file():
             raise ConfigurationError("export", str(path), "a file that exists")
-    bounds = {"action_bound": action_bound, "reward_bound": reward_bound}
-    lines = Lines(files, {name: bound for name, bound in bounds.items() if bound is not None})
+    bounds = {} if action_bound is None else {"action_bound": action_bound}
+    if reward_range is not None:
+        low, high = reward_range
+        bounds |= {"reward_bound": (high - low) / 2.0, "reward_centre": (low + high) / 2.0}
+    lines = Lines(files, bounds)
     agents: dict[str, None] = {}  # in the order of their first lines
     sizes: set[int] = set()  # how many candidates there were
     rows, least = 0, 1.0
@@ -99,16 +104,16 @@ def open_exports(
     if max(sizes) < 2:
         raise ConfigurationError("features", "of one candidate each", "two or more to choose from")
     assert lines.problem is not None
-    problem, bound = lines.problem, lines.problem.reward_bound
+    problem = lines.problem
     names = ", ".join(path.name for path in files[:_NAMED])
     facts = Facts(
         name=names if len(files) <= _NAMED else f"{names} and {len(files) - _NAMED} more",
         rows=rows,
         agents=tuple(agents),
         actions=None,
-        problem=problem,
-        reward_range=(-bound, bound),
-        shift=0.0,
+        problem=replace(problem, reward_centre=0.0),  # of rewards that are shifted already
+        reward_range=problem.reward_range,
+        shift=problem.reward_centre,
         scale=1.0,
         least_propensity=least,
         notes=tuple(_notes(lines, problem)),
@@ -142,12 +147,13 @@ def _notes(lines: Lines, problem: Problem) -> Iterator[str]:
         count = counted(lines.defaulted, "decision")
         yield f"no reward came for {count}: {they} with the agents' default reward"
     if lines.stated is None:
-        bounds = f"L = {problem.action_bound:g}, B = {problem.reward_bound:g}"
+        low, high = problem.reward_range
+        bounds = f"L = {problem.action_bound:g}, rewards from {low:g} to {high:g}"
         yield f"the exports do not say their public bounds: {bounds} are taken"
     yield "candidates are vectors without names: there is no best single action to hold learners against"
 
 
-def _rows(held: dict[int, list[tuple[int, Decided]]], agents: dict[str, int]) -> Iterator[Rows]:
+def _rows(held: dict[int, list[tuple[int, Decided]]], agents: dict[str, int], shift: float) -> Iterator[Rows]:
     """Blocks, by the number of candidates."""
     for _, some in sorted(held.items()):
         rewards = np.array([one.reward for _, one in some])
@@ -155,7 +161,7 @@ def _rows(held: dict[int, list[tuple[int, Decided]]], agents: dict[str, int]) ->
             agents=np.array([agents[one.agent] for _, one in some], dtype=np.int64),
             actions=np.array([one.index for _, one in some], dtype=np.int64),
             rewards=rewards,
-            scaled=rewards,
+            scaled=rewards - shift,
             propensities=np.array([one.propensity for _, one in some]),
             keys=np.array([key for key, _ in some], dtype=np.uint64),
             candidates=np.stack([one.candidates for _, one in some]),

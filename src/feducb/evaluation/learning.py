@@ -7,18 +7,16 @@ matters here, and when within the stream a record came does not.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from feducb.config import Problem
 from feducb.evaluation.verdicts import ALONE
-from feducb.models.mixture import MixtureBound
+from feducb.models.play import AlonePlay
 from feducb.policies import Policy
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
-from feducb.protocol.estimators import Estimator, calibrated_estimator
+from feducb.protocol.estimators import Estimator, alone_estimator, calibrated_estimator
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Geometric
 from feducb.protocol.synchronisation import add_up, synchronise
@@ -76,23 +74,22 @@ def choices(belief: Belief | None, candidates: Array, agents: Indices, policy: P
 
 def _part(belief: Belief, agent: int | Indices) -> Belief:
     """What one agent believes, or what each of several does."""
-    widths = belief.ellipsoid_width[agent], belief.euclidean_width[agent]
-    return Belief(belief.theta[agent], belief.inverse[agent], *widths)
+    parts = belief.theta, belief.inverse, belief.ellipsoid_width, belief.euclidean_width, belief.guess
+    return Belief(*(part[agent] for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """Each agent learns from its own records and sends nothing."""
+    """Each agent learns from its own records and sends nothing; it reads them as a federation reads a sum."""
 
-    problem: Problem
-    alpha: float = 0.1
+    federation: Federation  # whose agents they are
     name: str = ALONE
 
     def learn(self, sums: Statistics, run: int) -> Belief:
         """One belief per agent, from raw sums with one leading axis, agents."""
-        prior = 20.0 * self.problem.action_bound**2
-        bound = MixtureBound(problem=self.problem, log_threshold=-math.log(self.alpha), regularizer=prior)
-        return bound.belief(sums.gram, sums.moment, np.zeros(len(sums.gram)))
+        rule = alone_estimator(self.federation, alpha=self.federation.alpha).rule
+        assert isinstance(rule, AlonePlay)
+        return rule.bound.belief(sums.gram, sums.moment, np.zeros(len(sums.moment)))
 
 
 @dataclass(frozen=True, slots=True)

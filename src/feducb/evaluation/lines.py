@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from feducb.agent.requests import ROUNDING, require_lengths
+from feducb.agent.requests import pays_within, require_lengths
 from feducb.config import Problem
 from feducb.errors import ConfigurationError
 from feducb.system import counted
@@ -45,7 +45,7 @@ class Lines:
     """Decisions in exports, in order; each reading takes a new object."""
 
     paths: Sequence[Path]  # those of one agent in the order in which they were written
-    bounds: Mapping[str, Any]  # ``action_bound`` and ``reward_bound`` instead of what the lines say, or 1
+    bounds: Mapping[str, Any]  # of `Problem`, instead of what the lines say
     problem: Problem | None = None  # the public bounds, known from the first decision on
     stated: Any = None  # the bounds as the lines have them, if they say them
     read: int = 0  # lines so far
@@ -94,9 +94,9 @@ class Lines:
             raise ConfigurationError(f"propensity in {place}", row["propensity"], expected)
         missing = row["reward"] is None
         worth = row["default_reward"] if missing else row["reward"]
-        reward, bound = _number(worth), problem.reward_bound
-        if not abs(reward) <= bound * ROUNDING:
-            raise ConfigurationError(f"reward in {place}", worth, f"a number from -{bound:g} to {bound:g}")
+        reward, (low, high) = _number(worth), problem.reward_range
+        if not pays_within(reward, problem):
+            raise ConfigurationError(f"reward in {place}", worth, f"a number from {low:g} to {high:g}")
         self.defaulted += missing
         return Decided(agent, candidates, index, propensity, reward)
 

@@ -84,7 +84,8 @@ def evaluate(
         actions: of a log: all that there can be; those in the log if not given.
         terms: of a log: what enters the vectors (``offer,age,offer*age``; 1 is an intercept).
         recipe: of a log, instead of context, actions and terms: how vectors are made, or a file that says it.
-        reward_range: of a log: the public range of rewards (0 to 1). Of exports: -B to B.
+        reward_range: of a log: the public range of rewards (0 to 1). Of exports: what they say,
+            or -1 to 1, if not given; agents learn from rewards less its middle.
         action_bound: of exports: L, no candidate is longer; what they say, or 1, if not given.
         agents: of a data set: split into so many agents, where they are dealt.
 
@@ -187,11 +188,12 @@ def _about_exports(paths: Sequence[Where], given: Reading, study: Study, progres
     """Of what agents exported."""
     nothing = "nothing beside exports: their lines hold agents, vectors, rewards and propensities"
     _refuse(given, (*_OF_A_LOG, "person_column", "agents"), nothing)
-    low, high = _rewards(given) or (None, None)
-    if low is not None and high is not None and not 0.0 < high == -low:
-        expected = "-B:B beside exports: agents learn from rewards as they are, unshifted"
-        raise UnfitSettingError("reward_range", given.get("reward_range"), expected)
-    source = open_exports(paths, action_bound=given.get("action_bound"), reward_bound=high, progress=progress)
+    rewards = _rewards(given)
+    if rewards is not None and not rewards[0] < rewards[1]:
+        raise UnfitSettingError("reward_range", given.get("reward_range"), "LOW:HIGH, the lower one first")
+    source = open_exports(
+        paths, action_bound=given.get("action_bound"), reward_range=rewards, progress=progress
+    )
     return compare_source(source, study=study, progress=progress)
 
 

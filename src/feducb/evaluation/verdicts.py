@@ -22,7 +22,7 @@ __all__ = ["ALONE", "Comparison", "Play", "Row"]
 Play = Literal["greedy", "practical", "played", "fixed"]
 ALONE = "each agent alone"
 
-_FAMILY = 0.05  # the chance that a yes is a false alarm, over all private federations compared
+_FAMILY = 0.05  # the chance that anything said for sure is a false alarm, over all that might be said
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +98,20 @@ class Comparison:
         """Whether some private federation surely beats agents alone, and no constant surely beats it."""
         return self.reliable and any(self._wins(one) for one in self._private())
 
+    @property
+    def sayable(self) -> int:
+        """How many differences a verdict may speak of, whichever it picks once it has seen them all.
+
+        Against agents alone in the play it is about, and of every row against the fixed policy. Rows that
+        read no release are all one, uniform.
+        """
+        alone = {
+            one.name if one.reads else ""
+            for one in self.rows
+            if one.play == self.primary and one.over_alone is not None
+        }
+        return len(alone) + sum(one.over_fixed is not None and one.reads for one in self.rows)
+
     def _private(self) -> list[Row]:
         return [one for one in self.rows if one.private and one.play == self.primary]
 
@@ -107,9 +121,8 @@ class Comparison:
         return row.reads and row.over_alone is not None and self._surely(row.over_alone) > 0 and not beaten
 
     def _surely(self, difference: Estimate) -> int:
-        """The sign of a difference, 0 if it may be chance: Bonferroni over the private federations."""
-        compared = max(1, len(self._private()))
-        margin = difference.margin_at(1.0 - _FAMILY / compared)
+        """The sign of a difference, 0 if it may be chance: Bonferroni over all that might be said."""
+        margin = difference.margin_at(1.0 - _FAMILY / max(1, self.sayable))
         if not math.isfinite(difference.value) or not math.isfinite(margin):
             return 0
         return int(difference.value > margin) - int(difference.value < -margin)
@@ -140,6 +153,9 @@ class Comparison:
             if one.play == self.primary and not one.private and one.name != ALONE:
                 sentences.append(f"Without privacy: {self._against_alone(one)}.")
         sentences.append(self._highest())
+        if self.sayable > 1:
+            together = f"of all {self.sayable} differences that might have been named together"
+            sentences.append(f"What is said for sure is sure at 95 % {together}; ± is of each by itself.")
         return " ".join(sentences)
 
     def _outcome(self, row: Row) -> str:
@@ -173,6 +189,7 @@ class Comparison:
             "measure": self.measure,
             "federate": self.federate,
             "reliable": self.reliable,
+            "sayable": self.sayable,
             "verdict": self.verdict(),
             "fixed": self.fixed,
             "primary": self.primary,

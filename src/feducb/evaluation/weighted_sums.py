@@ -10,7 +10,8 @@ the logged action with probability π, so w = π/p weighs the record:
 
 Intervals are normal ones, from the spread over records, or Student's from the spread over agents, where
 records of one agent are alike.
-Where a policy is one of several draws (folds, noise), the spread over draws widens those of DR.
+Where a policy is one of several draws (folds, noise), the spread over draws widens those of DR, and so does
+what was learnt if it depends on which records it was learnt from (`crossfit.instability`).
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ class Tally:
         groups, self._clusters = clusters or 0, clusters
         self._w, self._ww, self._wr, self._wwr, self._wrwr = (np.zeros(policies) for _ in range(5))
         self._largest = np.zeros(policies)
-        self._mean, self._scatter = np.zeros(policies), np.zeros((policies, policies))
+        self._mean = np.zeros(policies)
+        self._scatter, self._unstable = (np.zeros((policies, policies)) for _ in range(2))
         self._kept, self._kept_mean, self._kept_scatter = (np.zeros(policies) for _ in range(3))
         # weights, weighted rewards, doubly robust, accepted, their rewards
         self._by_agent = np.zeros((5, groups, policies))
@@ -118,6 +120,7 @@ class Tally:
         accepted: NDArray[np.bool_] | None = None,
         agents: Indices | None = None,
         draws: Array | None = None,
+        unstable: Array | None = None,
     ) -> None:
         """Take in n records.
 
@@ -128,6 +131,8 @@ class Tally:
             accepted: (n, P), which records replay accepts; none if not given.
             agents: (n,), by number, if intervals come from the spread over agents.
             draws: (D, P), sums of what the n records say of each draw, doubly robust.
+            unstable: (P, P), to add to the scatter of ``doubly_robust``, where policies were learnt from
+                other records of the same log.
         """
         if not len(rewards):
             return
@@ -152,6 +157,8 @@ class Tally:
                 np.add.at(sums, agents, part)
         if draws is not None:
             self._draws += draws
+        if unstable is not None:
+            self._unstable += unstable
         self.records += len(rewards)
 
     def _add_robust(self, robust: Array) -> None:
@@ -203,7 +210,8 @@ class Tally:
         value = float(contrast @ self._mean)
         scatter = float(contrast @ self._scatter @ contrast)
         error = self._error(scatter, self._by_agent[2] @ contrast, value)
-        return self._estimate(value, math.hypot(error, self._over_draws(contrast)))
+        unstable = self._over_records(float(contrast @ self._unstable @ contrast))
+        return self._estimate(value, math.hypot(error, unstable, self._over_draws(contrast)))
 
     def _error(self, scatter: float, sums: Array, value: float) -> float:
         """Of a mean, from its scatter over records, or from the sums of the agents."""

@@ -4,11 +4,23 @@ All else are pure functions, arrays in, arrays out, with any leading axes ``...`
 runs × agents at once.
 """
 
-from feducb.interfaces import MODELS, Model, require_model
+from feducb.interfaces import MODEL_FAMILIES, MODELS, Model, require_model
+from feducb.models.blocks import Blocks
 from feducb.models.linear import Linear
+from feducb.models.public_contexts import PublicContexts, with_contexts
 
-__all__ = ["LINEAR", "MODELS", "Linear", "Model", "require_model"]
+__all__ = [
+    "LINEAR",
+    "MODELS",
+    "Blocks",
+    "Linear",
+    "Model",
+    "PublicContexts",
+    "require_model",
+    "with_contexts",
+]
 
 LINEAR = Linear()
 
 MODELS.update({model.name: model for model in (LINEAR,)})
+MODEL_FAMILIES.update({"blocks": Blocks.parse, "public": PublicContexts.parse})

@@ -89,7 +89,21 @@ class MixtureBound:
             inverse=(vectors / precision[..., None, :]) @ np.swapaxes(vectors, -1, -2),
             ellipsoid_width=np.sqrt(squared),
             euclidean_width=np.zeros_like(squared),
+            estimate=np.einsum("...dk,...k->...d", vectors, self._likely(values, moments, variance)),
         )
+
+    def _likely(self, values: Array, moments: Array, variance: Array) -> Array:
+        """(..., d), an estimate in A's eigenbasis that shrinks as much as noise calls for, not as a set does.
+
+        θ_i = v_i a_i/(v_i² + v_i σ²/S² + w(1/s² + S²) d/S²): against the rewards' noise ridge regression,
+        against privacy's, whose variance is known, the posterior mean of a θ* ~ N(0, S²/d I), whose length is
+        S in the mean. No bound is claimed for it.
+        """
+        bound, noise = self.problem.parameter_bound**2, np.asarray(variance, dtype=np.float64)[..., None]
+        rewards = self.problem.noise_scale**2 / bound * values
+        privacy = noise * max(self.residual - bound, 0.0) * (self.problem.dim / bound)
+        weighed = values**2 + rewards + privacy
+        return np.asarray(values * moments / np.where(weighed > 0.0, weighed, 1.0))
 
     def contradicted(self, gram: Array, moment: Array, variance: Array) -> NDArray[np.bool_]:
         """Whether no θ with ‖θ‖ ≤ S agrees with a sum: the set is empty.

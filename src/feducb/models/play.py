@@ -136,8 +136,9 @@ class AlonePlay(Rule):
         return Knowledge(sums=zeros(self.bound.problem.dim, shape))
 
     def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
-        """Add a record; read all of them where it is time."""
+        """Add a record, its reward less the public centre; read all of them where it is time."""
         assert knowledge.sums is not None
+        reward = reward - self.bound.problem.reward_centre
         none = zeros(self.bound.problem.dim, reward.shape)
         return self.take_in(knowledge, add(none, action[..., None, :], reward[..., None]))
 
@@ -189,8 +190,9 @@ class OwnDataPlay(Rule):
         )
 
     def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
-        """U ← U + x xᵀ, ū ← ū + y x (Alg. 1, l. 10)."""
+        """U ← U + x xᵀ, ū ← ū + y x (Alg. 1, l. 10); y less the public centre."""
         assert knowledge.own is not None
+        reward = reward - self.bound.problem.reward_centre
         own = update(knowledge.own, action, reward)
         guard = knowledge.guard and update(knowledge.guard, action, reward)
         return Knowledge(self.bound.belief(own), own, guard, knowledge.anchor, knowledge.waited + 1)

@@ -60,7 +60,8 @@ def parse_policy(text: str | Policy, *, exploration: float = 1.0) -> Policy:
             raise ConfigurationError("policy", text, "optimistic; its number is the exploration")
         return Optimistic(exploration)
     if exploration != 1.0:
-        raise ConfigurationError("exploration", exploration, f"1 with the policy {name}: it has no bonus")
+        expected = f"1 with the policy {name}: it scales the bonus of the optimistic one"
+        raise ConfigurationError("exploration", exploration, expected)
     if not colon:
         return POLICIES[name]()
     try:

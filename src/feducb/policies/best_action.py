@@ -14,22 +14,30 @@ import numpy as np
 from numba import float64, int64, njit, types
 from numpy.typing import NDArray
 
-__all__ = ["HEADER", "UNDECIDED", "best_action", "best_actions"]
+__all__ = ["HEADER", "LARGEST", "SMALLEST", "UNDECIDED", "best_action", "best_actions", "compiled", "kept"]
 
 Array = NDArray[np.float64]
 
 HEADER = 4  # d, β, b and the rounding of a score for actions of length 1, before θ̂ and V⁻¹
 UNDECIDED = -1
-_SMALLEST, _LARGEST = 1e-200, 1e200  # of the sum of squares: neither underflow nor overflow on the way
+SMALLEST, LARGEST = 1e-200, 1e200  # of the sum of squares: neither underflow nor overflow on the way
 _ROWS = 256  # scored at once, so that V⁻¹x is still in the cache when it is read again
 
 
-def _compiled(function: Callable[..., Any], result: Any, dimensions: int) -> Any:
-    """Compile for actions with this many axes, writable or not, and keep the result on disk if possible."""
+def compiled(function: Callable[..., Any], result: Any, dimensions: int, *more: Any) -> Any:
+    """Compile for actions with this many axes, writable or not, the state, and arguments of more types."""
     state = types.Array(float64, 1, "C")
-    signatures = [
-        result(types.Array(float64, dimensions, "C", readonly=readonly), state) for readonly in (False, True)
-    ]
+    return kept(
+        function,
+        [
+            result(types.Array(float64, dimensions, "C", readonly=readonly), state, *more)
+            for readonly in (False, True)
+        ],
+    )
+
+
+def kept(function: Callable[..., Any], signatures: list[Any]) -> Any:
+    """Compile, and keep the result on disk if possible."""
     fast = {"contract", "reassoc"}  # not "nnan" or "ninf": what is not finite must be seen
     try:
         return njit(signatures, cache=True, fastmath=fast)(function)
@@ -48,7 +56,7 @@ def _best_action(actions: Array, state: Array) -> int:
     numbers = actions.reshape(-1)
     for i in range(numbers.size):
         squares += numbers[i] * numbers[i]
-    if not _SMALLEST < squares < _LARGEST:  # so that NaN ends here
+    if not SMALLEST < squares < LARGEST:  # so that NaN ends here
         return UNDECIDED
 
     best, second, index = -np.inf, -np.inf, UNDECIDED
@@ -79,8 +87,8 @@ def _best_actions(actions: Array, state: Array) -> NDArray[np.int64]:
     return chosen
 
 
-best_action: Any = _compiled(_best_action, int64, 2)
+best_action: Any = compiled(_best_action, int64, 2)
 """(K, d) actions → the index of the best, or `UNDECIDED`: too close, not finite, or not of this shape."""
 
-best_actions: Any = _compiled(_best_actions, int64[::1], 3)
+best_actions: Any = compiled(_best_actions, int64[::1], 3)
 """(R, K, d) actions → (R,) indices, each as `best_action` gives it."""

@@ -1,6 +1,6 @@
 """One agent's decisions, one visitor a call, as fast as Python can be asked.
 
-`Optimistic` says what is chosen; a `Decider` chooses the same from one belief that it keeps ready.
+`Optimistic` and `Tempered` say what is chosen; a `Decider` chooses the same from one belief, kept ready.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from feducb.config import require_finite
 from feducb.errors import ConfigurationError
 from feducb.policies.optimistic import best_by_bound, upper_confidence_bounds
+from feducb.policies.tempered import Tempered
 from feducb.types import Belief
 
 __all__ = ["Decider"]
@@ -27,11 +28,20 @@ Indices = NDArray[np.int64]
 _FLOAT64 = np.dtype(np.float64)
 
 
+class _Kernels(NamedTuple):
+    """For one visitor and for many (`best_action`)."""
+
+    best: Any
+    best_of_many: Any
+    tempered: Any
+    chances: Any
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Decider:
-    """Chooses actions on one belief, exactly as `Optimistic` does: of equal scores the first.
+    """Chooses actions on one belief, exactly as `Optimistic` or `Tempered` does: of equal scores the first.
 
-    Where rounding could decide, the choice is left to `Optimistic`; without numba, all of them are.
+    Where rounding could decide, the choice is left to the policy; without numba, all of them are.
 
     Attributes:
         belief: what is known; a copy is kept. Leading axes must have length 1.
@@ -41,19 +51,16 @@ class Decider:
     belief: Belief
     exploration: float = 1.0
     _state: Array = field(init=False, repr=False)
-    _one: Any = field(init=False, repr=False)
-    _many: Any = field(init=False, repr=False)
+    _kernels: _Kernels = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         belief = _single(self.belief)
         exploration = require_finite("exploration", self.exploration)
-        one, many = _kernels()
         for name, value in (
             ("belief", belief),
             ("exploration", exploration),
             ("_state", _packed(belief, exploration)),
-            ("_one", one),
-            ("_many", many),
+            ("_kernels", _kernels()),
         ):
             object.__setattr__(self, name, value)
 
@@ -66,17 +73,45 @@ class Decider:
         Returns:
             The index of the best one.
         """
-        if type(actions) is ndarray and actions.dtype is _FLOAT64 and actions.flags.c_contiguous:
-            ready = actions
-        else:
-            ready = _as_floats(actions)
         try:
-            index: int = self._one(ready, self._state)
+            index: int = self._kernels.best(_ready(actions), self._state)
         except TypeError:  # not two axes
             index = -1
         if index < 0:
             index = int(self._by_reference(self._checked(actions, 2)[None])[0])
         return index
+
+    def temper(self, actions: ArrayLike, coin: float, policy: Tempered) -> tuple[int, float]:
+        """Choose for one visitor as a tempered policy does.
+
+        Args:
+            actions: (K, d), as for `decide`.
+            coin: uniform on [0, 1).
+            policy: which one.
+
+        Returns:
+            The index of the chosen one, and the chance with which it was chosen.
+        """
+        self._require_proven()
+        try:
+            index, chance = self._kernels.tempered(_ready(actions), self._state, policy.full, coin)
+        except TypeError:  # not two axes
+            index, chance = -1, math.nan
+        if index < 0:
+            several = policy.decide(self.belief, self._checked(actions, 2)[None], np.array([coin]))
+            index, chance = int(several[0][0]), float(several[1][0])
+        return index, chance
+
+    def tempered_chances(self, actions: ArrayLike, policy: Tempered) -> Array:
+        """(K,), the chance with which a tempered policy chooses each of the candidates (K, d)."""
+        self._require_proven()
+        try:
+            chances: Array = self._kernels.chances(_ready(actions), self._state, policy.full)
+        except TypeError:
+            chances = np.full(1, np.nan)
+        if math.isnan(chances[0]):
+            chances = policy.propensities(self.belief, self._checked(actions, 2)[None])[0]
+        return chances
 
     def decide_many(self, actions: ArrayLike) -> Indices:
         """Choose for many visitors.
@@ -88,7 +123,7 @@ class Decider:
             (R,), the index of the best one for each.
         """
         try:
-            chosen: Indices = self._many(_as_floats(actions), self._state)
+            chosen: Indices = self._kernels.best_of_many(_as_floats(actions), self._state)
         except TypeError:  # not three axes
             chosen = np.full(1, -1)
         if (chosen < 0).any():
@@ -102,6 +137,10 @@ class Decider:
         flat = checked.reshape(-1, checked.shape[-1])
         scores = upper_confidence_bounds(self.belief, flat, exploration=self.exploration)
         return scores.reshape(checked.shape[:-1])
+
+    def _require_proven(self) -> None:
+        if self.exploration != 1.0:
+            raise ConfigurationError("exploration", self.exploration, "1 beside a tempered policy")
 
     def _by_reference(self, actions: Array) -> Indices:
         return best_by_bound(self.belief, actions, exploration=self.exploration)
@@ -134,14 +173,21 @@ def _as_floats(actions: ArrayLike) -> Array:
     return np.require(_as_real(actions), _FLOAT64, ["C", "A"])
 
 
+def _ready(actions: ArrayLike) -> Array:
+    if type(actions) is ndarray and actions.dtype is _FLOAT64 and actions.flags.c_contiguous:
+        return actions
+    return _as_floats(actions)
+
+
 @cache
-def _kernels() -> tuple[Any, Any]:
-    """The compiled kernels for one visitor and for many; without numba, stand-ins that leave it undecided."""
+def _kernels() -> _Kernels:
+    """Those that are compiled; without numba, stand-ins that leave it undecided."""
     try:
         from feducb.policies.best_action import best_action, best_actions
+        from feducb.policies.tempered_action import tempered_action, tempered_chances
     except ImportError:
-        return _undecided_one, _undecided_many
-    return best_action, best_actions
+        return _Kernels(_undecided_one, _undecided_many, _undecided_tempered, _no_chances)
+    return _Kernels(best_action, best_actions, tempered_action, tempered_chances)
 
 
 def _undecided_one(actions: Array, state: Array) -> int:
@@ -152,10 +198,21 @@ def _undecided_many(actions: Array, state: Array) -> Indices:
     return np.full(1, -1)
 
 
+def _undecided_tempered(actions: Array, state: Array, full: float, coin: float) -> tuple[int, float]:
+    return -1, math.nan
+
+
+def _no_chances(actions: Array, state: Array, full: float) -> Array:
+    return np.full(1, math.nan)
+
+
 def _single(belief: Belief) -> Belief:
     """A copy of one agent's belief, without leading axes."""
     dim = np.shape(belief.theta)[-1] if np.ndim(belief.theta) else 0
-    shapes = {"theta": (dim,), "inverse": (dim, dim), "ellipsoid_width": (), "euclidean_width": ()}
+    shapes: dict[str, tuple[int, ...]] = {"theta": (dim,), "inverse": (dim, dim)}
+    shapes |= {"ellipsoid_width": (), "euclidean_width": ()}
+    if belief.estimate is not None:
+        shapes["estimate"] = (dim,)
     parts = {}
     for name, shape in shapes.items():
         part = np.array(getattr(belief, name), dtype=np.float64, order="C")

@@ -23,10 +23,10 @@ class Greedy:
     def decide(
         self, belief: Belief | None, candidates: Array, coins: Array | None = None
     ) -> tuple[Indices, Array]:
-        """Choose by xᵀθ̂ (`Policy.decide`); coins are read only while there is no belief."""
+        """Choose by `Belief.guess` (`Policy.decide`); coins are read only while there is no belief."""
         if belief is None:
             return draw_evenly(coins, candidates.shape[-2])
-        means = (candidates @ belief.theta[..., None, :, None])[..., 0]
+        means = (candidates @ belief.guess[..., None, :, None])[..., 0]
         index = np.argmax(means, axis=-1)
         return index, np.ones(index.shape)
 

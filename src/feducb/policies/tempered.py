@@ -24,8 +24,8 @@ class Tempered:
     agents play one of them until the next release. The coin spreads them over all that may be best, and
     wastes less on what is merely unknown. Regret: with U the highest upper bound and x₁ the candidate that
     has it, the choice at c loses at most (1 + c)·width(x_c) + (1 − c)·width(x₁), and x₁ itself is played with
-    a chance of at least ``full``: the sum of widths bounds expected regret as it does for optimism, with
-    1 + (1 − full)/full more of it (docs/theory.md, 7).
+    a chance of at least ``full``: twice the sum of widths bounds expected regret as it does for optimism, but
+    for a factor of 1 + (1 − full)/(4·full) (docs/theory.md, 7).
 
     Attributes:
         full: the chance of the whole bonus, above 0 and at most 1; 1 is `Optimistic`.

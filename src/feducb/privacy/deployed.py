@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from feducb.errors import ConfigurationError, PrivacyError, RecordOutOfBoundsError, UnsealedReleaseError
 from feducb.privacy.encoders import Encoder, Wide, make_encoder
 from feducb.privacy.grid import FINE_BITS, GridNoise, entry_variance, total
-from feducb.privacy.privatizer import _SEAL, Sealed, State, WayOut
+from feducb.privacy.privatizer import _SEAL, Sealed, State, WayOut, placed
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import RawUpload, require_admissible, require_same_promise
 from feducb.types import Array
@@ -68,7 +68,8 @@ class _OnGrid(WayOut[Wide, Encoder, GridNoise, GridRelease]):
         self, state: State[Wide, Encoder], number: int, source: GridNoise
     ) -> tuple[Wide, Encoder, GridRelease]:
         encoder = state.memory
-        fresh = source.draw(len(state.total))
+        noisy = self.model.noisy(self.problem.dim)
+        fresh = placed(source.draw(int(noisy.sum())), noisy)
         row = encoder.encode(state.total)
         read = encoder.decode(total((row, fresh)))
         release = GridRelease(
@@ -129,8 +130,17 @@ class DeployedPrivatizer:
     def receive(self, upload: RawUpload, records: int = 0) -> None:
         """Take a trusting agent's batch in (the controller, where it is trusted).
 
-        An upload has no name: who may get one twice keeps count (`store.ControllerStore` does). One whose
-        agent promises anything else than this controller does not enter.
+        An upload has no name: who may get one twice keeps count (`store.ControllerStore` does).
+        """
+        self.require_upload(upload)
+        self._batch = self._batch + upload.values.astype(object)
+        self._uploads += 1
+        self.pending += records
+
+    def require_upload(self, upload: RawUpload, *, ahead: int = 0) -> None:
+        """Raise unless a trusting agent's batch may enter, after so many that wait to enter before it.
+
+        One whose agent promises anything else than this controller may not.
         """
         if not self.terms.trust.raw or not isinstance(upload, RawUpload):
             raise UnsealedReleaseError("only a trusted controller receives raw uploads")
@@ -141,11 +151,9 @@ class DeployedPrivatizer:
             )
         # Refused for what it is and for how many came before, never for what others sent: that would tell.
         require_admissible(upload.values)
-        if self._uploads >= _MOST_UPLOADS:
-            raise ConfigurationError("uploads", self._uploads + 1, f"at most {_MOST_UPLOADS} in one season")
-        self._batch = self._batch + upload.values.astype(object)
-        self._uploads += 1
-        self.pending += records
+        number = self._uploads + ahead + 1
+        if number > _MOST_UPLOADS:
+            raise ConfigurationError("uploads", number, f"at most {_MOST_UPLOADS} in one season")
 
     def upload(self) -> RawUpload:
         """Hand the pending batch over raw (an agent that trusts the controller), and forget it."""

@@ -118,7 +118,7 @@ class Certificate:
 
 
 def certify(
-    budget: Budget, *, sensitivity: float, coordinates: int, releases: int, records: int = 1
+    budget: Budget, *, sensitivity: float, coordinates: int, releases: int, reach: float = 1.0
 ) -> Certificate:
     """The least noise (to 1e-7) that makes the whole stream (ε, δ)-private.
 
@@ -127,7 +127,7 @@ def certify(
         sensitivity: √2 R², how far one record moves the stream of exact values.
         coordinates: q.
         releases: n, all of which a record may touch.
-        records: p, how many records of one person may enter.
+        reach: how far all records of a person move the stream, in moves of one (`Terms.reach`).
     """
     from dp_accounting import get_sigma_gaussian
 
@@ -135,7 +135,8 @@ def certify(
     grid = math.ldexp(1.0, exponent)
     # A record is rounded once on entry (columns of E are at most 1 long), and each row it touches once more.
     one = sensitivity + grid * math.sqrt(coordinates) * (1.0 + ROUNDING_STEPS * math.sqrt(releases))
-    whole = records * one * (1.0 + 1e-12)
+    # All of a person's are; but rows are rounded once whatever she has, so reach × that is more than enough.
+    whole = reach * one * (1.0 + 1e-12)
     smoothed = get_sigma_gaussian(budget.epsilon, budget.delta) * (whole / grid) * (1.0 + 1e-7)
     certificate = Certificate(
         budget=budget,

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from feducb.privacy.terms import Terms
 
-__all__ = ["Account", "Ledger", "LedgerEntry", "admit"]
+__all__ = ["Account", "Entered", "Ledger", "LedgerEntry", "admit"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +57,8 @@ class Account:
         terms: what was promised.
         entries: what left, by number and then group.
         pending: how many records wait for the next release. Private.
-        excluded: how many records were beyond ``records_per_person`` and did not enter. Private.
+        excluded: how many records were beyond ``records_per_person``, or nearer to the person's last one than
+            ``spacing``, and did not enter. Private.
         dropped: how many records were pending when the next season opened; they never left. Private.
         continued_elsewhere: this file is a restored backup, so the season may have gone on after the backup,
             with releases that are not among ``entries``. It counts as spent.
@@ -95,7 +96,7 @@ class Account:
     @property
     def mu_of_a_record(self) -> float:
         """What the whole season costs one record in it."""
-        return self.mu / self.terms.records_covered
+        return self.mu / self.terms.reach
 
     @property
     def mu_spent(self) -> float:
@@ -109,9 +110,11 @@ class Account:
             "opened_at": self.opened_at,
             "trust": self.terms.trust.name,
             "neighbours": self.terms.neighbours.value,
+            "contexts": self.terms.contexts,
             "mechanism": self.terms.factors.name,
             "records_per_person": self.terms.records_per_person,
             "agents_per_person": self.terms.agents_per_person,
+            "spacing": self.terms.spacing,
             "epsilon": self.terms.budget.epsilon,
             "delta": self.terms.budget.delta,
             "mu": self.mu,
@@ -158,27 +161,45 @@ class Ledger:
         }
 
 
+class Entered(NamedTuple):
+    """What of a person is in a season's sums: how many records, and the newest release that has one."""
+
+    records: int
+    last: int
+
+
 def admit(
-    people: Sequence[bytes | None], counts: Mapping[bytes, int], limit: int
-) -> tuple[list[bool], dict[bytes, int]]:
-    """Which records may enter: the first ``limit`` of each person, in the order they come.
+    people: Sequence[bytes | None],
+    before: Mapping[bytes, Entered],
+    limit: int,
+    *,
+    batch: int = 1,
+    spacing: int = 0,
+) -> tuple[list[bool], dict[bytes, Entered]]:
+    """Which records may enter: of each person the first ``limit`` that come, if far enough apart.
+
+    A person's own records alone decide it, and which release comes next, which is public.
 
     Args:
         people: whose record it is, one per record; ``None`` is somebody who never comes again.
-        counts: how many records of a person entered before; absent is none.
+        before: what of a person entered before; absent is nothing.
         limit: p, how many may enter.
+        batch: the number of the release that they would enter.
+        spacing: ℓ, by how much it must exceed that of the person's last record; 0: by nothing.
 
     Returns:
-        Whether each record enters, and the new counts of those people whose count moved.
+        Whether each record enters, and what is in the sums now of those people for whom that moved.
     """
     entered: list[bool] = []
-    moved: dict[bytes, int] = {}
+    moved: dict[bytes, Entered] = {}
     for person in people:
         if person is None:
             entered.append(True)
             continue
-        before = moved.get(person, counts.get(person, 0))
-        entered.append(before < limit)
-        if before < limit:
-            moved[person] = before + 1
+        known = moved.get(person, before.get(person))
+        enters = known is None or (known.records < limit and (not spacing or batch >= known.last + spacing))
+        entered.append(enters)
+        if enters:
+            records, last = known or (0, 0)
+            moved[person] = Entered(records + 1, max(last, batch))
     return entered, moved

@@ -2,7 +2,7 @@
 
 At release k the sum carries Gram noise H_k and moment noise h_k. Over k they are F·z, so that the residual
 h_k − H_kθ* of the true parameter is, for all k together, √w_k D^{1/2} g_k with unit Gaussian vectors g_k
-whose correlation over k is that of F's rows, and D = (1/s² + ‖θ*‖²) I + θ*θ*ᵀ. Proofs: docs/theory.md.
+whose correlation over k is that of F's rows; the model says how large D gets. Proofs: docs/theory.md.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from feducb.config import Problem
 from feducb.privacy.mechanisms import Mechanism
 
-__all__ = ["gram_radius", "mixture_threshold", "residual_spread"]
+__all__ = ["mixture_threshold"]
 
 _SEED = 20_201_206
 _MISTRUST = 1e-9  # chance, counted into α, that the simulated threshold lies below the true one
@@ -25,51 +24,36 @@ _WORK = 4e9  # multiplications: seconds
 _MOST_RELEASES = 1024  # F is dense in here
 
 
-def gram_radius(dim: int, releases: int, alpha: float) -> float:
-    """λ with −H_k ⪯ λ√w_k I for all k, but for a chance α: E λ_max ≤ 2√d, √2-Lipschitz, a union."""
-    return 2.0 * math.sqrt(dim) + 2.0 * math.sqrt(math.log(releases / alpha))
-
-
 @lru_cache(maxsize=64)
 def mixture_threshold(
-    mechanism: Mechanism,
-    problem: Problem,
-    alpha: float,
-    *,
-    first: int,
-    scale: float,
-    prior: float,
-    weight: float,
+    mechanism: Mechanism, scales: tuple[float, ...], alpha: float, *, first: int, scale: float, prior: float
 ) -> float:
     """ln x of `MixtureBound`: E min(1, Σ_k M_k/x) ≤ α over the releases k = ``first`` … n that are read.
 
     M_k = (1 + w_k D̄/Λ_k)^(−d/2) exp(½‖e_k‖²/(w_k D̄ + Λ_k)) is where the k-th mixture starts, given the noise
-    e_k = h_k − H_kθ* at ‖θ*‖ = S; Ville's inequality, given the noise, does the rest (docs/theory.md, 6).
+    e_k = h_k − H_kθ* at its largest; Ville's inequality, given the noise, does the rest (docs/theory.md, 6).
     Simulated: the mean of N draws in [0, 1] lies below m when its expectation is α with a chance of at most
     exp(−N kl(m, α)) (Chernoff and Hoeffding), so that x is taken where the mean falls below the m of 1e-9,
     which is counted into α. Where simulating would take more than seconds: ln(m/α), as E M_k ≤ 1.
 
     Args:
         mechanism: whose F correlates the releases.
-        problem: the public bounds.
+        scales: of d entries of e_k, variances over w_k, the largest, D̄, first (`Model.residual_scales`).
         alpha: the chance that any of the releases breaks it.
         first: the first release that is read.
         scale: √v of the sum's fresh noise.
         prior: Λ_k − ½ w_k D̄, the part of Λ_k that is not the noise's own: ρσ².
-        weight: s.
     """
-    active, dim = mechanism.releases - first + 1, problem.dim
+    active, dim = mechanism.releases - first + 1, len(scales)
     draws = min(_MOST_DRAWS, int(_WORK / (active**2 * dim)))
     if draws < _FEWEST_DRAWS or mechanism.releases > _MOST_RELEASES or alpha <= 2.0 * _MISTRUST:
         return math.log(active / alpha)
     rows = mechanism.decoder()[first - 1 :]
     lengths = np.linalg.norm(rows, axis=1)
     mixing = np.asarray(np.linalg.qr((rows / lengths[:, None]).T, mode="r")).T
-    variances, spread = (scale * lengths) ** 2, residual_spread(problem, weight)
+    variances, spread = (scale * lengths) ** 2, scales[0]
     priors = 0.5 * variances * spread + prior
     generator = np.random.Generator(np.random.PCG64(_SEED))
-    scales = np.full(dim, 1.0 / weight**2 + problem.parameter_bound**2)
-    scales[0] += problem.parameter_bound**2
     starts = np.empty(draws)  # ln Σ_k M_k
     at_once = max(1, 2**18 // (mixing.shape[1] * dim))
     for start in range(0, draws, at_once):
@@ -77,7 +61,7 @@ def mixture_threshold(
         unit = (mixing @ generator.standard_normal((mixing.shape[1], (stop - start) * dim))).reshape(
             active, stop - start, dim
         )
-        squared = variances[:, None] * ((unit * unit) @ scales)  # ‖e_k‖²
+        squared = variances[:, None] * ((unit * unit) @ np.array(scales))  # ‖e_k‖²
         logs = 0.5 * squared / (variances * spread + priors)[:, None]
         logs -= 0.5 * dim * np.log1p(variances * spread / priors)[:, None]
         starts[start:stop] = np.logaddexp.reduce(logs, axis=0)
@@ -87,11 +71,6 @@ def mixture_threshold(
         below = float(np.exp(np.minimum(starts - middle, 0.0)).mean()) <= target
         low, high = (low, middle) if below else (middle, high)
     return high
-
-
-def residual_spread(problem: Problem, weight: float) -> float:
-    """D̄ = 1/s² + 2S²: w D̄ is at least the variance of h − Hθ* in any direction."""
-    return 1.0 / weight**2 + 2.0 * problem.parameter_bound**2
 
 
 def _safe_mean(draws: int, alpha: float) -> float:

@@ -26,13 +26,24 @@ from feducb.privacy.mechanisms import Mechanism, Memory
 from feducb.privacy.noise import NoiseSource
 from feducb.types import Array, Statistics, zeros
 
-__all__ = ["Excess", "Privatizer", "PrivatizerState", "Release", "Sealed", "State", "WayOut", "within_bounds"]
+__all__ = [
+    "Excess",
+    "Privatizer",
+    "PrivatizerState",
+    "Release",
+    "Sealed",
+    "State",
+    "WayOut",
+    "placed",
+    "within_bounds",
+]
 
 Excess = Literal["clip", "refuse"]
 Sums = TypeVar("Sums")
 Kept = TypeVar("Kept")
 Source = TypeVar("Source")
 Made = TypeVar("Made")
+Number = TypeVar("Number", np.float64, np.int64)
 
 _SEAL = object()
 _ROUNDING = 1e-9  # a vector this much longer than its bound is a rounding error, and is clipped
@@ -88,6 +99,8 @@ class WayOut(ABC, Generic[Sums, Kept, Source, Made]):
     def record(self, state: State[Sums, Kept], actions: Array, rewards: Array) -> State[Sums, Kept]:
         """Take records in: actions (..., n, d), rewards (..., n)."""
         actions, rewards = within_bounds(self.problem, self.excess, actions, rewards)
+        if self.excess == "refuse" and not np.array_equal(self.model.nearest(actions), actions):
+            raise RecordOutOfBoundsError(f"an action does not fit the model {self.model.name}")
         return replace(state, total=self._add(state.total, actions, rewards))
 
     def release(self, state: State[Sums, Kept], source: Source) -> tuple[State[Sums, Kept], Made]:
@@ -179,10 +192,14 @@ class Privatizer(WayOut[Statistics, Memory, NoiseSource, Release]):
         gram, moment = state.total.gram, state.total.moment
         scale = np.asarray(self.noise_scale, dtype=np.float64)
         if np.all(scale > 0):
-            fresh = source.draw(self.mechanism.rows(number), self.model.coordinates(dim))
+            noisy = self.model.noisy(dim)
+            fresh = source.draw(self.mechanism.rows(number), int(noisy.sum()))
             memory, correlated = self.mechanism.correlate(memory, number, fresh)
             gram_noise, moment_noise = self.model.read(
-                correlated * scale[..., None], dim=dim, weight=self.reward_weight, unit=math.sqrt(2.0)
+                placed(correlated * scale[..., None], noisy),
+                dim=dim,
+                weight=self.reward_weight,
+                unit=math.sqrt(2.0),
             )
             gram, moment = gram + gram_noise, moment + moment_noise
         shift = np.asarray(self.shift, dtype=np.float64)
@@ -196,16 +213,28 @@ class Privatizer(WayOut[Statistics, Memory, NoiseSource, Release]):
         return state.total, memory, release
 
 
+def placed(noise: NDArray[Number], noisy: NDArray[np.bool_]) -> NDArray[Number]:
+    """(..., q), noise where coordinates are noisy, and 0 in the others; from (..., noisy ones)."""
+    if noisy.all():
+        return noise
+    whole = np.zeros((*noise.shape[:-1], len(noisy)), dtype=noise.dtype)
+    whole[..., noisy] = noise
+    return whole
+
+
 def within_bounds(problem: Problem, excess: Excess, actions: Array, rewards: Array) -> tuple[Array, Array]:
-    """Clip records to the bounds, each by itself, or refuse them all if one is beyond.
+    """Centre rewards, then clip records to the bounds, each by itself, or refuse them all if one is beyond.
+
+    Centring comes first: what is clipped and summed is y − c, so that B bounds all that a reward can move.
 
     Args:
         problem: the public bounds.
         excess: ``clip`` or ``refuse``.
         actions: (..., n, d).
-        rewards: (..., n).
+        rewards: (..., n), as they came.
     """
     action_bound, reward_bound = problem.action_bound, problem.reward_bound
+    rewards = rewards - problem.reward_centre
     squared = np.einsum("...d,...d->...", actions, actions)
     if squared.max(initial=0.0) <= action_bound**2 and np.abs(rewards).max(initial=0.0) <= reward_bound:
         return actions, rewards  # nothing to do; a number that is not finite does not get here
@@ -228,12 +257,12 @@ def _refuse(problem: Problem, actions: Array, rewards: Array, finite: NDArray[np
     if not finite.all():
         raise RecordOutOfBoundsError("a record has an action or reward that is not finite, expected numbers")
     longest = float(np.hypot.reduce(actions, axis=-1).max(initial=0.0))
-    largest = float(np.abs(rewards).max(initial=0.0))
     if longest > problem.action_bound * (1.0 + _ROUNDING):
         raise RecordOutOfBoundsError(
             f"an action has length {longest:.6g}, expected at most {problem.action_bound:g}"
         )
-    if largest > problem.reward_bound * (1.0 + _ROUNDING):
-        raise RecordOutOfBoundsError(
-            f"a reward has size {largest:.6g}, expected at most {problem.reward_bound:g}"
-        )
+    beyond = np.abs(rewards) > problem.reward_bound * (1.0 + _ROUNDING)
+    if beyond.any():
+        low, high = problem.reward_range
+        given = float(rewards[beyond][0]) + problem.reward_centre
+        raise RecordOutOfBoundsError(f"a reward is {given:.6g}, expected {low:g} to {high:g}")

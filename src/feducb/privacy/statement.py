@@ -28,6 +28,14 @@ _PRESENCE = (
     "Covered at the same price: that a record is there at all, or came at another time, shows no more than "
     "which one it is (docs/theory.md, 2)."
 )
+_PUBLIC_PRESENCE = (
+    "Not covered: that a record is there, when it came and what it was about are public here. Its reward is "
+    "protected."
+)
+_PUBLIC = (
+    "Public, and NOT protected: what is known of visitors and what they are shown leaves as exact sums. "
+    "Rewards alone are protected, whatever is known of all else."
+)
 _PROVIDED = (
     "Release times are fixed in advance or follow from releases; decisions are made from releases only; a "
     "reward is what is known a fixed time after its decision; a person keeps one id, and comes no more often "
@@ -51,6 +59,9 @@ _ALSO_SHOWN = (
     "warned, and whether released sums contradict the parameter bound. The promise covers both; neither "
     "takes more of it (docs/theory.md, Noise on a grid)."
 )
+_PUBLIC_ALSO_SHOWN = (
+    "To the agent's own people: whether released sums contradict the parameter bound. The promise covers it."
+)
 _NOT_COVERED = (
     "What an agent's own decisions show to the visitor they are made for; how long a release takes; a copy "
     "of the agent's file put back after it released (noise would be drawn again); records of one person "
@@ -73,7 +84,7 @@ def statement(
         followed: the `AgentSettings.follow_policy` of an agent in shadow mode; None for any other.
         others: budgets of the other agents, where agents have budgets of their own.
     """
-    certificate, mechanism = terms.certificate(), terms.factors
+    certificate, mechanism, public = terms.certificate(), terms.factors, terms.contexts == "public"
     return {
         "epsilon": terms.budget.epsilon,
         "delta": terms.budget.delta,
@@ -81,9 +92,11 @@ def statement(
         "unit": _unit(terms),
         "records_per_person": terms.records_per_person,
         "agents_per_person": terms.agents_per_person,
+        "spacing": terms.spacing,
         "several_agents": _several_agents(terms, others),
         "neighbours": terms.neighbours.value,
-        "presence": _PRESENCE,
+        "contexts": _PUBLIC if public else "protected",
+        "presence": _PUBLIC_PRESENCE if public else _PRESENCE,
         "adversary": terms.trust.words.adversary,
         "trust": terms.trust.name,
         "trusted": terms.trust.words.trusted,
@@ -101,6 +114,7 @@ def statement(
         "bounds": {
             "action": terms.problem.action_bound,
             "reward": terms.problem.reward_bound,
+            "reward_centre": terms.problem.reward_centre,
             "beyond": terms.excess,
         },
         "dim": terms.problem.dim,
@@ -109,7 +123,7 @@ def statement(
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "shadow_mode": None if followed is None else _FOLLOWED[followed],
         "provided_that": _PROVIDED + _NOBODY_ELSE_LEARNS + (_FIXED if followed == "fixed" else ""),
-        "also_shown": _ALSO_SHOWN,
+        "also_shown": _PUBLIC_ALSO_SHOWN if public else _ALSO_SHOWN,
         "retention": _RETENTION,
         "not_covered": _NOT_COVERED,
         "versions": _versions(),
@@ -127,6 +141,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
         ),
         ("Protects", plain["unit"] + ", in one season; whoever comes back in another pays again"),
         ("Neighbours", plain["neighbours"]),
+        *([("Contexts", plain["contexts"])] if plain["contexts"] != "protected" else []),
         ("Presence", plain["presence"]),
         ("At several agents", plain["several_agents"]),
         ("Against", plain["adversary"]),
@@ -146,7 +161,8 @@ def to_markdown(plain: dict[str, Any]) -> str:
         (
             "Records",
             f"d = {plain['dim']}, actions at most {bounds['action']:g} long, rewards at most "
-            f"{bounds['reward']:g}, weighted by {plain['reward_weight']:.6g}; beyond: {bounds['beyond']}",
+            f"{bounds['reward']:g}{_from_centre(bounds)}, weighted by {plain['reward_weight']:.6g}; beyond: "
+            f"{bounds['beyond']}",
         ),
         *([("Shadow mode", plain["shadow_mode"])] if plain["shadow_mode"] else []),
         ("Holds provided that", plain["provided_that"]),
@@ -171,6 +187,12 @@ def to_markdown(plain: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _from_centre(bounds: dict[str, Any]) -> str:
+    """What rewards are measured from, where that is not 0."""
+    centre = bounds["reward_centre"]
+    return f" from {centre:g}, which is taken off each before it is summed" if centre else ""
+
+
 def _left_so_far(ledger: dict[str, Any], delta: float) -> list[str]:
     """The part of the page on what has left, line by line."""
     lines = ["", "## What has left so far", ""]
@@ -186,13 +208,22 @@ def _left_so_far(ledger: dict[str, Any], delta: float) -> list[str]:
 
 
 def _unit(terms: Terms) -> str:
+    public = terms.contexts == "public"
     if terms.records_covered == 1:
-        return "one interaction (an action and its reward)"
+        return "the reward of one interaction" if public else "one interaction (an action and its reward)"
     records = interactions(terms.records_per_person)
     agents = terms.trust.records_covered(1, terms.agents_per_person)
-    if agents > 1:
-        return f"one person, with up to {records} at each of up to {agents} agents"
-    return f"one person, with up to {records} at one agent"
+    whom = "the rewards of one person" if public else "one person"
+    where = f"at each of up to {agents} agents" if agents > 1 else "at one agent"
+    return f"{whom}, with up to {records} {where}{_apart(terms.spacing)}"
+
+
+def _apart(spacing: int) -> str:
+    """How far apart a person's interactions are kept; nothing where they are not."""
+    if not spacing:
+        return ""
+    one = "in any one release" if spacing == 1 else f"in any {spacing} consecutive releases"
+    return f", of which at most one {one}; the agent leaves out others"
 
 
 def _several_agents(terms: Terms, others: Sequence[Budget]) -> str:

@@ -38,21 +38,25 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
     """Deviation of the noise, a whole number; None where nothing is left of μ² to count with.
 
     So it is where one noise is for the total of all agents: a record at another agent, and another one there,
-    moves the tallies of both, and the releases by all that is covered.
+    moves the tallies of both, and the releases by all that is covered. And so it is with other models than
+    the linear one, whose records the proof is about.
 
     Guarantees:
         For any two records, of which those out of range have the reward ``default_reward``, and also where a
         record is added, removed or put into another batch, there replaced or not,
-        |move|²/τ² + |move of the tally|²/τ_t² ≤ Δ²/τ², the price of the releases alone;
+        |move|²/τ² + |move of the tally|²/τ_t² ≤ Δ²/τ², the price of the releases alone; and so for a person's
+        records together where they are spaced;
         τ² and τ_t² are the noise variances less SMOOTHING² (grid theorem).
     """
-    if terms.trust.pooled or terms.releases > _MOST_RELEASES:
+    if terms.trust.pooled or terms.releases > _MOST_RELEASES or terms.model.name != "linear":
         return None
-    certificate, problem, apart = terms.certificate(), terms.problem, 1.0 - _closest(terms.factors)
+    certificate, problem = terms.certificate(), terms.problem
+    apart = _least_spread(terms.factors) if terms.spacing else 1.0 - _closest(terms.factors)
     length, weight = problem.action_bound**2, terms.weight**2
     reward = weight * problem.reward_bound**2
     radius = terms.radius  # R²
-    room = radius**2 - (length + weight * default_reward**2) * (length + reward)
+    default = weight * (default_reward - problem.reward_centre) ** 2
+    room = radius**2 - (length + default) * (length + reward)
     if room <= _LEAST_ROOM * radius**2 or apart <= _LEAST_ROOM:
         return None
     smoothed = math.ldexp(math.sqrt(float(certificate.sigma**2 - SMOOTHING**2)), certificate.exponent)
@@ -68,6 +72,13 @@ def _closest(mechanism: Mechanism) -> float:
     products = columns.T @ columns
     np.fill_diagonal(products, 0.0)
     return min(1.0, float(products.max()) + 1e-9)
+
+
+@lru_cache(maxsize=8)
+def _least_spread(mechanism: Mechanism) -> float:
+    """The least eigenvalue of EᵀE: how far apart records in some batches are from as many in others."""
+    columns = mechanism.encoder()
+    return float(np.linalg.eigvalsh(columns.T @ columns)[0]) - 1e-9
 
 
 def noisy_tally(exact: int, scale: int) -> int:

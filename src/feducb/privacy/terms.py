@@ -11,11 +11,11 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 
-from feducb.config import Budget, Problem, require_integer
+from feducb.config import Budget, Problem, require_finite, require_integer
 from feducb.errors import ConfigurationError
-from feducb.interfaces import Model, Trust, require_model, require_trust
+from feducb.interfaces import Contexts, Model, Trust, require_model, require_trust
 from feducb.privacy.grid import Certificate, certify
-from feducb.privacy.mechanisms import Dense, Mechanism, choose_mechanism
+from feducb.privacy.mechanisms import Dense, Mechanism, choose_mechanism, person_reach
 from feducb.privacy.privatizer import Excess
 
 __all__ = ["Neighbours", "Terms", "require_agents_per_person"]
@@ -26,6 +26,8 @@ class Neighbours(Enum):
 
     ONE_RECORD = "one record (an action and its reward) is replaced by another; no other record changes"
     ONE_PERSON = "all records of one person are replaced by others; nobody else's change"
+    ONE_REWARD = "the reward of one record is replaced by another; actions, contexts and other rewards stay"
+    REWARDS_OF_ONE = "all rewards of one person are replaced by others; actions, contexts and others' stay"
 
 
 def require_agents_per_person(setting: str, value: int, agents: int) -> int:
@@ -45,7 +47,11 @@ class Terms:
         releases: n, in each group.
         mechanism: the mechanism's name; ``auto`` takes the best for n.
         quiet: how many releases at the start nobody will read (`Dense.quiet`).
+        decay: how noise is spread over the releases that are read (`Dense.decay`).
         records_per_person: p, how many records of one person may enter at an agent, over all its groups.
+        spacing: ℓ, any two records of a person at an agent are in releases at least so many apart (1: no two
+            in the same one), over all groups. Less noise is then enough for p of them (`person_reach`). 0:
+            they are anywhere.
         agents_per_person: how many agents one person visits at most; 1 says that people do not visit several.
             Where the controller is trusted, its noise covers p records at each of so many. Where nobody is,
             noise does not depend on it: the promise is about what one agent lets out, and `mu_at` says what a
@@ -64,7 +70,9 @@ class Terms:
     releases: int
     mechanism: str = "auto"
     quiet: int = 0
+    decay: float | None = None
     records_per_person: int = 1
+    spacing: int = 0
     agents_per_person: int = 1
     trust: Trust = field(default_factory=lambda: require_trust("nobody"))
     groups: int = 1
@@ -76,19 +84,28 @@ class Terms:
             object.__setattr__(self, count, require_integer(count, getattr(self, count), at_least=1))
         object.__setattr__(self, "trust", require_trust(self.trust))
         object.__setattr__(self, "model", require_model(self.model))
+        self.model.coordinates(self.problem.dim)  # or it is none for this d
         if self.groups > 1:
             self.trust.refuse("groups", "groups", self.groups)
         if self.excess not in ("clip", "refuse"):
             raise ConfigurationError("excess", self.excess, "clip or refuse")
-        object.__setattr__(self, "quiet", require_integer("quiet", self.quiet, at_least=0))
-        if self.quiet and not isinstance(self.factors, Dense):
-            raise ConfigurationError("quiet", self.quiet, f"0 with the mechanism {self.factors.name}")
+        for count in ("quiet", "spacing"):
+            object.__setattr__(self, count, require_integer(count, getattr(self, count), at_least=0))
+        if self.spacing and self.records_per_person == 1:
+            raise ConfigurationError("spacing", self.spacing, "0 where a person has one record")
+        if self.decay is not None:
+            object.__setattr__(self, "decay", require_finite("decay", self.decay, at_least=1))
+        if not isinstance(self.factors, Dense):
+            if self.quiet:
+                raise ConfigurationError("quiet", self.quiet, f"0 with the mechanism {self.factors.name}")
+            if self.decay is not None:
+                raise ConfigurationError("decay", self.decay, f"none with the mechanism {self.factors.name}")
 
     @property
     def factors(self) -> Mechanism:
-        """The mechanism that ``mechanism`` names, for so many releases and so many quiet ones."""
+        """The mechanism that ``mechanism`` names, for so many releases, so many quiet ones and the decay."""
         chosen = choose_mechanism(self.mechanism, self.releases)
-        return Dense(self.releases, self.quiet) if self.quiet and isinstance(chosen, Dense) else chosen
+        return Dense(self.releases, self.quiet, self.decay) if isinstance(chosen, Dense) else chosen
 
     @property
     def weight(self) -> float:
@@ -103,7 +120,15 @@ class Terms:
     @property
     def neighbours(self) -> Neighbours:
         """Which two worlds must look alike."""
-        return Neighbours.ONE_RECORD if self.records_covered == 1 else Neighbours.ONE_PERSON
+        one = self.records_covered == 1
+        if self.contexts == "public":
+            return Neighbours.ONE_REWARD if one else Neighbours.REWARDS_OF_ONE
+        return Neighbours.ONE_RECORD if one else Neighbours.ONE_PERSON
+
+    @property
+    def contexts(self) -> Contexts:
+        """Whether actions and contexts are protected as rewards are; the model says it."""
+        return self.model.contexts
 
     @property
     def records_covered(self) -> int:
@@ -112,6 +137,16 @@ class Terms:
         A person's records move the rows by at most the sum of their moves (docs/theory.md, 2).
         """
         return self.trust.records_covered(self.records_per_person, self.agents_per_person)
+
+    @property
+    def reach(self) -> float:
+        """How far a person's records move the stream, in moves of one: what noise is multiplied by.
+
+        `records_covered` of them, unless they are spaced. Those at several agents may be in the same batches
+        and point the same way, so each agent's p move it as far as those of one (docs/theory.md, 2).
+        """
+        agents = self.trust.records_covered(1, self.agents_per_person)
+        return agents * person_reach(self.factors, self.records_per_person, self.spacing)
 
     def mu_at(self, agents: int) -> float:
         """μ of a person with p records at each of so many agents (`Trust.spend`)."""
@@ -124,7 +159,7 @@ class Terms:
             sensitivity=math.sqrt(2.0) * self.radius,
             coordinates=self.model.coordinates(self.problem.dim),
             releases=self.releases,
-            records=self.records_covered,
+            reach=self.reach,
         )
 
     def digest(self) -> bytes:
@@ -141,6 +176,8 @@ class Terms:
             self.factors.name,
             self.trust.name,
             *self._unless_linear.values(),
+            *(f"{name} {value!r}" for name, value in self._unless_plain.items()),
+            *((float(problem.reward_centre),) if problem.reward_centre else ()),
         ]
         return hashlib.sha256(json.dumps(plain).encode()).digest()[:8]
 
@@ -149,12 +186,18 @@ class Terms:
         """The model, in what files and digests are made of; the first one goes without saying."""
         return {} if self.model.name == "linear" else {"model": self.model.name}
 
+    @property
+    def _unless_plain(self) -> dict[str, float]:
+        """What is written only where it is used: it was not there in the beginning."""
+        decay = {} if self.decay is None else {"decay": self.decay}
+        return decay | ({"spacing": self.spacing} if self.spacing else {})
+
     def to_json(self) -> str:
         """As text, for the store."""
         written = ("releases", "quiet", "records_per_person", "agents_per_person", "groups", "excess")
         plain = {name: getattr(self, name) for name in written}
-        plain |= {"problem": asdict(self.problem), **asdict(self.budget), **self._unless_linear}
-        plain |= {"mechanism": self.factors.name, "trust": self.trust.name}
+        plain |= {"problem": self.problem.as_dict(), **asdict(self.budget), **self._unless_linear}
+        plain |= {"mechanism": self.factors.name, "trust": self.trust.name, **self._unless_plain}
         return json.dumps(plain, sort_keys=True)
 
     @classmethod
@@ -162,7 +205,7 @@ class Terms:
         """Read what `to_json` wrote, also an earlier version's.
 
         Absent where there was no such choice: ``agents_per_person`` (noise was for p records alone),
-        ``groups`` and ``model``.
+        ``groups``, ``model``, ``decay`` and ``spacing``.
         """
         plain = json.loads(text)
         plain["problem"] = Problem(**plain["problem"])

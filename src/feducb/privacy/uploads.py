@@ -83,8 +83,8 @@ def require_same_promise(upload: RawUpload, terms: Terms) -> None:
             "terms of an upload",
             upload.promise.hex(),
             f"{terms.digest().hex()}, the controller's: bounds, epsilon, delta, releases, "
-            "mechanism, quiet, records_per_person and agents_per_person must be the same (`feducb agent "
-            "terms`)",
+            "mechanism, quiet, decay, records_per_person, agents_per_person and spacing must be the same "
+            "(`feducb agent terms`)",
         )
 
 

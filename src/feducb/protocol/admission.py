@@ -120,7 +120,9 @@ def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.Grid
         raise RefusedError("number", f"release {release.number}, expected 1 to {terms.releases}")
     variance = entry_variance(certificate, mechanism, release.number)
     if not math.isclose(release.variance, variance, rel_tol=_TOLERANCE):
-        differing = _differing("epsilon, delta, releases, mechanism, quiet or records_per_person")
+        differing = _differing(
+            "epsilon, delta, releases, mechanism, quiet, decay, records_per_person or spacing"
+        )
         raise RefusedError("variance", f"variance {release.variance:g}, expected {variance:g}{differing}")
     largest = largest_value(agents)
     if max(int(release.values.max()), -int(release.values.min())) > largest:

@@ -15,7 +15,7 @@ from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay, Rule, Trigg
 from feducb.models.theory import Spread, default_threshold
 from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mechanism
-from feducb.privacy.noise_law import gram_radius, mixture_threshold, residual_spread
+from feducb.privacy.noise_law import mixture_threshold
 from feducb.privacy.printed import PrintedConstants, printed_constants
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.federation import Federation
@@ -50,14 +50,14 @@ class _Noise:
         return float(np.linalg.norm(self.scales))
 
     @classmethod
-    def of(cls, federation: Federation, team: Sequence[int]) -> _Noise:
-        """For the budgets of a team, ``records_per_person`` of them covered (`Trust.records_covered`)."""
+    def of(cls, federation: Federation, team: Sequence[int], mechanism: Mechanism | None = None) -> _Noise:
+        """For the budgets of a team: all records of a person are covered (`Federation.reach`)."""
         if federation.baseline is not None:
             return cls(scales=np.zeros(len(team)), weight=1.0)
         problem, model, everybody = federation.problem, federation.model, federation.budgets
         weight = model.weight(problem) if federation.tuning.weighted else 1.0
         mus = {budget: to_mu(budget) for budget in set(everybody)}
-        radius = federation.records_per_person * model.radius(problem, weight)
+        radius = federation.reach(mechanism) * model.radius(problem, weight)
         own = np.array([noise_scale(radius, mus[everybody[agent]]) for agent in team])
         return cls(scales=federation.trust.scales(own), weight=weight)
 
@@ -121,7 +121,12 @@ def alone_estimator(federation: Federation, *, alpha: float) -> Estimator:
 
 
 def calibrated_estimator(
-    federation: Federation, rounds: tuple[int, ...], team: Sequence[int], *, alpha: float
+    federation: Federation,
+    rounds: tuple[int, ...],
+    team: Sequence[int],
+    *,
+    alpha: float,
+    promised: Mechanism | None = None,
 ) -> Estimator:
     """Noise for the budgets of a team (none in the baseline without privacy), and the bound for it.
 
@@ -130,12 +135,13 @@ def calibrated_estimator(
         rounds: when it releases, in rounds of this estimator.
         team: who adds up releases, by number.
         alpha: this estimator's share of α.
+        promised: the mechanism, where a season is open under it; else it is chosen.
 
     Guarantees:
         The mechanism follows from the rounds and everybody's budgets, never from who is in the team: an
         agent's releases do not depend on the graph around it.
     """
-    tuning, model, noise = federation.tuning, federation.model, _Noise.of(federation, team)
+    tuning, model = federation.tuning, federation.model
 
     def first_read(agents: int, sums: _Noise, alpha: float) -> int:
         """The number of the first release worth reading; n + 1 if there is none."""
@@ -148,16 +154,21 @@ def calibrated_estimator(
 
         return bisect_left(range(1, len(rounds) + 1), True, key=worth) + 1
 
+    mechanism = promised or choose_mechanism(federation.mechanism, len(rounds))
+    noise = _Noise.of(federation, team, mechanism)
     first = first_read(len(team), noise, alpha)
-    mechanism = choose_mechanism(federation.mechanism, len(rounds))
-    if isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
+    if not promised and isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
         # A team of everybody, at the whole of α, would read first. What not even that could read may be
         # noisy; a smaller team starts later still, so it loses nothing by it.
-        everybody = _Noise.of(federation, range(federation.agents))
+        everybody = _Noise.of(federation, range(federation.agents), mechanism)
         unread = min(first_read(federation.agents, everybody, federation.alpha), len(rounds)) - 1
         quiet = unread if tuning.quiet else 0
         decay = _decay(rounds[unread:]) if tuning.by_use else None
-        mechanism, first = Dense(len(rounds), quiet, decay), max(first, quiet + 1)
+        mechanism = _less_noisy(federation, [Dense(len(rounds), one, decay) for one in {quiet, 0}], unread)
+        noise = _Noise.of(federation, team, mechanism)
+        first = first_read(len(team), noise, alpha)
+    if isinstance(mechanism, Dense):
+        first = max(first, mechanism.quiet + 1)
     log_threshold = None
     if tuning.simulated and noise.whole:
         log_threshold = _threshold(federation, mechanism, noise, alpha, first)
@@ -180,15 +191,15 @@ def _bound(
 
     Without noise there is nothing to unite: it holds for all looks at the same records.
     """
-    problem, private = federation.problem, noise.whole > 0
+    problem, model, private = federation.problem, federation.model, noise.whole > 0
     both, gram = (share * alpha for share in federation.tuning.shares) if private else (alpha, alpha)
     if log_threshold is None:
         log_threshold = math.log((releases if private else 1) / both)
-    return federation.model.released_set(
+    return model.released_set(
         problem=problem,
         log_threshold=log_threshold,
-        gram_radius=gram_radius(problem.dim, releases, gram) if private else 0.0,
-        residual=residual_spread(problem, noise.weight) if private else 0.0,
+        gram_radius=model.gram_radius(problem.dim, releases, gram) if private else 0.0,
+        residual=float(model.residual_scales(problem, noise.weight)[0]) if private else 0.0,
         regularizer=federation.prior,
     )
 
@@ -200,13 +211,26 @@ def _threshold(
     problem = federation.problem
     return mixture_threshold(
         mechanism,
-        problem,
+        tuple(federation.model.residual_scales(problem, noise.weight).tolist()),
         federation.tuning.shares[0] * alpha,
         first=min(first, mechanism.releases),
         scale=noise.whole,
         prior=federation.prior * problem.noise_scale**2,
-        weight=noise.weight,
     )
+
+
+def _less_noisy(federation: Federation, mechanisms: Sequence[Dense], unread: int) -> Dense:
+    """The one with the least noise in what is read: a quiet start, unless it brings spaced records together.
+
+    Batches before the first read release all enter that one, so that a person's records there move it as if
+    they were in one batch. Where records are not spaced that costs nothing more, and the quiet start wins.
+    """
+
+    def noise(one: Dense) -> float:
+        squares = np.sum(one.decoder()[unread:] ** 2, axis=1)
+        return federation.reach(one) ** 2 * float(squares @ (one.decay or 1.0) ** -np.arange(len(squares)))
+
+    return min(mechanisms, key=noise if federation.spacing else lambda one: -one.quiet)
 
 
 def _decay(rounds: Sequence[int]) -> float | None:

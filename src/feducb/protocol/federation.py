@@ -12,9 +12,10 @@ from typing import Any, Literal, get_args
 
 from feducb.config import Budget, Mode, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
-from feducb.models import LINEAR, Model, require_model
+from feducb.interfaces import Contexts
+from feducb.models import LINEAR, Model, require_model, with_contexts
 from feducb.policies import Optimistic, Policy, parse_policy
-from feducb.privacy.mechanisms import MECHANISMS
+from feducb.privacy.mechanisms import MECHANISMS, Mechanism, person_reach
 from feducb.protocol.graphs import Topology
 from feducb.protocol.schedules import Determinant, Planned, PublicSchedule, require_public
 from feducb.trust import NOBODY, Trust, require_trust
@@ -54,7 +55,10 @@ class Federation:
         agents: M.
         budget: of every agent, or a budget for each; equal budgets are kept as one.
         records_per_person: how many records one person may have: at an agent, or, where the controller is
-            trusted, at all agents together. Noise is so many times larger, and planned for.
+            trusted, at each of ``agents_per_person``. Noise is so many times larger, and planned for.
+        agents_per_person: how many agents one person visits, where one noise covers all of them.
+        spacing: any two records of a person at an agent are in releases at least so many apart; 0: anywhere.
+            Noise is less then (`reach`). Simulated people come once: what it costs in records is not seen.
         trust: who adds the noise (`feducb.trust`); its name will do.
         mechanism: ``auto`` (dense up to 256 releases, then blt) or one of `MECHANISMS` by name; ``paper``
             mode always takes the tree.
@@ -69,6 +73,7 @@ class Federation:
         regularizer: ρ/L², how many records of each direction the confidence set begins with.
         tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
         model: what is learnt (`feducb.models`); its name will do. Compiled backends play the linear one.
+        contexts: ``public`` protects rewards alone: actions and contexts are known to everybody.
 
     Guarantees:
         A schedule that reads private data is refused, but in ``paper`` mode, which promises nothing.
@@ -78,6 +83,8 @@ class Federation:
     agents: int
     budget: Budget | Sequence[Budget] = _BUDGET
     records_per_person: int = 1
+    agents_per_person: int = 1
+    spacing: int = 0
     trust: Trust = NOBODY
     mechanism: str = "auto"
     schedule: PublicSchedule | Planned | Determinant = _SCHEDULE
@@ -90,6 +97,7 @@ class Federation:
     regularizer: float = 20.0
     tuning: Tuning = EVERYTHING
     model: Model = LINEAR
+    contexts: Contexts = "private"
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -98,8 +106,13 @@ class Federation:
         require_probability("alpha", self.alpha)
         require_finite("regularizer", self.regularizer, above=0)
         require_integer("records_per_person", self.records_per_person, at_least=1)
+        require_integer("agents_per_person", self.agents_per_person, at_least=1)
+        if require_integer("spacing", self.spacing, at_least=0) and self.records_per_person == 1:
+            raise ConfigurationError("spacing", self.spacing, "0 where a person has one record")
         object.__setattr__(self, "trust", require_trust(self.trust))
-        object.__setattr__(self, "model", require_model(self.model))
+        object.__setattr__(self, "model", with_contexts(require_model(self.model), self.contexts))
+        object.__setattr__(self, "contexts", self.model.contexts)
+        self.model.coordinates(self.problem.dim)  # or it is none for this d
         object.__setattr__(self, "policy", parse_policy(self.policy))
         if self.mode not in get_args(Mode):
             raise ConfigurationError("mode", self.mode, "calibrated or paper")
@@ -160,6 +173,16 @@ class Federation:
         """ρ."""
         return self.regularizer * self.problem.action_bound**2
 
+    def reach(self, mechanism: Mechanism | None) -> float:
+        """How far a person's records move the stream, in moves of one: as `Terms.reach`.
+
+        Before there is a mechanism, as far as they could if they were anywhere.
+        """
+        if mechanism is None:
+            return float(self.trust.records_covered(self.records_per_person, self.agents_per_person))
+        agents = self.trust.records_covered(1, self.agents_per_person)
+        return agents * person_reach(mechanism, self.records_per_person, self.spacing)
+
     @property
     def budgets(self) -> tuple[Budget, ...]:
         """A budget for each agent."""
@@ -194,6 +217,8 @@ class Federation:
             "regularizer": self.regularizer,
             "trust": self.trust.name,
             "records_per_person": self.records_per_person,
+            **({} if self.agents_per_person == 1 else {"agents_per_person": self.agents_per_person}),
+            **({"spacing": self.spacing} if self.spacing else {}),
             "topology": None if graph is None else graph.name,
             "ttl": None if graph is None else graph.ttl,
             "estimators": None if graph is None else self.estimators,

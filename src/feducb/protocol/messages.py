@@ -1,8 +1,9 @@
 """What travels: releases up to the controller, their sum back down, as whole numbers.
 
 Both are one 40-byte header (format, agents in it, dimension, season, number, group, grid, weight, variance)
-and little-endian int64: the coordinates of `GridRelease`, of the linear model; another model needs a format
-of its own. Whole numbers add exactly, so a sum does not depend on the order of its parts.
+and little-endian int64: the coordinates of `GridRelease`, of the linear model, contexts public or not;
+another model needs a format of its own. Whole numbers add exactly, so a sum does not depend on the order of
+its parts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError, UnsealedReleaseError
-from feducb.models import LINEAR
+from feducb.models import LINEAR, PublicContexts
 from feducb.privacy.deployed import GridRelease
 from feducb.privacy.grid import total
 from feducb.types import ReleasedSum
@@ -28,6 +29,7 @@ _HEADER = struct.Struct("<HHIIIIidd")
 _FORMAT = 3
 _FORMAT_WITHOUT_GROUP = 2  # its number had 8 bytes, the upper 4 of them 0: the same bytes, read as group 0
 MAX_DIM = 10_000
+_CARRIED = (LINEAR.name, PublicContexts(LINEAR).name)  # the same coordinates, read alike
 _SEAL = object()
 
 
@@ -82,7 +84,7 @@ def encode(message: GridRelease | GridSum, *, season: int = 0, group: int = 0) -
         agents, season, group = message.agents, message.season, message.group
     elif isinstance(message, GridRelease):
         agents = 1
-        if message.model != LINEAR.name:
+        if message.model not in _CARRIED:
             raise ConfigurationError("model", message.model, f"{LINEAR.name}: no message carries another")
     else:
         raise UnsealedReleaseError(f"a {type(message).__name__} is no message, expected a release or a sum")

@@ -13,7 +13,7 @@ from feducb.config import Budget, require_integer
 from feducb.errors import ConfigurationError
 from feducb.models.play import ReleasedPlay
 from feducb.privacy.calibration import noise_scale, to_epsilon, to_mu
-from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism, choose_mechanism
+from feducb.privacy.mechanisms import BufferedToeplitz, Dense, Mechanism, choose_mechanism
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.estimators import plan_rounds
 from feducb.protocol.federation import Federation
@@ -44,6 +44,7 @@ class Season:
         trust: who adds the noise; its name will do.
         records_per_person: p, how many records of one person may enter at an agent.
         agents_per_person: how many agents one person visits at most.
+        spacing: by how many releases records of one person at an agent are apart at least.
     """
 
     world: Environment
@@ -54,6 +55,7 @@ class Season:
     trust: Trust = NOBODY
     records_per_person: int = 1
     agents_per_person: int = 1
+    spacing: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", require_trust(self.trust))
@@ -72,18 +74,25 @@ class Season:
             agents=self.agents,
             budget=self.budget,
             trust=self.trust,
-            records_per_person=self.trust.records_covered(self.records_per_person, self.agents_per_person),
+            records_per_person=self.records_per_person,
+            agents_per_person=self.agents_per_person,
+            spacing=self.spacing,
             schedule=schedule,
         )
 
-    def terms(self, releases: int) -> Terms:
+    def terms(self, mechanism: Mechanism) -> Terms:
         """What would be promised."""
+        dense = mechanism if isinstance(mechanism, Dense) else Dense(1)
         return Terms(
             problem=self.world.problem,
             budget=self.budget,
-            releases=releases,
+            releases=mechanism.releases,
+            mechanism=mechanism.name,
+            quiet=dense.quiet,
+            decay=dense.decay,
             records_per_person=self.records_per_person,
             agents_per_person=self.agents_per_person,
+            spacing=self.spacing,
             trust=self.trust,
         )
 
@@ -127,15 +136,14 @@ def plan_privacy(
 
 def _noise(season: Season, mechanism: Mechanism) -> dict[str, Any]:
     """What the promise costs in noise, and back from the noise to ε."""
-    terms, budget, trust = season.terms(mechanism.releases), season.budget, season.trust
+    terms, budget, trust = season.terms(mechanism), season.budget, season.trust
     mu, delta, certificate = to_mu(budget), budget.delta, terms.certificate()
-    sigma = noise_scale(terms.radius, mu / terms.records_covered)
+    sigma = noise_scale(terms.radius, mu / terms.reach)
     # Back from the noise to ε, by what a record really moves and a person really has: at an agent, or at all
     # agents that she visits where one noise has to cover them.
     longest = 1.0 if mechanism.releases > _CHECKED else np.linalg.norm(mechanism.encoder(), axis=0).max()
     moved = terms.radius * float(longest) / sigma
-    visited = trust.records_covered(1, terms.agents_per_person)
-    person_mu = trust.spend([moved] * visited, [terms.records_per_person] * visited)
+    person_mu = terms.reach * moved
     entry = certificate.scale / math.sqrt(2.0)
     return {
         "epsilon": budget.epsilon,
@@ -146,6 +154,8 @@ def _noise(season: Season, mechanism: Mechanism) -> dict[str, Any]:
         "visitors": season.visitors,
         "trust": trust.name,
         "per_person": terms.records_per_person,
+        "spacing": terms.spacing,
+        "reach": terms.reach,
         "agents_per_person": terms.agents_per_person,
         "epsilon_at_several_agents": to_epsilon(terms.mu_at(terms.agents_per_person), delta),
         "mu": mu,

@@ -15,7 +15,9 @@ from feducb.simulation.plan import Plan, Team
 __all__ = ["describe_privacy", "describe_theory"]
 
 _UNIT = "one interaction: an action and its reward, replaced by another"
-_PERSON = "one person: up to {} interactions {}, all replaced by others"
+_PERSON = "one person: up to {} interactions {}{}, all replaced by others"
+_REWARD = "the reward of one interaction, replaced by another; actions and contexts are public"
+_REWARDS = "the rewards of one person: of up to {} interactions {}{}; actions and contexts are public"
 _NOTHING_LEAVES = "nothing leaves an agent"
 
 
@@ -50,17 +52,22 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
     if len(set(plan.budgets)) > 1:
         worst["budgets"] = [{"epsilon": b.epsilon, "delta": b.delta} for b in plan.budgets]
     if plan.federation.mode == "calibrated":
-        words, records = plan.trust.words, plan.federation.records_per_person
+        words, federation = plan.trust.words, plan.federation
+        records = plan.trust.records_covered(federation.records_per_person, federation.agents_per_person)
+        apart = f", {federation.spacing} or more releases apart" if federation.spacing else ""
+        unit, several = (_REWARD, _REWARDS) if model.contexts == "public" else (_UNIT, _PERSON)
         # from the noise that is really added, not from the budget that asked for it
-        moved = max(
-            model.radius(plan.problem, one.privatizer.reward_weight) / np.min(one.privatizer.noise_scale)
-            for one in plan.estimators
-            if one.privatizer is not None
+        mu = max(
+            federation.reach(one.mechanism)
+            * model.radius(plan.problem, one.reward_weight)
+            / np.min(one.noise_scale)
+            for one in (estimator.privatizer for estimator in plan.estimators)
+            if one is not None
         )
         worst |= {
-            "mu": records * float(moved),
+            "mu": float(mu),
             "adversary": f"interactive: reads {words.reads} and chooses later visitors by it",
-            "unit": _UNIT if records == 1 else _PERSON.format(records, words.where),
+            "unit": unit if records == 1 else several.format(records, words.where, apart),
         }
         return statement | worst
     mus = []

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.errors import ConfigurationError, PrivacyError, RecordOutOfBoundsError
-from feducb.privacy.ledger import admit
+from feducb.privacy.ledger import Entered, admit
 from feducb.privacy.tally import exact_tally, noisy_tally
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import encode_upload
@@ -35,9 +35,10 @@ class AgentStore(Store):
 
     Guarantees:
         At most ``records_per_person`` records of a person enter the statistics of a season, all groups
-        together. Her id is kept only as HMAC-SHA256 under a key that is drawn for each season and lies in
-        this file. With p_g records in group g she costs at most p μ, as in a single group: within a stream
-        her moves add up to p_g μ, and streams with noise of their own compose as √Σ(p_g μ)² ≤ Σ p_g μ.
+        together, and where they are spaced no two of releases, of whatever group, that are fewer than
+        ``spacing`` apart. Her id is kept only as HMAC-SHA256 under a key that is drawn for each season and
+        lies in this file. With p_g records in group g she costs no more than if all were in one
+        (docs/theory.md, 2).
     """
 
     kind = "agent"
@@ -146,10 +147,12 @@ class AgentStore(Store):
         hashes: Sequence[bytes | None],
     ) -> list[bool]:
         """Those that may enter do; which ones."""
-        entered, moved = admit(hashes, self._counts(db, hashes), self.terms.records_per_person)
+        terms, batch = self.terms, self._batches_made(group) + 1
+        known = self._entered(db, hashes)
+        entered, moved = admit(hashes, known, terms.records_per_person, batch=batch, spacing=terms.spacing)
         self._privatizers[group].record(actions[entered], rewards[entered])  # or refused, and nothing moved
         self._moves += 1
-        db.executemany("REPLACE INTO people VALUES (?, ?)", moved.items())
+        db.executemany("REPLACE INTO people VALUES (?, ?, ?)", [(one, *now) for one, now in moved.items()])
         if not all(entered):
             count = (len(entered) - sum(entered), self.season)
             db.execute("UPDATE seasons SET excluded = excluded + ? WHERE season = ?", count)
@@ -197,12 +200,12 @@ class AgentStore(Store):
             raise ConfigurationError("person", None, expected)
         return None
 
-    def _counts(self, db: sqlite3.Connection, hashes: Sequence[bytes | None]) -> dict[bytes, int]:
+    def _entered(self, db: sqlite3.Connection, hashes: Sequence[bytes | None]) -> dict[bytes, Entered]:
         rows = (
-            db.execute("SELECT hash, records FROM people WHERE hash = ?", (one,)).fetchone()
+            db.execute("SELECT hash, records, last FROM people WHERE hash = ?", (one,)).fetchone()
             for one in {one for one in hashes if one is not None}
         )
-        return {row[0]: row[1] for row in rows if row is not None}
+        return {row[0]: Entered(*row[1:]) for row in rows if row is not None}
 
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
         dropped = events.drop_open(db)  # decisions of an earlier season never enter this one

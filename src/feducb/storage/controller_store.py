@@ -21,6 +21,11 @@ class ControllerStore(Store):
         An upload enters once, however often it arrives. Agents hold ``records_per_person`` each for itself;
         the controller's noise covers so many at each of ``agents_per_person`` agents. There is one group:
         terms that trust the controller have no more.
+
+        Where records of a person are spaced, agents hold that by the numbers of their uploads. Then an
+        agent's uploads enter in the order of their numbers, one a release: those that are ``spacing`` apart
+        are in releases at least as far apart. An agent that is behind stays so, and its last uploads are
+        lost with the season.
     """
 
     kind = "controller"
@@ -44,17 +49,30 @@ class ControllerStore(Store):
             raise StoreError(f"upload {number} of {from_agent} is of season {season}, expected {self.season}")
         self._require_releases_left(0)
         with self.writing() as db:
-            self._privatizers[0].receive(upload)
+            (kept,) = db.execute("SELECT count(*) FROM received WHERE payload IS NOT NULL").fetchone()
+            self._privatizers[0].require_upload(upload, ahead=kept if self.terms.spacing else 0)
             db.execute(
                 "INSERT INTO received VALUES (?, ?, ?, ?, ?, ?)",
                 (season, from_agent, number, utc_now(), digest, payload),
             )
+            query = f"SELECT EXISTS (SELECT 1 FROM {self._next} AND agent = ? AND number = ?)"
+            if db.execute(query, (from_agent, number)).fetchone()[0]:
+                self._privatizers[0].receive(upload)
         return True
 
+    @property
+    def _next(self) -> str:
+        """Those of the uploads that are in the next release, as a part of a query."""
+        waiting = "received AS one WHERE payload IS NOT NULL"
+        if not self.terms.spacing:
+            return waiting
+        used = "season = one.season AND agent = one.agent AND payload IS NULL"
+        return f"{waiting} AND number = 1 + (SELECT count(*) FROM received WHERE {used})"
+
     def waiting(self) -> dict[str, str]:
-        """Whose uploads wait for the next release, and since when (UTC, ISO 8601)."""
-        query = "SELECT agent, min(received_at) FROM received WHERE payload IS NOT NULL GROUP BY agent"
-        return dict(self.database.execute(query))
+        """Whose uploads wait for the next release, and since when (UTC, ISO 8601): the last one at most."""
+        last, query = self.last_released() or "", f"SELECT agent, min(received_at) FROM {self._next}"
+        return {agent: max(since, last) for agent, since in self.database.execute(f"{query} GROUP BY agent")}
 
     def included(self) -> list[str]:
         """Whose uploads of this season are in the newest release."""
@@ -78,15 +96,19 @@ class ControllerStore(Store):
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
         if not terms.trust.raw:
             raise ConfigurationError("trust", terms.trust.name, "controller, for the store of a controller")
+        db.execute("UPDATE received SET payload = NULL WHERE payload IS NOT NULL")  # of the season before
         super()._begin(db, season, terms)
 
     def _feed(self, db: sqlite3.Connection) -> None:
-        waiting = "SELECT payload FROM received WHERE payload IS NOT NULL ORDER BY agent, number"
-        for (payload,) in db.execute(waiting):
+        for (payload,) in db.execute(f"SELECT payload FROM {self._next} ORDER BY agent, number").fetchall():
             self._privatizers[0].receive(decode_upload(payload, self.terms)[2])
 
     def _end_batch(self, db: sqlite3.Connection, group: int) -> None:
-        db.execute("UPDATE received SET payload = NULL WHERE payload IS NOT NULL")
+        used = db.execute(f"SELECT season, agent, number FROM {self._next}").fetchall()
+        name = "(season, agent, number) = (?, ?, ?)"
+        db.executemany(f"UPDATE received SET payload = NULL WHERE {name}", used)
+        self._feed(db)  # an agent's next upload, where they enter one by one
 
     def _waiting(self) -> bool:
-        return bool(self.waiting())
+        query = "SELECT EXISTS (SELECT 1 FROM received WHERE payload IS NOT NULL)"
+        return bool(self.database.execute(query).fetchone()[0])

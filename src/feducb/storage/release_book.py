@@ -34,7 +34,7 @@ class Quorum(NamedTuple):
 
 
 # Of terms: what need not be common to all.
-_OWN = ("epsilon", "delta", "records_per_person", "agents_per_person", "excess")
+_OWN = ("epsilon", "delta", "records_per_person", "agents_per_person", "spacing", "excess")
 
 
 def _plain(terms: Terms) -> dict[str, Any]:
@@ -203,12 +203,13 @@ class ReleaseBook(SqliteFile):
 
     def _require_same(self, agent: str, kept: Terms, terms: Mapping[str, Terms]) -> None:
         before, now = _plain(kept), _plain(terms.get(agent) or next(iter(terms.values())))
-        for name, value in before.items():
-            if now[name] != value and (agent in terms or name not in _OWN):
+        for name in before | now:  # what is plain is not written
+            value, given = before.get(name), now.get(name)
+            if given != value and (agent in terms or name not in _OWN):
                 season = f"season {self.season} in {self.path}"
                 under = f"{value!r}, under which releases of {season} were taken in"
                 remedy = "new terms need a new season: raise `season`, here and at every agent"
-                raise ConfigurationError(f"terms.{name} of {agent}", now[name], f"{under}; {remedy}")
+                raise ConfigurationError(f"terms.{name} of {agent}", given, f"{under}; {remedy}")
 
     def _check(self, agent: str, payload: bytes) -> Receipt | messages.GridSum:
         try:

@@ -104,4 +104,8 @@ MIGRATIONS = (
         PRIMARY KEY ("group", number)) WITHOUT ROWID;
     CREATE TABLE warnings (kind TEXT PRIMARY KEY, since TEXT NOT NULL) WITHOUT ROWID;
     """,
+    # The newest release that has a record of a person. Before there was this, records were not spaced.
+    """
+    ALTER TABLE people ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
+    """,
 )

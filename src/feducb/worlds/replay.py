@@ -36,7 +36,7 @@ class KnownRewards:
     def __post_init__(self) -> None:
         if self.rewards.ndim != 2 or not np.isfinite(self.rewards).all():
             raise ConfigurationError("rewards", f"of shape {self.rewards.shape}", "(N, K), all finite")
-        size = float(np.abs(self.rewards - self.offset).max(initial=0.0))
+        size = float(np.abs(self.rewards - self.offset - self.problem.reward_centre).max(initial=0.0))
         if size > self.problem.reward_bound * (1 + 1e-9):
             most = f"at most B = {self.problem.reward_bound:g}"
             raise ConfigurationError("rewards", f"up to {size:g}", most)

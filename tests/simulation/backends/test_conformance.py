@@ -40,6 +40,7 @@ CASES: dict[str, dict[str, Any]] = {
     "other exploration": {"baseline": "no-privacy", "exploration": 0.3},
     "tempered": {"epsilon": 20.0, "policy": "tempered"},
     "tempered, no privacy": {"baseline": "no-privacy", "policy": "tempered:0.02"},
+    "tempered, alone": {"baseline": "alone", "policy": "tempered:0.3"},
     "tempered, any arm may be best": {"baseline": "no-privacy", "environment": OVERLAP, "policy": "tempered"},
     "tempered, d = 33": {"dim": 33, "arms": 40, "horizon": 90, "epsilon": 1e3, "policy": "tempered"},
     "tempered, ring": {"topology": "ring:8", "ttl": 2, "baseline": "no-privacy", "policy": "tempered"},

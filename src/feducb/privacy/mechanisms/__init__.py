@@ -15,6 +15,7 @@ from feducb.errors import ConfigurationError
 from feducb.privacy.mechanisms.buffered import BufferedToeplitz
 from feducb.privacy.mechanisms.matrix import DENSE_LIMIT, Dense, SquareRootToeplitz
 from feducb.privacy.mechanisms.mechanism import Mechanism, Memory
+from feducb.privacy.mechanisms.reach import person_reach
 from feducb.privacy.mechanisms.tree import BinaryTree, OptimalTree
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "OptimalTree",
     "SquareRootToeplitz",
     "choose_mechanism",
+    "person_reach",
 ]
 
 MECHANISMS: dict[str, type[Mechanism]] = {

@@ -28,6 +28,7 @@ __all__ = ["DENSE_LIMIT", "Dense", "SquareRootToeplitz"]
 DENSE_LIMIT = 256  # the optimum takes O(n³): half a second at 256
 _SWEEPS, _SWEEPS_GIVEN = 64, 200
 _LARGEST_DECAY = 16.0
+_LARGEST_SPREAD = 1e7  # from the weight of the first release to that of the last: beyond, rounding shows
 _WHISPER = 0.05  # what the column of an early batch gives away to its own, unread, release
 
 
@@ -81,8 +82,11 @@ class Dense(Mechanism):
         require_integer("quiet", self.quiet, at_least=0)
         if self.quiet >= self.releases:
             raise ConfigurationError("quiet", self.quiet, f"below the {self.releases} releases")
-        if self.decay is not None and require_finite("decay", self.decay, at_least=1) > _LARGEST_DECAY:
-            raise ConfigurationError("decay", self.decay, f"at most {_LARGEST_DECAY:g}")
+        if self.decay is not None:
+            steps = max(1, self.releases - self.quiet - 1)
+            largest = min(_LARGEST_DECAY, _LARGEST_SPREAD ** (1.0 / steps))
+            if require_finite("decay", self.decay, at_least=1) > largest:
+                raise ConfigurationError("decay", self.decay, f"at most {largest:.4g} at so many releases")
 
     def encoder(self) -> Array:
         """E, (n, n), lower triangular: release k reads batches 1 … k."""

@@ -7,8 +7,8 @@ A factorisation P = F·E of the n×n prefix-sum matrix P. An agent that inserts 
 Guarantees (matrix mechanism, Denisov et al. 2022; adaptive inputs: docs/theory.md):
     If every column of E is at most 1 long, one record that enters one batch moves E·b by at most its own
     size, whatever the earlier releases made the later batches be; so noise √v makes the whole stream
-    (R²/√v)-GDP, and release k carries variance v·‖row_k(F)‖². If also (EᵀE)_ij ≥ 0, a person with p records
-    moves it by at most p times that.
+    (R²/√v)-GDP, and release k carries variance v·‖row_k(F)‖². A person with p records moves it by at most p
+    times that, and less if no two of them share a batch (`reach.person_reach`).
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ function curve(at, points, width, name, kind) {
     }
   }
 }
-function drawLearning(box, { width, points }, bound) {
+function drawLearning(box, { width, points }, [least, most]) {
   const known = points.filter((one) => one.value !== null);
   if (!known.length) {
     box.replaceChildren(h("p", { class: "said" }, "Nothing yet: a decision counts once its reward window has closed."));
@@ -177,13 +177,13 @@ function drawLearning(box, { width, points }, bound) {
     for (const name of ["value", "uniform"]) {
       if (one[name] === null) continue;
       const reach = 1.96 * (one[name + "_error"] || 0);
-      ends.push(Math.max(-bound, one[name] - reach), Math.min(bound, one[name] + reach));
+      ends.push(Math.max(least, one[name] - reach), Math.min(most, one[name] + reach));
     }
   }
   let low = Math.min(...ends), high = Math.max(...ends);
-  const room = Math.max(0.05 * (high - low), 0.02 * bound);
-  low = Math.max(-bound, low - room);
-  high = Math.min(bound, high + room);
+  const room = Math.max(0.05 * (high - low), 0.01 * (most - least));
+  low = Math.max(least, low - room);
+  high = Math.min(most, high + room);
   const at = plot(box, "Average reward per decision over time, and of uniform choice where it can be estimated; the table below has the numbers.",
     known[0].start, known[known.length - 1].start + width, low, high);
   const clip = "clip-" + box.id;
@@ -324,7 +324,7 @@ function sayLearning(it) {
 }
 function drawAgent() {
   if (!told || !told.curve) return;
-  drawLearning($("learning"), told.curve, told.reward_bound);
+  drawLearning($("learning"), told.curve, told.reward_range);
   drawActivity($("activity"), told.curve);
 }
 

@@ -36,6 +36,8 @@ def foreign(plan: Plan) -> str | None:
         if type(part) not in _COMPILED[what]:
             known = ", ".join(one.__name__ for one in _COMPILED[what])
             return f"the {what} {type(part).__name__} is not compiled, only {known}"
+    if plan.problem.reward_centre:
+        return "a reward_centre other than 0 is not compiled"
     return None
 
 

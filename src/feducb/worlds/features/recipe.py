@@ -28,7 +28,7 @@ from feducb.config import Problem, require_finite
 from feducb.errors import ConfigurationError
 from feducb.system import counted
 from feducb.types import Array
-from feducb.worlds.features.columns import COLUMN_KINDS, Column, Hashed, Number, Values
+from feducb.worlds.features.columns import COLUMN_KINDS, Category, Column, Hashed, Number, Values
 
 __all__ = ["Recipe", "problem_for"]
 
@@ -80,6 +80,33 @@ class Recipe:
     def dim(self) -> int:
         """d, the length of the vectors it makes."""
         return sum(math.prod(self._columns[name].width for name in term) for term in self.terms)
+
+    @property
+    def has_constant(self) -> bool:
+        """Whether all vectors agree in some direction, so that rewards may be centred (docs/theory.md, 1).
+
+        So it is with an intercept, and with a term of one-hots alone, whose entries add up to L/√m. Other
+        terms may happen to do so on some data; they are not counted.
+        """
+        return any(all(isinstance(self._columns[name], Category) for name in term) for term in self.terms)
+
+    @property
+    def blocks(self) -> tuple[int, ...] | None:
+        """(d,), the action that each entry belongs to, if every vector is zero but for its own action's.
+
+        So it is if there is one action column, a one-hot, and every term has it; else None.
+        """
+        column, name = self.action[0], self.action[0].name
+        in_all = len(self.action) == 1 and all(name in term for term in self.terms)
+        if not in_all or not isinstance(column, Category):
+            return None
+        alone = {one: np.zeros((1, self._columns[one].width)) for one in self._columns}
+        owners = np.zeros(self.dim, dtype=np.int64)
+        for level in range(column.width):
+            blocks = {one: np.ones_like(block) for one, block in alone.items()}
+            blocks[name] = np.eye(column.width)[[level]]
+            owners[np.flatnonzero(self._assembled(blocks)[0])] = level
+        return tuple(owners.tolist())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -211,12 +238,19 @@ def _as_column(plain: Mapping[str, Any]) -> Column:
     return made
 
 
-def problem_for(recipe: Recipe, *, reward_bound: float = 0.5) -> Problem:
-    """The public bounds for rewards of range 1: ‖x‖ ≤ L, |y| ≤ B, σ = ½, S = √m B/L.
+def problem_for(recipe: Recipe, *, reward_bound: float = 0.5, reward_centre: float = 0.0) -> Problem:
+    """The public bounds for rewards of range 1: ‖x‖ ≤ L, |y − c| ≤ B, σ = ½, S = √m B/L.
 
     S is an assumption, as everywhere: a parameter that puts a reward of size B into one of the m terms is
     that long.
+
+    Raises:
+        ConfigurationError: rewards are to be centred, and no term is constant.
     """
+    if reward_centre and not recipe.has_constant:
+        raise ConfigurationError(
+            "reward_centre", reward_centre, "0 with terms of which none is the intercept or of one-hots alone"
+        )
     bound = math.sqrt(len(recipe.terms)) * reward_bound / recipe.action_bound
     return Problem(
         dim=recipe.dim,
@@ -224,4 +258,5 @@ def problem_for(recipe: Recipe, *, reward_bound: float = 0.5) -> Problem:
         reward_bound=reward_bound,
         parameter_bound=bound,
         noise_scale=0.5,
+        reward_centre=reward_centre,
     )

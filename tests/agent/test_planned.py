@@ -1,0 +1,146 @@
+"""Planned releases: few, the same at all agents, and as numbers that no later version moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from feducb.agent import Agent, AgentSettings
+from feducb.agent import settings as settings_module
+from feducb.agent.kept import misfit
+from feducb.config import Budget, Problem
+from feducb.errors import ConfigurationError
+from feducb.privacy.mechanisms import Dense
+from feducb.protocol.estimators import Estimator, calibrated_estimator
+from feducb.simulation.plan import make_plan
+from feducb.worlds.synthetic import PaperEnvironment
+
+BUDGET = Budget(epsilon=1.0, delta=1e-6)
+BUDGETS = {
+    name: Budget(epsilon=epsilon, delta=1e-6) for name, epsilon in (("a", 0.5), ("b", 1.0), ("c", 4.0))
+}
+ASKED: dict[str, Any] = {
+    "problem": Problem(dim=3),
+    "agents": 3,
+    "decisions": 20_000,
+    "season": 7_200.0,
+    "start": 0.0,
+}
+
+
+def _planned(**changes: Any) -> AgentSettings:
+    return AgentSettings(**{"budget": BUDGET, **ASKED, **changes})
+
+
+def test_an_agent_releases_when_the_simulated_federation_would() -> None:
+    told = _planned()
+    world = PaperEnvironment(problem=told.problem, arms=5)
+    (team,) = make_plan(told.federation, world, horizon=told.decisions, runs=1, seed=0).teams
+    rounds = team.estimators[0].release_rounds
+    assert told.schedule == "planned"
+    assert 3 < told.releases == len(rounds) < 30
+    decided = [told.decisions * due / told.season for due in told.release_times]
+    np.testing.assert_allclose(decided, rounds, rtol=0, atol=0.51)
+    assert told.rule.first == 1  # every one of them is read
+    assert told.release_times[-1] < told.season
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [{"name": name} for name in "abc"],
+        [{"name": name, "budget": BUDGETS[name], "budgets": BUDGETS} for name in "abc"],
+        [{"name": name, "quorum": 2} for name in "abc"],
+        [{"name": name, "groups": 2} for name in "abc"],
+        [{}, {"clique": ("a", "b"), "cliques": 2}, {"clique": ("c",), "cliques": 2}],
+        [{"name": name, "trust": "controller"} for name in "abc"],
+    ],
+    ids=["one budget", "budgets", "quorum", "groups", "graph", "controller"],
+)
+def test_all_agents_plan_the_same(places: list[dict[str, Any]]) -> None:
+    """On a graph before an agent knows its place, too: it may come to know it within a season."""
+    assert len({_planned(**place).release_times for place in places}) == 1
+
+
+def test_a_plan_that_was_made_is_kept_as_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told, path = _planned(), tmp_path / "agent.db"
+    Agent.open(path, told).close()
+
+    def otherwise(*_: Any, **__: Any) -> tuple[int, ...]:
+        return (7_000, 14_000)
+
+    monkeypatch.setattr(settings_module, "plan_rounds", otherwise)
+    assert _planned().releases == 2
+    with Agent.open(path) as agent:
+        assert agent.settings.release_times == told.release_times
+    numbers = {"releases": told.releases, "first_release": told.first_release}
+    assert _planned(**numbers) == told  # as `agent init` writes them
+
+
+def test_where_nothing_is_worth_reading_one_release_is_planned() -> None:
+    told = _planned(decisions=20, budget=Budget(epsilon=0.1, delta=1e-6))
+    assert told.release_times == (told.season,)
+    assert not told.reads
+    assert _planned().reads
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"releases": 8}, "releases is 8, expected nothing with a planned schedule, or first_release too"),
+        ({"first_release": 8.0}, "first_release is 8.0, expected nothing with a planned schedule"),
+        ({"releases": 2, "first_release": 7_200.0}, "first_release is 7200.0, expected before the season"),
+        ({"releases": 2, "first_release": 7_201.0}, "first_release is 7201.0, expected at most the season"),
+        ({"schedule": "periodic", "first_release": 8.0}, "nothing with a periodic schedule"),
+        ({"schedule": "determinant"}, "planned, geometric or periodic"),
+    ],
+)
+def test_a_schedule_says_what_goes_with_it(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        _planned(**changes)
+
+
+@pytest.fixture
+def quiet_by_two(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AgentSettings]:
+    """Settings as a version has them that spreads noise otherwise: two quiet releases."""
+
+    def otherwise(*given: Any, promised: Any = None, **named: Any) -> Estimator:
+        mechanism = promised or Dense(len(given[1]), 2)
+        return calibrated_estimator(*given, promised=mechanism, **named)
+
+    def make() -> AgentSettings:
+        with monkeypatch.context() as patched:
+            patched.setattr(settings_module, "calibrated_estimator", otherwise)
+            return _planned()
+
+    return make
+
+
+def test_an_open_season_keeps_how_noise_is_spread(
+    quiet_by_two: Callable[[], AgentSettings], tmp_path: Path
+) -> None:
+    path, before, now = tmp_path / "agent.db", quiet_by_two(), _planned()
+    assert (before.terms.quiet, now.terms.quiet) == (2, 0)
+    with Agent.open(path, before) as agent:
+        agent.decide(np.eye(3))
+    assert misfit(path, now) is None
+    with Agent.open(path, now) as agent:
+        assert agent.settings.terms == agent.store.terms == before.terms
+        assert agent.settings.rule.first == 3
+        agent.new_season(replace(now, start=1e9), drop_open=True)
+        assert agent.settings.terms == agent.store.terms == now.terms
+
+
+def test_another_mechanism_waits_for_a_new_season(
+    quiet_by_two: Callable[[], AgentSettings], tmp_path: Path
+) -> None:
+    path = tmp_path / "agent.db"
+    with Agent.open(path, quiet_by_two()) as agent:
+        agent.decide(np.eye(3))
+    with pytest.raises(ConfigurationError, match=r"terms\.mechanism is 'tree', expected 'dense'"):
+        Agent.open(path, _planned(mechanism="tree"))
