@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import feducb
+from devices import needs_gpu
 from feducb.models.confidence import ReleasedSetBound
 from feducb.models.play import ReleasedPlay
 from feducb.privacy.mechanisms import Dense
@@ -34,7 +35,6 @@ from feducb.protocol.schedules import parse_schedule
 from feducb.protocol.synchronisation import add_up
 from feducb.simulation.backends import cpu, gpu, teams
 from feducb.simulation.backends.backend import Sums
-from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
@@ -46,8 +46,7 @@ Array = NDArray[np.float64]
 DIM, RUNS, ALPHA, SHARE = 5, 1600, 0.8, 0.4
 COORDINATES = RUNS * DIM * (DIM + 3) // 2
 FALSE_ALARMS = 1e-6, 1e-6  # of the variance, of the radius
-_GPU = pytest.mark.skipif(missing_gpu() is not None, reason=f"needs a GPU: {missing_gpu()}")
-BACKENDS = pytest.mark.parametrize("backend", ["reference", "cpu", pytest.param("gpu", marks=_GPU)])
+BACKENDS = pytest.mark.parametrize("backend", ["reference", "cpu", pytest.param("gpu", marks=needs_gpu)])
 
 
 def _plan(seed: int) -> Plan:

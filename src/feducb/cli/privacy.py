@@ -17,6 +17,7 @@ from feducb.cli.options import Arms, Dim, JsonFile, option, takes_options
 from feducb.cli.output import (
     counted,
     facts_table,
+    note,
     require_writable,
     screen_beside,
     steps_progress,
@@ -46,18 +47,24 @@ _VISITED = "Agents that one person visits at most; 1: people do not visit severa
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Planned:
-    """The options of `plan`."""
+class _Promised:
+    """What is to be promised."""
 
     epsilon: Epsilon = 1.0
     delta: Delta = 1e-6
     releases: Releases = 64
     dim: Dim = 10
+    trust: TrustName = "nobody"
+    per_person: PerPerson = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Planned(_Promised):
+    """The options of `plan`."""
+
     agents: int = option(10, "M, agents in the federation.")
     arms: Arms = None
     horizon: int = option(2000, "T, rounds of the short simulation.")
-    trust: TrustName = "nobody"
-    per_person: PerPerson = 1
     agents_per_person: int | None = option(
         None, f"{_VISITED}the noise covers them all.", shown="all under --trust controller, else 1"
     )
@@ -65,15 +72,9 @@ class _Planned:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Stated:
+class _Stated(_Promised):
     """The options of `statement`."""
 
-    epsilon: Epsilon = 1.0
-    delta: Delta = 1e-6
-    releases: Releases = 64
-    dim: Dim = 10
-    trust: TrustName = "nobody"
-    per_person: PerPerson = 1
     agents_per_person: int | None = option(
         None, f"{_VISITED}it must be said.", shown="1 if nobody is trusted"
     )
@@ -87,7 +88,7 @@ class _Stated:
     )
 
 
-def _terms(asked: _Planned | _Stated, agents_per_person: int, groups: int = 1) -> Terms:
+def _terms(asked: _Promised, agents_per_person: int, groups: int = 1) -> Terms:
     return Terms(
         problem=Problem(dim=asked.dim),
         budget=Budget(epsilon=asked.epsilon, delta=asked.delta),
@@ -243,9 +244,11 @@ def _stated_in(path: Path) -> tuple[str | None, list[Budget]]:
 
     with closing(agent_tables.look_into(path)) as db:
         try:
-            _, settings, _ = season_in(db, path)
+            season, settings, _ = season_in(db, path)
         except StoreError:
             return None, []
+        if agent_tables.is_unused(db):
+            note(f"nothing has happened in season {season} yet: until then agent.toml may still change it")
     others = [budget for name, budget in settings.budgets.items() if name != settings.name]
     return settings.follow_policy if settings.shadow else None, others
 
