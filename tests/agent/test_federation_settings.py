@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -267,3 +268,17 @@ def test_a_quorum_cannot_be_lowered_to_let_a_sum_in(tmp_path: Path) -> None:
         agent.decide(ACTIONS)
     with pytest.raises(ConfigurationError, match="quorum is 1, expected None until a new season opens"):
         Agent.open(tmp_path / "agent.db", replace(settings, quorum=1))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"releases": 10**9}, "releases is 1000000000, expected at most 100000 in a season"),
+        ({"problem": Problem(dim=100_000)}, "dim is 100000, expected at most 2000: a release has"),
+        ({"exploration": 1e39}, "exploration is 1e.39, expected at most 1e.06"),
+    ],
+)
+def test_what_no_machine_could_hold_is_refused_at_once(change: dict[str, Any], reason: str) -> None:
+    plain: dict[str, Any] = {"problem": Problem(dim=2), "budget": Budget(epsilon=1.0, delta=1e-6)}
+    with pytest.raises(ConfigurationError, match=reason):
+        AgentSettings(**plain | change)

@@ -133,7 +133,7 @@ def test_a_sum_with_other_noise_than_the_terms_promise_is_refused(
         {"quiet": 0},
         {"quiet": 0, "decay": 1.25},
         {"spacing": 1},
-        {"mechanism": "tree", "quiet": 0},
+        {"mechanism": "tree", "quiet": 0, "decay": None},
         {"problem": Problem(dim=3, parameter_bound=2.0)},
     ],
 )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -239,3 +240,18 @@ def test_garbage_is_no_receipt_and_no_frame(data: bytes) -> None:
     assert frames.read_receipt(b"request", written) == Receipt("refused", "size", "too long")
     with pytest.raises(ValueError, match="something else"):
         frames.read_receipt(data, written)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"days": 99_999_999}, "days is 99999999, expected at most 3650: the authority's own certificate"),
+        ({"days": 0}, "days is 0, expected a whole number of at least 1"),
+        ({"max_payload": -1}, "max_payload is -1, expected a whole number of at least 1"),
+    ],
+)
+def test_a_server_that_cannot_be_is_refused_before_anything_is_written(
+    given: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
+        keys.Server(**given)

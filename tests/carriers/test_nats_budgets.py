@@ -71,6 +71,7 @@ def _make_agents(folder: Path, broker: Broker) -> dict[str, AgentFile]:
             "dim": 3,
             "agents": 3,
             "decisions": 400,
+            "schedule": "periodic",
             "releases": RELEASES,
             "season": "12m",
             "start": start,

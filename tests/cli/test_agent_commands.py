@@ -106,7 +106,9 @@ def test_an_agent_s_spacing_and_decay_reach_a_controller_s_terms_and_the_stateme
 def test_what_was_edited_after_init_is_taken_until_something_happens(made: Path) -> None:
     config = made / "agent.toml"
     config.write_text(config.read_text().replace("uniform_share = 0.0", "uniform_share = 0.25"))
-    assert "no longer fits" not in _feducb(made, "status")[0]
+    said = _feducb(made, "status")[0]
+    assert "no longer fits" not in said
+    assert "agent.toml was edited and is taken when the agent starts next: uniform_share\n" in said
     (made / "log.csv").write_text("0.5,0.1,1.0\n")
     _feducb(made, "warm-start", "log.csv", "--policy", "fixed")
     with Agent.open(made / "north.db") as agent:

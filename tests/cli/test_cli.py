@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from feducb.agent import Agent, AgentSettings
 from feducb.config import Budget, Problem
 from feducb.privacy.terms import Terms
 from feducb.simulation.memory import free_memory
@@ -336,6 +337,11 @@ def test_a_statement_of_a_file_takes_nothing_from_options(tmp_path: Path) -> Non
     terms = Terms(problem=Problem(dim=2), budget=Budget(epsilon=4.0, delta=1e-6), releases=4)
     AgentStore.open(store, terms).close()
     command = [sys.executable, "-m", "feducb", "privacy", "statement", "--store", str(store), "--out", "-"]
+    with Agent.open(tmp_path / "unused.db", AgentSettings(problem=terms.problem, budget=terms.budget)):
+        pass
+    unused = [*command[:-3], str(tmp_path / "unused.db"), *command[-2:]]
+    said = subprocess.run(unused, capture_output=True, text=True, check=True).stderr
+    assert "nothing has happened in season 1 yet" in said
     assert "(ε, δ) = (4, 1e-06)" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     done = subprocess.run([*command, "--epsilon", "1"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")

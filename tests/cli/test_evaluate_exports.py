@@ -46,6 +46,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "2",
             "--window",
             "1s",
+            "--schedule",
+            "periodic",
             "--releases",
             "2",
             cwd=folder,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -101,7 +100,6 @@ def test_nothing_in_square_brackets_is_swallowed() -> None:
     assert "as the `[terms]` table" in _help("agent", "terms")
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="completion is asked of a real bash")
 @pytest.mark.parametrize(
     ("words", "found"),
     [

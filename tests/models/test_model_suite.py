@@ -89,12 +89,10 @@ def test_no_two_records_are_further_apart_than_the_radius_and_none_is_longer(
 
 
 @ALL
-@BOUNDS
+@pytest.mark.parametrize("problem", [one for one in PROBLEMS if one.dim > 1], ids=lambda one: f"d{one.dim}")
 def test_the_radius_is_not_wasted(model: Model, problem: feducb.Problem) -> None:
     """Some pair comes within a hundredth of it, in two dimensions or more."""
     _require_fit(model, problem.dim)
-    if problem.dim == 1:
-        return
     weight = model.weight(problem)
     angles = np.linspace(0.0, math.pi, 400)
     actions = np.zeros((400, problem.dim))

@@ -27,6 +27,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 import feducb
+from devices import needs_gpu
 from feducb.models.mixture import MixtureBound
 from feducb.models.play import ReleasedPlay
 from feducb.privacy.mechanisms import Dense
@@ -37,7 +38,6 @@ from feducb.protocol.schedules import parse_schedule
 from feducb.protocol.synchronisation import add_up
 from feducb.simulation.backends import cpu, gpu, teams
 from feducb.simulation.backends.backend import Sums
-from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.simulation.plan import Plan, make_plan
 from feducb.simulation.reference import Step
 from feducb.simulation.runner import run_plan
@@ -49,8 +49,7 @@ Array = NDArray[np.float64]
 DIM, RUNS, ALPHA, SHARE = 5, 3200, 0.6, 0.57
 COORDINATES = RUNS * DIM * (DIM + 3) // 2
 FALSE_ALARMS = 1e-6, 1e-6  # of the variance, of the threshold
-_GPU = pytest.mark.skipif(missing_gpu() is not None, reason=f"needs a GPU: {missing_gpu()}")
-BACKENDS = pytest.mark.parametrize("backend", ["reference", "cpu", pytest.param("gpu", marks=_GPU)])
+BACKENDS = pytest.mark.parametrize("backend", ["reference", "cpu", pytest.param("gpu", marks=needs_gpu)])
 
 
 def _plan(seed: int) -> Plan:

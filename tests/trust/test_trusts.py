@@ -27,7 +27,7 @@ BUDGETS = [feducb.Budget(epsilon=epsilon, delta=1e-6) for epsilon in (0.5, 1.0, 
 TERMS = Terms(problem=feducb.Problem(dim=2), budget=BUDGETS[1], releases=4)
 
 
-def test_there_are_two() -> None:
+def test_names_stand_for_those_that_ship() -> None:
     assert (TRUSTS["nobody"], TRUSTS["controller"]) == (NOBODY, CONTROLLER)
     assert len({NOBODY, CONTROLLER, type(NOBODY)()}) == 2
 

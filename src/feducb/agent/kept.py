@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from feducb.privacy.terms import Terms
 from feducb.storage import agent_tables
 from feducb.storage.store import require_same
 
-__all__ = ["Season", "misfit", "require_later", "require_promised", "season_in", "stored_settings"]
+__all__ = ["Season", "edited", "misfit", "require_later", "require_promised", "season_in", "stored_settings"]
 
 _SAME_START = 0.001  # seconds: what is written as text is rounded
 
@@ -104,6 +104,14 @@ def misfit(path: Path, settings: AgentSettings) -> str | None:
         except ConfigurationError as error:
             return str(error)
     return None
+
+
+def edited(path: Path, settings: AgentSettings) -> list[str]:
+    """Names of settings that are others than in an agent's file: before anything happens, they are taken."""
+    with closing(agent_tables.look_into(path)) as db:
+        kept = season_in(db, path).settings
+    names = (one.name for one in fields(settings) if one.name != "start" or settings.start is not None)
+    return [name for name in names if getattr(settings, name) != getattr(kept, name)]
 
 
 def started_at(settings: AgentSettings, kept: float) -> float:

@@ -45,6 +45,8 @@ FALSE_ALARM = 0.01  # chance, over a season, of warning of a parameter bound tha
 _MOST_SETS = 900.0  # as a power of 2: α over so many is still a number
 _LEAST_ALPHA = -1000.0  # as a power of 2: a share of it, by release and part of the bound, is still a number
 _MOST_AGENTS = 1_000_000
+_MOST_RELEASES = 100_000
+_MOST_DIM = 2_000
 _LATEST_START = 250_246_627_200.0  # 9900-01-01: the season's last moment is still a date
 
 
@@ -157,6 +159,11 @@ class AgentSettings:
         require_name("name", self.name)
         agents = require_integer("agents", self.agents, at_least=1)
         yield agents <= _MOST_AGENTS, "agents", f"at most {_MOST_AGENTS}"
+        releases = require_integer("releases", self.releases, at_least=1)
+        yield releases <= _MOST_RELEASES, "releases", f"at most {_MOST_RELEASES} in a season"
+        if self.problem.dim > _MOST_DIM:
+            expected = f"at most {_MOST_DIM}: a release has d(d + 3)/2 numbers"
+            raise ConfigurationError("dim", self.problem.dim, expected)
         require_integer("decisions", self.decisions, at_least=1)
         require_integer("groups", self.groups, at_least=1)
         if self.agents_per_person is not None:

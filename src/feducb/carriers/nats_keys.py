@@ -60,6 +60,16 @@ class Server:
     days: int = 365  # until its certificate expires
     max_payload: int = 2**20  # bytes of the largest message
 
+    def __post_init__(self) -> None:
+        require_integer("max_payload", self.max_payload, at_least=1)
+        _require_days(self.days)
+
+
+def _require_days(days: int) -> None:
+    if require_integer("days", days, at_least=1) > _CA_DAYS:
+        expected = f"at most {_CA_DAYS}: the authority's own certificate does not last longer"
+        raise ConfigurationError("days", days, expected)
+
 
 _SERVER = Server()
 
@@ -82,7 +92,6 @@ def init(
     if topology is not None and topology.agents != len(names):
         raise ConfigurationError("agents", len(names), f"{topology.agents}, as many as in {topology.name}")
     require_name("federation", federation)
-    require_integer("days", server.days, at_least=1)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError("folder", str(folder), "a folder that does not exist yet, or is empty")
     folder.mkdir(parents=True, exist_ok=True)
@@ -137,6 +146,7 @@ def rotate(
         public_key, sealing = _new_controller(folder)
         roster = replace(roster, controller=public_key, sealing=sealing)
     if server or hosts is not None:
+        _require_days(days)
         issue_server_certificate(folder, hosts or _hosts_of(folder), valid=timedelta(days=days))
     if listen is not None:
         _write_server_settings(folder, *listen, _server_settings(folder)[2])

@@ -22,7 +22,7 @@ from typer.core import TyperCommand
 
 from feducb.agent import Agent, AgentSettings, upkeep
 from feducb.agent.agent_file import read_agent_file, read_budgets
-from feducb.agent.kept import misfit
+from feducb.agent.kept import edited, misfit
 from feducb.agent.view import look
 from feducb.cli.options import option, takes_options
 from feducb.cli.output import counted, facts_table, require_writable, show_keys, write_json
@@ -323,6 +323,8 @@ def status(
     rows = [*agent_facts(stands), *((f"  {name.replace('_', ' ')}", f"{count:,}") for name, count in counts)]
     title = f"agent {stands['name']}{', shadow mode' if stands['shadow'] else ''}"
     Console(markup=False).print(facts_table(title, rows))
+    if reason is None and (changed := edited(store, read.agent)):
+        typer.echo(f"{config} was edited and is taken when the agent starts next: {', '.join(changed)}")
     if reason is not None:
         typer.echo(f"{config} no longer fits the open season, so no agent starts with it: {reason}")
 

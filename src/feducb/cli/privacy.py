@@ -17,6 +17,7 @@ from feducb.cli.options import Dim, JsonFile, Seed, option, takes_options
 from feducb.cli.output import (
     counted,
     facts_table,
+    note,
     require_writable,
     screen_beside,
     steps_progress,
@@ -58,11 +59,20 @@ _VISITED = "Agents that one person visits at most; 1: people do not visit severa
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Planned:
-    """The options of `plan`."""
+class _Promised:
+    """What is to be promised."""
 
     epsilon: Epsilon = 1.0
     delta: Delta = 1e-6
+    trust: TrustName = "nobody"
+    per_person: PerPerson = 1
+    spacing: Spacing = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Planned(_Promised):
+    """The options of `plan`."""
+
     releases: int | None = option(
         None, "How many releases, in geometric progression.", shown="few, from the first worth reading"
     )
@@ -75,9 +85,6 @@ class _Planned:
     arms: int | None = option(None, "K, candidates per visitor.", shown="the recipe's actions, or d²")
     runs: int | None = option(None, "Runs of the simulation.", shown="5 to 20, by size")
     seed: Seed = 0
-    trust: TrustName = "nobody"
-    per_person: PerPerson = 1
-    spacing: Spacing = 0
     agents_per_person: int | None = option(
         None, f"{_VISITED}the noise covers them all.", shown="all under --trust controller, else 1"
     )
@@ -85,16 +92,11 @@ class _Planned:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Stated:
+class _Stated(_Promised):
     """The options of `statement`."""
 
-    epsilon: Epsilon = 1.0
-    delta: Delta = 1e-6
     releases: int = option(64, "How many releases the budget must cover.")
     dim: Dim = 10
-    trust: TrustName = "nobody"
-    per_person: PerPerson = 1
-    spacing: Spacing = 0
     agents_per_person: int | None = option(
         None, f"{_VISITED}it must be said.", shown="1 if nobody is trusted"
     )
@@ -289,9 +291,11 @@ def _stated_in(path: Path) -> tuple[str | None, list[Budget]]:
 
     with closing(agent_tables.look_into(path)) as db:
         try:
-            _, settings, _ = season_in(db, path)
+            season, settings, _ = season_in(db, path)
         except StoreError:
             return None, []
+        if agent_tables.is_unused(db):
+            note(f"nothing has happened in season {season} yet: until then agent.toml may still change it")
     others = [budget for name, budget in settings.budgets.items() if name != settings.name]
     return settings.follow_policy if settings.shadow else None, others
 

@@ -8,10 +8,13 @@ from typing import ClassVar
 import numpy as np
 
 from feducb.config import require_finite
+from feducb.errors import ConfigurationError
 from feducb.policies.policy import Indices, certain, draw_evenly, even
 from feducb.types import Array, Belief
 
 __all__ = ["Optimistic", "best_by_bound", "confidence_widths", "upper_confidence_bounds"]
+
+_MOST_EXPLORATION = 1e6  # more would overflow single precision, in which compiled kernels score
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class Optimistic:
     needs_coins: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_finite("exploration", self.exploration, at_least=0)
+        if require_finite("exploration", self.exploration, at_least=0) > _MOST_EXPLORATION:
+            raise ConfigurationError("exploration", self.exploration, f"at most {_MOST_EXPLORATION:g}")
 
     def decide(
         self, belief: Belief | None, candidates: Array, coins: Array | None = None

@@ -93,17 +93,23 @@ def plan_rounds(
     assert not isinstance(schedule, Determinant)
     if not isinstance(schedule, Planned):
         return schedule.rounds(horizon)
-    noise = _Noise.of(federation, team)
-
-    def worth(rounds: int) -> bool:
-        releases = schedule.releases(rounds, horizon)
-        own = max(1, rounds // groups)
-        return _worth_reading(federation, len(team), noise, alpha=alpha, rounds=own, releases=releases)
-
     last = max(1, horizon - groups + 1)  # such that every estimator has a round of its own after it
-    first = min(last, bisect_left(range(1, horizon), True, key=worth) + 1)
+
+    def first_worth(noise: _Noise) -> int:
+        def worth(rounds: int) -> bool:
+            releases = schedule.releases(rounds, horizon)
+            own = max(1, rounds // groups)
+            return _worth_reading(federation, len(team), noise, alpha=alpha, rounds=own, releases=releases)
+
+        return min(last, bisect_left(range(1, horizon), True, key=worth) + 1)
+
+    noise = _Noise.of(federation, team)
+    first = first_worth(noise)
     if not noise.whole:  # more releases cost messages, and nothing else
         return Geometric(first=first, growth=_OFTEN).rounds(horizon)
+    for _ in range(2 if federation.spacing else 0):  # noise follows from the releases, and these from it
+        rounds = schedule.rounds(first, horizon)
+        first = first_worth(_Noise.of(federation, team, _all_read(federation, rounds)))
     return schedule.rounds(first, horizon)
 
 
@@ -154,7 +160,7 @@ def calibrated_estimator(
 
         return bisect_left(range(1, len(rounds) + 1), True, key=worth) + 1
 
-    mechanism = promised or choose_mechanism(federation.mechanism, len(rounds))
+    mechanism = promised or _all_read(federation, rounds)
     noise = _Noise.of(federation, team, mechanism)
     first = first_read(len(team), noise, alpha)
     if not promised and isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
@@ -217,6 +223,13 @@ def _threshold(
         scale=noise.whole,
         prior=federation.prior * problem.noise_scale**2,
     )
+
+
+def _all_read(federation: Federation, rounds: Sequence[int]) -> Mechanism:
+    """The mechanism for releases at these rounds, if all of them are read."""
+    chosen = choose_mechanism(federation.mechanism, len(rounds))
+    by_use = isinstance(chosen, Dense) and federation.tuning.by_use
+    return Dense(len(rounds), 0, _decay(rounds)) if by_use else chosen
 
 
 def _less_noisy(federation: Federation, mechanisms: Sequence[Dense], unread: int) -> Dense:

@@ -9,6 +9,7 @@ import resource
 import signal
 import ssl
 import sys
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -17,6 +18,7 @@ from fastapi import FastAPI
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import AgentFile, ServiceSettings
+from feducb.agent.kept import edited
 from feducb.agent.mailbox import Engine, EngineFacts
 from feducb.errors import ConfigurationError, StoreError
 from feducb.privacy.grid import GridNoise
@@ -48,12 +50,18 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
             "in a season that it never opened, since noise of old releases must not be drawn again"
         )
 
+    changed: list[str] = []
+
     def open_agent() -> Agent:
         return Agent.open(file.store, file.agent)
 
+    with suppress(StoreError):  # a file of an earlier version is read once it is opened
+        changed = edited(file.store, file.agent)
     open_agent().close()  # whatever is wrong with the file is said now, in one sentence
     GridNoise(file.agent.terms.certificate()).draw(1)  # loads OpenDP now, not while decisions wait
     set_up_logs()
+    if changed:
+        log.warning("settings_taken", extra={"settings": changed})
     sys.setswitchinterval(0.0005)  # the thread that waited for the disk is let back in soon
     app = create_app(
         open_agent,

@@ -220,7 +220,10 @@ def _state_bytes(mechanism: Mechanism, coordinates: int) -> int:
 
 
 def _opendp_epsilon(ratio: float, delta: float) -> float | None:
-    """What OpenDP's own map from zero-concentrated privacy says of the same noise; None without OpenDP."""
+    """What OpenDP's own map from zero-concentrated privacy says of the same noise.
+
+    None without OpenDP, and where its curve overflows: at an ε of many thousands, which is no privacy.
+    """
     try:
         import opendp.prelude as dp
     except ImportError:
@@ -230,4 +233,9 @@ def _opendp_epsilon(ratio: float, delta: float) -> float | None:
         dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale=1.0 / ratio
     )
     curve: Any = dp.c.make_zCDP_to_approxDP(measure)
-    return float(curve.map(1.0).epsilon(delta))
+    try:
+        return float(curve.map(1.0).epsilon(delta))
+    except dp.OpenDPException as error:
+        if "Overflow" not in str(error):
+            raise
+        return None

@@ -197,9 +197,13 @@ class _PerArm(Peer):
     what = "LinUCB as documented: K models and one context of d features per decision"
     sees_candidates = False
     _models = 2**31
+    _bandit: Any
 
     def prepare(self, actions: Array) -> Any:
         return actions[:1]
+
+    def decide_many(self, actions: Array) -> Any:
+        return self._bandit.predict(actions[:, 0])
 
 
 class _MabwiserArms(_PerArm, _Mabwiser):
@@ -213,9 +217,6 @@ class _MabwiserArms(_PerArm, _Mabwiser):
     def learn(self, prepared: Any, index: int, reward: float) -> None:
         self._fit([index], [reward], prepared)
         self._fit = self._bandit.partial_fit
-
-    def decide_many(self, actions: Array) -> Any:
-        return self._bandit.predict(actions[:, 0])
 
 
 class _Contextualbandits(Peer):
@@ -257,9 +258,6 @@ class _ContextualbanditsArms(_PerArm, _Contextualbandits):
     def learn(self, prepared: Any, index: int, reward: float) -> None:
         self._bandit.partial_fit(prepared, np.array([index]), np.array([reward]))
         self._fitted = True
-
-    def decide_many(self, actions: Array) -> Any:
-        return self._bandit.predict(actions[:, 0])
 
 
 class _Vowpal(Peer):

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import feducb
+from devices import MISSING_GPU, needs_gpu
 from feducb.simulation.backends.cpu import CpuBackend
-from feducb.simulation.backends.gpu_kernels import missing_gpu
 
 LIMIT = 6.5
 BASE: dict[str, Any] = {"agents": 6, "dim": 4, "arms": 12, "horizon": 400, "runs": 32}
@@ -82,14 +82,7 @@ def _setting(case: str) -> dict[str, Any]:
     return setting
 
 
-def _gpu() -> Any:
-    """The GPU's row: CUDA kernels run on a CUDA device or not at all, and most machines have none."""
-    reason = missing_gpu()
-    skip = pytest.mark.skipif(reason is not None, reason=f"CUDA kernels need a GPU to run on: {reason}")
-    return pytest.param("gpu", marks=skip)
-
-
-@pytest.mark.parametrize("backend", ["cpu", _gpu()])
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("gpu", marks=needs_gpu)])
 @pytest.mark.parametrize("case", CASES)
 def test_the_law_is_the_reference_s(case: str, backend: Any) -> None:
     expected = _reference(case)
@@ -143,11 +136,11 @@ def test_a_backend_that_cannot_says_so_and_the_next_one_plays() -> None:
         pay=lambda generator, actions, means: means,
     )
     assert feducb.simulate(environment=own, horizon=30, runs=1).config["backend"] == "reference"
-    if missing_gpu():
+    if MISSING_GPU is not None:
         notes.clear()
         result = feducb.simulate(agents=2, dim=2, horizon=30, runs=1, backend="gpu", note=notes.append)
         assert result.config["backend"] == "cpu"
-        assert notes == [f"gpu: {missing_gpu()}: playing on cpu"]
+        assert notes == [f"gpu: {MISSING_GPU}: playing on cpu"]
 
 
 @pytest.mark.parametrize("policy", ["optimistic", "tempered"])

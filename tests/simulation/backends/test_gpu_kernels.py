@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from devices import needs_gpu
 from feducb.config import Problem
 from feducb.models.confidence import PaperBound
 from feducb.models.play import OwnDataPlay, Trigger
@@ -23,7 +24,6 @@ from feducb.simulation.backends.gpu_kernels import (
     GpuKernels,
     OwnDataRuns,
     arrowhead,
-    missing_gpu,
     others_bound,
 )
 from feducb.types import Belief
@@ -31,10 +31,6 @@ from feducb.worlds.streams import Streams
 from feducb.worlds.synthetic import PaperEnvironment
 
 Array = NDArray[np.float64]
-
-# CUDA kernels run on a CUDA device or not at all. What does not need one (bounds, frames) is tested anywhere.
-_MISSING = missing_gpu()
-needs_gpu = pytest.mark.skipif(_MISSING is not None, reason=f"CUDA kernels need a GPU to run on: {_MISSING}")
 
 
 def world(dim: int, arms: int, **settings: Any) -> PaperEnvironment:

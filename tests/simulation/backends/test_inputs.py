@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import feducb
+from devices import needs_gpu
 from feducb.models import LINEAR
 from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay
 from feducb.models.ridge import factorise
@@ -29,7 +30,6 @@ from feducb.simulation.backends import own_data as cpu_own_data
 from feducb.simulation.backends.backend import OwnDataSettings, Stretch
 from feducb.simulation.backends.cpu import CpuBackend
 from feducb.simulation.backends.gpu import GpuBackend
-from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.simulation.plan import Plan, make_plan
 from feducb.types import Belief
 from feducb.worlds.streams import Purpose, Streams
@@ -37,9 +37,8 @@ from feducb.worlds.streams import Purpose, Streams
 Array = NDArray[np.float64]
 
 DIM, AGENTS = 3, 4
-_GPU = pytest.mark.skipif(missing_gpu() is not None, reason=f"needs a GPU: {missing_gpu()}")
 BACKENDS = pytest.mark.parametrize(
-    "backend", [CpuBackend(), pytest.param(GpuBackend(), marks=_GPU)], ids=["cpu", "gpu"]
+    "backend", [CpuBackend(), pytest.param(GpuBackend(), marks=needs_gpu)], ids=["cpu", "gpu"]
 )
 
 
