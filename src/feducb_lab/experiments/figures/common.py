@@ -38,7 +38,7 @@ def alone_and_uniform(
     setting: Mapping[str, Any], *, alone_runs: int | None = None, **label: Any
 ) -> list[Point]:
     """The references that do not communicate; alone varies more and may be played more often."""
-    many = dict(setting) if alone_runs is None else setting | {"runs": alone_runs}
+    many = setting if alone_runs is None else {**setting, "runs": alone_runs}
     return [baseline("alone", many, **label), baseline("uniform", setting, **label)]
 
 

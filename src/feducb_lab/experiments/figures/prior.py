@@ -52,7 +52,7 @@ def _points_at(horizon: int, *, quick: bool) -> list[Point]:
         made.append(point(_SINGLE, many, "single_agent", batch=batch))
     for baseline, name in _REFERENCES.items():
         lone = baseline == "alone"  # agents of a run are as good as runs, but for the standard error
-        size = {"agents": 10} if lone else {}
+        size: dict[str, Any] = {"agents": 10} if lone else {}
         runs = (20 if quick else common.ALONE_RUNS) if lone else (2 if quick else few)
         made.append(point(name, runs, baseline=baseline, **size))
     return made
