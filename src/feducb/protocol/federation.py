@@ -34,7 +34,7 @@ class Tuning:
     weighted: bool = True  # noise split by `Model.weight`; else equal
     # A sum is read once the confidence set that records spread evenly would leave has half-axes of S/patience
     # or less; 0 reads all.
-    patience: float = 1.4
+    patience: float = 1.2
     quiet: bool = True  # give the releases that nobody reads next to no budget (`Dense.quiet`)
     by_use: bool = True  # spread noise over releases by how long each is acted on (`Dense.decay`)
     shares: tuple[float, float] = (0.95, 0.05)  # of α for noise of rewards and privacy, and for the Gram
