@@ -171,20 +171,19 @@ def test_per_person_and_trust_scale_the_noise() -> None:
 
 
 def test_spaced_records_need_less_noise_and_the_statement_says_how_they_are_spaced(tmp_path: Path) -> None:
-    common = ("privacy", "plan", "--dim", "2", "--releases", "12", "--horizon", "15", "--per-person", "2")
-    anywhere, apart = (
-        json.loads(_feducb(*common, "--spacing", spacing, "--json", "-").stdout) for spacing in ("0", "4")
-    )
-    assert apart["sigma"] == pytest.approx(0.8633 * anywhere["sigma"], rel=1e-4)
-    assert apart["epsilon_reaccounted"] == pytest.approx(1.0, abs=1e-3)
-    assert re.search(
-        r"noise for records 4 releases apart +│ 1\.727 times", _feducb(*common, "--spacing", "4").stdout
-    )
-    page = _feducb(
-        "privacy", "statement", "--per-person", "2", "--spacing", "4", "--out", "-", cwd=tmp_path
-    ).stdout
+    common = ("privacy", "plan", "--dim", "2", "--releases", "12", "--visitors", "50", "--runs", "2")
+    asked = (*common, "--epsilon", "200", "--per-person", "2", "--spacing")
+    anywhere, apart = (json.loads(_feducb(*asked, spacing, "--json", "-").stdout) for spacing in ("0", "4"))
+    assert (anywhere["reach"], anywhere["spacing"], apart["spacing"]) == (2.0, 0, 4)
+    assert apart["reach"] < 1.9
+    # Planned releases follow from the noise, so that a record's share of it is compared.
+    assert apart["sigma"] / apart["reach"] == pytest.approx(anywhere["sigma"] / 2.0)
+    assert apart["epsilon_reaccounted"] == pytest.approx(200.0, rel=1e-3)
+    assert re.search(r"noise for records 4 releases apart +│ 1\.\d+ times", _feducb(*asked, "4").stdout)
+    given = ("--per-person", "2", "--spacing", "4", "--out", "-")
+    page = _feducb("privacy", "statement", *given, cwd=tmp_path).stdout
     assert "at most one in any 4 consecutive releases" in page
-    refused = _feducb(*common[:-1], "1", "--spacing", "4")
+    refused = _feducb(*common, "--spacing", "4")
     assert "spacing is 4, expected 0 where a person has one record" in refused.stderr
 
 

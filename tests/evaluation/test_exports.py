@@ -61,6 +61,7 @@ def _agent_at_work(folder: Path, name: str, seed: int) -> list[dict[str, Any]]:
         decisions=1_000_000,
         releases=4,
         schedule="periodic",
+        policy="optimistic",
         season=40.0,
         window=1.0,
         start=clock.now,

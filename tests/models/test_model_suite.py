@@ -252,18 +252,13 @@ def test_what_messages_and_logs_were_not_made_for_is_refused() -> None:
 
 
 def test_all_that_is_asked_of_a_model_is_in_its_interface() -> None:
-    for name, attribute in itertools.product(EVERY, ("two_widths", "released_set", "own_data", "printed")):
+    for name, attribute in itertools.product(EVERY, ("released_set", "printed")):
         assert callable(getattr(EVERY[name], attribute))
 
 
-def test_a_model_is_refused_where_agents_act_on_their_own_records() -> None:
-    world = feducb.OwnEnvironment(
-        problem=feducb.Problem(dim=2),
-        arms=2,
-        theta=np.array([0.5, 0.1]),
-        draw=lambda rng, _, rounds: rng.uniform(-0.5, 0.5, (rounds, 2, 2)),
-        pay=lambda _, __, means: means,
-    )
-    federation = feducb.Federation(problem=feducb.Problem(dim=2), agents=2, model=SKELETON, baseline="alone")
-    with pytest.raises(ConfigurationError, match="expected linear where agents act on their own records"):
-        feducb.simulate(federation, world, horizon=20, runs=1)
+def test_a_model_is_refused_under_the_printed_rule() -> None:
+    world = feducb.PaperEnvironment(problem=PROBLEMS[0], arms=4)
+    for model in (SKELETON, require_model("blocks:3"), require_model("public:linear")):
+        federation = feducb.Federation(problem=PROBLEMS[0], agents=2, model=model, mode="paper")
+        with pytest.raises(ConfigurationError, match=f"model is '{model.name}', expected linear"):
+            feducb.simulate(federation, world, horizon=20, runs=1)

@@ -48,7 +48,7 @@ def test_release_n_plus_one_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("action", "reward", "complaint"),
-    [([1.2, 0.0], 0.5, "length 1.2"), ([1.0, 0.0], -1.5, "size 1.5"), ([math.nan, 0.0], 0.5, "finite")],
+    [([1.2, 0.0], 0.5, "length 1.2"), ([1.0, 0.0], -1.5, "reward is -1.5"), ([math.nan, 0.0], 0.5, "finite")],
 )
 def test_records_beyond_the_bounds_are_refused(action: list[float], reward: float, complaint: str) -> None:
     privatizer = Privatizer(problem=PROBLEM, mechanism=BinaryTree(1), noise_scale=1.0)

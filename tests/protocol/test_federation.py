@@ -17,7 +17,7 @@ from feducb import (
     Periodic,
     Problem,
 )
-from feducb.policies import Greedy, Optimistic
+from feducb.policies import Greedy, Optimistic, Tempered
 from feducb.protocol.graphs import parse_topology
 from feducb.trust import CONTROLLER
 
@@ -102,6 +102,12 @@ def test_a_trust_and_a_policy_may_be_given_by_name_and_are_written_as_before_the
     plain = _made(policy=Optimistic(0.5)).as_dict()
     assert "policy" not in plain
     assert (plain["exploration"], plain["proven_bound"]) == (0.5, False)
+
+
+def test_play_is_tempered_but_as_printed_in_paper_mode() -> None:
+    assert _made().policy == Tempered()
+    assert _made().as_dict()["proven_bound"] is True  # in expectation
+    assert _made(mode="paper", schedule=Determinant()).policy == Optimistic()
 
 
 def test_teams_and_estimators_follow_from_the_graph() -> None:

@@ -330,7 +330,7 @@ def test_ids_are_nowhere_in_the_files_and_their_hashes_change_with_the_season(pa
     ("actions", "rewards", "persons", "complaint"),
     [
         ([[0.1, 0.2, 0.3], [2.0, 0.0, 0.0]], [0.0, 0.0], ["ann", "bob"], "length 2"),
-        ([[0.1, 0.2, 0.3]], [3.0], ["ann"], "size 3"),
+        ([[0.1, 0.2, 0.3]], [3.0], ["ann"], "reward is 3"),
         ([[0.1, 0.2]], [0.0], ["ann"], "shapes"),
         ([[0.1, 0.2, 0.3]], [0.0, 0.0], ["ann"], "shapes"),
         ([[0.1, 0.2, 0.3]], [0.0], ["ann", "bob"], "for 2 persons"),

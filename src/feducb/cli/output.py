@@ -194,9 +194,9 @@ def warnings_for(result: SimulationResult) -> list[str]:
     config, privacy = result.config, result.privacy
     if config["mode"] == "paper" and config["baseline"] is None:
         notes.append("paper mode is NOT private against an interactive adversary; it is here to compare with")
-    if "policy" in config:
+    if "policy" in config and not config["proven_bound"]:
         notes.append(f"the policy {config['policy']} is NOT covered by the proven bound on regret")
-    elif config["exploration"] != 1.0:
+    elif config["exploration"] not in (None, 1.0):
         proven = "wider than" if config["exploration"] > 1.0 else "NOT covered by"
         notes.append(f"exploration {config['exploration']:g}: the bonus is {proven} the proven bound")
     graph = result.topology

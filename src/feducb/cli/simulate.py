@@ -70,7 +70,11 @@ class _Asked:
         "In the paper's world, distance between the reward bands of the best and the other arms.",
         shown="0.1",
     )
-    policy: str = option("optimistic", f"How agents choose: {', '.join(POLICIES)}.")
+    policy: str | None = option(
+        None,
+        f"How agents choose: {', '.join(POLICIES)}.",
+        shown="tempered, or optimistic in paper mode or with --exploration",
+    )
     exploration: float = option(1.0, "Scales the bonus of the optimistic policy; 1 is the proven bound.")
     mechanism: str = option(
         "auto", "Spreads noise over releases: auto, dense, blt, toeplitz, optimal-tree or tree."

@@ -23,6 +23,7 @@ from feducb.protocol.schedules import Determinant, Geometric, Planned
 
 __all__ = ["Estimator", "alone_estimator", "calibrated_estimator", "paper_estimator", "plan_rounds"]
 
+_FIRST_ERROR = 1.2  # of planned releases that are spread by use, at most: up to 16 of them
 _OFTEN = 1.02  # from one release to the next, without privacy
 _LARGEST_SPREAD = 1e6  # from the weight of the first release to that of the last
 
@@ -69,12 +70,12 @@ def _worth_reading(
 
     M t records of length L, spread evenly over d directions, give G = (M t L²/d) I. Acting on the set that
     such a sum leaves costs up to twice its width per visitor; drawing uniformly costs what ‖θ*‖ ≤ S allows.
-    So half an axis of it must be S/patience or less, at the least noise that a mechanism can have.
+    So half an axis of it must be S/patience or less, at the noise of the first release that is read.
     """
     problem, patience = federation.problem, federation.tuning.patience
     bound = _bound(federation, noise, alpha=alpha, releases=releases)
     evenly = agents * rounds * problem.action_bound**2 / problem.dim
-    return bound.half_axis(evenly, noise.whole**2) * patience <= problem.parameter_bound
+    return bound.half_axis(evenly, (_FIRST_ERROR * noise.whole) ** 2) * patience <= problem.parameter_bound
 
 
 def plan_rounds(

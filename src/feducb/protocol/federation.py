@@ -14,7 +14,7 @@ from feducb.config import Budget, Mode, Problem, require_finite, require_integer
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Contexts
 from feducb.models import LINEAR, Model, require_model, with_contexts
-from feducb.policies import Optimistic, Policy, parse_policy
+from feducb.policies import Optimistic, Policy, Tempered, parse_policy
 from feducb.privacy.mechanisms import MECHANISMS, Mechanism, person_reach
 from feducb.protocol.graphs import Topology
 from feducb.protocol.schedules import Determinant, Planned, PublicSchedule, require_public
@@ -34,7 +34,7 @@ class Tuning:
     weighted: bool = True  # noise split by `Model.weight`; else equal
     # A sum is read once the confidence set that records spread evenly would leave has half-axes of S/patience
     # or less; 0 reads all.
-    patience: float = 1.4
+    patience: float = 1.2
     quiet: bool = True  # give the releases that nobody reads next to no budget (`Dense.quiet`)
     by_use: bool = True  # spread noise over releases by how long each is acted on (`Dense.decay`)
     shares: tuple[float, float] = (0.95, 0.05)  # of α for noise of rewards and privacy, and for the Gram
@@ -43,7 +43,6 @@ class Tuning:
 EVERYTHING = Tuning()
 _BUDGET = Budget(epsilon=1.0, delta=1e-6)
 _SCHEDULE = Planned()
-_POLICY = Optimistic()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +67,8 @@ class Federation:
         mode: ``calibrated``, private and proven, or ``paper``, printed constants, for comparison only.
         baseline: instead of the private federation: ``no-privacy``, ``alone`` or ``uniform``.
         alpha: α, the chance that the confidence bound fails anywhere.
-        policy: how agents choose (`feducb.policies`); text will do (`parse_policy`). Compiled backends play
-            the optimistic and the tempered one alone.
+        policy: how agents choose (`feducb.policies`); text will do (`parse_policy`). If not given
+            tempered, or in ``paper`` mode optimistic, as printed. Compiled backends play these two alone.
         regularizer: ρ/L², how many records of each direction the confidence set begins with.
         tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
         model: what is learnt (`feducb.models`); its name will do. Compiled backends play the linear one.
@@ -93,7 +92,7 @@ class Federation:
     mode: Mode = "calibrated"
     baseline: Baseline | None = None
     alpha: float = 0.1
-    policy: Policy = _POLICY
+    policy: Policy = None  # type: ignore[assignment]  # there is one once it is made
     regularizer: float = 20.0
     tuning: Tuning = EVERYTHING
     model: Model = LINEAR
@@ -113,9 +112,10 @@ class Federation:
         object.__setattr__(self, "model", with_contexts(require_model(self.model), self.contexts))
         object.__setattr__(self, "contexts", self.model.contexts)
         self.model.coordinates(self.problem.dim)  # or it is none for this d
-        object.__setattr__(self, "policy", parse_policy(self.policy))
         if self.mode not in get_args(Mode):
             raise ConfigurationError("mode", self.mode, "calibrated or paper")
+        usual = "optimistic" if self.mode == "paper" else "tempered"
+        object.__setattr__(self, "policy", parse_policy(usual if self.policy is None else self.policy))
         if self.baseline is not None and self.baseline not in get_args(Baseline):
             raise ConfigurationError("baseline", self.baseline, "no-privacy, alone, uniform or nothing")
         if self.mechanism != "auto" and self.mechanism not in MECHANISMS:
@@ -213,7 +213,8 @@ class Federation:
             "schedule": repr(self.schedule),
             "exploration": exploration,
             **({} if exploration is not None else {"policy": repr(policy)}),
-            "proven_bound": exploration is not None and exploration >= 1.0 and self.mode == "calibrated",
+            "proven_bound": self.mode == "calibrated"
+            and (type(policy) is Tempered or (exploration or 0.0) >= 1.0),
             "regularizer": self.regularizer,
             "trust": self.trust.name,
             "records_per_person": self.records_per_person,

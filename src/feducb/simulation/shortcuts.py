@@ -70,7 +70,7 @@ class Shortcuts(Lasting, total=False):
     releases: int | None
     first_release: int | None
     gap: float
-    policy: str | Policy
+    policy: str | Policy | None
     exploration: float
     regularizer: float
     mechanism: str
@@ -125,14 +125,15 @@ def _from_keywords(
     require_integer("agents", agents, at_least=1)
     budgets = given.pop("budgets", None)
     each = {name: given.pop(name, usual) for name, usual in (("epsilon", 1.0), ("delta", 1e-6))}
-    policy = parse_policy(given.pop("policy", "optimistic"), exploration=given.pop("exploration", 1.0))
+    policy, exploration = given.pop("policy", None), given.pop("exploration", 1.0)
+    if policy is not None or exploration != 1.0:  # exploration is the optimistic policy's
+        given["policy"] = parse_policy(policy or "optimistic", exploration=exploration)
     federation = Federation(
         problem=world.problem,
         agents=agents,
         budget=Budget(**each) if budgets is None else budgets,
         schedule=schedule,
         topology=graph,
-        policy=policy,
         **given,  # the rest is the federation's own, by the same names
     )
     releases = words["releases"]

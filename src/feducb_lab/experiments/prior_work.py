@@ -106,7 +106,7 @@ def printed_play(*, play: Play, backend: str = "reference", **setting: Any) -> d
         moved its batch, in units of what the noise is made for (public rounds only).
     """
     del backend
-    federation, world, _ = spell_out(None, None, {"schedule": "geometric"} | setting)
+    federation, world, _ = spell_out(None, None, {"schedule": "geometric", "policy": "optimistic"} | setting)
     lasts = {name: setting.get(name, usual) for name, usual in LASTS.items()}
     config = {"agents": federation.agents, "dim": federation.problem.dim, "arms": world.arms} | lasts
     said = federation.as_dict()

@@ -13,7 +13,7 @@ import feducb
 from feducb.config import Problem
 from feducb.errors import ConfigurationError
 from feducb.models.play import Knowledge, ReleasedPlay
-from feducb.policies import Greedy, Tempered
+from feducb.policies import Greedy, Optimistic, Tempered
 from feducb.privacy.mechanisms import Dense
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.federation import Federation
@@ -37,7 +37,7 @@ def _plan(**changes: Any) -> Plan:
 
 
 PLANS: dict[str, Callable[[], Plan]] = {
-    "released": _plan,
+    "released": lambda: _plan(policy=Optimistic()),
     "tempered": lambda: _plan(policy=Tempered(0.3)),
     "no privacy": lambda: _plan(baseline="no-privacy"),
     "alone": lambda: _plan(baseline="alone"),
@@ -206,7 +206,8 @@ def test_a_rule_of_ones_own_is_played_as_it_is_written() -> None:
 
 def test_own_records_that_wait_for_their_release_wait_on_every_backend() -> None:
     shape: dict[str, Any] = {"agents": 3, "dim": 2, "arms": 4, "horizon": 60, "runs": 4, "releases": 8}
-    federation, world, _ = spell_out(None, None, shape | {"epsilon": BUDGET.epsilon, "delta": BUDGET.delta})
+    promised = {"epsilon": BUDGET.epsilon, "delta": BUDGET.delta}
+    federation, world, _ = spell_out(None, None, shape | promised | {"policy": "optimistic"})
     lasts = {"horizon": 60, "runs": 4, "seed": 0}
     plan = _printed_plan(federation, world, lasts, "released")
     assert type(plan.estimators[0].rule) is WaitingPlay
