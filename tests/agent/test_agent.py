@@ -20,8 +20,8 @@ from feducb.agent.upkeep import erase, export
 from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, FeducbError, StoreError, StoreInUseError
+from feducb.models import LINEAR
 from feducb.models.mixture import MixtureBound
-from feducb.privacy.noise_law import gram_radius
 from feducb.protocol import messages
 from feducb.protocol.federation import EVERYTHING
 from feducb.storage import AgentStore, events
@@ -837,7 +837,7 @@ def test_a_quorum_widens_the_bound_by_the_sets_that_may_meet_it() -> None:
     for one, bound, sets in zip(several, bounds, (1, 1, 5, 11), strict=True):
         assert isinstance(bound, MixtureBound)
         read, share = one.releases - one.rule.first + 1, EVERYTHING.shares[1] * one.alpha / sets
-        assert bound.gram_radius == pytest.approx(gram_radius(3, read, share), rel=1e-12)
+        assert bound.gram_radius == pytest.approx(LINEAR.gram_radius(3, read, share), rel=1e-12)
     thresholds = [bound.log_threshold for bound in bounds]  # type: ignore[attr-defined]
     assert thresholds[0] == thresholds[1] < thresholds[2] < thresholds[3]
     with pytest.raises(ConfigurationError, match="quorum"):

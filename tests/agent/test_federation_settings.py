@@ -13,8 +13,9 @@ import pytest
 from feducb.agent import Agent, AgentSettings
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
+from feducb.models import LINEAR
 from feducb.models.mixture import MixtureBound
-from feducb.privacy.noise_law import gram_radius
+from feducb.models.play import ReleasedPlay
 from feducb.privacy.statement import statement
 from feducb.protocol import messages
 from feducb.protocol.federation import EVERYTHING, Federation
@@ -108,13 +109,14 @@ def test_on_a_graph_alpha_is_shared_by_all_cliques_and_estimators() -> None:
     topology = parse_topology("line:5", ttl=2)
     told = _on(topology, 0, replace(SETTINGS, groups=2)).rule
     (planned, _) = _plan(topology, [SETTINGS.budget] * 5).teams[0].estimators
+    assert isinstance(planned.rule, ReleasedPlay)
     for first, bound, releases in (
         (told.first, told.bound, RELEASES),
-        (planned.rule.first, planned.rule.bound, len(planned.release_rounds)),  # type: ignore[union-attr]
+        (planned.rule.first, planned.rule.bound, len(planned.release_rounds)),
     ):
         assert isinstance(bound, MixtureBound)
         read, share = max(1, releases - first + 1), EVERYTHING.shares[1] * ALPHA / 4
-        assert bound.gram_radius == pytest.approx(gram_radius(4, read, share), rel=1e-12)
+        assert bound.gram_radius == pytest.approx(LINEAR.gram_radius(4, read, share), rel=1e-12)
 
 
 def test_budgets_of_their_own_on_a_graph_are_those_of_the_simulated_plan() -> None:

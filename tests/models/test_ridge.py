@@ -27,15 +27,6 @@ def test_updates_equal_a_fresh_factorisation_beyond_the_refactorisation(
     assert state.updates < ridge.REFACTORISE_EVERY
 
 
-def test_floor_lifts_low_eigenvalues_and_leaves_the_rest(rng: np.random.Generator) -> None:
-    vectors, _ = np.linalg.qr(rng.normal(size=(3, 3)))
-    low = (vectors * [-2.0, 0.5, 9.0]) @ vectors.T
-    fine = (vectors * [1.5, 2.0, 9.0]) @ vectors.T
-    lifted = ridge.floor_eigenvalues(np.stack([low, fine]), 1.0)
-    np.testing.assert_allclose(np.linalg.eigvalsh(lifted[0]), [1.0, 1.0, 9.0])
-    np.testing.assert_array_equal(lifted[1], fine)
-
-
 def test_a_matrix_that_is_not_positive_definite_is_refused() -> None:
     with pytest.raises(np.linalg.LinAlgError):
         ridge.factorise(-np.eye(2), np.zeros(2))

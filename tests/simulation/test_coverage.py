@@ -23,7 +23,7 @@ import feducb
 from feducb.models import LINEAR
 from feducb.models.mixture import MixtureBound
 from feducb.privacy.mechanisms import Dense
-from feducb.privacy.noise_law import gram_radius, mixture_threshold, residual_spread
+from feducb.privacy.noise_law import mixture_threshold
 from feducb.simulation import reference
 from feducb.simulation.reference import Step
 from feducb.types import Belief
@@ -211,8 +211,8 @@ def _stopped(*, scale: float, length: float = 1.0, noise: float = 1.0, rewards: 
         bound = MixtureBound(
             problem=problem,
             log_threshold=mixture_threshold(Dense(1), problem, share, **law),
-            gram_radius=gram_radius(2, 1, ALPHA - share),
-            residual=residual_spread(problem, weight),
+            gram_radius=LINEAR.gram_radius(2, 1, ALPHA - share),
+            residual=float(LINEAR.residual_scales(problem, weight).max()),
             regularizer=prior,
         )
         plain = rng.standard_normal((runs, 2, 2))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from feducb.protocol.federation import Federation
+from feducb.protocol.federation import Federation, Tuning
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.runner import simulate
 from feducb.system import counted
@@ -25,7 +25,7 @@ _FALSE_ALARM = 0.05
 _AGENTS_ALONE = 5  # agents alone are alike, and slow to play: so many a run tell enough
 # How soon an agent alone acts on its records (`Tuning.patience`): late, as is best over long seasons in the
 # paper's world, or sooner, as is best over short ones and where actions have levels of their own.
-_PATIENCE_ALONE = (1.4, 0.5)
+_PATIENCE_ALONE = (Tuning().patience, 0.5)
 _RUNS = (5, 20)
 # Decisions that take seconds: compiled ones (of a hundred candidates in ten dimensions), and readable ones.
 _COMPILED, _READABLE = 4_000_000, 1_000_000

@@ -69,7 +69,7 @@ def simulate(
             trigger in ``paper`` mode; geometric if one of the next two is given.
         releases: how many releases a geometric or periodic schedule spreads (64, or as many as fit).
         first_release: first round of a geometric schedule (8).
-        exploration: scales the bonus of the optimistic policy (1, the proven bound), which another number asks for.
+        exploration: scales the bonus of the optimistic policy (1, the proven bound), which it asks for.
         topology: a graph of agents in place of a controller, as an object or as text (`parse_topology`).
         ttl: γ, hops that a message lives (1); at most the graph's diameter.
 
