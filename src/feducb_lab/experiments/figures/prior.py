@@ -53,7 +53,7 @@ def _points_at(horizon: int, *, quick: bool) -> list[Point]:
     for baseline, name in _REFERENCES.items():
         lone = baseline == "alone"  # agents of a run are as good as runs, but for the standard error
         size: dict[str, Any] = {"agents": 10} if lone else {}
-        runs = (20 if quick else common.ALONE_RUNS) if lone else (2 if quick else few)
+        runs = (20 if quick else common.ALONE_RUNS) if lone else many
         made.append(point(name, runs, baseline=baseline, **size))
     return made
 
