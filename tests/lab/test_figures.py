@@ -133,10 +133,30 @@ def test_text_1a_follows_the_results() -> None:
     assert "beats staying alone (80.0) nowhere" in text
     assert "The printed constants learn: over all 4 points they lose 1 %" in text
     assert "privacy costs more than a factor of two" in text
+    assert "The schedule plans 64 releases per agent." in text
+
+
+def test_text_1a_does_not_call_one_agent_a_federation() -> None:
+    def regret(label: Any) -> float:
+        printed = 2100.0 if label["who"] == "paper" else None
+        return references(label) or printed or (20.0 if label["M"] == 1 else 200.0)
+
+    text = figure("1a").text(imagined("1a", regret))
+    assert "M = 1, an agent by itself under noise: regret" in text
+    assert "beats staying alone (80.0) nowhere: in 0 of 10 points" in text
+
+
+def test_text_1a_says_from_where_on_privacy_is_cheap_only_if_it_stays_so() -> None:
+    def regret(label: Any) -> float:
+        printed = 2100.0 if label["who"] == "paper" else None
+        return references(label) or printed or (50.0 if label["epsilon"] == 1.0 else 6.0)
+
+    assert "less than doubles regret from ε = 3 on" in figure("1a").text(imagined("1a", regret))
 
 
 def test_text_1b_follows_the_results() -> None:
     order = {"O(M^1.5)": 3.0, "O(M log T)": 2.0, "O(M log T), fewer rounds": 2.0, "O(MT)": 0.5}
+    order["planned"] = 1.0
 
     def regret(sign: int) -> Callable[[Any], float]:
         def found(label: Any) -> float:
@@ -148,6 +168,8 @@ def test_text_1b_follows_the_results() -> None:
     assert "calibrated: O(M log T) beats O(M^1.5)" in held
     assert "O(MT) beats O(M log T) over 1,000 rounds" in held
     assert "O(MT) does worse than O(M log T)" in failed
+    assert "the planned schedule, 64 releases, beats O(M log T) over 5,000 rounds" in held
+    assert "the planned schedule, 64 releases, does worse than O(M log T)" in failed
     assert "played for 1,000 rounds only" in held
     full = figure("1b").text(imagined("1b", regret(1), "full"))
     assert "played for 20,000 rounds only, where the others were played for 10,000,000" in full

@@ -22,9 +22,7 @@ def _points(scale: Scale) -> list[Point]:
     points = [
         Point(
             {"who": "calibrated", "trust": trust, "M": agents, "epsilon": epsilon},
-            world
-            | {"agents": agents, "runs": many, "epsilon": epsilon, "delta": 1e-6, "trust": trust}
-            | {"schedule": "geometric", "releases": 64},
+            world | {"agents": agents, "runs": many, "epsilon": epsilon, "delta": 1e-6, "trust": trust},
         )
         for trust in _TRUST
         for agents, many in runs.items()
@@ -34,7 +32,8 @@ def _points(scale: Scale) -> list[Point]:
         common.baseline("no privacy", world | {"agents": agents, "runs": many}, M=agents)
         for agents, many in runs.items()
     ]
-    return points + common.alone_and_uniform(world | {"agents": 10, "runs": 10})
+    few = world | {"agents": 10, "runs": 10}
+    return points + common.alone_and_uniform(few, alone_runs=common.ALONE_RUNS if full else None)
 
 
 def _row(results: Results, trust: str, agents: int) -> list[Outcome]:
@@ -104,7 +103,8 @@ def _text(results: Results) -> str:
     blind = common.percent(common.share(worst, uniform))
     trusting = f"Trusting the controller {verb} regret by a factor of {span}."
     where = f"(M = {worst.label['M']:,}, ε = {worst.label['epsilon']:g})"
-    last = f"{trusting} The worst point {where} loses {blind} of what uniform play loses."
+    planned = common.releases_sentence(results)
+    last = f"{trusting} {planned} The worst point {where} loses {blind} of what uniform play loses."
     return "\n".join(said) + f"\n\n{last}"
 
 
@@ -112,7 +112,7 @@ FIGURE = Figure(
     name="federation",
     title="Where federating beats staying alone",
     question="An agent that never communicates is perfectly private under the paper's definition. From how"
-    " many agents M and from which ε on (δ = 10⁻⁶, d = 10, K = 100, 64 geometric releases) is it "
+    " many agents M and from which ε on (δ = 10⁻⁶, d = 10, K = 100, the planned schedule) is it "
     "better to federate?",
     points=_points,
     draw=_draw,

@@ -23,6 +23,7 @@ COLOURS = {
 }
 SHADES = ("#9ecae1", "#4a98c9", "#1b6ca8", "#0b3c5d", "#7b5ea7", "#d98e04")
 _NAMES = {"alone": "each agent alone", "uniform": "uniform play", "no privacy": "no privacy"}
+ALONE_RUNS = 50  # of 10 agents: a standard error of one to two per cent
 _SURE = 2.0  # standard errors
 _BLIND = 0.9  # of what uniform play loses: no better than not learning
 _LEARNT = 0.5
@@ -33,9 +34,12 @@ def baseline(who: str, setting: Mapping[str, Any], **label: Any) -> Point:
     return Point({"who": who, **label}, {**setting, "baseline": who.replace(" ", "-")})
 
 
-def alone_and_uniform(setting: Mapping[str, Any], **label: Any) -> list[Point]:
-    """The references that do not communicate."""
-    return [baseline(who, setting, **label) for who in ("alone", "uniform")]
+def alone_and_uniform(
+    setting: Mapping[str, Any], *, alone_runs: int | None = None, **label: Any
+) -> list[Point]:
+    """The references that do not communicate; alone varies more and may be played more often."""
+    many = setting if alone_runs is None else {**setting, "runs": alone_runs}
+    return [baseline("alone", many, **label), baseline("uniform", setting, **label)]
 
 
 def number(value: float) -> str:
@@ -123,8 +127,12 @@ def printed_sentence(results: Results) -> str:
 
 
 def alone_sentence(results: Results, name: Callable[[Outcome], str], **label: Any) -> str:
-    """Where a private federation, of those with this label, beats agents that stay alone."""
-    outcomes, alone = results.where(who="calibrated", **label), partial(reference, results, "alone")
+    """Where a private federation, of those with this label, beats agents that stay alone.
+
+    One agent under noise is no federation.
+    """
+    alone = partial(reference, results, "alone")
+    outcomes = [one for one in results.where(who="calibrated", **label) if one.label.get("M") != 1]
     won = [one for one in outcomes if surely_less(one, alone(one))]
     lost = [one for one in outcomes if surely_less(alone(one), one)]
     levels = sorted({alone(one).mean for one in outcomes})
@@ -141,6 +149,13 @@ def alone_sentence(results: Results, name: Callable[[Outcome], str], **label: An
         times = number(worst.mean / alone(worst).mean)
         text += f" It does worse in {len(lost)}, at worst {times} times ({name(worst)})."
     return text
+
+
+def releases_sentence(results: Results, **label: Any) -> str:
+    """How often agents of private federations, of those with this label, release."""
+    counts = sorted(one.result["releases"] for one in results.where(who="calibrated", **label))
+    most = f"{counts[-1]:,.0f}"
+    return f"The schedule plans {span((f'{counts[0]:,.0f}', most))} release{'s' * (most != '1')} per agent."
 
 
 def table_of(results: Results, columns: Sequence[str]) -> list[list[str]]:

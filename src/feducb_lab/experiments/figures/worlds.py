@@ -27,8 +27,8 @@ def play(*, environment: str, backend: BackendName, **setting: Any) -> Simulatio
 
 def _points(scale: Scale) -> list[Point]:
     full = scale == "full"
-    sizes = (10, 30, 100) if full else (30,)
-    lasting = {"dim": 10, "seed": 0, "horizon": 10_000 if full else 2_000, "runs": 20 if full else 4}
+    sizes = (10, 30) if full else (30,)
+    lasting = {"dim": 10, "seed": 0, "horizon": 10_000 if full else 2_000, "runs": 24 if full else 4}
     points = []
     for world in WORLDS:
         setting = lasting | {"environment": world} | ({} if world == "one-hot" else {"arms": 100})
@@ -47,6 +47,7 @@ def _points(scale: Scale) -> list[Point]:
 
 def _draw(results: Results) -> Picture:
     drawn, panels = common.picture(width=15, panels=len(WORLDS), title=FIGURE.title, sharey=True)
+    sizes = results.values("M", who="calibrated")
     for axes, world in zip(panels, WORLDS, strict=True):
         for (trust, name), shade in zip(_TRUST.items(), common.SHADES[1:], strict=False):
             line = results.along("M", who="calibrated", world=world, trust=trust)
@@ -56,6 +57,8 @@ def _draw(results: Results) -> Picture:
         for who in ("alone", "uniform"):
             common.level(axes, results.one(who=who, world=world), label=who)
         common.finish(axes, "M, agents", title=world, legend=world == WORLDS[-1])
+        axes.set_xticks(sizes, [str(agents) for agents in sizes])
+        axes.minorticks_off()
     return drawn
 
 
