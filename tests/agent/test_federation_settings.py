@@ -277,7 +277,7 @@ def test_a_quorum_cannot_be_lowered_to_let_a_sum_in(tmp_path: Path) -> None:
     [
         ({"releases": 10**9}, "releases is 1000000000, expected at most 100000 in a season"),
         ({"problem": Problem(dim=100_000)}, "dim is 100000, expected at most 2000: a release has"),
-        ({"exploration": 1e39}, "exploration is 1e.39, expected at most 1e.06"),
+        ({"policy": "optimistic", "exploration": 1e39}, "exploration is 1e.39, expected at most 1e.06"),
     ],
 )
 def test_what_no_machine_could_hold_is_refused_at_once(change: dict[str, Any], reason: str) -> None:

@@ -25,6 +25,7 @@ SETTINGS = AgentSettings(
     problem=Problem(dim=2, reward_bound=0.5, reward_centre=0.5),
     budget=Budget(epsilon=1.0, delta=1e-6),
     releases=4,
+    schedule="periodic",
     season=800.0,
     window=60.0,
     start=0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,8 +67,10 @@ def test_no_parameter_has_a_larger_residual_than_is_said(
     for draw in range(600):
         theta = rng.standard_normal(dim) * (rng.random(dim) < (0.3, 1.0)[draw % 2])
         if draw % 3 == 0:  # as much in several blocks
-            theta = np.concatenate([part / max(np.linalg.norm(part), 1e-9) for part in _parts(theta, sizes)])
-        theta *= problem.parameter_bound / max(np.linalg.norm(theta), 1e-9)
+            theta = np.concatenate(
+                [part / max(float(np.linalg.norm(part)), 1e-9) for part in _parts(theta, sizes)]
+            )
+        theta *= problem.parameter_bound / max(float(np.linalg.norm(theta)), 1e-9)
         own = (block[:, None] == block) * np.outer(theta, theta)
         squares = np.array([theta[block == one] @ theta[block == one] for one in block])
         eigenvalues = np.linalg.eigvalsh(np.diag(1.0 / 0.8**2 + squares) + own)[::-1]
@@ -130,7 +133,7 @@ def test_the_mixture_starts_below_its_threshold(name: str, spread: bool, rng: np
             noise = placed(np.tensordot(times * mechanism.decoder()[number - 1], fresh, 1), noisy)
             gram, moment = model.read(noise, dim=6, weight=privatizer.reward_weight, unit=math.sqrt(2.0))
             stated = (scale * mechanism.error(number)) ** 2
-            prior = float(bound.prior(np.float64(stated)))
+            prior = float(bound.prior(np.array(stated)))
             squares = ((moment - gram @ theta) ** 2).sum(axis=1)
             own = 0.5 * squares / (stated * bound.residual + prior)
             own -= 3.0 * math.log1p(stated * bound.residual / prior)
@@ -142,12 +145,12 @@ def test_the_mixture_starts_below_its_threshold(name: str, spread: bool, rng: np
 def test_the_bound_is_made_of_the_models_own_radii() -> None:
     federation = feducb.Federation(problem=Problem(dim=10), agents=100, model=TEN)
     rounds = (10, 30, 100, 300, 1000)
-    bounds = {
-        name: calibrated_estimator(
-            feducb.Federation(problem=Problem(dim=10), agents=100, model=name), rounds, range(100), alpha=0.1
-        ).rule.bound
-        for name in ("linear", "blocks:10", "public:linear")
-    }
+    bounds: dict[str, Any] = {}
+    for name in ("linear", "blocks:10", "public:linear"):
+        one = feducb.Federation(problem=Problem(dim=10), agents=100, model=require_model(name))
+        rule = calibrated_estimator(one, rounds, range(100), alpha=0.1).rule
+        assert isinstance(rule, ReleasedPlay)
+        bounds[name] = rule.bound
     assert federation.model == TEN
     assert bounds["blocks:10"].gram_radius < bounds["linear"].gram_radius
     assert bounds["blocks:10"].log_threshold < bounds["linear"].log_threshold

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_a_reward_is_centred_before_it_is_clipped() -> None:
 
 
 @pytest.mark.parametrize("baseline", [None, "no-privacy", "alone"])
-def test_agents_choose_as_if_rewards_had_been_shifted_by_hand(baseline: str | None) -> None:
+def test_agents_choose_as_if_rewards_had_been_shifted_by_hand(baseline: Any) -> None:
     def world(problem: Problem, less: float) -> feducb.OwnEnvironment:
         return feducb.OwnEnvironment(
             problem=problem,

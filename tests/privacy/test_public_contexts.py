@@ -17,7 +17,7 @@ from feducb.agent.agent_file import read_agent_file
 from feducb.cli.agent import app
 from feducb.config import Budget, Problem
 from feducb.controller.controller_file import terms_from_table
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, RefusedError
 from feducb.models import LINEAR, PublicContexts, require_model, with_contexts
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.mechanisms import Dense
@@ -27,7 +27,7 @@ from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Neighbours, Terms
 from feducb.protocol import messages
-from feducb.protocol.admission import RefusedError, check_release
+from feducb.protocol.admission import check_release
 from feducb.trust import CONTROLLER
 
 MODEL = PublicContexts(LINEAR)
@@ -129,10 +129,14 @@ def test_under_a_trusted_controller_its_noise_is_on_the_moment_alone(rng: np.ran
 def test_a_federation_states_it_and_what_cannot_be_is_refused() -> None:
     federation = feducb.Federation(problem=Problem(dim=3), agents=2, contexts="public")
     assert federation.model == MODEL == replace(federation, agents=3).model
-    assert feducb.Federation(problem=Problem(dim=3), agents=2, model="public:linear").contexts == "public"
-    for wrong in (lambda: with_contexts(LINEAR, "secret"), lambda: require_model("public:public:linear")):
-        with pytest.raises(ConfigurationError):
-            wrong()
+    assert (
+        feducb.Federation(problem=Problem(dim=3), agents=2, model=require_model("public:linear")).contexts
+        == "public"
+    )
+    with pytest.raises(ConfigurationError):
+        with_contexts(LINEAR, "secret")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError):
+        require_model("public:public:linear")
     world = feducb.PaperEnvironment(problem=Problem(dim=3), arms=4)
     result = feducb.simulate(federation, world, horizon=40, runs=1)
     assert result.privacy["unit"].startswith("the reward of one interaction")

@@ -159,8 +159,6 @@ class AgentSettings:
         require_name("name", self.name)
         agents = require_integer("agents", self.agents, at_least=1)
         yield agents <= _MOST_AGENTS, "agents", f"at most {_MOST_AGENTS}"
-        releases = require_integer("releases", self.releases, at_least=1)
-        yield releases <= _MOST_RELEASES, "releases", f"at most {_MOST_RELEASES} in a season"
         if self.problem.dim > _MOST_DIM:
             expected = f"at most {_MOST_DIM}: a release has d(d + 3)/2 numbers"
             raise ConfigurationError("dim", self.problem.dim, expected)
@@ -201,7 +199,8 @@ class AgentSettings:
         yield self.schedule in get_args(ScheduleName), "schedule", "planned, geometric or periodic"
         given, planned = self.releases is not None, self.schedule == "planned"
         if given:
-            require_integer("releases", self.releases, at_least=1)
+            releases = require_integer("releases", self.releases, at_least=1)
+            yield releases <= _MOST_RELEASES, "releases", f"at most {_MOST_RELEASES} in a season"
         if self.first_release is not None:
             first = require_finite("first_release", self.first_release, above=0)
             yield self.schedule != "periodic", "first_release", "nothing with a periodic schedule"
