@@ -36,7 +36,9 @@ def _points(scale: Scale) -> list[Point]:
         private = crowd | {"epsilon": 1.0, "delta": 0.1}
         points += [
             Point({"who": "calibrated", **label}, private | {"runs": runs}),
-            common.baseline("no privacy", crowd | {"runs": runs}, **label),
+            common.baseline(
+                "no privacy", crowd | {"runs": min(runs, 5) if communication == _ALL else runs}, **label
+            ),
             Point({"who": "paper", **label}, private | {"mode": "paper", "runs": 5 if full else 2}),
         ]
     crowd = world | {"agents": 100, "horizon": whole, "runs": 100 if full else 8}
