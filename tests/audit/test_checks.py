@@ -26,7 +26,14 @@ from feducb.audit.broken import (
 from feducb.audit.canary import canary_pair
 from feducb.audit.checks import SHIPPED, Code, exact_checks
 from feducb.audit.doors import Seen, entries
-from feducb.audit.exact import check_clipping, check_encoder, check_horizon, check_presence, check_sensitivity
+from feducb.audit.exact import (
+    check_clipping,
+    check_encoder,
+    check_horizon,
+    check_noisy,
+    check_presence,
+    check_sensitivity,
+)
 from feducb.audit.findings import Check
 from feducb.audit.invariance import check_decisions, check_graph, check_release_times
 from feducb.audit.spaced import check_spaced
@@ -42,7 +49,7 @@ EXACT = [check_encoder, check_presence, check_spaced, check_clipping, check_hori
 
 
 def test_every_part_of_the_shipped_code_has_its_checks() -> None:
-    settings = {"mechanism", "epsilon", "policy"}
+    settings = {"mechanism", "epsilon", "policy", "changes", "variant"}
     assert {field.name for field in fields(Code)} - settings == set(PARTS)
     assert all(getattr(SHIPPED, part) is not None for part in PARTS)
     assert SHIPPED.privatizer is SHIPPED.controller is DeployedPrivatizer
@@ -55,7 +62,8 @@ def test_no_check_is_in_the_table_twice_and_none_is_left_out() -> None:
     assert len(listed) == len(set(listed)) == 14
     imported = {one for name, one in vars(checks).items() if name.startswith("check_")}
     policy = {check_release_times, check_decisions, check_graph}
-    assert imported == {*listed, *policy}
+    variants = {check_sensitivity, check_noisy}  # beside some that are listed
+    assert imported == {*listed, *policy, *variants}
 
 
 def test_only_parts_that_are_there_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +90,7 @@ def test_a_fault_may_show_under_terms_of_its_own() -> None:
 
 
 def test_a_fault_is_in_one_part_or_in_two_that_share_it() -> None:
-    parts = [*PARTS, "policy"]
+    parts = [*PARTS, "policy", "variant"]
     count = {name: sum(getattr(code, part) is not None for part in parts) for name, code in FAULTS.items()}
     assert {name for name, planted in count.items() if planted != 1} == {"noise redrawn on restart"}
     assert {part for part in parts if all(getattr(code, part) is None for code in FAULTS.values())} == set()

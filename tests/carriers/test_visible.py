@@ -70,6 +70,7 @@ dim = 3
 epsilon = {epsilon}
 delta = 1e-6
 releases = 64
+{noise}
 [engine]
 kind = "nats"
 servers = ["tls://127.0.0.1:{port}"]
@@ -203,8 +204,9 @@ def test_an_agent_whose_releases_are_refused_is_told_why_and_when_it_is_over(
     broker.start()
     config = tmp_path / "controller.toml"
 
-    def serve(epsilon: float) -> subprocess.Popen[bytes]:
-        config.write_text(CONTROLLER.format(epsilon=epsilon, port=broker.port, keys=broker.folder))
+    def serve(epsilon: float, noise: str = "") -> subprocess.Popen[bytes]:
+        where = {"port": broker.port, "keys": broker.folder}
+        config.write_text(CONTROLLER.format(epsilon=epsilon, noise=noise, **where))
         with (tmp_path / "controller.log").open("ab") as log:
             command = [sys.executable, "-m", "feducb", "controller", "serve", "--config", str(config)]
             return subprocess.Popen(command, stderr=log)
@@ -235,7 +237,9 @@ def test_an_agent_whose_releases_are_refused_is_told_why_and_when_it_is_over(
             dead = _feducb("controller", "status", "--config", str(config))
             assert (dead.returncode, json.loads(dead.stdout)["connected"]) == (1, False)
             assert "the controller does not run" in dead.stderr
-            controller = serve(1.0)  # nothing was taken in under the others
+            known = read_agent_file(agent.config).agent.terms
+            # nothing was taken in under the others
+            controller = serve(1.0, f"quiet = {known.quiet}\ndecay = {known.decay}")
             agent.wait(lambda: bool(agent.status()["engine"]["last_receipt_at"]))
             agent.wait(lambda: agent.status()["failing"] is None)
             assert agent.metric("feducb_engine_sent_total") >= 1.0

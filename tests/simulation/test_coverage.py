@@ -207,12 +207,13 @@ def _stopped(*, scale: float, length: float = 1.0, noise: float = 1.0, rewards: 
     gram_noise, moment_noise = np.zeros((runs, 2, 2)), np.zeros((runs, 2))
     if scale:
         weight, share = LINEAR.weight(problem), 0.95 * ALPHA
-        law: dict[str, Any] = {"first": 1, "scale": scale, "prior": 0.25 * prior, "weight": weight}
+        law: dict[str, Any] = {"first": 1, "scale": scale, "prior": 0.25 * prior}
+        scales = LINEAR.residual_scales(problem, weight)
         bound = MixtureBound(
             problem=problem,
-            log_threshold=mixture_threshold(Dense(1), problem, share, **law),
+            log_threshold=mixture_threshold(Dense(1), tuple(scales.tolist()), share, **law),
             gram_radius=LINEAR.gram_radius(2, 1, ALPHA - share),
-            residual=float(LINEAR.residual_scales(problem, weight).max()),
+            residual=float(scales.max()),
             regularizer=prior,
         )
         plain = rng.standard_normal((runs, 2, 2))

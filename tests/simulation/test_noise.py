@@ -148,7 +148,7 @@ def test_a_plan_for_several_records_loses_less_than_one_for_a_single_record(reco
 
 
 def test_agents_start_to_read_when_an_even_design_would_leave_a_set_that_is_worth_it() -> None:
-    """The first release after which A = (M t L²/d) I would leave half-axes of S/1.4, at the least noise."""
+    """The first release after which A = (M t L²/d) I would leave half-axes of S/1.2, at 1.2√v."""
     problem, rounds, alpha = feducb.Problem(dim=4), tuple(range(10, 2001, 10)), 0.1
     federation = Federation(problem=problem, agents=20)
     found = calibrated_estimator(federation, rounds, range(20), alpha=alpha)
@@ -164,7 +164,7 @@ def test_agents_start_to_read_when_an_even_design_would_leave_a_set_that_is_wort
             gram_radius=LINEAR.gram_radius(4, read, 0.05 * alpha),
             residual=1.0 / weight**2 + 2.0,
         )
-        return bound.half_axis(20 * rounds[number - 1] / 4, noise**2)
+        return bound.half_axis(20 * rounds[number - 1] / 4, (1.2 * noise) ** 2)
 
     assert 1 < found.rule.first < len(rounds)
-    assert 1.4 * half_axis(found.rule.first) <= 1.0 < 1.4 * half_axis(found.rule.first - 1)
+    assert 1.2 * half_axis(found.rule.first) <= 1.0 < 1.2 * half_axis(found.rule.first - 1)

@@ -62,12 +62,12 @@ class _Asked:
     delta: float = option(1e-6, "δ.")
     trust: list[str] | None = option(None, f"{' or '.join(TRUSTS)}; may be repeated.", shown="both")
     agents: int | None = option(None, "Of a data set: split into so many agents, where they are dealt.")
-    releases: int | None = option(None, "Releases of an agent.", shown="8 on a log; played online up to 64")
+    releases: int | None = option(None, "Releases of an agent.", shown="8 on a log, as planned online")
     folds: int = option(5, "Parts of a log; each is valued by what the others teach.")
     repeats: int | None = option(None, "Draws of folds and noise.", shown="20, from 200,000 rows on 1")
     runs: int = option(10, "Where all rewards are known: runs, played online.")
     horizon: int | None = option(None, "Where all rewards are known: rounds.", shown="all")
-    policy: str = option("optimistic", f"How agents choose in played rows: {', '.join(POLICIES)}.")
+    policy: str = option("tempered", f"How agents choose in played rows: {', '.join(POLICIES)}.")
     exploration: float = option(
         0.1, "Where all rewards are known: part of the proven bonus in practical play."
     )

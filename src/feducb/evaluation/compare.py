@@ -21,6 +21,7 @@ from feducb.evaluation.study import Study
 from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
 from feducb.evaluation.weighted_sums import Tally
 from feducb.policies import Greedy, Policy, parse_policy
+from feducb.protocol.estimators import plan_rounds
 from feducb.system import counted
 from feducb.types import Array, Belief, Indices
 from feducb.worlds.logs import Log
@@ -106,7 +107,8 @@ def _rounds(facts: Facts, study: Study) -> tuple[int, int, tuple[int, ...]]:
     """
     horizon = max(1, facts.rows * (study.folds - 1) // (study.folds * len(facts.agents)))
     if study.federation is not None and study.releases is None:
-        rounds = study.schedule.rounds(horizon)
+        asked = study.federation
+        rounds = plan_rounds(asked, range(asked.agents), horizon, alpha=asked.alpha)
         return horizon, len(rounds), rounds
     releases = min(study.releases or _RELEASES, horizon)
     return horizon, releases, release_rounds(horizon, releases)

@@ -13,8 +13,8 @@ from feducb.evaluation.study import Online, Study
 from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
 from feducb.evaluation.weighted_sums import Estimate
 from feducb.policies import Optimistic, Policy, parse_policy
+from feducb.protocol.estimators import plan_rounds
 from feducb.protocol.federation import Federation
-from feducb.protocol.schedules import require_public
 from feducb.simulation.runner import simulate
 from feducb.types import Array
 from feducb.worlds.data import Known
@@ -59,7 +59,7 @@ def compare_online(
         name
         for name, one in federations.items()
         if one.baseline is None
-        and not FederatedLearner.of(one, require_public(one.schedule).rounds(horizon)).reads
+        and not FederatedLearner.of(one, plan_rounds(one, range(one.agents), horizon, alpha=one.alpha)).reads
     }
 
     def play(name: str, federation: Federation) -> Array:
@@ -102,7 +102,7 @@ def compare_online(
         "horizon": horizon,
         "runs": runs,
         "exploration": online.exploration,
-        "releases": len(study.schedule.rounds(horizon)),
+        "releases": study.releases or "planned",
         "delta": study.delta,
         "alpha": study.alpha,
         "level": study.level,

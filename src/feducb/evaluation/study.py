@@ -8,9 +8,9 @@ from typing import get_args
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
 from feducb.models.linear import Linear
-from feducb.policies import Optimistic, Policy, parse_policy
+from feducb.policies import Policy, parse_policy
 from feducb.protocol.federation import Federation
-from feducb.protocol.schedules import Geometric, PublicSchedule, require_public
+from feducb.protocol.schedules import Geometric, Planned, PublicSchedule, require_public
 from feducb.trust import CONTROLLER, NOBODY, Trust, require_trust
 from feducb.worlds.data.data_set import Spread
 
@@ -25,7 +25,7 @@ class Study:
         epsilons: of the private federations.
         delta: theirs.
         trusts: who adds the noise, one federation each; names will do.
-        releases: how often agents release while they learn; None: 8 on a log, what a simulation takes online.
+        releases: how often agents release while they learn; None: 8 on a log, as planned online.
         folds: parts of the log.
         repeats: how often folds and noise are drawn; None: 20, or 1 from 200,000 rows on.
         alpha: α of the confidence bounds.
@@ -48,7 +48,7 @@ class Study:
     level: float = 0.95
     spread: Spread | None = None
     seed: int = 0
-    policy: str | Policy = "optimistic"
+    policy: str | Policy = "tempered"
     federation: Federation | None = None
 
     def __post_init__(self) -> None:
@@ -92,17 +92,15 @@ class Study:
             object.__setattr__(self, name, value)
 
     def describe_policy(self) -> dict[str, str]:
-        """For the settings in a result; the optimistic policy goes without saying."""
-        if parse_policy(self.policy) == Optimistic():
-            return {}
-        return {"policy": self.policy if isinstance(self.policy, str) else repr(self.policy)}
+        """For the settings in a result."""
+        return {"policy": repr(parse_policy(self.policy))}
 
     @property
-    def schedule(self) -> PublicSchedule:
+    def schedule(self) -> PublicSchedule | Planned:
         """When agents release where they are played online."""
-        if self.federation is not None and self.releases is None:
-            return require_public(self.federation.schedule)
-        return Geometric(releases=self.releases)
+        if self.releases is not None:
+            return Geometric(releases=self.releases)
+        return Planned() if self.federation is None else require_public(self.federation.schedule)
 
     def federations(self, problem: Problem, agents: int) -> tuple[Federation, list[Federation]]:
         """One without privacy, and the private ones, for the problem and the agents of a source.

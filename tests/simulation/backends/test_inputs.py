@@ -167,7 +167,7 @@ def test_beliefs_are_those_of_the_bound_on_sums_under_the_budgets_noise(
                 exploration * expected.ellipsoid_width,
                 exploration * expected.euclidean_width,
             )
-            for ours, theirs in zip(epoch.belief, parts, strict=True):
+            for ours, theirs in zip(epoch.belief[:4], parts, strict=True):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
         gram, moment = gram + epoch.gram, moment + epoch.moment
         if epoch.last in rounds:
@@ -192,7 +192,8 @@ def test_alone_beliefs_are_those_of_the_bound_on_own_sums(
         assert (epoch.belief is None) == (expected is None)
         if expected is not None and epoch.belief is not None:
             widths = 0.7 * expected.ellipsoid_width, 0.7 * expected.euclidean_width
-            for ours, theirs in zip(epoch.belief, (expected.theta, expected.inverse, *widths), strict=True):
+            parts = expected.theta, expected.inverse, *widths
+            for ours, theirs in zip(epoch.belief[:4], parts, strict=True):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
         gram, moment = gram + epoch.gram, moment + epoch.moment
         if rule.reads_at(epoch.last):
