@@ -143,8 +143,8 @@ def test_agents_play_by_the_policy_of_the_study() -> None:
     greedy = [one.row("each agent alone", "greedy").value.value for one in rows.values()]
     assert greedy[0] == greedy[1] == greedy[2]
     assert evenly < rows["thompson:1"].row("each agent alone", "played").value.value < greedy[0]
-    assert "policy" not in rows["optimistic"].settings
-    assert rows["thompson:1"].settings["policy"] == "thompson:1"
+    assert rows["optimistic"].settings["policy"] == "Optimistic(exploration=1.0)"
+    assert rows["thompson:1"].settings["policy"].startswith("Thompson(")
     with pytest.raises(ConfigurationError, match="policy"):
         Study(policy="boldest")
 
