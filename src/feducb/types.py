@@ -85,6 +85,10 @@ class Belief:
         """(..., d), what to act on where nothing has to be proven."""
         return self.theta if self.estimate is None else self.estimate
 
+    def centre(self, exploration: float) -> Array:
+        """(..., d), around what a part of the bonus is added: θ̂ if it is whole, else nothing is proven."""
+        return self.theta if exploration >= 1.0 else self.guess
+
 
 def zeros(dim: int, shape: tuple[int, ...] = ()) -> Statistics:
     """Statistics of no records, for every index of ``shape``."""

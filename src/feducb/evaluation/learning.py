@@ -87,7 +87,7 @@ class Alone:
 
     def learn(self, sums: Statistics, run: int) -> Belief:
         """One belief per agent, from raw sums with one leading axis, agents."""
-        rule = alone_estimator(self.federation, alpha=self.federation.alpha).rule
+        rule = alone_estimator(self.federation, 1, alpha=self.federation.alpha).rule
         assert isinstance(rule, AlonePlay)
         return rule.bound.belief(sums.gram, sums.moment, np.zeros(len(sums.moment)))
 

@@ -228,17 +228,18 @@ def _single(belief: Belief) -> Belief:
 def _packed(belief: Belief, exploration: float) -> Array:
     """All that the kernel reads, in one array: passing one is faster than passing five."""
     widths = float(exploration * belief.ellipsoid_width), float(exploration * belief.euclidean_width)
-    header = [len(belief.theta), *widths, _rounding(belief, *widths)]
-    return np.concatenate([header, belief.theta, belief.inverse.ravel()])
+    theta = belief.centre(exploration)
+    header = [len(theta), *widths, _rounding(theta, belief.inverse, *widths)]
+    return np.concatenate([header, theta, belief.inverse.ravel()])
 
 
-def _rounding(belief: Belief, ellipsoid: float, euclidean: float) -> float:
+def _rounding(theta: Array, inverse: Array, ellipsoid: float, euclidean: float) -> float:
     """How far apart, at ‖x‖ = 1, rounding can move two scores, each computed in two orders.
 
     With γ a bound on the relative error of the sums and A = ‖V⁻¹‖_F: xᵀθ̂ is off by γ‖θ̂‖ at most, ‖V⁻¹x‖
     by γA, and xᵀV⁻¹x by γA, hence its root by √(γA). That is much for most x, but needs no eigenvalues.
     """
-    gamma = 4.0 * (len(belief.theta) + 4) * float(np.finfo(np.float64).eps)
-    size, length = (math.sqrt(part @ part) for part in (belief.inverse.ravel(), belief.theta))
+    gamma = 4.0 * (len(theta) + 4) * float(np.finfo(np.float64).eps)
+    size, length = (math.sqrt(part @ part) for part in (inverse.ravel(), theta))
     sums = length + abs(ellipsoid) * math.sqrt(size) + abs(euclidean) * size
     return 4.0 * (gamma * sums + abs(ellipsoid) * math.sqrt(gamma * size))

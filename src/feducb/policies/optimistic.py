@@ -22,7 +22,7 @@ class Optimistic:
     """argmax of the upper confidence bound, of equals the first (Alg. 1, l. 8): the policy of the paper.
 
     Attributes:
-        exploration: scales both widths; 1 is the proven bound.
+        exploration: scales both widths; 1 is the proven bound. Below it, they go around `Belief.guess`.
     """
 
     exploration: float = 1.0
@@ -69,7 +69,7 @@ def upper_confidence_bounds(belief: Belief, actions: Array, *, exploration: floa
         (..., K), an upper bound on ⟨x, θ*⟩ for each action.
     """
     bounds = confidence_widths(belief, actions, scale=exploration)
-    bounds += (actions @ belief.theta[..., None])[..., 0]
+    bounds += (actions @ belief.centre(exploration)[..., None])[..., 0]
     return bounds
 
 

@@ -24,6 +24,7 @@ from feducb.protocol.schedules import Determinant, Geometric, Planned
 __all__ = ["Estimator", "alone_estimator", "calibrated_estimator", "paper_estimator", "plan_rounds"]
 
 _FIRST_ERROR = 1.2  # of planned releases that are spread by use, at most: up to 16 of them
+_ALONE_WAITS = 20  # an agent alone draws uniformly in one of so many rounds at most
 _OFTEN = 1.02  # from one release to the next, without privacy
 _LARGEST_SPREAD = 1e6  # from the weight of the first release to that of the last
 
@@ -114,16 +115,18 @@ def plan_rounds(
     return schedule.rounds(first, horizon)
 
 
-def alone_estimator(federation: Federation, *, alpha: float) -> Estimator:
-    """An agent on its own records: the bound that federations play with, without noise or union."""
-    noise = _Noise(scales=np.zeros(1), weight=1.0)
+def alone_estimator(federation: Federation, horizon: int, *, alpha: float) -> Estimator:
+    """An agent on its own records: the bound that federations play with, without noise or union.
+
+    Reading costs it nothing, so where records are few it does not wait for the set to tell much: at most a
+    twentieth of its rounds are drawn uniformly.
+    """
+    noise, most = _Noise(scales=np.zeros(1), weight=1.0), max(1, horizon // _ALONE_WAITS)
 
     def worth(rounds: int) -> bool:
         return _worth_reading(federation, 1, noise, alpha=alpha, rounds=rounds, releases=1)
 
-    first = 1
-    while not worth(first):
-        first += 1
+    first = min(most, bisect_left(range(1, most + 1), True, key=worth) + 1)
     return Estimator(rule=AlonePlay(_bound(federation, noise, alpha=alpha, releases=1), first))
 
 

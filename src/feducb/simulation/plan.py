@@ -147,7 +147,7 @@ def _plan_teams(federation: Federation, horizon: int) -> tuple[Team, ...]:
     if federation.baseline == "uniform":
         return (Team(everybody, (Estimator(rule=UniformPlay()),)),)
     if federation.baseline == "alone":
-        return (Team(everybody, (alone_estimator(federation, alpha=federation.alpha),)),)
+        return (Team(everybody, (alone_estimator(federation, horizon, alpha=federation.alpha),)),)
     cliques, groups, budgets = federation.cliques, federation.groups, federation.budgets
     rounds: tuple[int, ...] = ()
     if not isinstance(federation.schedule, Determinant):

@@ -324,7 +324,7 @@ def _of_runs(belief: Belief | None, exploration: float) -> Belief | None:
     if belief is None:
         return None
     return Belief(
-        theta=belief.theta[:, 0],
+        theta=belief.centre(exploration)[:, 0],
         inverse=belief.inverse[:, 0],
         ellipsoid_width=exploration * belief.ellipsoid_width[:, 0],
         euclidean_width=exploration * belief.euclidean_width[:, 0],
