@@ -25,7 +25,7 @@ class Study:
         epsilons: of the private federations.
         delta: theirs.
         trusts: who adds the noise, one federation each; names will do.
-        releases: how often agents release while they learn; None: 8 on a log, what a simulation takes online.
+        releases: how often agents release while they learn; None: 8 on a log, online 64 or as many as fit.
         folds: parts of the log.
         repeats: how often folds and noise are drawn; None: 20, or 1 from 200,000 rows on.
         alpha: α of the confidence bounds.
