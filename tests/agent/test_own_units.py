@@ -113,7 +113,7 @@ def test_a_range_makes_the_configuration(
 
 
 def test_a_range_that_is_none_is_refused(tmp_path: Path) -> None:
-    for wrong in ("1:0", "half", "0:1:2", "nan:1"):
+    for wrong in ("1:0", "half", "0:1:2", "nan:1", "0:inf"):
         failed = CliRunner().invoke(app, ["init", str(tmp_path / "agent.toml"), "--reward-range", wrong])
         assert isinstance(failed.exception, ConfigurationError)
         assert f"--reward-range is '{wrong}', expected LOW:HIGH" in str(failed.exception)

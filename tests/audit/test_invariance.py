@@ -96,7 +96,9 @@ def test_the_private_schedule_is_refused_with_a_reason(monkeypatch: pytest.Monke
     assert check.detail == "the determinant trigger was taken"
     monkeypatch.undo()
     with pytest.raises(PrivateScheduleError):
-        invariance._trace(WORLD, {**CALIBRATED, "agents": 2, "schedule": "determinant", "releases": None})
+        invariance._trace(
+            WORLD, {"mode": "calibrated", "agents": 2, "schedule": "determinant", "epsilon": 20.0}
+        )
 
 
 def test_a_graph_is_given_where_the_setting_has_none() -> None:

@@ -118,13 +118,13 @@ def test_the_page_has_them_too() -> None:
         ({"records_per_person": 3}, "one person, with up to 3 interactions at one agent"),
         (
             {"records_per_person": 3, "spacing": 1},
-            "one person, with up to 3 interactions at one agent, of which at most one in any one release; "
-            "the agent leaves out others",
+            "one person, with up to 3 interactions at one agent, of which at most one in any one release "
+            "(the agent leaves out others)",
         ),
         (
             {"trust": CONTROLLER, "records_per_person": 2, "agents_per_person": 4, "spacing": 5},
             "one person, with up to 2 interactions at each of up to 4 agents, of which at most one in any 5 "
-            "consecutive releases; the agent leaves out others",
+            "consecutive releases (the agent leaves out others)",
         ),
         (
             {"trust": CONTROLLER, "records_per_person": 3},

@@ -71,13 +71,22 @@ def test_only_the_determinant_trigger_reads_private_data() -> None:
 )
 def test_text_forms(text: str, expected: object) -> None:
     count = 9 if text in ("geometric", "periodic") else None
-    assert parse_schedule(text, releases=count, first_release=5) == expected
+    first = 5 if text == "geometric" else None
+    assert parse_schedule(text, releases=count, first_release=first) == expected
 
 
 @pytest.mark.parametrize("text", ["every-round", "explicit:3,9", "determinant", "periodic:4", "geometric:2"])
 def test_a_count_beside_a_schedule_that_has_its_own_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="releases is 9, expected nothing"):
         parse_schedule(text, releases=9)
+
+
+@pytest.mark.parametrize(
+    "text", ["planned", "planned:2", "periodic", "every-round", "explicit:3,9", "determinant"]
+)
+def test_a_first_release_beside_a_schedule_that_has_its_own_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="first_release is 5, expected nothing"):
+        parse_schedule(text, first_release=5)
 
 
 def test_growth_close_to_one_ends() -> None:

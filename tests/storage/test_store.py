@@ -27,6 +27,7 @@ from feducb.errors import (
     ReleasesExhaustedError,
     UnsealedReleaseError,
 )
+from feducb.models import with_contexts
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel, ParcelKind
@@ -217,6 +218,10 @@ def test_a_store_is_made_with_terms_and_private(tmp_path: Path) -> None:
         (replace(TERMS, records_per_person=2), "terms.records_per_person is 2, expected 1"),
         (replace(TERMS, groups=2), "terms.groups is 2, expected 1 as stored"),
         (replace(TERMS, mechanism="blt"), "terms.mechanism is 'blt', expected 'dense'"),
+        (
+            replace(TERMS, model=with_contexts(TERMS.model, "public")),
+            "contexts is 'public', expected 'private' as stored",
+        ),
     ],
 )
 def test_other_terms_are_refused(store: AgentStore, path: Path, other: Terms, complaint: str) -> None:

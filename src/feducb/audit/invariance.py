@@ -158,7 +158,7 @@ def check_release_times(setting: dict[str, Any]) -> Check:
 def check_private_schedule() -> Check:
     """The determinant trigger is refused where anything private is promised."""
     try:
-        _trace(_WORLD, {**CALIBRATED, "agents": _AGENTS, "schedule": "determinant", "releases": None})
+        _trace(_WORLD, {"mode": "calibrated", "agents": _AGENTS, "schedule": "determinant", "epsilon": 20.0})
     except PrivateScheduleError as error:
         return Check("private schedule", True, str(error))
     return Check("private schedule", False, "the determinant trigger was taken")

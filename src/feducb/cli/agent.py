@@ -203,7 +203,7 @@ def _centred(text: str) -> str:
         low, high = (float(part) for part in text.split(":"))
     except ValueError:
         low, high = math.nan, math.nan
-    if not low < high:
+    if not -math.inf < low < high < math.inf:
         raise ConfigurationError("--reward-range", text, "LOW:HIGH, the lower one first, such as 0:1")
     return _CENTRED.format(bound=(high - low) / 2.0, centre=(low + high) / 2.0)
 

@@ -17,7 +17,9 @@ import typer
 
 __all__ = ["Arms", "Backend", "Dim", "JsonFile", "Seed", "Threads", "option", "picked", "takes_options"]
 
-Arms = Annotated[int | None, typer.Option(help="K, candidates per visitor.", show_default="d²")]
+Arms = Annotated[
+    int | None, typer.Option(help="K, candidates per visitor.", show_default="d², or d in the world one-hot")
+]
 Backend = Annotated[
     str, typer.Option(help="auto (the fastest that can), gpu, cpu, or reference (the readable one).")
 ]

@@ -54,7 +54,7 @@ class _Asked:
         None,
         "planned[:GROWTH], geometric[:GROWTH], periodic[:EVERY], every-round, explicit:ROUND,ROUND,… or "
         "determinant[:D] (paper mode only).",
-        shown="planned; determinant in paper mode",
+        shown="planned; geometric with --releases or --first-release; determinant in paper mode",
     )
     releases: int | None = option(
         None,

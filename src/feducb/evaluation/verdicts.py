@@ -154,8 +154,8 @@ class Comparison:
                 sentences.append(f"Without privacy: {self._against_alone(one)}.")
         sentences.append(self._highest())
         if self.sayable > 1:
-            together = f"of all {self.sayable} differences that might have been named together"
-            sentences.append(f"What is said for sure is sure at 95 % {together}; ± is of each by itself.")
+            together = f"for all {self.sayable} differences together that might have been named"
+            sentences.append(f"What is said for sure holds at 95 % {together}; ± is of each by itself.")
         return " ".join(sentences)
 
     def _outcome(self, row: Row) -> str:

@@ -223,7 +223,7 @@ def _apart(spacing: int) -> str:
     if not spacing:
         return ""
     one = "in any one release" if spacing == 1 else f"in any {spacing} consecutive releases"
-    return f", of which at most one {one}; the agent leaves out others"
+    return f", of which at most one {one} (the agent leaves out others)"
 
 
 def _several_agents(terms: Terms, others: Sequence[Budget]) -> str:

@@ -225,6 +225,10 @@ def parse_schedule(
     if releases is not None and not takes_count:
         expected = f"nothing: the schedule {text!r} fixes its own releases"
         raise ConfigurationError("releases", releases, expected)
+    if first_release is not None and name != "geometric":
+        raise ConfigurationError(
+            "first_release", first_release, "nothing: only a geometric schedule takes it"
+        )
     try:
         if name == "planned":
             return Planned(growth=float(argument)) if argument else Planned()

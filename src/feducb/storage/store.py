@@ -277,6 +277,9 @@ def _never_made(kind: ParcelKind, season: int, group: int, number: int) -> Store
 
 def require_same(given: Terms, stored: Terms) -> None:
     """Raise if terms differ from those of a season, with the first that does."""
+    if given.contexts != stored.contexts:  # by its name in agent.toml; in terms it is part of the model
+        expected = f"{stored.contexts!r} as stored; a new season takes new terms"
+        raise ConfigurationError("contexts", given.contexts, expected)
     wanted, kept = _flat(given), _flat(stored)
     for name in (*wanted, *(kept.keys() - wanted.keys())):  # the linear model goes without saying
         value, stands = wanted.get(name), kept.get(name)

@@ -204,7 +204,8 @@ class Recipe:
         except ConfigurationError:
             raise
         except (KeyError, TypeError, ValueError) as error:
-            raise ConfigurationError("recipe", f"{text[:40]}…", f"what to_json wrote ({error!r})") from None
+            expected = f"what `feducb evaluate --save-recipe` or to_json wrote ({error!r})"
+            raise ConfigurationError("recipe", f"{text[:40]}…", expected) from None
 
     def describe(self) -> Iterable[str]:
         """What it does, in one line per column."""
