@@ -48,6 +48,7 @@ _MANY = "--agents 60 --dim 2 --arms 4 --horizon 400 --runs 2 --seed 5 --epsilon 
 _SIMULATE = {
     "calibrated": _SMALL,
     "calibrated, learning": _MANY,
+    "optimistic, 64 releases": f"{_MANY} --policy optimistic --schedule geometric",
     "controller": f"{_SMALL} --trust controller",
     "controller, learning": f"{_MANY} --trust controller",
     "no privacy": f"{_SMALL} --no-privacy",
@@ -70,6 +71,7 @@ _SIMULATE = {
     "--epsilon 8",
 }
 _REFERENCE_ONLY = {
+    "isotropic world": f"{_MANY} --world isotropic",
     "tree": f"{_MANY} --mechanism tree",
     "optimal tree": f"{_MANY} --mechanism optimal-tree",
     "toeplitz": f"{_MANY} --mechanism toeplitz",
