@@ -24,7 +24,7 @@ from feducb.protocol.schedules import Determinant, Geometric, Planned
 __all__ = ["Estimator", "alone_estimator", "calibrated_estimator", "paper_estimator", "plan_rounds"]
 
 _FIRST_ERROR = 1.2  # of planned releases that are spread by use, at most: up to 16 of them
-_ALONE_WAITS = 20  # an agent alone draws uniformly in one of so many rounds at most
+_ALONE_WAITS = 10  # an agent alone draws uniformly in one of so many rounds at most
 _OFTEN = 1.02  # from one release to the next, without privacy
 _LARGEST_SPREAD = 1e6  # from the weight of the first release to that of the last
 
@@ -119,7 +119,7 @@ def alone_estimator(federation: Federation, horizon: int, *, alpha: float) -> Es
     """An agent on its own records: the bound that federations play with, without noise or union.
 
     Reading costs it nothing, so where records are few it does not wait for the set to tell much: at most a
-    twentieth of its rounds are drawn uniformly.
+    tenth of its rounds are drawn uniformly.
     """
     noise, most = _Noise(scales=np.zeros(1), weight=1.0), max(1, horizon // _ALONE_WAITS)
 
