@@ -239,7 +239,7 @@ def within_bounds(problem: Problem, excess: Excess, actions: Array, rewards: Arr
     squared = np.einsum("...d,...d->...", actions, actions)
     if squared.max(initial=0.0) <= action_bound**2 and np.abs(rewards).max(initial=0.0) <= reward_bound:
         return actions, rewards  # nothing to do; a number that is not finite does not get here
-    finite = np.isfinite(actions).all(axis=-1)
+    finite = np.asarray(np.isfinite(actions).all(axis=-1))
     if excess == "refuse":
         _refuse(problem, actions, rewards, finite & np.isfinite(rewards))
     # An action that is not finite counts as nothing, a reward that is not as c; huge entries are scaled down

@@ -25,6 +25,7 @@ __all__ = ["Estimator", "alone_estimator", "calibrated_estimator", "paper_estima
 
 _FIRST_ERROR = 1.2  # of planned releases that are spread by use, at most: up to 16 of them
 _OFTEN = 1.02  # from one release to the next, without privacy
+_FOR_EVER = 2**62  # rounds
 _LARGEST_SPREAD = 1e6  # from the weight of the first release to that of the last
 
 
@@ -121,9 +122,10 @@ def alone_estimator(federation: Federation, *, alpha: float) -> Estimator:
     def worth(rounds: int) -> bool:
         return _worth_reading(federation, 1, noise, alpha=alpha, rounds=rounds, releases=1)
 
-    first = 1
-    while not worth(first):
-        first += 1
+    most = 1
+    while most < _FOR_EVER and not worth(most):  # by steps of one it could take for ever
+        most *= 2
+    first = bisect_left(range(1, most), True, key=worth) + 1  # what more records leave is never larger
     return Estimator(rule=AlonePlay(_bound(federation, noise, alpha=alpha, releases=1), first))
 
 
