@@ -98,6 +98,11 @@ class Terms:
             object.__setattr__(self, count, require_integer(count, getattr(self, count), at_least=0))
         if self.spacing and self.records_per_person == 1:
             raise ConfigurationError("spacing", self.spacing, "0 where a person has one record")
+        if self.spacing and self.contexts == "private":  # what one record takes need not do for spaced ones
+            plain = require_model("linear").radius(self.problem, self.weight)
+            if self.radius < plain:
+                expected = f"0 with the model {self.model.name}: presence is not covered at its radius"
+                raise ConfigurationError("spacing", self.spacing, expected)
         if self.decay is not None:
             object.__setattr__(self, "decay", require_finite("decay", self.decay, at_least=1))
         if not isinstance(self.factors, Dense):
