@@ -82,7 +82,7 @@ def test_with_budgets_of_their_own_agents_agree_on_everything_but_the_noise() ->
     for one in everybody:
         assert estimator.privatizer is not None
         assert one.terms.quiet == estimator.privatizer.mechanism.quiet  # type: ignore[attr-defined]
-        assert one.rule == estimator.rule
+        assert one.estimator.rule == estimator.rule
         assert one.terms_of_all == everybody[0].terms_of_all
         assert one.terms_of_all[one.name] == one.terms
     assert replace(SETTINGS, budgets=dict.fromkeys("abc", SETTINGS.budget)).rule == SETTINGS.rule
@@ -99,7 +99,7 @@ def test_settings_on_a_graph_are_those_of_the_simulated_plan() -> None:
             (estimator,) = team.estimators
             for agent in team.agents:
                 told = _on(topology, agent, replace(SETTINGS, budget=each))
-                assert told.rule == estimator.rule  # first release to read, radius, ρ and α
+                assert told.estimator.rule == estimator.rule  # first release to read, radius, ρ and α
     small, large = (_on(topology, agent, replace(SETTINGS, budget=generous)).rule for agent in (4, 0))
     everybody = replace(SETTINGS, agents=5, budget=generous).rule
     assert everybody.first < large.first < small.first <= RELEASES
@@ -125,7 +125,7 @@ def test_budgets_of_their_own_on_a_graph_are_those_of_the_simulated_plan() -> No
     for number, name in enumerate(topology.labels):
         told = _on(topology, number, _of(name))
         planned = plan.teams[topology.clique_of[number]].estimators[0]
-        assert told.rule == planned.rule
+        assert told.estimator.rule == planned.rule
 
 
 def test_what_an_agent_releases_does_not_depend_on_the_graph() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,13 @@ from feducb.agent import settings as settings_module
 from feducb.agent.kept import misfit
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
+from feducb.models.mixture import MixtureBound
+from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.mechanisms import Dense
+from feducb.protocol import messages
 from feducb.protocol.estimators import Estimator, calibrated_estimator
 from feducb.simulation.plan import make_plan
+from feducb.types import ReleasedSum
 from feducb.worlds.synthetic import PaperEnvironment
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
@@ -144,3 +149,37 @@ def test_another_mechanism_waits_for_a_new_season(
         agent.decide(np.eye(3))
     with pytest.raises(ConfigurationError, match=r"terms\.mechanism is 'tree', expected 'dense'"):
         Agent.open(path, _planned(mechanism="tree"))
+
+
+def _sum_of(parts: list[AgentSettings]) -> ReleasedSum:
+    """The sum of the last releases of agents that have no records."""
+    made = []
+    for settings in parts:
+        door = DeployedPrivatizer(settings.terms)
+        for _ in range(settings.releases):
+            release = door.release()
+        made.append(messages.decode(messages.encode(release)))
+    return messages.combine(made).read()
+
+
+def test_the_simulated_threshold_is_for_sums_of_the_planned_noise_alone() -> None:
+    """Others may have records_per_person of their own: under less noise than planned x must be larger."""
+    plan = {"schedule": "geometric", "releases": 6, "first_release": 600.0, "records_per_person": 5}
+    own = _planned(budget=Budget(epsilon=8.0, delta=1e-6), **plan)
+    others = replace(own, records_per_person=1).under(own.terms)
+    assert others.terms.factors == own.terms.factors  # so that their releases can be added
+    assert own.rule_for(_sum_of([own] * 3)) is own.rule
+    careful = own.rule_for(_sum_of([own, others, others])).bound
+    assert isinstance(careful, MixtureBound)
+    assert isinstance(own.rule.bound, MixtureBound)
+    union = math.log((own.releases - own.rule.first + 1) / (0.95 * own.alpha))
+    assert careful.log_threshold == pytest.approx(union)
+    assert careful.log_threshold > own.rule.bound.log_threshold
+    assert replace(careful, log_threshold=own.rule.bound.log_threshold) == own.rule.bound
+
+
+def test_deployed_sums_are_read_with_room_for_what_the_grid_adds() -> None:
+    own = _planned()
+    assert isinstance(own.rule.bound, MixtureBound)
+    assert own.rule.bound.rounding == pytest.approx((math.sqrt(1 + 2**-9) - 1) * math.sqrt(2 * 3 / 3))
+    assert own.watch.rounding == own.rule.bound.rounding

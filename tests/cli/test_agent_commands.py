@@ -15,6 +15,7 @@ import pytest
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
+from feducb.cli import agent as agent_commands
 from feducb.controller.controller_file import terms_from_table
 
 FEDUCB = [sys.executable, "-m", "feducb", "agent"]
@@ -228,3 +229,9 @@ def test_a_season_in_which_nothing_is_worth_reading_is_announced(tmp_path: Path)
     for remedy in ("more agents", "a larger epsilon", "a longer season"):
         assert remedy in noted
     assert read_agent_file(tmp_path / "agent.toml").agent.releases == 1
+
+
+def test_a_header_is_told_by_its_actions_and_never_by_a_reward() -> None:
+    """Where contexts are public, a first row without a reward must not be left out for it."""
+    assert agent_commands._numbers([["a", "b", "reward"], [], ["1", "2", "3"]]) == [[1.0, 2.0, 3.0]]
+    assert len(agent_commands._numbers([["1", "2", "none"], ["1", "2", "3"]])) == 2

@@ -14,13 +14,15 @@ import feducb
 from feducb.audit.checks import CENTRED
 from feducb.audit.exact import check_clipping, check_presence, check_sensitivity, check_tally
 from feducb.config import Budget, Problem
-from feducb.errors import ConfigurationError, RecordOutOfBoundsError
+from feducb.errors import ConfigurationError, RecordOutOfBoundsError, RefusedError
 from feducb.models import LINEAR
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.privatizer import within_bounds
 from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms
+from feducb.protocol import messages
+from feducb.protocol.admission import check_release
 from feducb.types import Array
 
 HALF = Problem(dim=2, reward_bound=0.5, reward_centre=0.5)  # rewards from 0 to 1
@@ -47,8 +49,9 @@ def test_they_are_the_sums_of_rewards_shifted_by_hand(rng: np.random.Generator) 
     centred, shifted = DeployedPrivatizer(TERMS), DeployedPrivatizer(replace(TERMS, problem=SHIFTED))
     centred.record(actions, rewards)
     shifted.record(actions, rewards - 0.5)
-    assert centred.dump_batch() == shifted.dump_batch()
-    assert centred.certificate == shifted.certificate
+    sums = [np.array(json.loads(one.dump_batch())["batch"], dtype=float) for one in (centred, shifted)]
+    np.testing.assert_allclose(*sums, rtol=2.0**-33, atol=30)  # their weights differ by less than 2^-34
+    assert centred.certificate.scale == pytest.approx(shifted.certificate.scale, rel=1e-6)
 
 
 def test_a_reward_is_centred_before_it_is_clipped() -> None:
@@ -121,3 +124,25 @@ def test_a_centre_that_cannot_be_is_refused() -> None:
         with pytest.raises(ConfigurationError, match="reward_centre is"):
             Problem(dim=2, reward_centre=wrong)  # type: ignore[arg-type]
     assert LINEAR.radius(HALF) == LINEAR.radius(SHIFTED)
+
+
+def test_releases_around_different_centres_are_not_added_and_the_noise_is_for_the_weight_they_carry() -> None:
+    """Centres as people write them all have marks of their own; any two share one with a chance of 2^-16.
+
+    Nothing else in a message tells them apart, where nobody is trusted.
+    """
+    centres = [0.0, -0.5, 0.1, 0.25, 0.5, 0.75, 1.0, 2.0, 2.5, 5.0, 10.0, 50.0, 100.0]
+    every = [replace(TERMS, problem=replace(HALF, reward_centre=one)) for one in centres]
+    assert len({terms.weight for terms in every}) == len(every)
+    plain = LINEAR.weight(HALF)
+    for terms in every:
+        assert plain * (1.0 - 2.0**-33) < terms.weight <= plain
+        assert terms.radius == LINEAR.radius(terms.problem, terms.weight)
+    message = messages.encode(DeployedPrivatizer(TERMS).release())
+    other = replace(TERMS, problem=replace(HALF, reward_centre=0.25))
+    check_release(message, TERMS, agents=2)
+    with pytest.raises(RefusedError, match="reward_centre"):
+        check_release(message, other, agents=2)
+    theirs = messages.decode(messages.encode(DeployedPrivatizer(other).release()))
+    with pytest.raises(ValueError, match="weight"):
+        messages.combine([messages.decode(message), theirs])

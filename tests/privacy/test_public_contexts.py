@@ -14,12 +14,14 @@ from typer.testing import CliRunner
 import feducb
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.agent_file import read_agent_file
+from feducb.agent.upkeep import warm_start
 from feducb.cli.agent import app
 from feducb.config import Budget, Problem
 from feducb.controller.controller_file import terms_from_table
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.models import LINEAR, PublicContexts, require_model, with_contexts
 from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.mechanisms import Dense
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer
@@ -141,3 +143,36 @@ def test_a_federation_states_it_and_what_cannot_be_is_refused() -> None:
     result = feducb.simulate(federation, world, horizon=40, runs=1)
     assert result.privacy["unit"].startswith("the reward of one interaction")
     assert result.privacy["mu"] == pytest.approx(TERMS.certificate().mu, rel=1e-3)
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, 1.7e308, -7.0])
+@pytest.mark.parametrize("centre", [0.0, 0.5])
+def test_no_reward_moves_the_exact_sums(reward: float, centre: float) -> None:
+    """The Gram leaves without noise: it must be the same whatever was paid."""
+    terms, action = replace(TERMS, problem=Problem(dim=3, reward_centre=centre)), np.array([[0.6, 0.0, 0.8]])
+    sums = []
+    for paid in (0.3, reward):
+        door = DeployedPrivatizer(terms)
+        door.record(action, np.array([paid]))
+        sums.append(json.loads(door.dump_batch())["batch"])
+    noisy = MODEL.noisy(3)
+    exact, protected = (np.array([np.array(one)[place] for one in sums]) for place in (~noisy, noisy))
+    assert exact[0].tolist() == exact[1].tolist()
+    step = 2.0 ** (door.certificate.exponent - FINE_BITS)
+    assert np.linalg.norm(step * (protected[0] - protected[1])) <= door.certificate.sensitivity
+
+
+def test_a_record_is_not_left_out_for_its_reward(tmp_path: Path) -> None:
+    """Neither by terms that refuse, nor of an own log: its absence would be seen in exact sums."""
+    with pytest.raises(ConfigurationError, match="excess is 'refuse', expected clip where contexts are pub"):
+        replace(TERMS, excess="refuse")
+    settings = AgentSettings(
+        problem=Problem(dim=3), budget=TERMS.budget, contexts="public", start=0.0, default_reward=0.2
+    )
+    log, batches = np.array([[0.6, 0.0, 0.8], [0.1, 0.2, 0.3]]), []
+    for place, paid in enumerate((0.2, math.nan, math.inf, None)):
+        with Agent.open(tmp_path / f"{place}.db", settings, clock=lambda: 1.0) as agent:
+            loaded = warm_start(agent, log, [0.5, paid], policy="fixed")  # type: ignore[list-item]
+            assert (loaded.entered, loaded.dropped) == (2, 0)
+            batches.append(agent.store._privatizers[0].dump_batch())
+    assert len(set(batches)) == 1  # as a decision without a reward: the default one

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feducb.config import Budget, Problem
+from feducb.errors import ConfigurationError
 from feducb.privacy.encoders import make_encoder
 from feducb.privacy.mechanisms import MECHANISMS, BufferedToeplitz, Dense, Mechanism, person_reach
 from feducb.privacy.mechanisms.reach import largest_sum
+from feducb.privacy.terms import Terms
 from feducb.types import Array
 
 
@@ -104,3 +107,24 @@ def test_a_decayed_mechanism_is_deployed_as_it_is_planned(mechanism: Dense) -> N
     fixed = encoder._fixed / 2.0**40  # type: ignore[attr-defined]
     assert np.abs(decoder @ fixed - np.tri(mechanism.releases)).max() < 1e-9
     assert (np.diff(errors[mechanism.quiet :]) > 0.0).all()  # what is read soon has less noise
+
+
+def test_spaced_one_hots_are_refused_since_moving_them_costs_more_than_replacing_them() -> None:
+    """Their R² is less than L² + s²B², and an encoder (docs/theory.md, 2) moves by 330.8 > 2ΓR⁴ = 328."""
+    encoder, unit = np.zeros((12, 48)), np.eye(12)
+    near, other, far = 9, 2 * np.arange(10), 30 + 2 * np.arange(9)
+    encoder[:, near], encoder[:, far] = unit[0], unit[11][:, None]
+    encoder[:, other] = math.sqrt(0.8) * unit[0][:, None] + math.sqrt(0.2) * unit[1:11].T
+    products = encoder.T @ encoder
+    np.fill_diagonal(products, 1.0)
+    gamma = largest_sum(products, 10, 2)
+    assert gamma == pytest.approx(82.0)
+    flat = {x: np.array([x * x, x]) for x in (0.5, 1.0, -1.0)}  # x², √2·s·y·x at s²B² = ½
+    one = np.outer(encoder[:, near], flat[0.5]) - np.outer(encoder[:, other].sum(axis=1), flat[-1.0])
+    another = np.outer(encoder[:, far].sum(axis=1), flat[1.0])
+    assert np.sum(one**2) + np.sum(another**2) > 2.0 * gamma * 2.0  # R⁴ = L⁴ + 2s²B²L² = 2
+    asked = {"problem": Problem(dim=6), "budget": Budget(epsilon=1.0, delta=1e-6), "releases": 8}
+    with pytest.raises(ConfigurationError, match="spacing is 1, expected 0 with the model blocks:6"):
+        Terms(**asked, records_per_person=3, spacing=1, model="blocks:6")  # type: ignore[arg-type]
+    for model in ("linear", "blocks:2", "public:blocks:6"):  # at the linear radius, or with J public
+        assert Terms(**asked, records_per_person=3, spacing=1, model=model).reach < 3  # type: ignore[arg-type]

@@ -304,13 +304,13 @@ def test_clipping_keeps_directions_and_leaves_nothing_beyond(bound: float) -> No
     np.testing.assert_array_equal(rewards, np.minimum(lengths, bound))
 
 
-def test_what_is_not_finite_is_nothing_at_all() -> None:
-    """Neither its action nor its reward counts, whichever of them is not a number."""
+def test_what_is_not_finite_is_nothing_and_no_reward_decides_about_its_action() -> None:
+    """Actions may be public, and their sums exact: one that left with its reward would tell of it."""
     actions = np.array([[math.nan, 0.5], [0.5, 0.5], [-math.inf, 0.0], [0.1, 0.2]])
     rewards = np.array([0.5, math.inf, 0.5, 0.3])
     kept, paid = within_bounds(PROBLEM, "clip", actions, rewards)
-    np.testing.assert_array_equal(kept, [[0, 0], [0, 0], [0, 0], [0.1, 0.2]])
-    np.testing.assert_array_equal(paid, [0, 0, 0, 0.3])
+    np.testing.assert_array_equal(kept, [[0, 0], [0.5, 0.5], [0, 0], [0.1, 0.2]])
+    np.testing.assert_array_equal(paid, [0.5, 0, 0.5, 0.3])
 
 
 # What only what is deployed has: a state on disk.

@@ -17,7 +17,10 @@ from feducb import (
     Periodic,
     Problem,
 )
+from feducb.models.mixture import MixtureBound
+from feducb.models.play import AlonePlay
 from feducb.policies import Greedy, Optimistic, Tempered
+from feducb.protocol.estimators import alone_estimator
 from feducb.protocol.graphs import parse_topology
 from feducb.trust import CONTROLLER
 
@@ -121,3 +124,18 @@ def test_the_printed_trigger_is_for_paper_mode_and_for_those_who_never_release()
     assert _made(mode="paper", schedule=Determinant()).as_dict()["proven_bound"] is False
     assert _made(baseline="alone", schedule=Determinant()).schedule == Determinant()
     assert _made(schedule=Geometric(releases=9)).as_dict()["releases"] == 9
+
+
+def test_how_long_an_agent_alone_waits_is_found_at_once_however_long_it_is() -> None:
+    """The first round at which its records are worth reading, and not one earlier."""
+    alone = _made(problem=Problem(dim=4, noise_scale=0.5, parameter_bound=0.5), baseline="alone")
+    rule = alone_estimator(alone, alpha=0.1).rule
+    assert isinstance(rule, AlonePlay)
+    assert isinstance(rule.bound, MixtureBound)
+    axes = [rule.bound.half_axis(rounds / 4) * 1.2 for rounds in range(1, 2 * rule.first)]
+    assert [axis <= 0.5 for axis in axes].index(True) + 1 == rule.first
+    for noisy in (1e3, 1e6):
+        problem = Problem(dim=4, noise_scale=noisy, parameter_bound=1e-6, action_bound=1e-3)
+        rule = alone_estimator(replace(alone, problem=problem), alpha=0.1).rule
+        assert isinstance(rule, AlonePlay)
+        assert rule.first > 10**12

@@ -31,8 +31,10 @@ class Chooser:
 
     def learn(self, group: int, total: ReleasedSum | None) -> None:
         """Go by this sum from now on."""
-        rule = self._settings.rule
-        belief = None if total is None else rule.absorb(rule.start(()), total).belief
+        belief = None
+        if total is not None:
+            rule = self._settings.rule_for(total)
+            belief = rule.absorb(rule.start(()), total).belief
         if belief is None:
             self.deciders.pop(group, None)
         else:

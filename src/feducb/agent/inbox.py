@@ -81,7 +81,10 @@ class Inbox:
         expected = (season, terms.problem.dim, certificate.exponent, terms.weight)
         given = (total.season, total.dim, total.exponent, total.weight)
         if given != expected:
-            raise ValueError(f"sum has (season, dimension, grid, weight) {given}, expected {expected}")
+            raise ValueError(
+                f"sum has (season, dimension, grid, weight) {given}, expected {expected}; weights follow "
+                "from bounds and reward_centre"
+            )
         if not (total.group < terms.groups and 1 <= total.number <= terms.releases):
             raise ValueError(f"sum {total.number} of group {total.group} is beyond what was agreed")
         _require_size(total, total.agents, _noises(settings))

@@ -10,12 +10,15 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
 
+import numpy as np
+
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Contexts
 from feducb.models.mixture import MixtureBound
 from feducb.models.play import ReleasedPlay
 from feducb.policies import Mixture, parse_policy
+from feducb.privacy.grid import rounding_radius
 from feducb.privacy.mechanisms import Dense, Mechanism
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
@@ -24,6 +27,7 @@ from feducb.protocol.federation import EVERYTHING, Federation, Tuning
 from feducb.protocol.names import require_name
 from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
 from feducb.trust import NOBODY, Trust, require_trust
+from feducb.types import ReleasedSum
 
 __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
 
@@ -44,6 +48,7 @@ PLACE = ("clique", "cliques")  # decides on a graph how sums are read; stays for
 FALSE_ALARM = 0.01  # chance, over a season, of warning of a parameter bound that holds
 _MOST_SETS = 900.0  # as a power of 2: α over so many is still a number
 _LEAST_ALPHA = -1000.0  # as a power of 2: a share of it, by release and part of the bound, is still a number
+_AS_PLANNED = 1.01  # a sum has at most so many times the planned variance: the grid adds 0.2 %
 _MOST_AGENTS = 1_000_000
 _MOST_RELEASES = 100_000
 _MOST_DIM = 2_000
@@ -381,11 +386,28 @@ class AgentSettings:
         """Whether any release of the season is worth reading; if not, all decisions are drawn uniformly."""
         return self.rule.first <= self.releases
 
-    @property
+    @cached_property
     def rule(self) -> ReleasedPlay:
-        """How the agent plays."""
-        assert isinstance(self.estimator.rule, ReleasedPlay)
-        return self.estimator.rule
+        """How the agent plays: as in a simulation, with room for what the grid adds to noise."""
+        rule = self.estimator.rule
+        assert isinstance(rule, ReleasedPlay)
+        return replace(rule, bound=replace(_mixture(rule), rounding=rounding_radius(self.problem.dim)))
+
+    def rule_for(self, total: ReleasedSum) -> ReleasedPlay:
+        """How a sum is read: a simulated threshold is for the noise that it was simulated with.
+
+        Others may have settings of their own (``records_per_person``, ``spacing``, budgets that are not
+        stated here), and a sum other noise than was planned. A union over releases holds under any.
+        """
+        assert self.estimator.privatizer is not None
+        privatizer = self.estimator.privatizer
+        scale = float(np.linalg.norm(privatizer.noise_scale))
+        planned = (scale * privatizer.mechanism.error(total.number)) ** 2
+        if planned <= float(total.variance) <= _AS_PLANNED * planned:
+            return self.rule
+        alpha = EVERYTHING.shares[0] * self.alpha / (self.groups * self.cliques * self.sets_of_agents)
+        threshold = math.log(max(1, self.releases - self.rule.first + 1) / alpha)
+        return replace(self.rule, bound=replace(_mixture(self.rule), log_threshold=threshold))
 
     @cached_property
     def watch(self) -> MixtureBound:
@@ -393,9 +415,7 @@ class AgentSettings:
 
         That holds if ‖θ*‖ ≤ S, for all sums over all sets of agents together: a union over releases.
         """
-        bound = self.rule.bound
-        assert isinstance(bound, MixtureBound)
-        read = max(1, self.releases - self.rule.first + 1)
+        bound, read = _mixture(self.rule), max(1, self.releases - self.rule.first + 1)
         alpha = FALSE_ALARM / self.groups / self.sets_of_agents
         both, gram = (share * alpha for share in EVERYTHING.shares)
         gram_bound = self.terms.model.gram_radius(self.problem.dim, read, gram)
@@ -467,6 +487,12 @@ class AgentSettings:
                 "clique": tuple(plain.get("clique", ())),
             }
         )
+
+
+def _mixture(rule: ReleasedPlay) -> MixtureBound:
+    """The confidence set of a rule, which of the models that are deployed is always this one."""
+    assert isinstance(rule.bound, MixtureBound)
+    return rule.bound
 
 
 def parse_duration(setting: str, value: object) -> float:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from feducb.agent.durable import Agent
 from feducb.agent.kept import season_in
 from feducb.agent.requests import pays_within, short_enough
+from feducb.agent.settings import AgentSettings
 from feducb.errors import ConfigurationError, StoreError
 from feducb.storage import AgentStore, agent_tables, events
 from feducb.storage.agent_store import is_text
@@ -65,7 +66,9 @@ def warm_start(
     Args:
         agent: whose records they are.
         actions: (n, d), what was shown; rows of another length are dropped.
-        rewards: (n,), what it was worth.
+        rewards: (n,), what it was worth. Where it is no finite number the record is dropped; but where
+            contexts are public it has the default reward, as a decision without one: sums of public actions
+            are exact, and one that was missing would tell.
         persons: whose record it is, where a person may come more than once.
         policy: ``fixed`` states that the log's policy was public and did not learn from these rewards.
     """
@@ -81,7 +84,7 @@ def warm_start(
     records = [
         (*record, agent.store.hash_person(person))
         for action, reward, person in zip(actions, rewards, people, strict=True)
-        if (record := _record(action, reward, settings.problem.dim)) is not None
+        if (record := _record(action, reward, settings)) is not None
         and (is_text(person) or (person is None and nameless))
     ]
     if not records:
@@ -113,13 +116,19 @@ def warm_start(
     )
 
 
-def _record(action: ArrayLike, reward: float, dim: int) -> tuple[Array, float] | None:
+def _record(action: ArrayLike, reward: float, settings: AgentSettings) -> tuple[Array, float] | None:
     """A record of d finite numbers and a reward; None if it is none."""
     try:
-        row, worth = np.asarray(action, dtype=np.float64), float(reward)
+        row = np.asarray(action, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         return None
-    fits = row.shape == (dim,) and np.isfinite(row).all() and math.isfinite(worth)
+    try:
+        worth = float(reward)
+    except (TypeError, ValueError, OverflowError):
+        worth = math.nan
+    if not math.isfinite(worth) and settings.contexts == "public":
+        worth = settings.default_reward
+    fits = row.shape == (settings.problem.dim,) and np.isfinite(row).all() and math.isfinite(worth)
     return (row, worth) if fits else None
 
 

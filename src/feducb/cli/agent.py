@@ -462,9 +462,12 @@ def warm_start(
 
 
 def _numbers(rows: list[list[str]]) -> list[list[float]]:
-    """Rows as numbers, without blank ones and a header; what is no number is NaN, and will be dropped."""
+    """Rows as numbers, without blank ones and a header; what is no number is NaN.
+
+    The columns of the action tell a header, never the reward: it decides about no public action.
+    """
     numbers = [[_number(text) for text in row] for row in rows if row]
-    return numbers[1:] if numbers and any(map(math.isnan, numbers[0])) else numbers
+    return numbers[1:] if numbers and any(map(math.isnan, numbers[0][:-1])) else numbers
 
 
 def _number(text: str) -> float:

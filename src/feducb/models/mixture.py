@@ -43,6 +43,8 @@ class MixtureBound:
         gram_radius: λ, at its own share of α; 0 without noise.
         residual: D̄, at least the variance of an entry of e over w; 0 without noise.
         regularizer: ρ, so that Λ_k = ½ w_k D̄ + ρσ².
+        rounding: how much further off than Gaussian noise of the stated variance a sum may be, in the norm of
+            Σ⁻¹ (`grid.rounding_radius`); 0 off the grid.
     """
 
     problem: Problem
@@ -50,6 +52,7 @@ class MixtureBound:
     gram_radius: float = 0.0
     residual: float = 0.0
     regularizer: float = 20.0
+    rounding: float = 0.0
 
     def prior(self, variance: Array) -> Array:
         """Λ_k, from the noise variance w_k."""
@@ -132,4 +135,4 @@ class MixtureBound:
         design = np.maximum(values + self.gram_radius * np.sqrt(variance), 0.0)
         scatter = self.problem.noise_scale**2 * design + variance * self.residual + prior
         radius = 2.0 * self.log_threshold + np.log(scatter / prior).sum(axis=-1, keepdims=True)
-        return np.asarray(scatter * radius)
+        return np.asarray(scatter * (np.sqrt(radius) + self.rounding) ** 2)

@@ -31,6 +31,7 @@ __all__ = [
     "draw_whole",
     "entry_variance",
     "log_delta",
+    "rounding_radius",
     "total",
 ]
 
@@ -154,6 +155,11 @@ def entry_variance(certificate: Certificate, mechanism: Mechanism, number: int) 
     """Variance of an off-diagonal entry of the Gram in release ``number``: public, and the same for all."""
     entry = certificate.scale / math.sqrt(2.0)  # an off-diagonal entry is its coordinate over √2
     return (entry * float(mechanism.error(number))) ** 2 * _SLACK
+
+
+def rounding_radius(dim: int) -> float:
+    """How far a sum on the grid is from one under Gaussian noise, in the norm of `MixtureBound`'s Σ⁻¹."""
+    return (math.sqrt(_SLACK) - 1.0) * math.sqrt(2.0 * dim / 3.0)
 
 
 def total(parts: Iterable[Ints]) -> Ints:

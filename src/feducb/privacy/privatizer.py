@@ -225,7 +225,8 @@ def placed(noise: NDArray[Number], noisy: NDArray[np.bool_]) -> NDArray[Number]:
 def within_bounds(problem: Problem, excess: Excess, actions: Array, rewards: Array) -> tuple[Array, Array]:
     """Centre rewards, then clip records to the bounds, each by itself, or refuse them all if one is beyond.
 
-    Centring comes first: what is clipped and summed is y − c, so that B bounds all that a reward can move.
+    Centring comes first: what is clipped and summed is y − c, so that B bounds all that a reward can move. No
+    reward decides what becomes of its action, which may be public (`models.PublicContexts`).
 
     Args:
         problem: the public bounds.
@@ -238,12 +239,13 @@ def within_bounds(problem: Problem, excess: Excess, actions: Array, rewards: Arr
     squared = np.einsum("...d,...d->...", actions, actions)
     if squared.max(initial=0.0) <= action_bound**2 and np.abs(rewards).max(initial=0.0) <= reward_bound:
         return actions, rewards  # nothing to do; a number that is not finite does not get here
-    finite = np.isfinite(actions).all(axis=-1) & np.isfinite(rewards)
+    finite = np.asarray(np.isfinite(actions).all(axis=-1))
     if excess == "refuse":
-        _refuse(problem, actions, rewards, finite)
-    # What is not finite counts as nothing; huge entries are scaled down before they are squared.
+        _refuse(problem, actions, rewards, finite & np.isfinite(rewards))
+    # An action that is not finite counts as nothing, a reward that is not as c; huge entries are scaled down
+    # before they are squared.
     actions = np.where(finite[..., None], actions, 0.0)
-    rewards = np.where(finite, rewards, 0.0)
+    rewards = np.where(np.isfinite(rewards), rewards, 0.0)
     largest = np.maximum(np.abs(actions).max(axis=-1, initial=0.0), np.finfo(np.float64).tiny)
     length = largest * np.linalg.norm(actions / largest[..., None], axis=-1)
     # Shrunk a little further than to the bound: rounding must not leave anything beyond it. What fits by the

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import struct
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 
@@ -60,9 +61,10 @@ class Terms:
         groups: estimators an agent keeps, over disjoint records; each has its own stream of ``releases``
             releases. What is promised does not depend on how many there are.
         model: what is learnt; its name will do.
-        excess: what happens to a record beyond the bounds. ``clip`` (default) shortens it, and takes what is
-            not finite for nothing; ``refuse`` raises and takes in none of the records that came with it, so
-            use it only where the caller sends records one by one.
+        excess: what happens to a record beyond the bounds. ``clip`` (default) shortens it, and takes an
+            action that is not finite for nothing and such a reward for the centre; ``refuse`` raises and
+            takes in none of the records that came with it, so use it only where the caller sends records one
+            by one. Not with public contexts: exact sums would tell whose reward was refused.
     """
 
     problem: Problem
@@ -89,10 +91,18 @@ class Terms:
             self.trust.refuse("groups", "groups", self.groups)
         if self.excess not in ("clip", "refuse"):
             raise ConfigurationError("excess", self.excess, "clip or refuse")
+        if self.excess == "refuse" and self.contexts == "public":
+            expected = "clip where contexts are public: exact sums would tell whose reward was refused"
+            raise ConfigurationError("excess", self.excess, expected)
         for count in ("quiet", "spacing"):
             object.__setattr__(self, count, require_integer(count, getattr(self, count), at_least=0))
         if self.spacing and self.records_per_person == 1:
             raise ConfigurationError("spacing", self.spacing, "0 where a person has one record")
+        if self.spacing and self.contexts == "private":  # what one record takes need not do for spaced ones
+            plain = require_model("linear").radius(self.problem, self.weight)
+            if self.radius < plain:
+                expected = f"0 with the model {self.model.name}: presence is not covered at its radius"
+                raise ConfigurationError("spacing", self.spacing, expected)
         if self.decay is not None:
             object.__setattr__(self, "decay", require_finite("decay", self.decay, at_least=1))
         if not isinstance(self.factors, Dense):
@@ -109,8 +119,17 @@ class Terms:
 
     @property
     def weight(self) -> float:
-        """s, by which rewards are multiplied before noise: it follows from the public bounds."""
-        return self.model.weight(self.problem)
+        """s, by which rewards are multiplied before noise: it follows from the public bounds.
+
+        Any s will do for privacy, R² being that of s. Messages carry it, and are added only where it is the
+        same to the last bit; so it is also what tells rewards around one centre from those around another:
+        shorter by less than 2^-34, by a hash of c.
+        """
+        weight, centre = self.model.weight(self.problem), float(self.problem.reward_centre)
+        if not centre:
+            return weight
+        mark = 1 + int.from_bytes(hashlib.sha256(struct.pack("<d", centre)).digest()[:2], "little")
+        return weight * (1.0 - math.ldexp(mark, -50))
 
     @property
     def radius(self) -> float:
