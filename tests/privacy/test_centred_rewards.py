@@ -50,7 +50,9 @@ def test_they_are_the_sums_of_rewards_shifted_by_hand(rng: np.random.Generator) 
     centred.record(actions, rewards)
     shifted.record(actions, rewards - 0.5)
     sums = [np.array(json.loads(one.dump_batch())["batch"], dtype=float) for one in (centred, shifted)]
-    np.testing.assert_allclose(*sums, rtol=2.0**-33, atol=30)  # their weights differ by less than 2^-34
+    np.testing.assert_allclose(
+        sums[0], sums[1], rtol=2.0**-33, atol=30
+    )  # their weights differ by less than 2^-34
     assert centred.certificate.scale == pytest.approx(shifted.certificate.scale, rel=1e-6)
 
 

@@ -254,7 +254,7 @@ def test_clipping_decides_each_record_by_itself() -> None:
     expected = DeployedPrivatizer(_terms())
     expected.record(good, np.array([0.5]))
     expected.record(np.array([[1.0, 0.0], [0.6, 0.8]]), np.array([1.0, -1.0]))  # shortened
-    expected.record([[0.0, 0.0], [0.0, -1.0]], np.zeros(2))  # what is not finite is nothing
+    expected.record(np.array([[0.0, 0.0], [0.0, -1.0]]), np.zeros(2))  # what is not finite is nothing
     told, wanted = (np.array(one._batch, dtype=np.float64) for one in (privatizer, expected))
     np.testing.assert_allclose(told, wanted, rtol=1e-9)
 
