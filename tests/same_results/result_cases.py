@@ -283,6 +283,7 @@ def _decisions_of_an_agent() -> Any:
         season=4000.0,
         window=10.0,
         decisions=4000,
+        policy="optimistic",  # a tempered one draws coins
     )
     with (
         _seeded_noise(12),

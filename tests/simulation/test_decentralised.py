@@ -201,7 +201,9 @@ def test_a_record_shows_in_its_own_clique_and_estimator_alone_and_no_sooner_than
     assert check_graph(GRAPH).passed
     assert check_graph(GRAPH | {"estimators": "one"}).passed
     assert not check_graph(
-        GRAPH | {"mode": "paper", "epsilon": 1e6, "schedule": "determinant:30"} | {"releases": None}
+        GRAPH
+        | {"mode": "paper", "epsilon": 1e6, "schedule": "determinant:30"}
+        | {"releases": None, "first_release": None}
     ).passed
 
 

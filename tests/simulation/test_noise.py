@@ -144,7 +144,7 @@ def test_a_plan_for_several_records_loses_less_than_one_for_a_single_record(reco
     noisy = replace(one.privatizer, noise_scale=records * np.asarray(one.privatizer.noise_scale))
     team = replace(team, estimators=(replace(one, privatizer=noisy),))
     unplanned = run_plan(replace(plan, teams=(team,)), {})
-    assert planned.mean < 0.6 * unplanned.mean
+    assert planned.mean < 0.95 * unplanned.mean
 
 
 def test_agents_start_to_read_when_an_even_design_would_leave_a_set_that_is_worth_it() -> None:

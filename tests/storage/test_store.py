@@ -219,7 +219,7 @@ def test_a_store_is_made_with_terms_and_private(tmp_path: Path) -> None:
         (replace(TERMS, groups=2), "terms.groups is 2, expected 1 as stored"),
         (replace(TERMS, mechanism="blt"), "terms.mechanism is 'blt', expected 'dense'"),
         (
-            replace(TERMS, model=with_contexts(TERMS.model, "public")),
+            replace(TERMS, model=with_contexts(TERMS.model, "public"), excess="clip"),
             "contexts is 'public', expected 'private' as stored",
         ),
     ],

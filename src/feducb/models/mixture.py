@@ -7,7 +7,7 @@ none of them is compared with a weaker version of itself.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from feducb.types import Array, Belief
 __all__ = ["MixtureBound"]
 
 _TAUS: Array = np.geomspace(1e-4, 1e2, 61)
+_MOST_ENTRIES = 2**21  # of an array with a row for each τ
 _PULLS: Array = np.geomspace(1e-4, 1e8, 121)  # τ where a set is looked at for being empty
 
 
@@ -74,6 +75,24 @@ class MixtureBound:
             moment: (..., d), u + h.
             variance: (...), w, the variance of one off-diagonal entry of H; 0 without noise.
         """
+        leading, dim = moment.shape[:-1], moment.shape[-1]
+        at_once = max(1, _MOST_ENTRIES // (len(_TAUS) * dim))
+        if math.prod(leading) <= at_once:
+            return self._belief(gram, moment, variance)
+        flat = gram.reshape(-1, dim, dim), moment.reshape(-1, dim), np.broadcast_to(variance, leading).ravel()
+        starts = range(0, len(flat[1]), at_once)
+        made = [self._belief(*(part[start : start + at_once] for part in flat)) for start in starts]
+        return Belief(
+            **{
+                one.name: np.concatenate([getattr(part, one.name) for part in made]).reshape(
+                    *leading, *getattr(made[0], one.name).shape[1:]
+                )
+                for one in fields(Belief)
+            }
+        )
+
+    def _belief(self, gram: Array, moment: Array, variance: Array) -> Belief:
+        """`belief`, of few enough sums that an array with an entry for each τ is small."""
         vectors, values, moments, slack = self._equations(gram, moment, variance)
         # Axis −2: candidates for τ. Directions without signal keep only ‖θ*‖ ≤ S.
         signal, pull = (values / slack)[..., None, :], (moments / slack)[..., None, :]

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from feducb.errors import ConfigurationError
-from feducb.models.play import OwnDataPlay
+from feducb.models.play import AlonePlay, OwnDataPlay
 from feducb.simulation.backends.teams import runs_at_once
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import checkpoints
@@ -20,6 +20,7 @@ __all__ = ["free_device_memory", "free_memory", "plan_bytes", "play_bytes", "req
 _PLANNED = 70  # bytes per agent of a plan: its number and its budget
 _CALIBRATED = 300  # more while noise is calibrated for each agent
 _STREAMS = 7000  # bytes per agent and run of the reference: its random streams and arrays of its own
+_BELIEF = 1200  # bytes of an agent alone beside its matrices
 _FLOAT = 8
 
 
@@ -32,8 +33,11 @@ def play_bytes(plan: Plan, backend: str, threads: int) -> tuple[int, int]:
     """Bytes in main memory and on the device that playing a plan takes, beyond the plan."""
     dim, arms, points = plan.problem.dim, plan.environment.arms, len(checkpoints(plan.horizon))
     largest = max(len(team.agents) for team in plan.teams)
-    own = isinstance(plan.teams[0].estimators[0].rule, OwnDataPlay)
+    rule = plan.teams[0].estimators[0].rule
+    own = isinstance(rule, OwnDataPlay)
     together = min(plan.runs, runs_at_once(largest, dim)) * largest
+    if isinstance(rule, AlonePlay) and backend != "reference":  # a belief for each, made here
+        return together * (4 * _FLOAT * dim**2 + _BELIEF), 0
     if backend == "gpu":
         entries = (dim + 1) * (dim + 2) // 2
         return 0, 2 * _FLOAT * together * entries if own else 0

@@ -162,7 +162,7 @@ def test_beliefs_are_those_of_the_bound_on_sums_under_the_budgets_noise(
         assert (epoch.belief is None) == (expected is None)
         if expected is not None and epoch.belief is not None:
             parts = (
-                expected.theta,
+                expected.centre(exploration),
                 expected.inverse,
                 exploration * expected.ellipsoid_width,
                 exploration * expected.euclidean_width,
@@ -192,7 +192,7 @@ def test_alone_beliefs_are_those_of_the_bound_on_own_sums(
         assert (epoch.belief is None) == (expected is None)
         if expected is not None and epoch.belief is not None:
             widths = 0.7 * expected.ellipsoid_width, 0.7 * expected.euclidean_width
-            parts = expected.theta, expected.inverse, *widths
+            parts = expected.centre(0.7), expected.inverse, *widths
             for ours, theirs in zip(epoch.belief[:4], parts, strict=True):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
         gram, moment = gram + epoch.gram, moment + epoch.moment
