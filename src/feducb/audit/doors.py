@@ -20,7 +20,17 @@ from feducb.privacy.encoders import Encoder, Wide
 from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.terms import Terms
 
-__all__ = ["UNIT_BITS", "Make", "ScaleOf", "Seen", "entries", "length", "measure_encoder", "row_to_come"]
+__all__ = [
+    "UNIT_BITS",
+    "Make",
+    "ScaleOf",
+    "Seen",
+    "entries",
+    "length",
+    "measure_encoder",
+    "row_to_come",
+    "rows_before_noise",
+]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,6 +58,17 @@ def row_to_come(door: DeployedPrivatizer) -> Ints:
     row = door._encoder.encode(door._batch)
     door._encoder.load(before)
     return row
+
+
+def rows_before_noise(door: DeployedPrivatizer, fresh: bytes, batches: Sequence[Batch]) -> Ints:
+    """(n·q,), what releases of these batches are made of, before noise."""
+    door.load(fresh)
+    rows = []
+    for batch in batches:
+        door.record(batch.actions, batch.rewards)
+        rows.append(row_to_come(door))
+        door.release()
+    return np.concatenate(rows)
 
 
 def measure_encoder(door: DeployedPrivatizer) -> tuple[Ints, Array]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,14 @@ from scipy.spatial.distance import cdist, pdist
 
 from feducb.audit.bounds import gaussian_epsilon
 from feducb.audit.canary import Batch, background, canary_pair
-from feducb.audit.doors import UNIT_BITS, Make, ScaleOf, entries, measure_encoder, row_to_come
+from feducb.audit.doors import (
+    UNIT_BITS,
+    Make,
+    ScaleOf,
+    entries,
+    measure_encoder,
+    rows_before_noise,
+)
 from feducb.audit.findings import Check
 from feducb.audit.spaced import tried_reach
 from feducb.errors import RecordOutOfBoundsError, ReleasesExhaustedError
@@ -133,9 +139,10 @@ def check_presence(make: Make, terms: Terms) -> Check:
     one, other = canary_pair(terms)
     centre = terms.problem.reward_centre
     records = [one, other, *(one.stretched(1.0, larger, centre) for larger in (-1.0, 0.0))]
-    worlds = [_rows(door, fresh, others)]
+    worlds = [rows_before_noise(door, fresh, others)]
     for record, place in itertools.product(records, range(count)):
-        worlds.append(_rows(door, fresh, [*others[:place], others[place] + record, *others[place + 1 :]]))
+        batches = [*others[:place], others[place] + record, *others[place + 1 :]]
+        worlds.append(rows_before_noise(door, fresh, batches))
     farthest = math.ldexp(float(pdist(np.array(worlds)).max()), certificate.exponent)
     return Check(
         f"presence mechanism={_variant(terms)}",
@@ -143,17 +150,6 @@ def check_presence(make: Make, terms: Terms) -> Check:
         f"a record that is added, removed, moved to another batch or replaced moves all rows together by at "
         f"most {farthest:.6f} of {certificate.sensitivity:.6f}",
     )
-
-
-def _rows(door: DeployedPrivatizer, fresh: bytes, batches: Sequence[Batch]) -> Ints:
-    """(n·q,), what releases of these batches are made of, before noise."""
-    door.load(fresh)
-    rows = []
-    for batch in batches:
-        door.record(batch.actions, batch.rewards)
-        rows.append(row_to_come(door))
-        door.release()
-    return np.concatenate(rows)
 
 
 def check_tally(scale_of: ScaleOf, terms: Terms) -> Check:

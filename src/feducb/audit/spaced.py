@@ -18,7 +18,15 @@ from scipy.spatial.distance import pdist
 
 from feducb.audit.bounds import gaussian_epsilon
 from feducb.audit.canary import Batch, background, canary_pair
-from feducb.audit.doors import UNIT_BITS, Make, ScaleOf, entries, measure_encoder, row_to_come
+from feducb.audit.doors import (
+    UNIT_BITS,
+    Make,
+    ScaleOf,
+    entries,
+    measure_encoder,
+    row_to_come,
+    rows_before_noise,
+)
 from feducb.audit.findings import Check
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.grid import SMOOTHING, Certificate
@@ -64,7 +72,7 @@ def check_spaced(make: Make, terms: Terms) -> Check:
     one, other = canary_pair(terms)
     records = (one, other, Batch(one.actions, -one.rewards))
     seen = [
-        _rows(door, fresh, _with(others, dict(zip(places, hers, strict=True))))
+        rows_before_noise(door, fresh, _with(others, dict(zip(places, hers, strict=True))))
         for places in admissible(terms)
         for hers in product(records, repeat=len(places))
     ]
@@ -132,17 +140,6 @@ def _tallied(terms: Terms, tallies: Array, places: Sequence[int], hers: Sequence
 
 def _with(others: Sequence[Batch], hers: Mapping[int, Batch]) -> list[Batch]:
     return [batch + hers[place] if place in hers else batch for place, batch in enumerate(others)]
-
-
-def _rows(door: DeployedPrivatizer, fresh: bytes, batches: Sequence[Batch]) -> Ints:
-    """(n·q,), what releases of these batches are made of, before noise."""
-    door.load(fresh)
-    rows = []
-    for batch in batches:
-        door.record(batch.actions, batch.rewards)
-        rows.append(row_to_come(door))
-        door.release()
-    return np.concatenate(rows)
 
 
 def _season(kind: type[AgentStore], terms: Terms, visits: Sequence[int], record: Batch) -> Ints:

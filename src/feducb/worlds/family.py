@@ -7,6 +7,7 @@ Here it does not: what is chosen on one world should be looked at on all of them
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -136,7 +137,7 @@ def _check(problem: Problem, arms: int, needed: float) -> None:
     require_beta_rewards(problem)
 
 
-class _WithIntercept(BetaRewards):
+class _WithIntercept(BetaRewards, ABC):
     """x = L (1, z)/√2 and θ* = (1/√2, reach · u)/L; z comes from `_features`."""
 
     def __init__(
@@ -163,9 +164,9 @@ class _WithIntercept(BetaRewards):
         flat = actions.reshape(*self._shape, rounds * world.arms, dim)
         return Contexts(actions, (flat @ self.theta[:, None, :, None]).reshape(shape))
 
+    @abstractmethod
     def _features(self, run: int, agent: int, drawn: Array) -> Array:
         """z, (rounds, K, d − 1), of length at most 1, from independent standard Gaussians of that shape."""
-        raise NotImplementedError
 
 
 class _Isotropic(_WithIntercept):
