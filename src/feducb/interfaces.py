@@ -24,6 +24,7 @@ __all__ = [
     "MODELS",
     "MODEL_FAMILIES",
     "TRUSTS",
+    "TRUST_FAMILIES",
     "Bound",
     "ConfidenceSet",
     "Contexts",
@@ -69,22 +70,35 @@ class Trust(ABC):
     A trust has no state: one object serves all. Its name stands for it in files, messages and JSON.
 
     Attributes:
-        name: as in files and on the command line.
         pooled: whether the sum of all agents carries one noise; if not, it carries one per agent.
         raw: whether agents hand over raw sums, as uploads for the controller's file (`ControllerStore`). If
-            not, releases leave an agent, and its own noise is in them.
+            not, what leaves an agent has noise of its own in it.
+        joint: whether a person's records at several agents are under one noise, so that their costs add up.
         words: for statements.
         refusals: by what is refused, what was expected instead.
     """
 
-    name: ClassVar[str]
     pooled: ClassVar[bool]
     raw: ClassVar[bool]
+    joint: ClassVar[bool]
     words: ClassVar[TrustWords]
     refusals: ClassVar[Mapping[Feature, str]] = {}
 
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """As in files and on the command line: `require_trust` makes the trust of it again."""
+
     def __str__(self) -> str:
         return self.name
+
+    def among(self, agents: int) -> Trust:
+        """The same, with what it leaves to the number of agents filled in."""
+        return self
+
+    def shares(self, agents: int) -> int:
+        """Between how many agents that do not collude, and are there, one noise is divided."""
+        return 1
 
     def noises(self, agents: int) -> int:
         """How many independent noises the sum of so many agents carries."""
@@ -142,6 +156,9 @@ class Trust(ABC):
 
 TRUSTS: dict[str, Trust] = {}
 """By name. `feducb.trust` fills it, with one line per trust."""
+
+TRUST_FAMILIES: dict[str, Callable[[str], Trust]] = {}
+"""By what stands before the first colon of a name: makes the trust of what stands after it."""
 
 
 class Bound(Protocol):
@@ -275,8 +292,12 @@ def require_trust(value: str | Trust) -> Trust:
     """The trust itself, or the one of that name."""
     if isinstance(value, Trust):
         return value
-    if isinstance(value, str) and value in TRUSTS:
-        return TRUSTS[value]
+    if isinstance(value, str):
+        family, colon, rest = value.partition(":")
+        if colon and family in TRUST_FAMILIES:
+            return TRUST_FAMILIES[family](rest)
+        if value in TRUSTS:
+            return TRUSTS[value]
     raise ConfigurationError("trust", value, _listed(TRUSTS))
 
 

@@ -190,7 +190,7 @@ def _read_roster(
         raise ConfigurationError("budgets", listed, f"{', '.join(known)} as in the roster, this one as {own}")
     graph = roster.edges is not None and own in known  # a stranger is refused by the engine
     # One noise for the total of all agents follows from how many there are.
-    pooled = require_trust(settings.get("trust", NOBODY)).pooled
+    pooled = require_trust(settings.get("trust", NOBODY)).joint
     if (graph or pooled) and agents != len(known):
         raise ConfigurationError("federation.agents", agents, f"{len(known)}, as many as the roster has")
     if not graph:

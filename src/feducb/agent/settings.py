@@ -150,7 +150,7 @@ class AgentSettings:
     promised: Terms | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "trust", require_trust(self.trust))
+        object.__setattr__(self, "trust", require_trust(self.trust).among(len(self.clique) or self.agents))
         for fits, name, expected in self._checks():
             if not fits:
                 value = getattr(self, name)
@@ -443,6 +443,7 @@ class AgentSettings:
             spacing=self.spacing,
             agents_per_person=self.agents_visited,
             trust=self.trust,
+            agents=len(self.clique) or self.agents,
             groups=self.groups,
             model=self.estimator.privatizer.model,
         )

@@ -231,7 +231,7 @@ def write_statement(asked: _Stated) -> None:
         terms, ledger = _read_store(asked.store)
         followed, others = _stated_in(asked.store)
     else:
-        if asked.agents_per_person is None and require_trust(asked.trust).pooled:
+        if asked.agents_per_person is None and require_trust(asked.trust).joint:
             raise ConfigurationError(
                 "--agents-per-person",
                 None,

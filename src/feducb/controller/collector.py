@@ -62,7 +62,7 @@ def _common(terms: Mapping[str, Terms], *, pooled: bool) -> Trust:
     """
     first = next(iter(terms.values()))
     names: tuple[str, ...] = ("problem", "model", "releases", "quiet", "decay", "trust", "groups")
-    if pooled and first.trust.pooled:
+    if pooled and first.trust.joint:
         names += ("budget", "records_per_person", "agents_per_person", "spacing")
     for name, one in terms.items():
         for setting in names:

@@ -76,9 +76,10 @@ class Certificate:
         budget: what is claimed.
         sensitivity: Δ in real units, rounding included.
         exponent: the grid is g = 2^exponent.
-        sigma: deviation of the noise in one coordinate, in grid steps; a whole number.
+        sigma: deviation of the noise that one agent adds to a coordinate, in grid steps; a whole number.
         coordinates: q.
         releases: n.
+        shares: H, how many such noises at least are in whatever is seen (docs/theory.md, 9).
     """
 
     budget: Budget
@@ -87,22 +88,30 @@ class Certificate:
     sigma: int
     coordinates: int
     releases: int
+    shares: int = 1
 
     @property
     def scale(self) -> float:
-        """Deviation of the noise in one coordinate, in real units."""
+        """Deviation of the noise that one agent adds to a coordinate, in real units."""
         return math.ldexp(float(self.sigma), self.exponent)
 
     @property
     def mu(self) -> float:
         """The stream is μ-GDP, up to factors that MARGIN covers."""
-        return self.sensitivity / math.ldexp(math.sqrt(float(self.sigma**2 - SMOOTHING**2)), self.exponent)
+        return self.mu_with(self.shares)
+
+    def mu_with(self, shares: int) -> float:
+        """μ where so many shares of noise are in whatever is seen, and not those that are certified."""
+        smoothed = math.sqrt(float(shares * self.sigma**2 - SMOOTHING**2))
+        return self.sensitivity / math.ldexp(smoothed, self.exponent)
 
     def check(self) -> None:
         """Raise unless the noise reaches the claim, with margins for rounding in this very computation."""
-        if self.coordinates * self.releases > MAX_COORDINATES:
+        if self.coordinates * self.releases * self.shares > MAX_COORDINATES:
             raise ConfigurationError(
-                "releases", self.releases, f"at most {MAX_COORDINATES // self.coordinates} at this dimension"
+                "releases",
+                self.releases,
+                f"at most {MAX_COORDINATES // (self.coordinates * self.shares)} at this dimension",
             )
         if not 16 <= self.sigma <= MAX_SIGMA:
             raise ConfigurationError(
@@ -119,7 +128,13 @@ class Certificate:
 
 
 def certify(
-    budget: Budget, *, sensitivity: float, coordinates: int, releases: int, reach: float = 1.0
+    budget: Budget,
+    *,
+    sensitivity: float,
+    coordinates: int,
+    releases: int,
+    reach: float = 1.0,
+    shares: int = 1,
 ) -> Certificate:
     """The least noise (to 1e-7) that makes the whole stream (ε, δ)-private.
 
@@ -129,6 +144,7 @@ def certify(
         coordinates: q.
         releases: n, all of which a record may touch.
         reach: how far all records of a person move the stream, in moves of one (`Terms.reach`).
+        shares: H, between how many agents the noise is divided (`Trust.shares`).
     """
     from dp_accounting import get_sigma_gaussian
 
@@ -143,16 +159,17 @@ def certify(
         budget=budget,
         sensitivity=whole,
         exponent=exponent,
-        sigma=math.ceil(math.hypot(smoothed, SMOOTHING)),
+        sigma=math.ceil(math.hypot(smoothed, SMOOTHING) / math.sqrt(shares)),
         coordinates=coordinates,
         releases=releases,
+        shares=shares,
     )
     certificate.check()
     return certificate
 
 
 def entry_variance(certificate: Certificate, mechanism: Mechanism, number: int) -> float:
-    """Variance of an off-diagonal entry of the Gram in release ``number``: public, and the same for all."""
+    """Variance of an off-diagonal entry of the Gram in an agent's release ``number``: public."""
     entry = certificate.scale / math.sqrt(2.0)  # an off-diagonal entry is its coordinate over √2
     return (entry * float(mechanism.error(number))) ** 2 * _SLACK
 

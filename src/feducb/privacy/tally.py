@@ -48,7 +48,7 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
         records together where they are spaced;
         τ² and τ_t² are the noise variances less SMOOTHING² (grid theorem).
     """
-    if terms.trust.pooled or terms.releases > _MOST_RELEASES or terms.model.name != "linear":
+    if terms.trust.joint or terms.releases > _MOST_RELEASES or terms.model.name != "linear":
         return None
     certificate, problem = terms.certificate(), terms.problem
     apart = _least_spread(terms.factors) if terms.spacing else 1.0 - _closest(terms.factors)

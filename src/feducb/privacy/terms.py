@@ -58,6 +58,8 @@ class Terms:
             noise does not depend on it: the promise is about what one agent lets out, and `mu_at` says what a
             person at several pays.
         trust: who adds the noise; its name will do.
+        agents: M, where noise is divided between agents (`Trust.shares`): those whose rows add up, all or a
+            clique. 0 where no noise depends on it.
         groups: estimators an agent keeps, over disjoint records; each has its own stream of ``releases``
             releases. What is promised does not depend on how many there are.
         model: what is learnt; its name will do.
@@ -77,6 +79,7 @@ class Terms:
     spacing: int = 0
     agents_per_person: int = 1
     trust: Trust = field(default_factory=lambda: require_trust("nobody"))
+    agents: int = 0
     groups: int = 1
     excess: Excess = "clip"
     model: Model = field(default_factory=lambda: require_model("linear"))
@@ -84,7 +87,7 @@ class Terms:
     def __post_init__(self) -> None:
         for count in ("releases", "records_per_person", "agents_per_person", "groups"):
             object.__setattr__(self, count, require_integer(count, getattr(self, count), at_least=1))
-        object.__setattr__(self, "trust", require_trust(self.trust))
+        self._fix_trust()
         object.__setattr__(self, "model", require_model(self.model))
         self.model.coordinates(self.problem.dim)  # or it is none for this d
         if self.groups > 1:
@@ -110,6 +113,12 @@ class Terms:
                 raise ConfigurationError("quiet", self.quiet, f"0 with the mechanism {self.factors.name}")
             if self.decay is not None:
                 raise ConfigurationError("decay", self.decay, f"none with the mechanism {self.factors.name}")
+
+    def _fix_trust(self) -> None:
+        """Fill in what the trust leaves to the number of agents, kept only where noise follows from it."""
+        trust, agents = require_trust(self.trust), require_integer("agents", self.agents, at_least=0)
+        object.__setattr__(self, "trust", trust.among(agents))
+        object.__setattr__(self, "agents", agents if trust.shares(agents) > 1 else 0)
 
     @property
     def factors(self) -> Mechanism:
@@ -179,6 +188,7 @@ class Terms:
             coordinates=self.model.coordinates(self.problem.dim),
             releases=self.releases,
             reach=self.reach,
+            shares=self.trust.shares(self.agents),
         )
 
     def digest(self) -> bytes:
@@ -209,7 +219,8 @@ class Terms:
     def _unless_plain(self) -> dict[str, float]:
         """What is written only where it is used: it was not there in the beginning."""
         decay = {} if self.decay is None else {"decay": self.decay}
-        return decay | ({"spacing": self.spacing} if self.spacing else {})
+        agents = {"agents": self.agents} if self.agents else {}
+        return decay | ({"spacing": self.spacing} if self.spacing else {}) | agents
 
     def to_json(self) -> str:
         """As text, for the store."""
@@ -224,7 +235,7 @@ class Terms:
         """Read what `to_json` wrote, also an earlier version's.
 
         Absent where there was no such choice: ``agents_per_person`` (noise was for p records alone),
-        ``groups``, ``model``, ``decay`` and ``spacing``.
+        ``groups``, ``model``, ``decay``, ``spacing`` and ``agents``.
         """
         plain = json.loads(text)
         plain["problem"] = Problem(**plain["problem"])

@@ -22,9 +22,9 @@ class Controller(Trust):
         so nobody can count her records over agents: only p times the number of agents she visits bounds them.
     """
 
-    name: ClassVar[str] = "controller"
     pooled: ClassVar[bool] = True
     raw: ClassVar[bool] = True
+    joint: ClassVar[bool] = True
     words: ClassVar[TrustWords] = TrustWords(
         adversary=(
             "Anyone but the agent itself and the controller, who reads everything the controller shows, "
@@ -45,6 +45,11 @@ class Controller(Trust):
         "paper mode": "nobody in paper mode: there every agent privatises",
         "budgets": "none: a trusted controller has one budget",
     }
+
+    @property
+    def name(self) -> str:
+        """As in files."""
+        return "controller"
 
     def scales(self, own: Array) -> Array:
         """One noise for all, at the least of the budgets."""

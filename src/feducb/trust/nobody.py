@@ -22,9 +22,9 @@ class Nobody(Trust):
         records at agent i costs √(Σ μ_i² p_i²).
     """
 
-    name: ClassVar[str] = "nobody"
     pooled: ClassVar[bool] = False
     raw: ClassVar[bool] = False
+    joint: ClassVar[bool] = False
     words: ClassVar[TrustWords] = TrustWords(
         adversary=(
             "Anyone but the agent itself, the controller included, who reads every release of every agent, "
@@ -35,6 +35,11 @@ class Nobody(Trust):
         where="at an agent",
         elsewhere="each adds its own noise",
     )
+
+    @property
+    def name(self) -> str:
+        """As in files."""
+        return "nobody"
 
     def scales(self, own: Array) -> Array:
         """Each agent adds what its own budget needs."""
