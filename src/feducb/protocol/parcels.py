@@ -15,6 +15,7 @@ class ParcelKind(StrEnum):
 
     RELEASE = "release"  # noisy: anybody may see it
     UPLOAD = "upload"  # raw: sealed, for a trusted controller alone
+    ROW = "row"  # under pads: it tells nothing by itself
 
 
 @dataclass(frozen=True, slots=True)

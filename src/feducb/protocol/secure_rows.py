@@ -36,6 +36,7 @@ __all__ = [
     "Opened",
     "PaddedRow",
     "Proof",
+    "is_card",
     "list_digest",
     "open_sum",
     "require_list",
@@ -119,6 +120,11 @@ class KeyCard:
         context = ("card", charter.federation, charter.digest, keeper)
         verify(roster.keepers[keeper], card.signature, card.public, *context)
         return card
+
+
+def is_card(data: bytes) -> bool:
+    """Whether a message says that it is a `KeyCard`."""
+    return data[:_MARK] == _CARD
 
 
 @dataclass(frozen=True, slots=True)
