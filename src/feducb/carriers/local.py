@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from feducb.agent.mailbox import Mailbox
 from feducb.carriers.peering import PeerDriver
 from feducb.controller.collector import Collector
+from feducb.errors import RefusedError
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.admission import RefusalCount
@@ -67,6 +68,14 @@ class MemoryMailbox:
         if self._keep_all:
             self.history[total.season, total.group, total.number] = payload
         return True
+
+    async def hear(self, data: bytes) -> bool:
+        """It keeps sums alone."""
+        raise RefusedError("malformed", "this mailbox is for releases")
+
+    async def place(self) -> bytes:
+        """None."""
+        return b""
 
     async def wait(self) -> None:
         """Until `put` or `notify` was called since the outbox was looked at."""

@@ -36,6 +36,7 @@ __all__ = [
     "Opened",
     "PaddedRow",
     "Proof",
+    "is_card",
     "list_digest",
     "open_sum",
     "require_list",
@@ -54,6 +55,11 @@ _LISTED = struct.Struct(f"<H{_LEAF}s")
 _PROOF = struct.Struct(f"<H{_DIGEST}s{SIGNATURE_SIZE}s")
 _REFUSALS = ("", "definite", "range")  # why a sum is not used, by number
 _CONTROLLER = "+controller"
+
+
+def is_card(data: bytes) -> bool:
+    """Whether a message is a keeper's card; what agents hear else is a row that is over."""
+    return data.startswith(_CARD)
 
 
 def row_size(coordinates: int) -> int:
