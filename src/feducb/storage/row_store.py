@@ -36,6 +36,11 @@ class RowStore(Store):
         """The row that comes next: the one after the newest that is over."""
         return agent_rows.next_label(self.database, self.season, self._require_group(group))
 
+    def place(self) -> bytes:
+        """The newest row of the first group that is over, as 16 bytes; none if there is none."""
+        newest = agent_rows.newest_opened(self.database, self.season, 0)
+        return b"" if newest is None else newest[0].to_bytes()
+
     @property
     def halted(self) -> str:
         """Why no row is built any more in this season; empty if they are."""
