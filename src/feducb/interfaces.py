@@ -74,6 +74,7 @@ class Trust(ABC):
         raw: whether agents hand over raw sums, as uploads for the controller's file (`ControllerStore`). If
             not, what leaves an agent has noise of its own in it.
         joint: whether a person's records at several agents are under one noise, so that their costs add up.
+        padded: whether rows leave under pads, so that only sums of them open.
         words: for statements.
         refusals: by what is refused, what was expected instead.
     """
@@ -81,6 +82,7 @@ class Trust(ABC):
     pooled: ClassVar[bool]
     raw: ClassVar[bool]
     joint: ClassVar[bool]
+    padded: ClassVar[bool] = False
     words: ClassVar[TrustWords]
     refusals: ClassVar[Mapping[Feature, str]] = {}
 

@@ -43,9 +43,9 @@ class _Bent:
         self._straight = self._inner.encode(batch)
         return self._bend(self._straight, len(self._seen), self._seen)
 
-    def decode(self, row: Ints) -> NDArray[np.float64]:
-        # Sums look right, unless what is wrong is the sums: each mistake must be seen by its own condition.
-        return self._inner.decode(row if self._bend is _lossy else self._straight)
+    def as_summed(self, row: Ints) -> Ints:
+        """Sums look right, unless what is wrong is the sums: each mistake is seen by its own condition."""
+        return row if self._bend is _lossy else self._straight
 
     def dump(self) -> bytes:
         return self._inner.dump()
@@ -58,7 +58,9 @@ class _Bent:
 def _bent(bend: Callable[[Ints, int, list[Ints]], Ints]) -> Callable[[Terms], DeployedPrivatizer]:
     def make(terms: Terms) -> DeployedPrivatizer:
         door = DeployedPrivatizer(terms)
-        door._encoder = _Bent(door._encoder, bend)
+        bent, decode = _Bent(door._encoder, bend), door._decoder.decode
+        door._encoder = bent
+        vars(door._decoder).update(decode=lambda row: decode(bent.as_summed(row)))
         return door
 
     return make

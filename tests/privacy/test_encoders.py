@@ -47,9 +47,7 @@ def _rows(
                 make_encoder(choose_mechanism(mechanism, releases), batches.shape[1]),
             )
             encoder.load(state)
-        row = encoder.encode(batch)
-        encoder.decode(row)
-        rows.append(row.tolist())
+        rows.append(encoder.encode(batch).tolist())
     return rows
 
 
@@ -92,20 +90,18 @@ def test_a_restart_before_any_release_changes_no_row(mechanism: str, releases: i
 def test_a_state_with_sums_beyond_64_bits_is_written_in_full(mechanism: str, size: int) -> None:
     """Uploads of many agents may add up beyond 64 bits: both widths of the state, and signs, come back."""
     first, second = (make_encoder(choose_mechanism(mechanism, 4), 2) for _ in range(2))
-    row = first.encode(np.array([size, -size + 1], dtype=object))
-    first.decode(row)
+    first.encode(np.array([size, -size + 1], dtype=object))
     second.load(first.dump())
     assert second.dump() == first.dump()
     later = np.array([5 << FINE_BITS, -(7 << FINE_BITS)], dtype=object)
     ahead, behind = first.encode(later), second.encode(later)
     assert ahead.tolist() == behind.tolist()
-    assert first.decode(ahead).tolist() == second.decode(behind).tolist()
 
 
 @pytest.mark.parametrize("mechanism", ["dense", "tree", "blt"])
 def test_a_sum_that_does_not_fit_is_refused_and_leaves_no_trace(mechanism: str) -> None:
     encoder = make_encoder(choose_mechanism(mechanism, 4), 2)
-    encoder.decode(encoder.encode(np.array([1 << 40, 3], dtype=object)))
+    encoder.encode(np.array([1 << 40, 3], dtype=object))
     before = encoder.dump()
     with pytest.raises(OverflowError, match="does not fit the grid"):
         encoder.encode(np.array([0, MAX_VALUE << (FINE_BITS + 4)], dtype=object))

@@ -10,7 +10,7 @@ import pytest
 
 from feducb.errors import ConfigurationError
 from feducb.privacy import mechanisms
-from feducb.privacy.encoders import make_encoder
+from feducb.privacy.encoders import make_decoder, make_encoder
 from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.mechanisms import buffered
 from feducb.privacy.mechanisms.matrix import Factors, _frozen, optimal_factors
@@ -49,10 +49,10 @@ def test_it_is_a_value_and_counts_its_releases(make: Make) -> None:
 
 
 def test_the_page_s_skeleton_can_be_deployed_as_it_is(rng: np.random.Generator) -> None:
-    encoder = make_encoder(SKELETON(6), 3)
+    encoder, decoder = make_encoder(SKELETON(6), 3), make_decoder(SKELETON(6), 3)
     batches = rng.integers(-1000, 1000, (6, 3)) << FINE_BITS
     for release, batch in enumerate(batches, start=1):
-        read = encoder.decode(encoder.encode(batch))
+        read = decoder.decode(encoder.encode(batch))
         # The encoder is shrunk by 2^-32 and rows are rounded to whole steps: k of them are added up.
         np.testing.assert_allclose(
             read, batches[:release].sum(axis=0) / 2.0**FINE_BITS, atol=0.5 * release + 0.01

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
-from feducb.privacy.encoders import make_encoder
+from feducb.privacy.encoders import make_decoder, make_encoder
 from feducb.privacy.mechanisms import MECHANISMS, BufferedToeplitz, Dense, Mechanism, person_reach
 from feducb.privacy.mechanisms.reach import largest_sum
 from feducb.privacy.terms import Terms
@@ -101,7 +101,7 @@ def test_many_releases_are_no_hindrance(mechanism: Mechanism) -> None:
 def test_a_decayed_mechanism_is_deployed_as_it_is_planned(mechanism: Dense) -> None:
     """At the largest decays there are: in whole numbers E is invertible, and errors are as stated."""
     encoder = make_encoder(mechanism, 1)
-    decoder = encoder._decoder  # type: ignore[attr-defined]
+    decoder = make_decoder(mechanism, 1)._decoder  # type: ignore[attr-defined]
     errors = [mechanism.error(release) for release in range(1, mechanism.releases + 1)]
     np.testing.assert_allclose(np.linalg.norm(decoder, axis=1), errors, rtol=1e-8)
     fixed = encoder._fixed / 2.0**40  # type: ignore[attr-defined]

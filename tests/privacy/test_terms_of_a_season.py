@@ -110,7 +110,7 @@ def test_counts_are_whole_numbers(setting: str) -> None:
     ("changes", "complaint"),
     [
         ({"excess": "ignore"}, "excess is 'ignore', expected clip or refuse"),
-        ({"trust": "everybody"}, "trust is 'everybody', expected nobody or controller"),
+        ({"trust": "everybody"}, "trust is 'everybody', expected nobody, controller or keepers"),
         ({"model": "cubic"}, "model is 'cubic', expected linear"),
         ({"mechanism": "bush"}, "mechanism is 'bush', expected one of auto, "),
         ({"mechanism": "blt"}, "quiet is 2, expected 0 with the mechanism blt"),

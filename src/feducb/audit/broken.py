@@ -45,7 +45,7 @@ class BrokenUnscaledTree(DeployedPrivatizer):
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         factor = math.sqrt(terms.releases.bit_length())
-        encode, decode = self._encoder.encode, self._encoder.decode
+        encode, decode = self._encoder.encode, self._decoder.decode
 
         def stretched(batch: Ints | Wide) -> Ints:
             return encode(np.rint(batch.astype(np.float64) * factor).astype(np.int64))
@@ -53,7 +53,8 @@ class BrokenUnscaledTree(DeployedPrivatizer):
         def shrunk(row: Ints) -> Array:
             return decode(row) / factor
 
-        vars(self._encoder).update(encode=stretched, decode=shrunk)
+        vars(self._encoder).update(encode=stretched)
+        vars(self._decoder).update(decode=shrunk)
 
 
 class _ChangedNoise(DeployedPrivatizer):

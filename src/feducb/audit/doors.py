@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from feducb.audit.canary import Batch
 from feducb.privacy.deployed import DeployedPrivatizer
-from feducb.privacy.encoders import Encoder, Wide
+from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.terms import Terms
 
@@ -77,12 +77,14 @@ def measure_encoder(door: DeployedPrivatizer) -> tuple[Ints, Array]:
     Column j is what a unit in batch j makes of every row, in steps of 2^-40. Coordinates are independent
     lanes, so as many columns as there are coordinates are measured in one pass.
     """
-    count, encoder, fresh = door.terms.releases, door._encoder, door._encoder.dump()
+    count, encoder, decoder = door.terms.releases, door._encoder, door._decoder
+    fresh, unread = encoder.dump(), decoder.dump()
     lanes = len(door._batch)
     rows = np.zeros((count, count), dtype=np.int64)
     decoded = np.zeros((count, count))
     for first in range(0, count, lanes):
         encoder.load(fresh)
+        decoder.load(unread)
         last = min(first + lanes, count)
         for release in range(count):
             batch = np.zeros(lanes, dtype=np.int64)
@@ -90,8 +92,9 @@ def measure_encoder(door: DeployedPrivatizer) -> tuple[Ints, Array]:
                 batch[release - first] = 1 << (UNIT_BITS + FINE_BITS)
             row = encoder.encode(batch)
             rows[release, first:last] = row[: last - first]
-            decoded[release, first:last] = encoder.decode(row)[: last - first]
+            decoded[release, first:last] = decoder.decode(row)[: last - first]
     encoder.load(fresh)
+    decoder.load(unread)
     return rows, decoded / 2.0**UNIT_BITS
 
 
@@ -105,15 +108,15 @@ class Seen:
     def watch(self, doors: Sequence[DeployedPrivatizer]) -> None:
         """From now on, read it off the encoders of these groups, so it does not matter who mixed them up."""
         for group, door in enumerate(doors):
-            _watch(door._encoder, self.rows[group], self.noise[group])
+            _watch(door, self.rows[group], self.noise[group])
 
     def moves(self, other: Seen) -> list[Ints]:
         """By group, (n, q): how the other world's rows differ."""
         return [np.subtract(self.rows[group], other.rows[group]) for group in sorted(self.rows)]
 
 
-def _watch(encoder: Encoder, rows: list[Ints], noise: list[Ints]) -> None:
-    encode, decode = encoder.encode, encoder.decode
+def _watch(door: DeployedPrivatizer, rows: list[Ints], noise: list[Ints]) -> None:
+    encode, decode = door._encoder.encode, door._decoder.decode
 
     def note_row(batch: Ints | Wide) -> Ints:
         rows.append(encode(batch))
@@ -123,7 +126,8 @@ def _watch(encoder: Encoder, rows: list[Ints], noise: list[Ints]) -> None:
         noise.append(row - rows[-1])
         return decode(row)
 
-    vars(encoder).update(encode=note_row, decode=note_noise)
+    vars(door._encoder).update(encode=note_row)
+    vars(door._decoder).update(decode=note_noise)
 
 
 def length(moves: Iterable[Ints], terms: Terms) -> float:

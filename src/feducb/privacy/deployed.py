@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.errors import ConfigurationError, PrivacyError, RecordOutOfBoundsError, UnsealedReleaseError
-from feducb.privacy.encoders import Encoder, Wide, make_encoder
+from feducb.errors import (
+    ConfigurationError,
+    PrivacyError,
+    RecordOutOfBoundsError,
+    ReleasesExhaustedError,
+    UnsealedReleaseError,
+)
+from feducb.privacy.encoders import Decoder, Encoder, Wide, make_decoder, make_encoder, split_joint
 from feducb.privacy.grid import FINE_BITS, GridNoise, entry_variance, total
 from feducb.privacy.privatizer import _SEAL, Sealed, State, WayOut, placed
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import RawUpload, require_admissible, require_same_promise
 from feducb.types import Array
 
-__all__ = ["DeployedPrivatizer", "GridRelease"]
+__all__ = ["DeployedPrivatizer", "GridRelease", "NoisyRow"]
 
 Ints = NDArray[np.int64]
 
@@ -40,6 +46,7 @@ class GridRelease(Sealed):
         values: (q,), a sum of flat vectors (`Model.flatten`) in grid steps.
         variance: of one off-diagonal entry of the Gram; public.
         model: the name of what reads it.
+        agents: how many are in it: 1, or those in a row that was opened as a sum.
     """
 
     forged: ClassVar[str] = "only a DeployedPrivatizer builds a GridRelease: raw sums must not leave"
@@ -50,9 +57,31 @@ class GridRelease(Sealed):
     values: Ints
     variance: float
     model: str = "linear"
+    agents: int = 1
 
 
-class _OnGrid(WayOut[Wide, Encoder, GridNoise, GridRelease]):
+@dataclass(kw_only=True, slots=True, eq=False, repr=False)
+class NoisyRow(Sealed):
+    """A row under one agent's share of noise, which alone does not hide it: it leaves under pads.
+
+    Attributes:
+        number: k, counted from 1.
+        values: (q,), in grid steps. Private.
+    """
+
+    forged: ClassVar[str] = "only a DeployedPrivatizer builds a NoisyRow: raw sums must not leave"
+    number: int
+    values: Ints
+
+
+class _Coder(NamedTuple):
+    """What a stream carries from one release to the next."""
+
+    encoder: Encoder
+    decoder: Decoder
+
+
+class _OnGrid(WayOut[Wide, _Coder, GridNoise, GridRelease]):
     """Whole numbers: the batch in fine grid steps, kept apart from what was released before."""
 
     def __init__(self, terms: Terms) -> None:
@@ -65,24 +94,33 @@ class _OnGrid(WayOut[Wide, Encoder, GridNoise, GridRelease]):
         return np.asarray(batch + _exact_sum(fine))
 
     def _publish(
-        self, state: State[Wide, Encoder], number: int, source: GridNoise
-    ) -> tuple[Wide, Encoder, GridRelease]:
-        encoder = state.memory
-        noisy = self.model.noisy(self.problem.dim)
-        fresh = placed(source.draw(int(noisy.sum())), noisy)
+        self, state: State[Wide, _Coder], number: int, source: GridNoise
+    ) -> tuple[Wide, _Coder, GridRelease]:
+        encoder, decoder = state.memory
         row = encoder.encode(state.total)
-        read = encoder.decode(total((row, fresh)))
-        release = GridRelease(
+        release = self.read(decoder, number, total((row, self.draw(source))))
+        return np.zeros_like(state.total), state.memory, release
+
+    def draw(self, source: GridNoise) -> Ints:
+        """(q,), the noise of one row."""
+        noisy = self.model.noisy(self.problem.dim)
+        return placed(source.draw(int(noisy.sum())), noisy)
+
+    def read(
+        self, decoder: Decoder, number: int, row: Ints, *, agents: int = 1, noises: int = 1
+    ) -> GridRelease:
+        """Release ``number``, which this row and those before it tell, under so many agents' noises."""
+        return GridRelease(
             number=number,
             dim=self.problem.dim,
             exponent=self.certificate.exponent,
             weight=self.weight,
-            values=np.rint(read).astype(np.int64),
-            variance=entry_variance(self.certificate, self.mechanism, number),
+            values=np.rint(decoder.decode(row)).astype(np.int64),
+            variance=noises * entry_variance(self.certificate, self.mechanism, number),
             model=self.model.name,
+            agents=agents,
             seal=_SEAL,
         )
-        return np.zeros_like(state.total), encoder, release
 
 
 class DeployedPrivatizer:
@@ -99,21 +137,24 @@ class DeployedPrivatizer:
         certificate: the noise.
         released: how many releases have been made.
         pending: how many records wait for the next one. Private.
+        taken: how many records were taken in. Private.
+        opened: how many rows were read, where sums of rows are opened.
     """
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
-        self.released = 0
-        self.pending = 0
+        self.released = self.pending = self.taken = self.opened = 0
         self._way_out = _OnGrid(terms)
         self.certificate = self._way_out.certificate
-        self._encoder = make_encoder(self._way_out.mechanism, self.certificate.coordinates)
+        mechanism, coordinates = self._way_out.mechanism, self.certificate.coordinates
+        self._encoder = make_encoder(mechanism, coordinates)
+        self._decoder = make_decoder(mechanism, coordinates, gaps=terms.trust.padded)
         self._noise = GridNoise(self.certificate)
         self._batch: Wide = np.zeros(self.certificate.coordinates, dtype=object)
         self._uploads = 0
 
-    def _state(self) -> State[Wide, Encoder]:
-        return State(self._batch, self.released, self._encoder)
+    def _state(self) -> State[Wide, _Coder]:
+        return State(self._batch, self.released, _Coder(self._encoder, self._decoder))
 
     def record(self, actions: Array, rewards: Array) -> None:
         """Take records in: actions (n, d), rewards (n,)."""
@@ -126,6 +167,7 @@ class DeployedPrivatizer:
             )
         self._batch = self._way_out.record(self._state(), actions, rewards).total
         self.pending += len(actions)
+        self.taken += len(actions)
 
     def receive(self, upload: RawUpload, records: int = 0) -> None:
         """Take a trusting agent's batch in (the controller, where it is trusted).
@@ -172,24 +214,84 @@ class DeployedPrivatizer:
 
     def release(self) -> GridRelease:
         """Publish everything recorded so far, under noise; raises `ReleasesExhaustedError` after the last."""
+        if self.terms.trust.padded:
+            raise UnsealedReleaseError("a share of noise does not hide a row: it leaves padded, by `row`")
         state, release = self._way_out.release(self._state(), self._noise)
         self.released, self.pending, self._batch = state.released, 0, state.total
         return release
+
+    def row(self, *, data: bool = True) -> NoisyRow:
+        """The next row of E·b under this agent's share of noise, and the end of its batch; to be padded.
+
+        Args:
+            data: whether there is any; else noise alone, and nothing moves: the row was spent before.
+        """
+        self._require_padded()
+        fresh = self._way_out.draw(self._noise)
+        if not data:
+            return NoisyRow(number=self.released, values=fresh, seal=_SEAL)
+        self._require_left()
+        values = total((self._encoder.encode(self._batch), fresh))
+        self.released, self.pending, self._batch = self.released + 1, 0, np.zeros_like(self._batch)
+        return NoisyRow(number=self.released, values=values, seal=_SEAL)
+
+    def skip(self) -> None:
+        """Leave a row out: its column stays empty, and what waits enters the next row that is built."""
+        self._require_padded()
+        self._require_left()
+        self._encoder.encode(np.zeros_like(self._batch))
+        self.released += 1
+
+    def read(self, row: Ints | None, *, agents: int) -> GridRelease:
+        """What all rows so far tell, by their next sum; None if it is missing. Public.
+
+        Its variance is stated as if all agents were in every row, which the confidence set is for
+        (docs/theory.md, 9).
+
+        Args:
+            row: (q,), a sum that was opened.
+            agents: whose rows are in it.
+        """
+        self._require_padded()
+        self.opened += 1
+        values = np.zeros(self.certificate.coordinates, dtype=np.int64) if row is None else row
+        return self._way_out.read(
+            self._decoder, self.opened, values, agents=max(1, agents), noises=self.terms.agents
+        )
+
+    def _require_padded(self) -> None:
+        if not self.terms.trust.padded:
+            raise UnsealedReleaseError("rows leave an agent one by one only where they are padded")
+
+    def _require_left(self) -> None:
+        if self.released >= self.terms.releases:
+            raise ReleasesExhaustedError(
+                f"row {self.released + 1} was asked for, but the budget covers {self.terms.releases}"
+            )
 
     def dump(self) -> bytes:
         """The state, as bytes: to be on disk before a release is sent. Private."""
         batch = [int(value) for value in self._batch]
         plain = {"released": self.released, "pending": self.pending, "uploads": self._uploads, "batch": batch}
-        parts = [json.dumps(plain).encode(), self._encoder.dump()]
+        if self.terms.trust.padded:
+            plain |= {"taken": self.taken, "opened": self.opened}
+        parts = [json.dumps(plain).encode(), self._encoder.dump(), self._decoder.dump()]
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
     def load(self, data: bytes) -> None:
         """Go on from a state."""
-        size = int.from_bytes(data[:8], "little")
-        head, encoder = json.loads(data[8 : 8 + size]), data[16 + size :]
+        parts: list[bytes] = []
+        while data:
+            size = 8 + int.from_bytes(data[:8], "little")
+            parts, data = [*parts, data[8:size]], data[size:]
+        head = json.loads(parts[0])
+        if len(parts) == 2:  # of an earlier version
+            parts[1:] = split_joint(self._way_out.mechanism, self.certificate.coordinates, parts[1])
         self.released, self.pending = head["released"], head["pending"]
         self._uploads, self._batch = head["uploads"], np.array(head["batch"], dtype=object)
-        self._encoder.load(encoder)
+        self.taken, self.opened = head.get("taken", 0), head.get("opened", 0)
+        self._encoder.load(parts[1])
+        self._decoder.load(parts[2])
 
     def dump_batch(self) -> bytes:
         """What waits for the next release, as sums alone. Private."""
@@ -199,6 +301,7 @@ class DeployedPrivatizer:
     def load_batch(self, data: bytes) -> None:
         """Put what waits back, after `load`."""
         plain = json.loads(data)
+        self.taken += plain["pending"] - self.pending
         self.pending, self._batch = plain["pending"], np.array(plain["batch"], dtype=object)
 
     def __reduce__(self) -> NoReturn:

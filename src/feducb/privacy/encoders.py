@@ -21,7 +21,7 @@ from feducb.privacy.mechanisms import BufferedToeplitz, Mechanism, Memory
 from feducb.privacy.mechanisms.mechanism import prefix_sums
 from feducb.types import Array
 
-__all__ = ["Encoder", "Wide", "make_encoder"]
+__all__ = ["Decoder", "Encoder", "Wide", "make_decoder", "make_encoder", "split_joint"]
 
 Ints = NDArray[np.int64]
 Wide = NDArray[np.object_]
@@ -32,15 +32,29 @@ _EXTRA_BITS = 32  # of a buffer, beyond those of a batch sum
 _WEIGHT_BITS = 60
 _POLE_BITS = 50  # rates are multiples of 2^-50: decay is exact
 _POWER_BITS = 128  # of a power of a pole, rounded down
+_ROUNDED_OFF = 1e-9  # by which an entry of F that is 0 may be off
+_LOOKED_AT = 1024  # releases of which F is looked at as a matrix
 _MOST_DRIFT = 2.0**-16  # grid steps by which rounded buffers may move a row: see `grid.ROUNDING_STEPS`
 
 
 class Encoder(Protocol):
-    """Streams batches in and rows out, and reads rows back; its state can be written to disk."""
+    """Streams batches in and rows out; its state can be written to disk. Private."""
 
     def encode(self, batch: Ints | Wide) -> Ints:
         """The next row of E·b, in grid steps, from a batch sum kept FINE_BITS finer."""
         ...
+
+    def dump(self) -> bytes:
+        """The state, as bytes."""
+        ...
+
+    def load(self, data: bytes) -> None:
+        """Go on from a state."""
+        ...
+
+
+class Decoder(Protocol):
+    """Reads rows that were published, an agent's own or sums over agents; its state can be kept on disk."""
 
     def decode(self, row: Ints) -> Array:
         """The prefix sum (with its noise) that this and all earlier published rows tell, in grid steps."""
@@ -57,21 +71,60 @@ class Encoder(Protocol):
 
 def make_encoder(mechanism: Mechanism, coordinates: int) -> Encoder:
     """The encoder of a mechanism that publishes one row per release."""
+    _require_rows(mechanism)
     if isinstance(mechanism, BufferedToeplitz):
         return _BufferedEncoder(mechanism, coordinates)
+    return _MatrixEncoder(mechanism, coordinates)
+
+
+def make_decoder(mechanism: Mechanism, coordinates: int, *, gaps: bool = False) -> Decoder:
+    """The decoder that goes with it.
+
+    Args:
+        mechanism: the encoder's.
+        coordinates: q.
+        gaps: whether rows may be missing, for some agents or for all: they are read as 0 then. Refused if an
+            entry of F is negative. As none of E is, a batch counts in every prefix sum with a weight from 0
+            to 1, whatever is missing (docs/theory.md, 9).
+    """
+    _require_rows(mechanism)
+    if gaps:
+        _require_no_negative(mechanism)
+    if isinstance(mechanism, BufferedToeplitz):
+        return _BufferedDecoder(mechanism)
+    return _MatrixDecoder(mechanism, coordinates)
+
+
+def split_joint(mechanism: Mechanism, coordinates: int, data: bytes) -> tuple[bytes, bytes]:
+    """The two states in one that earlier versions kept for both."""
+    if isinstance(mechanism, BufferedToeplitz):
+        state = json.loads(data)
+        parts = ({name: state[name] for name in names} for names in (("done", "buffers"), ("done", "memory")))
+        encoder, decoder = (json.dumps(part).encode() for part in parts)
+        return encoder, decoder
+    size = data[0]
+    cut = 1 + (len(data) - 1) * size // (size + 8)
+    return data[:cut], data[cut:]
+
+
+def _require_rows(mechanism: Mechanism) -> None:
     if any(mechanism.rows(release) != 1 for release in range(1, min(mechanism.releases, 8) + 1)):
         raise ConfigurationError(
             "mechanism", mechanism.name, "one that publishes one row per release when deployed"
         )
-    return _MatrixEncoder(mechanism, coordinates)
+
+
+def _fixed(mechanism: Mechanism) -> Ints:
+    """E in whole numbers."""
+    # Shrunk by 2^-32: computed again elsewhere, E may differ by 1e-12, and a stream may see rows of both.
+    return np.floor(mechanism.encoder() * (2.0**_FIXED_BITS - 2.0**8)).astype(np.int64)
 
 
 class _MatrixEncoder:
-    """All batches and rows so far, and E as a matrix of whole numbers."""
+    """All batches so far, and E as a matrix of whole numbers."""
 
     def __init__(self, mechanism: Mechanism, coordinates: int) -> None:
-        # Shrunk by 2^-32: computed again elsewhere, E may differ by 1e-12, and a stream may see rows of both.
-        self._fixed = np.floor(mechanism.encoder() * (2.0**_FIXED_BITS - 2.0**8)).astype(np.int64)
+        self._fixed = _fixed(mechanism)
         if self._fixed.min() < 0:
             raise PrivacyError(
                 "an encoder with a negative entry: several records could cost more than their sum"
@@ -81,10 +134,7 @@ class _MatrixEncoder:
             raise PrivacyError(
                 "an encoder with a column longer than 1: a record would move more than its size"
             )
-        encoder = self._fixed / 2.0**_FIXED_BITS
-        self._decoder = solve_triangular(encoder, prefix_sums(mechanism.releases).T, trans="T", lower=True).T
         self._batches = np.empty((0, coordinates), dtype=object)  # of any size: sums must not wrap
-        self._rows = np.empty((0, coordinates), dtype=np.int64)
 
     def encode(self, batch: Ints | Wide) -> Ints:
         batches = np.vstack([self._batches, np.asarray(batch).astype(object)])
@@ -93,6 +143,29 @@ class _MatrixEncoder:
         self._batches = batches  # last: a row that does not fit leaves no trace
         return row
 
+    def dump(self) -> bytes:
+        wide = max((abs(int(value)) for value in self._batches.flat), default=0) >= 2**62
+        if not wide:
+            return bytes([8]) + self._batches.astype("<i8").tobytes()
+        return bytes([16]) + b"".join(
+            int(value).to_bytes(16, "little", signed=True) for value in self._batches.flat
+        )
+
+    def load(self, data: bytes) -> None:
+        size, body, coordinates = data[0], data[1:], self._batches.shape[1]
+        places = range(0, len(body), size)
+        values = [int.from_bytes(body[place : place + size], "little", signed=True) for place in places]
+        self._batches = np.array(values, dtype=object).reshape(-1, coordinates)
+
+
+class _MatrixDecoder:
+    """All rows so far, and F = prefix sums · E⁻¹."""
+
+    def __init__(self, mechanism: Mechanism, coordinates: int) -> None:
+        encoder = _fixed(mechanism) / 2.0**_FIXED_BITS
+        self._decoder = solve_triangular(encoder, prefix_sums(mechanism.releases).T, trans="T", lower=True).T
+        self._rows = np.empty((0, coordinates), dtype=np.int64)
+
     def decode(self, row: Ints) -> Array:
         self._rows = np.vstack([self._rows, row])
         return np.asarray(
@@ -100,21 +173,11 @@ class _MatrixEncoder:
         )
 
     def dump(self) -> bytes:
-        wide = max((abs(int(value)) for value in self._batches.flat), default=0) >= 2**62
-        size = 16 if wide else 8
-        if wide:
-            batches = b"".join(int(value).to_bytes(16, "little", signed=True) for value in self._batches.flat)
-        else:
-            batches = self._batches.astype("<i8").tobytes()
-        return bytes([size]) + batches + self._rows.astype("<i8").tobytes()
+        return self._rows.astype("<i8").tobytes()
 
     def load(self, data: bytes) -> None:
-        size, body, coordinates = data[0], data[1:], self._batches.shape[1]
-        cut = len(body) * size // (size + 8)
-        places = range(0, cut, size)
-        values = [int.from_bytes(body[place : place + size], "little", signed=True) for place in places]
-        self._batches = np.array(values, dtype=object).reshape(-1, coordinates)
-        self._rows = np.frombuffer(body[cut:], dtype="<i8").astype(np.int64).reshape(-1, coordinates)
+        coordinates = self._rows.shape[1]
+        self._rows = np.frombuffer(data, dtype="<i8").astype(np.int64).reshape(-1, coordinates)
 
 
 class _BufferedEncoder:
@@ -142,7 +205,6 @@ class _BufferedEncoder:
             raise PrivacyError("an encoder that forgets too slowly: rounding would move its rows too far")
         self._buffers = [[0] * coordinates for _ in rates.poles]
         self._done = 0
-        self._memory: Memory = ()
 
     def _inverse(self, column: int) -> int:
         """⌊2^60/length⌋ of a column, counted from 0, before it is stretched.
@@ -177,7 +239,24 @@ class _BufferedEncoder:
             [(value * decay >> _POLE_BITS) + item for value, item in zip(held, items, strict=True)]
             for held, decay in zip(self._buffers, self._decay, strict=True)
         ]
+        self._done += 1  # last: a row that does not fit leaves no trace
         return rounded
+
+    def dump(self) -> bytes:
+        return json.dumps({"done": self._done, "buffers": self._buffers}).encode()
+
+    def load(self, data: bytes) -> None:
+        state = json.loads(data)
+        self._done, self._buffers = state["done"], state["buffers"]
+
+
+class _BufferedDecoder:
+    """The mechanism's own stream of F·rows, which counts for itself."""
+
+    def __init__(self, mechanism: BufferedToeplitz) -> None:
+        self._mechanism = mechanism
+        self._done = 0
+        self._memory: Memory = ()
 
     def decode(self, row: Ints) -> Array:
         self._done += 1
@@ -186,12 +265,30 @@ class _BufferedEncoder:
 
     def dump(self) -> bytes:
         memory = [None if part is None else part.tolist() for part in self._memory]
-        return json.dumps({"done": self._done, "buffers": self._buffers, "memory": memory}).encode()
+        return json.dumps({"done": self._done, "memory": memory}).encode()
 
     def load(self, data: bytes) -> None:
         state = json.loads(data)
-        self._done, self._buffers = state["done"], state["buffers"]
+        self._done = state["done"]
         self._memory = tuple(None if part is None else np.array(part) for part in state["memory"])
+
+
+def _require_no_negative(mechanism: Mechanism) -> None:
+    """Of F as a matrix where it is small; else of its first column, the longest, as it streams."""
+    if mechanism.releases <= _LOOKED_AT:
+        least = float(mechanism.decoder().min())
+    else:
+        memory: Memory = ()
+        entries = []
+        for release in range(1, _LOOKED_AT + 1):
+            memory, row = mechanism.correlate(memory, release, np.array([[float(release == 1)]]))
+            entries.append(float(row[0]))
+        least = min(entries)
+    if least < -_ROUNDED_OFF:
+        expected = (
+            "one whose decoder has no negative entry: a batch could count more than once, or less than 0"
+        )
+        raise ConfigurationError("mechanism", mechanism.name, expected)
 
 
 def _power(decay: int, times: int) -> int:

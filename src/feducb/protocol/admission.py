@@ -33,11 +33,18 @@ REASONS = (
     "exhausted",  # a trusted controller's budget is spent
     "grid",
     "group",
+    "halted",  # a keeper whose file is older than the federation
+    "key",  # a public key that makes no secret, or another one than before
+    "list",  # an agent twice, or out of order
     "magnitude",  # values that could overflow a sum
     "malformed",
     "number",
+    "order",  # a row that is not the next
+    "quorum",  # a list of too few agents
+    "range",  # a sum that no honest rows add up to
     "replay",  # a number that is known with other content
     "season",
+    "second list",  # for a row that was answered for another
     "sender",  # nobody of this federation
     "signature",  # not signed by whom it claims to be from
     "size",

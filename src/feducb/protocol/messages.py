@@ -83,7 +83,7 @@ def encode(message: GridRelease | GridSum, *, season: int = 0, group: int = 0) -
     if isinstance(message, GridSum):
         agents, season, group = message.agents, message.season, message.group
     elif isinstance(message, GridRelease):
-        agents = 1
+        agents = message.agents
         if message.model not in _CARRIED:
             raise ConfigurationError("model", message.model, f"{LINEAR.name}: no message carries another")
     else:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import asdict, dataclass
+import secrets
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ __all__ = ["SIGNATURE_SIZE", "Roster", "Signer", "open_sealed", "public_bytes", 
 
 SIGNATURE_SIZE = 64
 _SEALED = b"feducb upload"
+_USER = 20 << 3  # what nkeys of users begin with
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +39,7 @@ class Roster:
     agents: dict[str, str]  # names in order, each with its public nkey
     controller: str | None = None  # the controller's public nkey; None without one
     sealing: str | None = None  # the controller's X25519 key, hexadecimal; None without a controller
+    keepers: dict[str, str] = field(default_factory=dict)  # agents that keep pads, each with a key for that
     edges: tuple[tuple[str, str], ...] | None = None  # pairs of names; None with a controller
     ttl: int = 1  # γ, hops that a release lives
 
@@ -49,8 +52,20 @@ class Roster:
             public_bytes(key)
         if self.controller is not None:
             public_bytes(self.controller)
+        for name, key in self.keepers.items():
+            if name not in self.agents:
+                raise ConfigurationError("keeper", name, f"one of {', '.join(self.agents)}")
+            public_bytes(key)
+        if self.keepers and (len(self.keepers) < 2 or self.controller is None):
+            expected = "at least two keepers, of different owners, and a controller"
+            raise ConfigurationError("keepers", ", ".join(self.keepers), expected)
         if (self.edges is None) == (self.controller is None):
             raise ConfigurationError("federation", self.federation, "either a controller or edges of a graph")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the agents, in order."""
+        return tuple(self.agents)
 
     def topology(self) -> Topology:
         """The graph, its cliques and the like; the same wherever it is computed."""
@@ -67,7 +82,10 @@ class Roster:
 
     def to_json(self) -> str:
         """The text of the federation's file."""
-        return json.dumps(asdict(self), indent=1) + "\n"
+        plain = asdict(self)
+        if not self.keepers:  # as it was before there were any
+            del plain["keepers"]
+        return json.dumps(plain, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Roster:
@@ -94,20 +112,20 @@ def public_bytes(nkey: str) -> bytes:
     except (binascii.Error, TypeError, ValueError):
         raise ConfigurationError("nkey", nkey, expected) from None
     sound = len(raw) == 35 and binascii.crc_hqx(raw[:33], 0) == int.from_bytes(raw[33:], "little")
-    if not sound or raw[0] != 20 << 3:
+    if not sound or raw[0] != _USER:
         raise ConfigurationError("nkey", nkey, expected)
     return raw[1:33]
 
 
 class Signer:
-    """Signs in one name; made from the seed file that `feducb keys` wrote."""
+    """Signs in one name; made from the seed file that `feducb keys` wrote, or from the seed itself."""
 
-    def __init__(self, seed: Path) -> None:
-        with optional("signing", "nats"):
+    def __init__(self, seed: Path | bytes) -> None:
+        with optional("signing", "keepers"):
             import nkeys
             from nacl.signing import SigningKey
         try:
-            text = bytearray(seed.read_bytes().strip())
+            text = bytearray(seed if isinstance(seed, bytes) else seed.read_bytes().strip())
             pair = nkeys.from_seed(text)
             _, raw = nkeys.decode_seed(text)
             self._key = SigningKey(bytes(raw))
@@ -116,7 +134,15 @@ class Signer:
             expected = f"a file that can be read ({error.strerror})"
             raise ConfigurationError("seed", str(seed), expected) from None
         except Exception:
-            raise ConfigurationError("seed", str(seed), "a file with the seed of a user nkey") from None
+            shown = "some bytes" if isinstance(seed, bytes) else str(seed)
+            raise ConfigurationError("seed", shown, "a file with the seed of a user nkey") from None
+
+    @classmethod
+    def fresh(cls) -> Signer:
+        """A new one, for everybody in one process."""
+        with optional("signing", "keepers"):
+            import nkeys
+        return cls(bytes(nkeys.encode_seed(secrets.token_bytes(32), _USER)))
 
     def sign(self, body: bytes, *context: str) -> bytes:
         """64 bytes, for this body in this context alone."""

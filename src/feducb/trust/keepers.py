@@ -44,6 +44,7 @@ class Keepers(Trust):
     pooled: ClassVar[bool] = False
     raw: ClassVar[bool] = False
     joint: ClassVar[bool] = True
+    padded: ClassVar[bool] = True
     words: ClassVar[TrustWords] = TrustWords(
         adversary=(
             "Anyone but the agent itself: the controller, together with as many agents as are stated to "

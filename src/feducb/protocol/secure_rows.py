@@ -1,0 +1,382 @@
+"""What travels for secure sums: padded rows, lists of them, keepers' answers, sums that opened.
+
+    KeyCard   keeper → everybody   its X25519 key of the season
+    PaddedRow agent → controller   a row under noise and pads
+    Ask       controller → keepers the list of rows to be added up; final
+    Answer    keeper → controller  the sum of its pads for that list
+    Opened    controller → all     the certificate (list, all keepers' signatures) and the sum of the rows
+
+Everything is signed for its charter (`pads.Charter`), and has one way to be written. All whole numbers are
+little-endian. Agents are named by their place in the roster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feducb.errors import RefusedError
+from feducb.protocol import pads
+from feducb.protocol.pads import KEY_SIZE, NONCE_SIZE, Charter, Label
+from feducb.protocol.roster import SIGNATURE_SIZE, Roster, Signer, verify
+
+__all__ = [
+    "Answer",
+    "Ask",
+    "Entry",
+    "KeyCard",
+    "Listed",
+    "Opened",
+    "PaddedRow",
+    "Proof",
+    "list_digest",
+    "open_sum",
+    "require_list",
+    "require_signed",
+    "row_size",
+]
+
+_DIGEST = 32
+_LEAF = 16
+_LABEL = 16
+_MARK = 4
+_CARD, _ROW, _ASK, _ANSWER, _OPENED = b"CRD1", b"ROW1", b"ASK1", b"ANS1", b"OPN1"
+_COUNT = struct.Struct("<H")
+_ENTRY = struct.Struct(f"<H{KEY_SIZE}s{NONCE_SIZE}s{_DIGEST}s{SIGNATURE_SIZE}s")
+_LISTED = struct.Struct(f"<H{_LEAF}s")
+_PROOF = struct.Struct(f"<H{_DIGEST}s{SIGNATURE_SIZE}s")
+_REFUSALS = ("", "definite", "range")  # why a sum is not used, by number
+_CONTROLLER = "+controller"
+
+
+def row_size(coordinates: int) -> int:
+    """Bytes of a padded row of q numbers."""
+    return _MARK + _LABEL + KEY_SIZE + NONCE_SIZE + 8 * coordinates + SIGNATURE_SIZE
+
+
+class Entry(NamedTuple):
+    """One row of a list, as an `Ask` carries it: everything that its agent signed."""
+
+    place: int  # of the agent in the roster
+    public: bytes  # its X25519 key of the season
+    nonce: bytes
+    digest: bytes  # SHA-256 of the padded row
+    signature: bytes
+
+    def signed(self, label: Label) -> bytes:
+        """What the agent signed."""
+        return label.to_bytes() + self.public + self.nonce + self.digest
+
+    def listed(self, agent: str) -> Listed:
+        """The same, in short."""
+        content = agent.encode() + b"\0" + self.public + self.nonce + self.digest
+        return Listed(self.place, hashlib.sha256(content).digest()[:_LEAF])
+
+
+class Listed(NamedTuple):
+    """One row of a list, in short: who, and 16 bytes that only this row has."""
+
+    place: int
+    leaf: bytes
+
+
+def list_digest(label: Label, listed: Sequence[Listed]) -> bytes:
+    """SHA-256 of a list; keepers sign it."""
+    return hashlib.sha256(label.to_bytes() + b"".join(_LISTED.pack(*one) for one in listed)).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCard:
+    """A keeper's X25519 key of a season."""
+
+    keeper: str
+    public: bytes
+    signature: bytes
+
+    @classmethod
+    def make(cls, charter: Charter, keeper: str, public: bytes, signer: Signer) -> KeyCard:
+        """Sign it."""
+        return cls(keeper, public, signer.sign(public, "card", charter.federation, charter.digest, keeper))
+
+    def to_bytes(self, roster: Roster) -> bytes:
+        """102 bytes."""
+        return _CARD + _COUNT.pack(_keeper_number(roster, self.keeper)) + self.public + self.signature
+
+    @classmethod
+    def read(cls, data: bytes, charter: Charter, roster: Roster) -> KeyCard:
+        """Read a card and check its signature, or raise `RefusedError`."""
+        parts = _Reader(data, _CARD)
+        keeper = _keeper_named(roster, parts.number())
+        card = cls(keeper, parts.take(KEY_SIZE), parts.take(SIGNATURE_SIZE))
+        parts.end()
+        context = ("card", charter.federation, charter.digest, keeper)
+        verify(roster.keepers[keeper], card.signature, card.public, *context)
+        return card
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedRow:
+    """What leaves an agent. Its body alone tells nothing: docs/cryptography.md."""
+
+    label: Label
+    public: bytes
+    nonce: bytes
+    body: bytes  # 8q bytes
+    signature: bytes = b""
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the body."""
+        return hashlib.sha256(self.body).digest()
+
+    def entry(self, place: int) -> Entry:
+        """As a list has it."""
+        return Entry(place, self.public, self.nonce, self.digest, self.signature)
+
+    def sign(self, charter: Charter, agent: str, signer: Signer) -> PaddedRow:
+        """With the agent's signature, which is the same each time."""
+        context = ("row", charter.federation, charter.digest, agent)
+        return replace(self, signature=signer.sign(self.entry(0).signed(self.label), *context))
+
+    def to_bytes(self) -> bytes:
+        """148 + 8q bytes."""
+        return _ROW + self.label.to_bytes() + self.public + self.nonce + self.body + self.signature
+
+    @classmethod
+    def read(cls, data: bytes, *, coordinates: int) -> PaddedRow:
+        """Read a row; its signature is not checked (`require_signed`)."""
+        if len(data) != row_size(coordinates):
+            size = f"{len(data)} bytes, expected {row_size(coordinates)}"
+            raise RefusedError("size", f"a row of {size}: other bounds or another dimension")
+        parts = _Reader(data, _ROW)
+        label, public, nonce = parts.label(), parts.take(KEY_SIZE), parts.take(NONCE_SIZE)
+        return cls(label, public, nonce, parts.take(8 * coordinates), parts.take(SIGNATURE_SIZE))
+
+
+def require_signed(entry: Entry, label: Label, charter: Charter, roster: Roster) -> str:
+    """Whose row it is, by its signature for this charter and label; or `RefusedError`."""
+    agent = _agent_named(roster, entry.place)
+    context = ("row", charter.federation, charter.digest, agent)
+    verify(roster.agents[agent], entry.signature, entry.signed(label), *context)
+    return agent
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The list of a row, signed by the controller; it is final. An empty one closes the row."""
+
+    label: Label
+    entries: tuple[Entry, ...]  # by place, rising
+
+    def listed(self, roster: Roster) -> tuple[Listed, ...]:
+        """The list in short."""
+        return tuple(entry.listed(_agent_named(roster, entry.place)) for entry in self.entries)
+
+    def to_bytes(self, charter: Charter, signer: Signer) -> bytes:
+        """Signed."""
+        body = self._body()
+        return body + signer.sign(body, "ask", charter.federation, charter.digest, _CONTROLLER)
+
+    def _body(self) -> bytes:
+        entries = b"".join(_ENTRY.pack(*entry) for entry in self.entries)
+        return _ASK + self.label.to_bytes() + _COUNT.pack(len(self.entries)) + entries
+
+    @classmethod
+    def read(cls, data: bytes, charter: Charter, roster: Roster) -> Ask:
+        """Read a list and check the controller's signature, or raise `RefusedError`; its rows are not."""
+        parts = _Reader(data, _ASK)
+        label = parts.label()
+        entries = tuple(Entry(*parts.unpack(_ENTRY)) for _ in range(parts.number()))
+        signature = parts.take(SIGNATURE_SIZE)
+        parts.end()
+        assert roster.controller is not None
+        context = ("ask", charter.federation, charter.digest, _CONTROLLER)
+        verify(roster.controller, signature, data[:-SIGNATURE_SIZE], *context)
+        return cls(label, entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A keeper's sum of pads for one list; its one answer for this row."""
+
+    keeper: str
+    label: Label
+    listed: bytes  # digest of the list
+    body: bytes  # 8q bytes
+    signature: bytes = b""
+
+    @property
+    def proof(self) -> Proof:
+        """What others need of it, to know that the keeper signed for this list."""
+        return Proof(self.keeper, hashlib.sha256(self.body).digest(), self.signature)
+
+    def sign(self, charter: Charter, signer: Signer) -> Answer:
+        """With the keeper's signature."""
+        context = ("answer", charter.federation, charter.digest, self.keeper)
+        return replace(self, signature=signer.sign(self.proof.signed(self.label, self.listed), *context))
+
+    def to_bytes(self, roster: Roster) -> bytes:
+        """118 + 8q bytes."""
+        number = _COUNT.pack(_keeper_number(roster, self.keeper))
+        return _ANSWER + number + self.label.to_bytes() + self.listed + self.body + self.signature
+
+    @classmethod
+    def read(cls, data: bytes, charter: Charter, roster: Roster, *, coordinates: int) -> Answer:
+        """Read an answer and check its signature, or raise `RefusedError`."""
+        parts = _Reader(data, _ANSWER)
+        keeper, label = _keeper_named(roster, parts.number()), parts.label()
+        listed, body = parts.take(_DIGEST), parts.take(8 * coordinates)
+        answer = cls(keeper, label, listed, body, parts.take(SIGNATURE_SIZE))
+        parts.end()
+        answer.proof.require(label, listed, charter, roster)
+        return answer
+
+
+class Proof(NamedTuple):
+    """That a keeper has answered for a list."""
+
+    keeper: str
+    digest: bytes  # SHA-256 of the sum of its pads
+    signature: bytes
+
+    def signed(self, label: Label, listed: bytes) -> bytes:
+        """What the keeper signed."""
+        return label.to_bytes() + listed + self.digest
+
+    def require(self, label: Label, listed: bytes, charter: Charter, roster: Roster) -> None:
+        """Raise `RefusedError` unless the keeper signed for this list."""
+        context = ("answer", charter.federation, charter.digest, self.keeper)
+        verify(roster.keepers[self.keeper], self.signature, self.signed(label, listed), *context)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A row that is over: who is in it, that all keepers say so, and the sum; none if it was closed empty."""
+
+    label: Label
+    listed: tuple[Listed, ...]
+    proofs: tuple[Proof, ...]  # one of each keeper, in the roster's order
+    values: NDArray[np.int64] | None  # (q,), the sum of the rows; None if the list is empty
+    refused: str = ""  # why the sum is not used: ``definite`` or ``range``; it is spent all the same
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody is in it."""
+        return not self.listed
+
+    def names(self, roster: Roster) -> tuple[str, ...]:
+        """Who is in it."""
+        return tuple(_agent_named(roster, one.place) for one in self.listed)
+
+    def to_bytes(self, charter: Charter, roster: Roster, signer: Signer) -> bytes:
+        """Signed by the controller, which says what the sum is; the rest proves itself."""
+        proofs = ((_keeper_number(roster, one.keeper), one.digest, one.signature) for one in self.proofs)
+        sum_bytes = b"" if self.values is None else pads.to_bytes(pads.to_words(self.values))
+        body = (
+            _OPENED
+            + self.label.to_bytes()
+            + _COUNT.pack(len(self.listed))
+            + b"".join(_LISTED.pack(*one) for one in self.listed)
+            + b"".join(_PROOF.pack(*one) for one in proofs)
+            + _COUNT.pack(_REFUSALS.index(self.refused))
+            + sum_bytes
+        )
+        return body + signer.sign(body, "opened", charter.federation, charter.digest, _CONTROLLER)
+
+    @classmethod
+    def read(cls, data: bytes, charter: Charter, roster: Roster, *, coordinates: int, quorum: int) -> Opened:
+        """Read a row that is over and check all signatures, or raise `RefusedError`.
+
+        Guarantees:
+            Every keeper has signed for exactly this list, which is empty or of ``quorum`` agents at least.
+        """
+        parts = _Reader(data, _OPENED)
+        label = parts.label()
+        listed = tuple(Listed(*parts.unpack(_LISTED)) for _ in range(parts.number()))
+        require_list([one.place for one in listed], roster, quorum)
+        raw = [parts.unpack(_PROOF) for _ in roster.keepers]
+        proofs = tuple(Proof(_keeper_named(roster, one[0]), one[1], one[2]) for one in raw)
+        if [one.keeper for one in proofs] != list(roster.keepers):
+            raise RefusedError("malformed", "not one proof of each keeper")
+        refused = parts.number()
+        if refused >= len(_REFUSALS):
+            raise RefusedError("malformed", "a refusal that nobody knows")
+        values = pads.from_bytes(parts.take(8 * coordinates)).view(np.int64) if listed else None
+        signature = parts.take(SIGNATURE_SIZE)
+        parts.end()
+        assert roster.controller is not None
+        context = ("opened", charter.federation, charter.digest, _CONTROLLER)
+        verify(roster.controller, signature, data[:-SIGNATURE_SIZE], *context)
+        digest = list_digest(label, listed)
+        for proof in proofs:
+            proof.require(label, digest, charter, roster)
+        return cls(label, listed, proofs, values, _REFUSALS[refused])
+
+
+def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:
+    """Raise `RefusedError` unless a list is empty, or of enough agents, each once and in order."""
+    if any(place >= len(roster.agents) for place in places):
+        raise RefusedError("sender", "a list with somebody who is not of this federation")
+    if any(one >= other for one, other in pairwise(places)):
+        raise RefusedError("list", "a list with an agent twice, or out of order")
+    if places and len(places) < quorum:
+        raise RefusedError("quorum", f"a list of {len(places)} agents, expected {quorum} at least, or none")
+
+
+def open_sum(bodies: Sequence[bytes], answers: Sequence[Answer]) -> NDArray[np.int64]:
+    """(q,), the sum of rows: padded ones, less all keepers' pads, modulo 2^64."""
+    parts = [np.stack([pads.from_bytes(one) for one in some]) for some in (bodies, [a.body for a in answers])]
+    total, hidden = (np.asarray(part.sum(axis=0, dtype=np.uint64)) for part in parts)
+    return np.asarray(total - hidden).view(np.int64)
+
+
+class _Reader:
+    """Takes a message apart; whatever does not fit is a `RefusedError`."""
+
+    def __init__(self, data: bytes, mark: bytes) -> None:
+        self._data, self._at = data, 0
+        if self.take(_MARK) != mark:
+            raise RefusedError("malformed", f"a message that does not begin with {mark.decode()}")
+
+    def take(self, size: int) -> bytes:
+        part = self._data[self._at : self._at + size]
+        if len(part) != size:
+            raise RefusedError("size", f"a message of {len(self._data)} bytes, which ends too early")
+        self._at += size
+        return part
+
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        return form.unpack(self.take(form.size))
+
+    def number(self) -> int:
+        return int(_COUNT.unpack(self.take(_COUNT.size))[0])
+
+    def label(self) -> Label:
+        return Label.from_bytes(self.take(_LABEL))
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise RefusedError("size", f"a message of {len(self._data)} bytes, expected {self._at}")
+
+
+def _keeper_number(roster: Roster, keeper: str) -> int:
+    return list(roster.keepers).index(keeper)
+
+
+def _keeper_named(roster: Roster, number: int) -> str:
+    if number >= len(roster.keepers):
+        raise RefusedError("sender", f"there is no keeper {number}")
+    return list(roster.keepers)[number]
+
+
+def _agent_named(roster: Roster, place: int) -> str:
+    if place >= len(roster.agents):
+        raise RefusedError("sender", f"there is no agent {place} in the roster")
+    return roster.names[place]

@@ -1,0 +1,178 @@
+"""A keeper's file: its key of the season, and its one answer for each row. There must be no copy of it.
+
+A copy put back would answer a second list for a row that it has answered already, and two lists that differ
+by one agent show that agent's row. So there is no backup of a keeper: if its file is lost, the season ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+from feducb.errors import ConfigurationError, RefusedError
+from feducb.privacy.terms import Terms
+from feducb.protocol.keeping import Duty
+from feducb.protocol.pads import Charter, Label, SeasonKey
+from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.secure_rows import Ask, list_digest
+from feducb.storage.sqlite import STORE_TABLE, SqliteFile
+
+__all__ = ["KeeperBook"]
+
+_HALTED = "its file is older than the federation: it was asked for a row after one that it never answered"
+
+
+class KeeperBook(SqliteFile):
+    """One list a row, on disk before it is answered; asked again, the same bytes.
+
+    Guarantees:
+        For each row at most one list is ever answered, whatever is asked and however the process ends. An
+        answer is on disk before anybody sees it. The X25519 key of a season is deleted with the next.
+    """
+
+    kind = "keeper"
+    migrations: ClassVar[tuple[str, ...]] = (
+        STORE_TABLE
+        + """
+        CREATE TABLE open_season (
+            id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL, charter TEXT NOT NULL,
+            private BLOB NOT NULL, halted TEXT NOT NULL DEFAULT '');
+        CREATE TABLE answers (
+            season INTEGER NOT NULL, "group" INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL,
+            listed BLOB NOT NULL, agents INTEGER NOT NULL, answered_at REAL NOT NULL, answer BLOB NOT NULL,
+            PRIMARY KEY (season, "group", row, attempt)) WITHOUT ROWID;
+        CREATE TABLE evidence (
+            season INTEGER NOT NULL, "group" INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL,
+            ask BLOB NOT NULL, PRIMARY KEY (season, "group", row, attempt)) WITHOUT ROWID;
+        CREATE TRIGGER an_answer_stays BEFORE DELETE ON answers
+            BEGIN SELECT RAISE(ABORT, 'an answer is never deleted'); END;
+        CREATE TRIGGER an_answer_is_final BEFORE UPDATE ON answers
+            BEGIN SELECT RAISE(ABORT, 'an answer is never changed'); END;
+        """,
+    )
+
+    def __init__(
+        self, path: str | Path, keeper: str, roster: Roster, terms: Terms, signer: Signer, *, season: int = 1
+    ) -> None:
+        if keeper not in roster.keepers:
+            raise ConfigurationError("keeper", keeper, f"one of {', '.join(roster.keepers)}")
+        if signer.nkey != roster.keepers[keeper]:
+            raise ConfigurationError("seed", signer.nkey, f"that of keeper {keeper}, as in the roster")
+        self._duty_of = (keeper, roster, terms, season, signer)
+        self.refusals: Counter[str] = Counter()
+        super().__init__(path)
+
+    def _set_up(self) -> None:
+        _, roster, terms, season, _ = self._duty_of
+        with self.writing() as db:
+            row = db.execute("SELECT season, charter, private FROM open_season").fetchone()
+            if row is not None and row[0] > season:
+                expected = f"at least {row[0]}, the open one of {self.path}"
+                raise ConfigurationError("season", season, expected)
+            private = row[2] if row is not None and row[0] == season else SeasonKey().private
+            agreed = Charter.of(roster, terms, season)
+            self.duty, charter = Duty(*self._duty_of, SeasonKey(private), agreed), agreed.digest
+            if row is not None and row[0] == season and row[1] != charter:
+                expected = f"those of season {season} in {self.path}; others need a new season"
+                raise ConfigurationError("terms or roster", charter[:16], expected)
+            if row is None or row[0] < season:
+                db.execute("REPLACE INTO open_season VALUES (1, ?, ?, ?, '')", (season, charter, private))
+        self._load()
+
+    def _load(self) -> None:
+        (self.halted,) = self.database.execute("SELECT halted FROM open_season").fetchone()
+
+    @property
+    def season(self) -> int:
+        """The open one."""
+        return self.duty.season
+
+    def card(self) -> bytes:
+        """What agents need before their first row."""
+        return self.duty.card()
+
+    def answer(self, data: bytes) -> bytes:
+        """The answer to the controller's list, or `RefusedError`, which is counted."""
+        try:
+            return self._answer(data)
+        except RefusedError as error:
+            self.refusals[error.reason] += 1
+            raise
+
+    def _answer(self, data: bytes) -> bytes:
+        ask = self.duty.read(data)
+        if self.halted:
+            raise RefusedError("halted", self.halted)
+        known = self._known(ask.label)
+        if known is not None:
+            if known[0] != list_digest(ask.label, ask.listed(self.duty.roster)):
+                self._keep_evidence(ask.label, data)
+                raise RefusedError("second list", f"{ask.label} was answered for another list")
+            return bytes(known[1])
+        self._require_next(ask)
+        answer = self.duty.answer(ask)
+        payload = answer.to_bytes(self.duty.roster)
+        with self.writing() as db:
+            row = (*_key(ask.label), answer.listed, len(ask.entries), time.time(), payload)
+            db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        return payload
+
+    def _known(self, label: Label) -> tuple[bytes, bytes] | None:
+        query = 'SELECT listed, answer FROM answers WHERE (season, "group", row, attempt) = (?, ?, ?, ?)'
+        row = self.database.execute(query, _key(label)).fetchone()
+        return None if row is None else (bytes(row[0]), bytes(row[1]))
+
+    def newest(self, group: int = 0) -> tuple[Label, int] | None:
+        """The newest row that was answered in a group, and how many agents its list had."""
+        query = (
+            'SELECT row, attempt, agents FROM answers WHERE season = ? AND "group" = ?'
+            " ORDER BY row DESC, attempt DESC LIMIT 1"
+        )
+        row = self.database.execute(query, (self.season, group)).fetchone()
+        return None if row is None else (Label(self.season, group, row[0], row[1]), row[2])
+
+    def _require_next(self, ask: Ask) -> None:
+        newest = self.newest(ask.label.group)
+        last = None if newest is None else (newest[0], newest[1] == 0)
+        try:
+            self.duty.require_next(ask.label, last)
+        except RefusedError:
+            if last is None or ask.label > last[0]:  # an honest controller has all answers before it goes on
+                with self.writing() as db:
+                    db.execute("UPDATE open_season SET halted = ?", (_HALTED,))
+                self.halted = _HALTED
+            raise
+
+    def _keep_evidence(self, label: Label, ask: bytes) -> None:
+        """The controller has signed two lists for one row: keep the second, as proof."""
+        with self.writing() as db:
+            db.execute("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?, ?, ?)", (*_key(label), ask))
+
+    def evidence(self) -> list[bytes]:
+        """Second lists that the controller signed."""
+        return [bytes(ask) for (ask,) in self.database.execute("SELECT ask FROM evidence")]
+
+    def facts(self) -> dict[str, Any]:
+        """How it stands, for status and pages: all of it public."""
+        columns = '"group", row, attempt, agents, answered_at'
+        query = f"SELECT {columns} FROM answers WHERE season = ? ORDER BY answered_at"
+        rows = self.database.execute(query, (self.season,)).fetchall()
+        return {
+            "keeper": self.duty.keeper,
+            "season": self.season,
+            "answered": len(rows),
+            "newest": None
+            if not rows
+            else {"group": rows[-1][0], "row": rows[-1][1], "attempt": rows[-1][2]},
+            "agents_in_newest": rows[-1][3] if rows else None,
+            "answered_at": rows[-1][4] if rows else None,
+            "halted": self.halted,
+            "second_lists": len(self.evidence()),
+            "refused": dict(self.refusals),
+        }
+
+
+def _key(label: Label) -> tuple[int, int, int, int]:
+    return label.season, label.group, label.row, label.attempt
