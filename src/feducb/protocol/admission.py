@@ -23,7 +23,16 @@ from feducb.privacy.mechanisms import Mechanism
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 
-__all__ = ["REASONS", "Receipt", "RefusalCount", "check_release", "prepare", "read_release", "refusal", "require_definite"]
+__all__ = [
+    "REASONS",
+    "Receipt",
+    "RefusalCount",
+    "check_release",
+    "prepare",
+    "read_release",
+    "refusal",
+    "require_definite",
+]
 
 FALSE_REFUSAL = 1e-12
 REASONS = (
@@ -162,7 +171,7 @@ def _differing(settings: str) -> str:
 
 
 def require_definite(release: messages.GridSum) -> None:
-    """Raise `RefusedError` for a Gram further from positive semi-definite than its noise explains."""
+    """Raise `RefusedError` for a Gram below what its noise explains."""
     floor, shifted = least_eigenvalue(release.dim, release.variance), release.read().gram
     np.fill_diagonal(shifted, shifted.diagonal() - floor)
     try:
