@@ -46,7 +46,7 @@ class _List(NamedTuple):
 
 
 class RowBook(SqliteFile):
-    """One row is open at a time: it gathers padded rows, then a list that is final, then all keepers' answers.
+    """One row is open at a time: it gathers padded rows, then a list that is final, then keepers' answers.
 
     Guarantees:
         A receipt is given after the row is on disk, and a list or a sum is told after it is. An agent has one
@@ -203,11 +203,13 @@ class RowBook(SqliteFile):
     def since(self, label: Label | None) -> list[bytes]:
         """Rows that are over (`Opened`), in order: those after a label, or all of this season."""
         after = (self.season, 0, 0) if label is None else _key(label)
-        query = "SELECT body FROM opened WHERE (season, row, attempt) > (?, ?, ?) ORDER BY season, row, attempt"
+        query = (
+            "SELECT body FROM opened WHERE (season, row, attempt) > (?, ?, ?) ORDER BY season, row, attempt"
+        )
         return [bytes(body) for (body,) in self.database.execute(query, after)]
 
     def next_due(self) -> float | None:
-        """When, in seconds since 1970, the open row's list is made if nobody else sends; None if it is not."""
+        """When, in seconds since 1970, the open row's list is made though nobody else sends; None: never."""
         here, first = self._here()
         if first is None or self._list() is not None:
             return None
@@ -302,15 +304,20 @@ class RowBook(SqliteFile):
         db.execute("INSERT INTO waiting VALUES (?, ?, ?)", (agent, now, payload))
         return Receipt("stored")
 
-    def _put_word(self, db: sqlite3.Connection, word: KeyCard | Answer, payload: bytes, now: float) -> Receipt:
+    def _put_word(
+        self, db: sqlite3.Connection, word: KeyCard | Answer, payload: bytes, now: float
+    ) -> Receipt:
         if isinstance(word, KeyCard):
-            known = self._cards().get(word.keeper)
-            if known is None:
-                db.execute("INSERT INTO cards VALUES (?, ?, ?)", (self.season, word.keeper, payload))
-                return Receipt("stored")
-            other = Receipt("refused", "key", f"keeper {word.keeper} has shown another key this season")
-            return Receipt("known") if known == payload else other
+            return self._put_card(db, word, payload)
         return self._put_answer(db, word, payload, now)
+
+    def _put_card(self, db: sqlite3.Connection, card: KeyCard, payload: bytes) -> Receipt:
+        known = self._cards().get(card.keeper)
+        if known is None:
+            db.execute("INSERT INTO cards VALUES (?, ?, ?)", (self.season, card.keeper, payload))
+            return Receipt("stored")
+        other = Receipt("refused", "key", f"keeper {card.keeper} has shown another key this season")
+        return Receipt("known") if known == payload else other
 
     def _put_answer(self, db: sqlite3.Connection, answer: Answer, payload: bytes, now: float) -> Receipt:
         key, listed = _key(answer.label), self._list()
@@ -369,13 +376,12 @@ class RowBook(SqliteFile):
 
     def _judged(self, opened: Opened) -> Opened:
         """With the reason why its sum is not used, if there is one."""
-        reader = self._reader or RowReader(self._gate.terms, self._past())
+        self._reader = self._reader or RowReader(self._gate.terms, self._past())
         try:
-            reader.require_usable(opened)
+            self._reader.require_usable(opened)
         except RefusedError as error:
-            opened = replace(opened, refused=error.reason)
-            reader = None  # it may have taken the sum in
-        self._reader = reader
+            self._reader = None  # it may have taken the sum in
+            return replace(opened, refused=error.reason)
         return opened
 
     def _past(self) -> Iterator[Opened]:
