@@ -107,6 +107,7 @@ def _one_row(
         assert opened.values is None
     else:
         assert (opened.refused, set(opened.names(world.roster))) == ("", set(here))
+        assert opened.values is not None
         assert np.array_equal(opened.values, _total([values for _, values in built.values()]))
     following = label.following(empty=opened.empty)
     if following.row > label.row:
