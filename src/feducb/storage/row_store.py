@@ -6,7 +6,7 @@ import sqlite3
 
 from feducb.errors import ConfigurationError, PrivacyError, RefusedError
 from feducb.protocol import messages
-from feducb.protocol.hiding import Member, pad_row
+from feducb.protocol.hiding import Cover, Member
 from feducb.protocol.keeping import quorum_of
 from feducb.protocol.pads import Charter, Label
 from feducb.protocol.parcels import Parcel, ParcelKind
@@ -68,8 +68,8 @@ class RowStore(Store):
             key, secret, _ = agent_rows.secrets_of(db)
             with_data = stream.released < label.row
             row = stream.row(data=with_data)
-            cards, charter = agent_rows.cards(db), self.charter
-            padded = pad_row(row, label, member, charter, key=key, secret=secret, keepers=cards)
+            cover = Cover(member.name, member.roster, member.signer, key, secret, self.charter)
+            padded = cover.hide(label, row.values, agent_rows.cards(db))
             kind = ParcelKind.ROW if label.attempt == 1 else ParcelKind.MAKE_UP
             self._put_out(db, kind, label.row, padded.to_bytes(), group=group)
             if with_data:
@@ -89,10 +89,10 @@ class RowStore(Store):
         """Take a keeper's key of the season in, within `writing`; the first stays, another one is refused."""
         card = KeyCard.read(data, self.charter, self._require_member().roster)
         known = agent_rows.cards(db).get(card.keeper)
-        if known is not None and known != card.public:
+        if known is not None and known.public != card.public:
             raise RefusedError("key", f"keeper {card.keeper} has another key of this season already")
         if known is None:
-            agent_rows.put_card(db, card.keeper, card.public)
+            agent_rows.put_card(db, card)
         return known is None
 
     def read_opened(self, data: bytes) -> Opened:
