@@ -131,6 +131,11 @@ class KeyCard:
         return card
 
 
+def is_card(data: bytes) -> bool:
+    """Whether a message says that it is a `KeyCard`."""
+    return data[:_MARK] == _CARD
+
+
 @dataclass(frozen=True, slots=True)
 class PaddedRow:
     """What leaves an agent. Its body alone tells nothing: docs/cryptography.md."""
