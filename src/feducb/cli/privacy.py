@@ -29,7 +29,7 @@ from feducb.models import with_contexts
 from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.terms import Terms
 from feducb.simulation.planning import Season, plan_privacy
-from feducb.trust import TRUSTS, require_trust, with_counts
+from feducb.trust import TRUSTS, require_trust, trust_with
 from feducb.worlds.features import Recipe
 from feducb.worlds.from_recipe import RecipeWorld
 from feducb.worlds.synthetic import paper_world
@@ -129,7 +129,7 @@ def _terms(asked: _Stated, agents_per_person: int) -> Terms:
         records_per_person=asked.per_person,
         spacing=asked.spacing,
         agents_per_person=agents_per_person,
-        trust=with_counts(asked.trust, away=asked.away, colluding=asked.colluding),
+        trust=trust_with(asked.trust, away=asked.away, colluding=asked.colluding),
         agents=asked.agents or 0,
         groups=asked.groups,
     )

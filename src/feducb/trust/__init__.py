@@ -17,7 +17,7 @@ __all__ = [
     "Trust",
     "TrustWords",
     "require_trust",
-    "with_counts",
+    "trust_with",
 ]
 
 NOBODY = Nobody()
@@ -28,12 +28,14 @@ TRUSTS.update({trust.name: trust for trust in (NOBODY, CONTROLLER, KEEPERS)})
 TRUST_FAMILIES["keepers"] = Keepers.parse
 
 
-def with_counts(trust: str | Trust, *, away: int | None, colluding: int | None) -> Trust:
-    """The trust of that name, with D and C where they are said beside it: as options and files spell it."""
-    made = require_trust(trust)
-    if away is None and colluding is None:
-        return made
-    if made != KEEPERS:
-        setting, value = ("colluding", colluding) if away is None else ("away", away)
-        raise ConfigurationError(setting, value, "nothing but with the trust keepers, said by its bare name")
-    return Keepers(away, colluding)
+def trust_with(name: str | Trust, *, away: int | None = None, colluding: int | None = None) -> Trust:
+    """The trust of that name; how many may be away, and may collude, as files and options say it."""
+    trust = require_trust(name)
+    for setting, value in (("away", away), ("colluding", colluding)):
+        if value is not None and not isinstance(trust, Keepers):
+            raise ConfigurationError(setting, value, f"nothing under trust {trust.name}: it is for keepers")
+    if isinstance(trust, Keepers):
+        return Keepers(
+            trust.away if away is None else away, trust.colluding if colluding is None else colluding
+        )
+    return trust
