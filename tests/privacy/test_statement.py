@@ -248,14 +248,13 @@ def test_keepers_are_stated_from_the_command_line(tmp_path: Path) -> None:
     [
         (KEPT, "--agents is None, expected how many agents there are"),
         (["--agents", "5"], "nothing but with --trust keepers"),
-        (["--away", "3"], "away is 3, expected nothing but with the trust keepers"),
-        (["--colluding", "3"], "colluding is 3, expected nothing but with the trust keepers"),
+        (["--away", "3"], "away is 3, expected nothing under trust nobody"),
+        (["--colluding", "3"], "colluding is 3, expected nothing under trust nobody"),
         ([*KEPT, "--agents", "4", "--away", "2"], "at least 2 honest shares of noise a row"),
         ([*KEPT, "--agents", "4", "--colluding", "0"], "every member can take its own noise out"),
         ([*KEPT, "--agents", "4", "--keepers", "ana"], "two or more different names"),
         ([*KEPT, "--agents", "4", "--keepers", "ana,ana"], "two or more different names"),
         (["--keepers", "ana,bo"], "nothing but with --trust keepers"),
-        (["--trust", "keepers:1:1", "--agents-per-person", "1", "--agents", "9", "--away", "2"], "bare name"),
     ],
 )
 def test_counts_that_make_no_sense_are_refused(options: list[str], complaint: str) -> None:
