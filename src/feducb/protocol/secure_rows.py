@@ -61,11 +61,6 @@ _REFUSALS = ("", "definite", "range")  # why a sum is not used, by number
 _CONTROLLER = "+controller"
 
 
-def is_card(data: bytes) -> bool:
-    """Whether a message is a keeper's card; what agents hear else is a row that is over."""
-    return data.startswith(_CARD)
-
-
 def row_size(coordinates: int) -> int:
     """Bytes of a padded row of q numbers."""
     return _MARK + _LABEL + KEY_SIZE + NONCE_SIZE + 8 * coordinates + SIGNATURE_SIZE

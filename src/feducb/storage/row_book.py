@@ -203,7 +203,9 @@ class RowBook(SqliteFile):
     def since(self, label: Label | None) -> list[bytes]:
         """Rows that are over (`Opened`), in order: those after a label, or all of this season."""
         after = (self.season, 0, 0) if label is None else _key(label)
-        query = "SELECT body FROM opened WHERE (season, row, attempt) > (?, ?, ?) ORDER BY season, row, attempt"
+        query = (
+            "SELECT body FROM opened WHERE (season, row, attempt) > (?, ?, ?) ORDER BY season, row, attempt"
+        )
         return [bytes(body) for (body,) in self.database.execute(query, after)]
 
     def next_due(self) -> float | None:
@@ -302,7 +304,9 @@ class RowBook(SqliteFile):
         db.execute("INSERT INTO waiting VALUES (?, ?, ?)", (agent, now, payload))
         return Receipt("stored")
 
-    def _put_word(self, db: sqlite3.Connection, word: KeyCard | Answer, payload: bytes, now: float) -> Receipt:
+    def _put_word(
+        self, db: sqlite3.Connection, word: KeyCard | Answer, payload: bytes, now: float
+    ) -> Receipt:
         if isinstance(word, KeyCard):
             known = self._cards().get(word.keeper)
             if known is None:
