@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import pads
+from feducb.protocol.admission import Receipt
 from feducb.protocol.pads import Charter, Label, SeasonKey, make_nonce, pad, require_key
 from feducb.protocol.roster import Roster
+from feducb.protocol.row_gate import RowGate
 from feducb.protocol.secure_rows import KeyCard, PaddedRow
 from secure_federation import FIRST, SecureFederation, bytes_of
 
@@ -134,17 +136,22 @@ def test_anything_else_makes_another_secret() -> None:
     assert len(found) == 6
 
 
-def test_a_key_of_small_order_is_refused_wherever_one_comes_in() -> None:
+def test_a_key_of_small_order_is_refused_wherever_one_comes_in(rng: np.random.Generator) -> None:
     """It makes the secret zero, whoever has the other key: then everybody has the pad."""
     world = SecureFederation()
+    gate = RowGate.of(world.roster, world.terms, world.controller, season=1)
     row = PaddedRow(FIRST, bytes(32), bytes(32), bytes(8 * world.coordinates))
     for public in SMALL_ORDER:
         signed = replace(row, public=public).sign(world.charter, "a1", world.signers["a1"])
+        receipt = gate.row("a1", signed.to_bytes())  # the controller: before such a row is in a final list
+        assert isinstance(receipt, Receipt)
+        assert receipt.reason == "key"
+        ask = world.ask(world.hide(world.rows(rng)) | {"a1": signed}, world.names)
         card = KeyCard.make(world.charter, "a0", public, world.keepers["a0"]).to_bytes(world.roster)
         for taken_in in (
             lambda public=public: require_key(public),
             lambda public=public: SeasonKey(ALICE).common(public, CHARTER, agent="a", keeper="b"),
-            lambda signed=signed: PaddedRow.read(signed.to_bytes(), coordinates=world.coordinates),
+            lambda ask=ask: world.answers(ask),
             lambda card=card: KeyCard.read(card, world.charter, world.roster),
         ):
             with pytest.raises(RefusedError) as refused:

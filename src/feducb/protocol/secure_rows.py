@@ -161,16 +161,12 @@ class PaddedRow:
 
     @classmethod
     def read(cls, data: bytes, *, coordinates: int) -> PaddedRow:
-        """Read a row, or raise `RefusedError`; its signature is not checked (`require_signed`).
-
-        A key that makes no secret is refused here: keepers refuse every list with such a row in it.
-        """
+        """Read a row; neither its signature (`require_signed`) nor its key (`require_key`) is checked."""
         if len(data) != row_size(coordinates):
             size = f"{len(data)} bytes, expected {row_size(coordinates)}"
             raise RefusedError("size", f"a row of {size}: other bounds or another dimension")
         parts = _Reader(data, _ROW)
         label, public, nonce = parts.label(), parts.take(KEY_SIZE), parts.take(NONCE_SIZE)
-        pads.require_key(public)
         return cls(label, public, nonce, parts.take(8 * coordinates), parts.take(SIGNATURE_SIZE))
 
 
