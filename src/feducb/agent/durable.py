@@ -32,8 +32,11 @@ from feducb.errors import ConfigurationError
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
 from feducb.protocol import messages
+from feducb.protocol.admission import require_definite
+from feducb.protocol.hiding import Member
 from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel, ParcelKind
+from feducb.protocol.secure_rows import is_card
 from feducb.storage import AgentStore, agent_tables, events
 
 __all__ = ["Agent", "Decision", "Outcome"]
@@ -123,6 +126,7 @@ class Agent:
         *,
         first_season: int = 1,
         clock: Callable[[], float] = time.time,
+        member: Member | None = None,
     ) -> Self:
         """Open an agent's file, or make one.
 
@@ -132,6 +136,7 @@ class Agent:
                 the same (`kept`); ``keep_events`` is no promise. If left out, those of the last time.
             first_season: the number of a new file's first season.
             clock: seconds since 1970.
+            member: who it is among the others, under ``trust="keepers"``: no row is built without.
         """
         given, path = settings is not None, Path(path).resolve()
         settings = settings or stored_settings(path)
@@ -142,6 +147,7 @@ class Agent:
         try:
             if given:  # terms of the file: an older feducb may have made others of the same settings
                 require_promised(store.database, settings)
+            store.member = member
             return cls(store, settings, clock)
         except BaseException:
             store.close()
@@ -296,7 +302,7 @@ class Agent:
         self._settle_all(moment)
         self._forget(moment)
         for group in range(self.settings.groups):
-            for _ in range(self.releases_due(group)):
+            while self.releases_due(group):
                 self.release(group)
                 made += 1
         if made:
@@ -338,8 +344,12 @@ class Agent:
     def releases_due(self, group: int = 0) -> int:
         """How many releases the clock asks for that were not made yet."""
         passed = self._clock() - self.started_at
-        due = sum(one <= passed for one in self.settings.release_times)
-        return max(0, due - self._made(group))
+        due = max(0, sum(one <= passed for one in self.settings.release_times) - self._made(group))
+        if not self.settings.trust.padded:
+            return due
+        # One at a time: the row before must be over. One that was closed empty is made up for at once.
+        owed = due or self.store.next_label(group).attempt > 1
+        return 1 if owed and self.store.may_build(group) else 0
 
     def release(self, group: int = 0) -> bytes:
         """Make the next release, or raw upload where the controller is trusted.
@@ -348,7 +358,7 @@ class Agent:
         closed by now, if it is made before that.
         """
         self._settle_all(self._now())
-        made = self.store.upload() if self.settings.trust.raw else self.store.release(group)
+        made = self._make(group)
         scale = self.settings.tally_scale
         if scale is not None:  # look at the tally of rewards out of range, under noise
             with self.writing() as db:
@@ -356,15 +366,24 @@ class Agent:
                     agent_tables.add_warning(db, REWARD_BOUND)
         return made
 
+    def _make(self, group: int) -> bytes:
+        if self.settings.trust.padded:
+            return self.store.build_row(group)
+        return self.store.upload() if self.settings.trust.raw else self.store.release(group)
+
     # For engines
 
     def outbox(self) -> list[Parcel]:
         """What waits to be sent."""
+        if self.settings.trust.padded:
+            return self.store.rows()
         return self.store.uploads() if self.settings.trust.raw else self.store.outbox()
 
     def mark_sent(self, item: Parcel) -> None:
         """It has arrived: on the other side's disk."""
-        if item.kind is ParcelKind.UPLOAD:
+        if item.padded:
+            self.store.mark_row_sent(item)
+        elif item.kind is ParcelKind.UPLOAD:
             self.store.acknowledge(item.season, item.number)
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
@@ -385,16 +404,51 @@ class Agent:
             with self.writing():
                 self._counters.add("refused_sums")
             raise
-        if not new:
-            return False
-        contradicted = contradicts(total.read(), self.settings)
+        if new:
+            with self.writing() as db:
+                self._act_on(db, total)
+        return new
+
+    def _act_on(self, db: Connection, total: GridSum) -> None:
+        if contradicts(total.read(), self.settings):
+            agent_tables.add_warning(db, PARAMETER_BOUND)
+        self._inbox.put(db, total)
+        self._counters.add("sums")
+        self._chooser.learn(total.group, total.read())
+
+    def hear(self, data: bytes) -> bool:
+        """Take in what is said about secure sums, if it is new: a keeper's key, or a row that is over.
+
+        Args:
+            data: a `KeyCard` or an `Opened` of `protocol.secure_rows`, as it came.
+
+        Raises:
+            RefusedError: it does not prove itself, or is not the next row.
+        """
         with self.writing() as db:
-            if contradicted:
-                agent_tables.add_warning(db, PARAMETER_BOUND)
-            self._inbox.put(db, total)
-            self._counters.add("sums")
-            self._chooser.learn(total.group, total.read())
+            if is_card(data):
+                return self.store.take_card(db, data)
+            opened = self.store.read_opened(data)
+            if opened.label < self.store.next_label(opened.label.group):
+                return False
+            told = self.store.take_opened(db, opened)
+            if told is not None:
+                self._act_on_rows(db, messages.decode(told))
         return True
+
+    def _act_on_rows(self, db: Connection, total: GridSum) -> None:
+        """Act on what rows tell, unless it cannot be true: then it is counted, and the next may mend it."""
+        try:
+            require_definite(total)
+            self._inbox.admit(total, self.settings, self.store.season)
+        except ValueError:
+            self._counters.add("refused_sums")
+            return
+        self._act_on(db, total)
+
+    def place(self) -> bytes:
+        """The newest row of the first group that is over, as 16 bytes; none if there is none."""
+        return self.store.place()
 
     # Looking, and the rarer wishes
 

@@ -48,6 +48,21 @@ class Mailbox(Protocol):
         """
         ...
 
+    async def hear(self, data: bytes) -> bool:
+        """Take in what is said about secure sums, on disk before this returns; False if it is not new.
+
+        Args:
+            data: a keeper's card, or a row that is over (`protocol.secure_rows`).
+
+        Raises:
+            RefusedError: it does not prove itself, or is not the next. Report it and go on.
+        """
+        ...
+
+    async def place(self) -> bytes:
+        """The newest row that is over, as 16 bytes; none if there is none: from where to tell more."""
+        ...
+
     async def wait(self) -> None:
         """Return when the outbox may have something new; at once if it has not been looked at since."""
         ...

@@ -26,7 +26,7 @@ from feducb.protocol.estimators import Estimator, calibrated_estimator, plan_rou
 from feducb.protocol.federation import EVERYTHING, Federation, Tuning
 from feducb.protocol.names import require_name
 from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
-from feducb.trust import NOBODY, Trust, require_trust
+from feducb.trust import NOBODY, Keepers, Trust, require_trust
 from feducb.types import ReleasedSum
 
 __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
@@ -179,6 +179,9 @@ class AgentSettings:
         if self.quorum is not None:
             quorum = require_integer("quorum", self.quorum, at_least=1)
             yield quorum <= agents, "quorum", f"at most the number of agents, {agents}"
+            if isinstance(self.trust, Keepers):
+                least = self.trust.quorum(agents)
+                yield quorum == least, "quorum", f"{least}, the agents that are not away, under trust keepers"
         yield from self._check_clique()
         if self.budgets:
             yield from self._check_budgets()
@@ -357,7 +360,7 @@ class AgentSettings:
             schedule=self._schedule(self.decisions),
             alpha=self.alpha,
             policy=self.chooses if self.uniform_share else self.chooses.policy,
-            tuning=Tuning(simulated=self.quorum in (None, self.agents)),
+            tuning=Tuning(simulated=self.sets_of_agents == 1),
         )
 
     @property
@@ -371,8 +374,11 @@ class AgentSettings:
     def sets_of_agents(self) -> int:
         """How many sets of agents a sum may be over: those that meet the quorum.
 
-        The records of two different sets are not nested in each other, so the bound must hold for each.
+        The records of two different sets are not nested in each other, so the bound must hold for each. Sums
+        of rows are one: whoever misses some counts with weights, which the bound allows (docs/theory.md, 9).
         """
+        if self.trust.padded:
+            return 1
         least, most = self.sizes_of_sums
         return sum(math.comb(most, size) for size in range(least, most + 1))
 
@@ -381,6 +387,8 @@ class AgentSettings:
         """How many agents a sum is over: at least, at most."""
         if self.clique:
             return len(self.clique), len(self.clique)
+        if isinstance(self.trust, Keepers):
+            return self.trust.quorum(self.agents), self.agents
         return self.agents if self.quorum is None else self.quorum, self.agents
 
     @property

@@ -15,12 +15,14 @@ from collections.abc import Iterable, Mapping
 from feducb.agent.mailbox import Mailbox
 from feducb.carriers.peering import PeerDriver
 from feducb.controller.collector import Collector
+from feducb.errors import RefusedError
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.admission import RefusalCount
 from feducb.protocol.graphs import Topology
 from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel, ParcelKind
+from feducb.protocol.secure_rows import is_card
 from feducb.storage import AgentStore
 
 __all__ = ["LocalController", "LocalPeers", "MemoryMailbox", "StoreMailbox"]
@@ -68,6 +70,14 @@ class MemoryMailbox:
             self.history[total.season, total.group, total.number] = payload
         return True
 
+    async def hear(self, data: bytes) -> bool:
+        """It keeps sums alone."""
+        raise RefusedError("malformed", "this mailbox is for releases")
+
+    async def place(self) -> bytes:
+        """None."""
+        return b""
+
     async def wait(self) -> None:
         """Until `put` or `notify` was called since the outbox was looked at."""
         await self._news.wait()
@@ -91,11 +101,15 @@ class StoreMailbox(MemoryMailbox):
     async def outbox(self) -> list[Parcel]:
         """Releases, or uploads where the controller is trusted."""
         self._news.clear()
+        if self.store.terms.trust.padded:
+            return self.store.rows()
         return self.store.uploads() if self.store.terms.trust.raw else self.store.outbox()
 
     async def mark_sent(self, item: Parcel) -> None:
         """On disk before this returns."""
-        if item.kind is ParcelKind.UPLOAD:
+        if item.padded:
+            self.store.mark_row_sent(item)
+        elif item.kind is ParcelKind.UPLOAD:
             self.store.acknowledge(item.season, item.number)
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
@@ -106,6 +120,23 @@ class StoreMailbox(MemoryMailbox):
         if total.dim != dim:
             raise ValueError(f"a sum of another dimension, expected {dim}")
         return await super().absorb(total, agents=agents)
+
+    async def hear(self, data: bytes) -> bool:
+        """A keeper's card, or a row that is over: what it tells is absorbed."""
+        with self.store.writing() as db:
+            if is_card(data):
+                return self.store.take_card(db, data)
+            opened = self.store.read_opened(data)
+            if opened.label < self.store.next_label(opened.label.group):
+                return False
+            told = self.store.take_opened(db, opened)
+        if told is not None:
+            await self.absorb(messages.decode(told))
+        return True
+
+    async def place(self) -> bytes:
+        """The newest row that is over."""
+        return self.store.place()
 
 
 class LocalController:

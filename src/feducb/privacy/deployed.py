@@ -269,12 +269,18 @@ class DeployedPrivatizer:
                 f"row {self.released + 1} was asked for, but the budget covers {self.terms.releases}"
             )
 
-    def dump(self) -> bytes:
-        """The state, as bytes: to be on disk before a release is sent. Private."""
-        batch = [int(value) for value in self._batch]
-        plain = {"released": self.released, "pending": self.pending, "uploads": self._uploads, "batch": batch}
+    def dump(self, *, waiting: bool = True) -> bytes:
+        """The state, as bytes: to be on disk before a release is sent. Private.
+
+        Args:
+            waiting: with what waits for the next release; else that is kept elsewhere (`dump_batch`).
+        """
+        batch, pending = [int(value) for value in self._batch], self.pending
+        if not waiting:
+            batch, pending = [0] * len(batch), 0
+        plain = {"released": self.released, "pending": pending, "uploads": self._uploads, "batch": batch}
         if self.terms.trust.padded:
-            plain |= {"taken": self.taken, "opened": self.opened}
+            plain |= {"taken": self.taken - self.pending + pending, "opened": self.opened}
         parts = [json.dumps(plain).encode(), self._encoder.dump(), self._decoder.dump()]
         return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 

@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 from feducb.privacy.terms import Terms
 
+_COUNTED = ("release", "row")
+
 __all__ = ["Account", "Entered", "Ledger", "LedgerEntry", "admit"]
 
 
@@ -23,7 +25,8 @@ class LedgerEntry:
     """One message that left, or may have left: it was on disk before anyone could send it.
 
     Attributes:
-        kind: a ``release`` (noisy), or an ``upload`` (raw, to a trusted controller).
+        kind: a ``release`` (noisy), an ``upload`` (raw, to a trusted controller), or a ``row`` under noise
+            and pads, or a ``make-up`` for one.
         season: which season it belongs to.
         group: which estimator it is of; 0 where there is one.
         number: k, counted from 1 in each season and group.
@@ -33,7 +36,7 @@ class LedgerEntry:
         sent_at: when it was reported to have arrived; ``None`` while it waits in the outbox.
     """
 
-    kind: Literal["release", "upload"]
+    kind: Literal["release", "upload", "row", "make-up"]
     season: int
     group: int
     number: int
@@ -76,7 +79,7 @@ class Account:
     @property
     def releases_made(self) -> int:
         """How many releases exist; each of them may have left."""
-        return sum(entry.kind == "release" for entry in self.entries)
+        return sum(entry.kind in _COUNTED for entry in self.entries)
 
     @property
     def releases_left(self) -> int:
@@ -85,7 +88,7 @@ class Account:
 
     def releases_left_in(self, group: int) -> int:
         """How many more the budget covers in one group."""
-        made = sum(entry.kind == "release" and entry.group == group for entry in self.entries)
+        made = sum(entry.kind in _COUNTED and entry.group == group for entry in self.entries)
         return self.terms.releases - made
 
     @property

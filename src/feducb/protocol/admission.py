@@ -23,7 +23,16 @@ from feducb.privacy.mechanisms import Mechanism
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 
-__all__ = ["REASONS", "Receipt", "RefusalCount", "check_release", "prepare", "read_release", "refusal"]
+__all__ = [
+    "REASONS",
+    "Receipt",
+    "RefusalCount",
+    "check_release",
+    "prepare",
+    "read_release",
+    "refusal",
+    "require_definite",
+]
 
 FALSE_REFUSAL = 1e-12
 REASONS = (
@@ -134,7 +143,7 @@ def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.Grid
     largest = largest_value(agents)
     if max(int(release.values.max()), -int(release.values.min())) > largest:
         raise RefusedError("magnitude", f"a value beyond {largest}, which could overflow the sum")
-    _require_definite(release)
+    require_definite(release)
     return release
 
 
@@ -161,7 +170,8 @@ def _differing(settings: str) -> str:
     return f": the sender's terms differ from those known here in {settings}"
 
 
-def _require_definite(release: messages.GridSum) -> None:
+def require_definite(release: messages.GridSum) -> None:
+    """Raise `RefusedError` for a Gram below what its noise explains."""
     floor, shifted = least_eigenvalue(release.dim, release.variance), release.read().gram
     np.fill_diagonal(shifted, shifted.diagonal() - floor)
     try:

@@ -15,6 +15,8 @@ class ParcelKind(StrEnum):
 
     RELEASE = "release"  # noisy: anybody may see it
     UPLOAD = "upload"  # raw: sealed, for a trusted controller alone
+    ROW = "row"  # under noise and pads: anybody may see it, and nobody learns anything by it
+    MAKE_UP = "make-up"  # the same, once more, for a row that was closed empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,11 @@ class Parcel:
     def name(self) -> tuple[int, int, int]:
         """(season, group, number), by which an agent's file knows it among those of its kind."""
         return self.season, self.group, self.number
+
+    @property
+    def padded(self) -> bool:
+        """Whether it is a row under pads."""
+        return self.kind in (ParcelKind.ROW, ParcelKind.MAKE_UP)
 
     def released(self) -> bytes:
         """The bytes of a release.

@@ -32,6 +32,14 @@ class ServiceMailbox:
         """Take a sum in."""
         return await self._commit(lambda agent: agent.absorb(total, agents=agents))
 
+    async def hear(self, data: bytes) -> bool:
+        """Take in what is said about secure sums."""
+        return await self._commit(lambda agent: agent.hear(data))
+
+    async def place(self) -> bytes:
+        """The newest row that is over."""
+        return await self._commit(lambda agent: agent.place())
+
     async def wait(self) -> None:
         """Until something new may be in the outbox."""
         await self._mail.wait()

@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from feducb.errors import ConfigurationError, PrivacyError, RecordOutOfBoundsError
 from feducb.privacy.ledger import Entered, admit
+from feducb.privacy.rows import MOST_RECORDS
 from feducb.privacy.tally import exact_tally, noisy_tally
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import encode_upload
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.storage import events
-from feducb.storage.store import Store
+from feducb.storage import agent_rows, events
+from feducb.storage.row_store import RowStore
 
 __all__ = ["AgentStore", "is_text"]
 
@@ -30,7 +31,7 @@ def is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
-class AgentStore(Store):
+class AgentStore(RowStore):
     """An agent's file: records in; releases out, or raw uploads if its terms trust the controller.
 
     Guarantees:
@@ -149,7 +150,11 @@ class AgentStore(Store):
         """Those that may enter do; which ones."""
         terms, batch = self.terms, self._batches_made(group) + 1
         known = self._entered(db, hashes)
-        entered, moved = admit(hashes, known, terms.records_per_person, batch=batch, spacing=terms.spacing)
+        room = MOST_RECORDS - self._privatizers[group].taken if terms.trust.padded else len(hashes)
+        entered, moved = admit(
+            hashes[: max(0, room)], known, terms.records_per_person, batch=batch, spacing=terms.spacing
+        )
+        entered += [False] * (len(hashes) - len(entered))
         self._privatizers[group].record(actions[entered], rewards[entered])  # or refused, and nothing moved
         self._moves += 1
         db.executemany("REPLACE INTO people VALUES (?, ?, ?)", [(one, *now) for one, now in moved.items()])
@@ -162,6 +167,8 @@ class AgentStore(Store):
         """As `Store.release`; refused where the terms trust the controller, which then makes releases."""
         if self.terms.trust.raw:
             raise PrivacyError("under trust='controller' the controller releases: an agent calls upload()")
+        if self.terms.trust.padded:
+            raise PrivacyError("under trust='keepers' rows leave under pads: an agent calls build_row()")
         return super().release(group)
 
     def upload(self) -> bytes:
@@ -213,6 +220,7 @@ class AgentStore(Store):
         events.add_counts(db, [("dropped", dropped)])
         for table in ("inbox", "tallies", "warnings"):
             db.execute(f"DELETE FROM {table}")
+        agent_rows.begin(db)
         super()._begin(db, season, terms)
 
     def restate(self, db: sqlite3.Connection, terms: Terms) -> None:

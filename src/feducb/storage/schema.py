@@ -108,4 +108,15 @@ MIGRATIONS = (
     """
     ALTER TABLE people ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
     """,
+    # Secure sums: an agent's keys of the open season, keepers' cards, and rows that are over.
+    """
+    CREATE TABLE secrets (
+        id INTEGER PRIMARY KEY CHECK (id = 1), private BLOB NOT NULL, secret BLOB NOT NULL,
+        halted TEXT NOT NULL DEFAULT '');
+    CREATE TABLE cards (keeper TEXT PRIMARY KEY, public BLOB NOT NULL, signature BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TABLE opened (
+        season INTEGER NOT NULL REFERENCES seasons, "group" INTEGER NOT NULL, row INTEGER NOT NULL,
+        attempt INTEGER NOT NULL, agents INTEGER NOT NULL, refused TEXT NOT NULL, listed INTEGER NOT NULL,
+        PRIMARY KEY (season, "group", row, attempt)) WITHOUT ROWID;
+    """,
 )

@@ -223,7 +223,7 @@ class Store(SqliteFile):
             made = "outgoing WHERE kind = 'release' AND season = ? AND \"group\" = ?"
             query = f"SELECT coalesce(max(number), 0) FROM {made}"
             (last,) = db.execute(query, (self.season, group)).fetchone()
-            if last != stream.released:
+            if last != stream.released and not self.terms.trust.padded:  # rows may be skipped
                 state = f"the state of group {group} is after release {stream.released}"
                 raise StoreError(f"{self.path} is damaged: {state}, its last release is {last}")
         self._feed(db)

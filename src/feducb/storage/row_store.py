@@ -1,0 +1,168 @@
+"""What an agent's file does for secure sums: rows out under pads, rows that are over in."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from feducb.errors import ConfigurationError, PrivacyError, RefusedError
+from feducb.protocol import messages
+from feducb.protocol.hiding import Cover, Member
+from feducb.protocol.keeping import quorum_of
+from feducb.protocol.pads import Charter, Label
+from feducb.protocol.parcels import Parcel, ParcelKind
+from feducb.protocol.secure_rows import KeyCard, Opened, PaddedRow
+from feducb.storage import agent_rows
+from feducb.storage.sqlite import utc_now
+from feducb.storage.store import Store
+
+__all__ = ["RowStore"]
+
+
+class RowStore(Store):
+    """Rows of an agent: built once each, spent when they are built, skipped on a certificate alone."""
+
+    member: Member | None = None  # who it is among the others; needed where rows leave under pads
+
+    def may_build(self, group: int = 0) -> bool:
+        """Whether the next row can be built: the one before is over, and all keepers' keys are here."""
+        if self.member is None or self.terms.trust.padded is False:
+            return False
+        label = self.next_label(group)
+        if label.row > self.terms.releases or self.halted or self._has_built(label):
+            return False
+        return self.member.roster.keepers.keys() == agent_rows.cards(self.database).keys()
+
+    def next_label(self, group: int = 0) -> Label:
+        """The row that comes next: the one after the newest that is over."""
+        return agent_rows.next_label(self.database, self.season, self._require_group(group))
+
+    def place(self) -> bytes:
+        """The newest row of the first group that is over, as 16 bytes; none if there is none."""
+        newest = agent_rows.newest_opened(self.database, self.season, 0)
+        return b"" if newest is None else newest[0].to_bytes()
+
+    @property
+    def halted(self) -> str:
+        """Why no row is built any more in this season; empty if they are."""
+        return agent_rows.secrets_of(self.database).halted if self.terms.trust.padded else ""
+
+    @property
+    def charter(self) -> Charter:
+        """What all who take part in this season have agreed on."""
+        return Charter.of(self._require_member().roster, self.terms, self.season)
+
+    def build_row(self, group: int = 0) -> bytes:
+        """Build the next row: data, a share of noise, pads.
+
+        Guarantees:
+            The padded bytes, the encoder's new state and the end of the batch are one transaction; the bare
+            row and its noise are nowhere on disk. Once it is built a row is spent: made again, for a row that
+            was closed empty, it has noise alone.
+        """
+        member, label = self._require_member(), self.next_label(group)
+        if not self.may_build(group):
+            why = self.halted or "the row before is not over, or a keeper's key is not here yet"
+            raise PrivacyError(f"{label} cannot be built: {why}")
+        stream = self._privatizers[group]
+        with self.writing() as db:
+            key, secret, _ = agent_rows.secrets_of(db)
+            with_data = stream.released < label.row
+            row = stream.row(data=with_data)
+            cover = Cover(member.name, member.roster, member.signer, key, secret, self.charter)
+            padded = cover.hide(label, row.values, agent_rows.cards(db))
+            kind = ParcelKind.ROW if label.attempt == 1 else ParcelKind.MAKE_UP
+            self._put_out(db, kind, label.row, padded.to_bytes(), group=group)
+            if with_data:
+                self._end_batch(db, group)
+            self._keep_stream(db, group)
+        return padded.to_bytes()
+
+    def rows(self) -> list[Parcel]:
+        """Rows not yet reported sent whose sums are open still."""
+        return [*self._unsent(ParcelKind.ROW), *self._unsent(ParcelKind.MAKE_UP)]
+
+    def mark_row_sent(self, item: Parcel) -> None:
+        """The controller has a row on disk; it stays here until its sum is over."""
+        self._sent(item.kind, item.season, item.number, group=item.group)
+
+    def take_card(self, db: sqlite3.Connection, data: bytes) -> bool:
+        """Take a keeper's key of the season in, within `writing`; the first stays, another one is refused."""
+        card = KeyCard.read(data, self.charter, self._require_member().roster)
+        known = agent_rows.cards(db).get(card.keeper)
+        if known is not None and known.public != card.public:
+            raise RefusedError("key", f"keeper {card.keeper} has another key of this season already")
+        if known is None:
+            agent_rows.put_card(db, card)
+        return known is None
+
+    def read_opened(self, data: bytes) -> Opened:
+        """Read a row that is over, all signatures checked."""
+        roster, terms = self._require_member().roster, self.terms
+        count = terms.model.coordinates(terms.problem.dim)
+        return Opened.read(data, self.charter, roster, coordinates=count, quorum=quorum_of(terms))
+
+    def take_opened(self, db: sqlite3.Connection, opened: Opened) -> bytes | None:
+        """Take in, within `writing`, that a row is over; what all rows so far tell, if this one tells more.
+
+        Guarantees:
+            A row is skipped only on its certificate. An agent that is listed under a row that it does not
+            have halts for the season: its file is older than the federation.
+
+        Raises:
+            RefusedError: it is not the next row.
+        """
+        label, stream = opened.label, self._privatizers[self._require_group(opened.label.group)]
+        with self.part(db):
+            if label != self.next_label(label.group):
+                raise RefusedError("order", f"{label}, expected {self.next_label(label.group)}")
+            if self._is_foreign(opened):
+                agent_rows.halt(db, f"another copy of this agent is in {label}: this file is older than it")
+            listed = self._require_member().place in [one.place for one in opened.listed]
+            agents = len(opened.listed)
+            agent_rows.put_opened(db, label, agents=agents, refused=opened.refused, listed=listed)
+            over = 'season = ? AND "group" = ? AND number <= ? AND sent_at IS NULL'
+            db.execute(
+                f"UPDATE outgoing SET sent_at = ? WHERE {over} AND kind IN ('row', 'make-up')",
+                (utc_now(), label.season, label.group, label.row),
+            )
+            if label.following(empty=opened.empty).row == label.row:
+                return None  # it is made up for
+            self._moves += 1
+            if stream.released < label.row:
+                stream.skip()
+            told = stream.read(None if opened.refused else opened.values, agents=agents)
+            self._keep_stream(db, label.group)
+        unused = opened.empty or bool(opened.refused)
+        return None if unused else messages.encode(told, season=self.season, group=label.group)
+
+    def _keep_stream(self, db: sqlite3.Connection, group: int) -> None:
+        """What waits is kept by itself: it may outlast the row."""
+        state = self._privatizers[group].dump(waiting=False)
+        db.execute('UPDATE streams SET state = ? WHERE "group" = ?', (state, group))
+
+    def _is_foreign(self, opened: Opened) -> bool:
+        """Whether the list has a row of this agent that is not the one it built."""
+        member = self._require_member()
+        for one in opened.listed:
+            if one.place == member.place:
+                own = self._built(opened.label)
+                if own is None:
+                    return True
+                count = self.terms.model.coordinates(self.terms.problem.dim)
+                return PaddedRow.read(own, coordinates=count).entry(one.place).listed(member.name) != one
+        return False
+
+    def _has_built(self, label: Label) -> bool:
+        return self._built(label) is not None
+
+    def _built(self, label: Label) -> bytes | None:
+        kind = ParcelKind.ROW if label.attempt == 1 else ParcelKind.MAKE_UP
+        name = 'kind = ? AND season = ? AND "group" = ? AND number = ?'
+        query = f"SELECT payload FROM outgoing WHERE {name}"
+        row = self.database.execute(query, (kind, label.season, label.group, label.row)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def _require_member(self) -> Member:
+        if self.member is None:
+            raise ConfigurationError("member", None, "the agent's roster and seed, under trust='keepers'")
+        return self.member
