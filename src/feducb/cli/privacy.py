@@ -102,6 +102,16 @@ class _Stated(_Promised):
     agents_per_person: int | None = option(
         None, f"{_VISITED}it must be said.", shown="1 if nobody is trusted"
     )
+    agents: int | None = option(
+        None, "M, agents in the federation: under --trust keepers noise is divided between them.", shown=False
+    )
+    away: int | None = option(
+        None, "D, agents that may miss a row under --trust keepers.", shown="a tenth of all"
+    )
+    colluding: int | None = option(
+        None, "C, agents that may collude under --trust keepers.", shown="a fifth of all"
+    )
+    keepers: str | None = option(None, "Names of the keepers, for the page: a,b,c.", shown=False)
     groups: int = option(1, "Estimators an agent keeps, γ if decentralised.")
     contexts: str = option("private", "public: rewards alone are protected, actions and contexts are not.")
     store: Path | None = option(
@@ -121,7 +131,8 @@ def _terms(asked: _Stated, agents_per_person: int) -> Terms:
         records_per_person=asked.per_person,
         spacing=asked.spacing,
         agents_per_person=agents_per_person,
-        trust=require_trust(asked.trust),
+        trust=trust_with(asked.trust, away=asked.away, colluding=asked.colluding),
+        agents=asked.agents or 0,
         groups=asked.groups,
     )
 
@@ -225,7 +236,7 @@ def write_statement(asked: _Stated) -> None:
     others: list[Budget] = []
     if asked.store is not None:
         said = click.get_current_context().get_parameter_source
-        for name in (one.name for one in fields(asked) if one.name not in ("store", "out")):
+        for name in (one.name for one in fields(asked) if one.name not in ("store", "out", "keepers")):
             if said(name) is ParameterSource.COMMANDLINE:
                 setting = f"--{name.replace('_', '-')}"
                 raise ConfigurationError(
@@ -241,11 +252,13 @@ def write_statement(asked: _Stated) -> None:
                 "how many agents one person visits at most, since one noise covers them: the number of "
                 "agents, or 1 if people do not visit several",
             )
+        _require_agents(asked)
         _note_an_agent_here()
         visited = 1 if asked.agents_per_person is None else asked.agents_per_person
         terms = _terms(asked, visited)
         terms = replace(terms, model=with_contexts(terms.model, asked.contexts))  # type: ignore[arg-type]
-    plain = statement(terms, ledger=ledger, followed=followed, others=others)
+    keepers = _keepers(asked.keepers, terms)
+    plain = statement(terms, ledger=ledger, followed=followed, others=others, keepers=keepers)
     page, out = to_markdown(plain), asked.out
     if str(out) == "-":
         typer.echo(page)
@@ -254,6 +267,29 @@ def write_statement(asked: _Stated) -> None:
     out.with_name(out.name + ".md").write_text(page, encoding="utf-8")
     out.with_name(out.name + ".json").write_text(_as_json(plain), encoding="utf-8")
     typer.echo(f"wrote {out}.md and {out}.json")
+
+
+def _require_agents(asked: _Stated) -> None:
+    """The number of agents is said where noise follows from it, and nowhere else."""
+    if require_trust(asked.trust).padded:
+        if asked.agents is None:
+            expected = "how many agents there are: noise is divided between them"
+            raise ConfigurationError("--agents", None, expected)
+    elif asked.agents is not None:
+        expected = "nothing but with --trust keepers: no other noise depends on it"
+        raise ConfigurationError("--agents", asked.agents, expected)
+
+
+def _keepers(names: str | None, terms: Terms) -> list[str]:
+    """Whom the page names as keepers."""
+    if names is None:
+        return []
+    listed = [name.strip() for name in names.split(",") if name.strip()]
+    if not terms.trust.padded:
+        raise ConfigurationError("--keepers", names, "nothing but with --trust keepers")
+    if len(set(listed)) < 2 or len(set(listed)) < len(listed):
+        raise ConfigurationError("--keepers", names, "two or more different names, separated by commas")
+    return listed
 
 
 def _note_an_agent_here() -> None:
