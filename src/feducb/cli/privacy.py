@@ -13,7 +13,7 @@ import typer
 from click.core import ParameterSource
 from rich.table import Table
 
-from feducb.cli.options import Dim, JsonFile, Seed, option, takes_options
+from feducb.cli.options import Away, Colluding, Dim, JsonFile, Seed, option, takes_options
 from feducb.cli.output import (
     counted,
     facts_table,
@@ -55,7 +55,7 @@ Spacing = Annotated[
     ),
 ]
 _SHOWN = 10  # releases that are listed
-_VISITED = "Agents that one person visits at most; 1: people do not visit several. Under --trust controller "
+_VISITED = "Agents that one person visits at most; 1: people do not visit several. Under --trust controller or keepers "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +77,8 @@ class _Planned(_Promised):
         None, "How many releases, in geometric progression.", shown="few, from the first worth reading"
     )
     agents: int = option(10, "M, agents in the federation; two or more.")
+    away: Away = None
+    colluding: Colluding = None
     visitors: int = option(2000, "Visitors of each agent over the season.")
     recipe: Path | None = option(
         None, "Plan for visitors of this shape: a file that `feducb evaluate --save-recipe` wrote."
@@ -86,7 +88,7 @@ class _Planned(_Promised):
     runs: int | None = option(None, "Runs of the simulation.", shown="5 to 20, by size")
     seed: Seed = 0
     agents_per_person: int | None = option(
-        None, f"{_VISITED}the noise covers them all.", shown="all under --trust controller, else 1"
+        None, f"{_VISITED}the noise covers them all.", shown="1 under --trust nobody, else all"
     )
     json_file: JsonFile = None
 
@@ -144,7 +146,8 @@ def plan(asked: _Planned) -> None:
     shape that --recipe describes.
     """
     require_writable("--json", asked.json_file)
-    trust, visited = require_trust(asked.trust), asked.agents_per_person
+    trust = trust_with(asked.trust, away=asked.away, colluding=asked.colluding)
+    visited = asked.agents_per_person
     season = Season(
         world=_world(asked),
         agents=asked.agents,
@@ -353,6 +356,8 @@ def _plan_table(planned: dict[str, Any]) -> Table:
     if planned["spacing"]:
         records = f"{planned['reach']:.4g} times that of one record"
         rows.append((f"noise for records {counted(planned['spacing'], 'release')} apart", records))
+    if planned["shared_noise"]:
+        rows += _shares_rows(planned["shared_noise"], planned["agents"])
     rows += [
         ("mechanism", f"{planned['mechanism']}, {planned['state_bytes']:,} bytes of state"),
         ("worst release", f"{planned['worst_error']:.4g} × R²/μ"),
@@ -377,6 +382,27 @@ def _plan_table(planned: dict[str, Any]) -> Table:
         rows.append(("saved by federating", margin))
     promise = f"(ε, δ) = ({planned['epsilon']:g}, {planned['delta']:g})"
     return facts_table(f"{promise} over {counted(planned['releases'], 'release')}", rows)
+
+
+def _shares_rows(shared: dict[str, Any], agents: int) -> list[tuple[str, str]]:
+    """What is said where one noise is divided between agents."""
+    fewer = ", ".join(
+        f"{one['epsilon']:.4g} at {one['shares']}" for one in shared["by_honest_shares"]
+    )
+    return [
+        (
+            "honest shares of noise",
+            f"{shared['shares']} of {counted(agents, 'agent')}: {shared['away']} may be away, "
+            f"{shared['colluding']} may collude",
+        ),
+        (
+            "noise of a sum",
+            f"{shared['noise_over_controller']:.4g} times a trusted controller's "
+            f"({shared['noise_if_none_away']:.4g} if none might be away, "
+            f"{shared['noise_if_one_colludes']:.4g} if one might collude)",
+        ),
+        ("ε with fewer honest shares", fewer),
+    ]
 
 
 def _with_error(regret: dict[str, Any], name: str) -> str:
