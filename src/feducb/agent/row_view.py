@@ -1,4 +1,4 @@
-"""How an agent stands where rows leave under pads: what it built, what opened, and what the next row needs."""
+"""How an agent stands where rows leave under pads: what it built, what opened, what the next row needs."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ def _sentence(
     if halted:
         return "No row is built any more."
     if missing and not all(stand.built for stand in stands):
-        keys = (
-            f"the key of keeper {missing[0]}" if len(missing) == 1 else f"keys of keepers {_named(missing)}"
+        one = len(missing) == 1
+        shown = (
+            f"keeper {missing[0]} has shown its key" if one else f"{_named(missing)} have shown their keys"
         )
-        return f"The next row cannot be built before {keys} of this season came."
+        return f"The next row cannot be built before {shown} of this season."
     return " ".join(_of_one(label, stand) for label, stand in zip(labels, stands, strict=True))
 
 
@@ -73,7 +74,7 @@ def _of_one(label: Label, stand: row_counts.OpenRow) -> str:
 
 
 def _named(names: list[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"keepers {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _parts(label: Label) -> tuple[int, int, int, int]:
