@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from over_nats import World, run
 
 from feducb.agent.mailbox import Mailbox
@@ -83,12 +84,12 @@ def make_terms(agents: int, trust: str) -> Terms:
 
 
 class Rows:
-    """What agents send: releases, or rows under pads. Noise is zero here: drawing it is not what is timed."""
+    """What agents send: releases, or rows of noise alone under pads. How noise is drawn is not timed."""
 
     def __init__(self, world: World, terms: Terms, boxes: dict[str, TimedMailbox]) -> None:
         self._roster = Roster.read(world.folder / "federation.json")
         self._charter, self._boxes = Charter.of(self._roster, terms, 1), boxes
-        self._door = DeployedPrivatizer(terms)
+        self._door, self._draws = DeployedPrivatizer(terms), np.random.default_rng(9)
         self._covers: dict[str, Cover] = {}
         for name in world.names if terms.trust.padded else ():
             signer = Signer(world.folder / "agents" / name / "agent.seed")
@@ -99,10 +100,11 @@ class Rows:
         if not self._covers:
             body = messages.encode(self._door.release(), season=1)
             return dict.fromkeys(self._boxes, Parcel(ParcelKind.RELEASE, 1, 0, number, body))
-        row, label = self._door.row(), Label(1, 0, number)
-        made = {}
+        label, made = Label(1, 0, number), {}
+        sigma, count = self._door.certificate.sigma, self._door.certificate.coordinates
         for name, cover in self._covers.items():
-            padded = cover.hide(label, row.values, self._boxes[name].cards)
+            row = np.rint(self._draws.normal(0.0, sigma, count)).astype(np.int64)
+            padded = cover.hide(label, row, self._boxes[name].cards)
             made[name] = Parcel(ParcelKind.ROW, 1, 0, number, padded.to_bytes())
         return made
 
