@@ -61,6 +61,11 @@ _REFUSALS = ("", "definite", "range")  # why a sum is not used, by number
 _CONTROLLER = "+controller"
 
 
+def is_card(data: bytes) -> bool:
+    """Whether a message is a keeper's card; what agents hear else is a row that is over."""
+    return data.startswith(_CARD)
+
+
 def row_size(coordinates: int) -> int:
     """Bytes of a padded row of q numbers."""
     return _MARK + _LABEL + KEY_SIZE + NONCE_SIZE + 8 * coordinates + SIGNATURE_SIZE
@@ -124,11 +129,6 @@ class KeyCard:
         _verify(roster.keepers[keeper], card.signature, card.public, "card", charter, keeper)
         pads.require_key(card.public)
         return card
-
-
-def is_card(data: bytes) -> bool:
-    """Whether a message says that it is a `KeyCard`."""
-    return data[:_MARK] == _CARD
 
 
 @dataclass(frozen=True, slots=True)
