@@ -258,9 +258,7 @@ class DeployedPrivatizer:
         decoded = self._decoder.decode(values)
         if np.abs(decoded).max() >= _LARGEST_READ:
             raise RefusedError("range", "a sum that does not fit 64 bits once it is read")
-        return self._way_out.read(
-            decoded, self.opened, agents=max(1, agents), noises=self.terms.agents
-        )
+        return self._way_out.read(decoded, self.opened, agents=max(1, agents), noises=self.terms.agents)
 
     def _require_padded(self) -> None:
         if not self.terms.trust.padded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from feducb.errors import ConfigurationError, PrivacyError, RefusedError
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.hiding import Cover, Member
 from feducb.protocol.keeping import quorum_of
@@ -22,6 +23,7 @@ class RowStore(Store):
     """Rows of an agent: built once each, spent when they are built, skipped on a certificate alone."""
 
     member: Member | None = None  # who it is among the others; needed where rows leave under pads
+    _charter: tuple[tuple[Member, Terms, int], Charter] | None = None
 
     def may_build(self, group: int = 0) -> bool:
         """Whether the next row can be built: the one before is over, and all keepers' keys are here."""
@@ -48,8 +50,11 @@ class RowStore(Store):
 
     @property
     def charter(self) -> Charter:
-        """What all who take part in this season have agreed on."""
-        return Charter.of(self._require_member().roster, self.terms, self.season)
+        """What all have agreed on for this season; made once, since it is of the whole roster."""
+        agreed = (self._require_member(), self.terms, self.season)
+        if self._charter is None or self._charter[0] != agreed:
+            self._charter = (agreed, Charter.of(agreed[0].roster, *agreed[1:]))
+        return self._charter[1]
 
     def build_row(self, group: int = 0) -> bytes:
         """Build the next row: data, a share of noise, pads.
@@ -148,7 +153,8 @@ class RowStore(Store):
             return None  # it is made up for
         self._moves += 1
         if stream.released < label.row:
-            stream.skip()
+            stream.skip()  # what waits enters a later row, and spaced records count from there
+            db.execute("UPDATE people SET last = last + 1 WHERE last = ?", (label.row,))
         told = stream.read(None if opened.refused else opened.values, agents=agents)
         self._keep_stream(db, label.group)
         unused = opened.empty or bool(opened.refused)
