@@ -70,15 +70,21 @@ class CliqueStore(RowStore):
         return payload
 
     def rows(self) -> list[Parcel]:
-        """As `RowStore.rows`; in a clique everything that is of rows which are not over."""
+        """As `RowStore.rows`; in a clique, sent or not, all that a member may lack still, in its order.
+
+        That this agent has everybody's row does not say that they have this one's; nonces for the next do.
+        """
         if not self.clique:
             return super().rows()
-        return [*self._unsent(ParcelKind.NONCE), *self._unsent(ParcelKind.ROW)]
-
-    def mark_row_sent(self, item: Parcel) -> None:
-        """As `RowStore.mark_row_sent`; in a clique it stays in the outbox until its row is over."""
-        if not self.clique:
-            super().mark_row_sent(item)
+        words: list[Parcel] = []
+        for group in range(self.terms.groups):
+            rows = self.database.execute(
+                'SELECT kind, number, payload FROM outgoing WHERE season = ? AND "group" = ? AND number >= ?'
+                " AND kind IN ('nonce', 'row') ORDER BY number, kind",
+                (self.season, group, self.next_label(group).row - 1),
+            )
+            words += [Parcel(ParcelKind(row[0]), self.season, group, row[1], bytes(row[2])) for row in rows]
+        return words
 
     def hear(self, db: sqlite3.Connection, data: bytes) -> tuple[bool, bytes | None]:
         """As `RowStore.hear`; in a clique take in what a member says.

@@ -136,6 +136,11 @@ class RowStore(Store):
                 raise RefusedError("order", f"{label}, expected {self.next_label(label.group)}")
             if self._is_foreign(opened):
                 agent_rows.halt(db, f"another copy of this agent is in {label}: this file is older than it")
+            over = 'season = ? AND "group" = ? AND number <= ? AND sent_at IS NULL'
+            db.execute(
+                f"UPDATE outgoing SET sent_at = ? WHERE {over} AND kind IN ('row', 'make-up')",
+                (utc_now(), label.season, label.group, label.row),
+            )
             return self._end_row(db, opened)
 
     def _end_row(self, db: sqlite3.Connection, opened: Opened) -> bytes | None:
@@ -144,11 +149,6 @@ class RowStore(Store):
         listed = self._require_member().place in [one.place for one in opened.listed]
         agents = len(opened.listed)
         agent_rows.put_opened(db, label, agents=agents, refused=opened.refused, listed=listed)
-        over = 'season = ? AND "group" = ? AND number <= ? AND sent_at IS NULL'
-        db.execute(
-            f"UPDATE outgoing SET sent_at = ? WHERE {over} AND kind IN ('row', 'make-up', 'nonce')",
-            (utc_now(), label.season, label.group, label.row),
-        )
         if label.following(empty=opened.empty).row == label.row:
             return None  # it is made up for
         self._moves += 1
