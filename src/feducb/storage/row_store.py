@@ -22,6 +22,7 @@ class RowStore(Store):
     """Rows of an agent: built once each, spent when they are built, skipped on a certificate alone."""
 
     member: Member | None = None  # who it is among the others; needed where rows leave under pads
+    hide = staticmethod(pad_row)  # a row before it is written down
 
     def may_build(self, group: int = 0) -> bool:
         """Whether the next row can be built: the one before is over, and all keepers' keys are here."""
@@ -64,7 +65,7 @@ class RowStore(Store):
             with_data = stream.released < label.row
             row = stream.row(data=with_data)
             cards, charter = agent_rows.cards(db), self.charter
-            padded = pad_row(row, label, member, charter, key=key, secret=secret, keepers=cards)
+            padded = self.hide(row, label, member, charter, key=key, secret=secret, keepers=cards)
             kind = ParcelKind.ROW if label.attempt == 1 else ParcelKind.MAKE_UP
             self._put_out(db, kind, label.row, padded.to_bytes(), group=group)
             if with_data:
