@@ -98,6 +98,10 @@ class Trust(ABC):
         """The same, with what it leaves to the number of agents filled in."""
         return self
 
+    def on_graph(self) -> Trust:
+        """The same without a controller, where a clique moves only when all of its members are there."""
+        return self
+
     def shares(self, agents: int) -> int:
         """Between how many agents that do not collude, and are there, one noise is divided."""
         return 1

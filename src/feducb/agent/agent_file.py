@@ -13,8 +13,9 @@ from feducb.agent.settings import AgentSettings, parse_duration
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.protocol.engine_table import require_keys, require_text
-from feducb.protocol.roster import Roster
-from feducb.trust import NOBODY, require_trust
+from feducb.protocol.hiding import Member
+from feducb.protocol.roster import Roster, Signer
+from feducb.trust import NOBODY, trust_with
 
 __all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]
 
@@ -34,6 +35,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     "privacy": {
         **dict.fromkeys(("epsilon", "delta"), _NUMBER),
         **dict.fromkeys(("records_per_person", "agents_per_person", "spacing"), _INT),
+        **dict.fromkeys(("away", "colluding"), _INT),
         **dict.fromkeys(("trust", "mechanism", "contexts"), _TEXT),
     },
     "federation": {**dict.fromkeys(("agents", "decisions", "groups", "quorum"), _INT), "alpha": _NUMBER},
@@ -107,6 +109,17 @@ class AgentFile:
     service: ServiceSettings
     engine: dict[str, Any] = field(default_factory=dict)
 
+    def member(self) -> Member | None:
+        """Who the agent is among the others, where rows leave under pads: by the ``[engine]`` table."""
+        if not self.agent.trust.padded:
+            return None
+        require_keys("engine", self.engine, needed=("roster", "seed"), known=tuple(self.engine))
+        roster, seed = (
+            self.path.parent / require_text(f"engine.{name}", self.engine[name])
+            for name in ("roster", "seed")
+        )
+        return Member(self.engine.get("agent", self.agent.name), Roster.read(roster), Signer(seed))
+
 
 def read_agent_file(path: str | Path) -> AgentFile:
     """Read and check `agent.toml`."""
@@ -146,6 +159,8 @@ def read_agent_file(path: str | Path) -> AgentFile:
             settings[key] = parse_duration(f"{section}.{key}", value) if timed else value
     if "start" in settings:
         settings["start"] = _instant(settings["start"])
+    numbers = {name: settings.pop(name) for name in ("away", "colluding") if name in settings}
+    settings["trust"] = trust_with(settings.get("trust", NOBODY), **numbers)
     settings |= _read_roster(engine, path.parent, settings, budgets)
     for key in service.keys() & {"keys", "certificate", "private_key", "client_ca"}:
         service[key] = path.parent / service[key]
@@ -180,7 +195,7 @@ def _read_roster(
         settings: what the other tables say.
         budgets: everybody's, which must be those of the roster.
     """
-    if engine.get("kind") != "nats" or "roster" not in engine:
+    if engine.get("kind", "none") == "none" or "roster" not in engine:
         return {}
     roster = Roster.read(base / require_text("engine.roster", engine["roster"]))
     name, agents = settings.get("name", AgentSettings.name), settings.get("agents", 1)
@@ -190,8 +205,7 @@ def _read_roster(
         raise ConfigurationError("budgets", listed, f"{', '.join(known)} as in the roster, this one as {own}")
     graph = roster.edges is not None and own in known  # a stranger is refused by the engine
     # One noise for the total of all agents follows from how many there are.
-    pooled = require_trust(settings.get("trust", NOBODY)).joint
-    if (graph or pooled) and agents != len(known):
+    if (graph or settings["trust"].joint) and agents != len(known):
         raise ConfigurationError("federation.agents", agents, f"{len(known)}, as many as the roster has")
     if not graph:
         return {}

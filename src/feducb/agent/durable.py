@@ -37,7 +37,7 @@ from feducb.protocol.hiding import Member
 from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.protocol.secure_rows import is_card
-from feducb.storage import AgentStore, agent_rows, agent_tables, events
+from feducb.storage import AgentStore, agent_tables, events
 
 __all__ = ["Agent", "Decision", "Outcome"]
 
@@ -448,8 +448,7 @@ class Agent:
 
     def place(self) -> bytes:
         """The newest row of the first group that is over, as 16 bytes; none if there is none."""
-        newest = agent_rows.newest_opened(self.store.database, self.store.season, 0)
-        return b"" if newest is None else newest[0].to_bytes()
+        return self.store.place()
 
     # Looking, and the rarer wishes
 

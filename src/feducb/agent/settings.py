@@ -150,7 +150,9 @@ class AgentSettings:
     promised: Terms | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "trust", require_trust(self.trust).among(len(self.clique) or self.agents))
+        trust = require_trust(self.trust)
+        trust = trust.on_graph().among(len(self.clique)) if self.clique else trust.among(self.agents)
+        object.__setattr__(self, "trust", trust)
         for fits, name, expected in self._checks():
             if not fits:
                 value = getattr(self, name)

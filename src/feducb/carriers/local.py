@@ -2,6 +2,7 @@
 
 mailboxes = {name: StoreMailbox(store) for name, store in stores.items()}
 await LocalController(collector, mailboxes).step()      # outboxes in, sums back
+await LocalKeepers(book, mailboxes, keepers).step()     # where rows are padded
 await LocalPeers(topology, terms, mailboxes).step()     # the same on a graph
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
 from feducb.agent.mailbox import Mailbox
@@ -21,10 +22,14 @@ from feducb.protocol import messages
 from feducb.protocol.admission import RefusalCount
 from feducb.protocol.graphs import Topology
 from feducb.protocol.messages import GridSum
+from feducb.protocol.pads import Label
 from feducb.protocol.parcels import Parcel, ParcelKind
+from feducb.protocol.secure_rows import is_card
 from feducb.storage import AgentStore
+from feducb.storage.keeper_book import KeeperBook
+from feducb.storage.row_book import RowBook
 
-__all__ = ["LocalController", "LocalPeers", "MemoryMailbox", "StoreMailbox"]
+__all__ = ["LocalController", "LocalKeepers", "LocalPeers", "MemoryMailbox", "StoreMailbox"]
 
 _Version = tuple[int, int]  # season, number
 
@@ -100,11 +105,15 @@ class StoreMailbox(MemoryMailbox):
     async def outbox(self) -> list[Parcel]:
         """Releases, or uploads where the controller is trusted."""
         self._news.clear()
+        if self.store.terms.trust.padded:
+            return self.store.rows()
         return self.store.uploads() if self.store.terms.trust.raw else self.store.outbox()
 
     async def mark_sent(self, item: Parcel) -> None:
         """On disk before this returns."""
-        if item.kind is ParcelKind.UPLOAD:
+        if item.padded:
+            self.store.mark_row_sent(item)
+        elif item.kind is ParcelKind.UPLOAD:
             self.store.acknowledge(item.season, item.number)
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
@@ -115,6 +124,23 @@ class StoreMailbox(MemoryMailbox):
         if total.dim != dim:
             raise ValueError(f"a sum of another dimension, expected {dim}")
         return await super().absorb(total, agents=agents)
+
+    async def hear(self, data: bytes) -> bool:
+        """A keeper's card, or a row that is over: what it tells is absorbed."""
+        with self.store.writing() as db:
+            if is_card(data):
+                return self.store.take_card(db, data)
+            opened = self.store.read_opened(data)
+            if opened.label < self.store.next_label(opened.label.group):
+                return False
+            told = self.store.take_opened(db, opened)
+        if told is not None:
+            await self.absorb(messages.decode(told))
+        return True
+
+    async def place(self) -> bytes:
+        """The newest row that is over."""
+        return self.store.place()
 
 
 class LocalController:
@@ -144,6 +170,57 @@ class LocalController:
             for named in made or ([newest] if newest is not None else []):
                 await mailbox.absorb(named.total, agents=len(named.names))
         return len(made)
+
+
+class LocalKeepers:
+    """A controller, keepers and agents' mailboxes in one process, where rows are padded.
+
+    Attributes:
+        keepers: their books, by name; those that are left out are away.
+        refusals: of rows, by agent.
+        answers_refused: of lists, by keeper and reason.
+    """
+
+    def __init__(
+        self, book: RowBook, mailboxes: Mapping[str, Mailbox], keepers: Mapping[str, KeeperBook]
+    ) -> None:
+        self._book, self._mailboxes, self.keepers = book, mailboxes, dict(keepers)
+        self.refusals = RefusalCount(mailboxes)
+        self.answers_refused: Counter[tuple[str, str]] = Counter()
+
+    async def step(self, *, now: float | None = None) -> int:
+        """Tell all what is new, empty all outboxes once, open what can be; returns how many rows were."""
+        at = time.time() if now is None else now
+        self._book.hear([(name, one.card()) for name, one in self.keepers.items()], now=at)
+        await self._tell()
+        for name, mailbox in self._mailboxes.items():
+            items = [item for item in await mailbox.outbox() if item.padded]
+            receipts = self._book.receive([(name, item.body) for item in items], now=at)
+            for item, receipt in zip(items, receipts, strict=True):
+                if receipt.status == "refused":
+                    self.refusals.add(name, receipt.reason)
+                else:
+                    await mailbox.mark_sent(item)
+        made = len(self._book.publish_due(now=at))
+        self._ask(at)
+        made += len(self._book.publish_due(now=at))
+        await self._tell()
+        return made
+
+    def _ask(self, at: float) -> None:
+        for name, ask in self._book.asks().items():
+            if name not in self.keepers:
+                continue
+            try:
+                self._book.hear([(name, self.keepers[name].answer(ask))], now=at)
+            except RefusedError as error:
+                self.answers_refused[name, error.reason] += 1
+
+    async def _tell(self) -> None:
+        for mailbox in self._mailboxes.values():
+            place = await mailbox.place()
+            for data in (*self._book.cards(), *self._book.since(Label.from_bytes(place) if place else None)):
+                await mailbox.hear(data)
 
 
 class LocalPeers:

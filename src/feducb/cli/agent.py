@@ -485,7 +485,7 @@ def _opened(config: Path) -> Iterator[tuple[Agent, AgentSettings]]:
         raise StoreError(f"{file.store} does not exist; `feducb agent create` makes it")
     fits = misfit(file.store, file.agent) is None  # what was edited before anything happened
     try:
-        agent = Agent.open(file.store, file.agent if fits else None)
+        agent = Agent.open(file.store, file.agent if fits else None, member=file.member())
     except StoreInUseError as error:
         raise StoreInUseError(f"{error}: stop the agent first, or ask its service") from None
     with closing(agent):

@@ -17,6 +17,7 @@ from feducb.errors import (
     ConfigurationError,
     PrivacyError,
     RecordOutOfBoundsError,
+    RefusedError,
     ReleasesExhaustedError,
     UnsealedReleaseError,
 )
@@ -31,6 +32,7 @@ __all__ = ["DeployedPrivatizer", "GridRelease", "NoisyRow"]
 
 Ints = NDArray[np.int64]
 
+_LARGEST_READ = 2.0**62  # of what opened rows tell, before it is cast
 _MOST_UPLOADS = 2**17  # in one season: see `uploads._LARGEST_UPLOAD`
 
 
@@ -98,7 +100,7 @@ class _OnGrid(WayOut[Wide, _Coder, GridNoise, GridRelease]):
     ) -> tuple[Wide, _Coder, GridRelease]:
         encoder, decoder = state.memory
         row = encoder.encode(state.total)
-        release = self.read(decoder, number, total((row, self.draw(source))))
+        release = self.read(decoder.decode(total((row, self.draw(source)))), number)
         return np.zeros_like(state.total), state.memory, release
 
     def draw(self, source: GridNoise) -> Ints:
@@ -106,16 +108,14 @@ class _OnGrid(WayOut[Wide, _Coder, GridNoise, GridRelease]):
         noisy = self.model.noisy(self.problem.dim)
         return placed(source.draw(int(noisy.sum())), noisy)
 
-    def read(
-        self, decoder: Decoder, number: int, row: Ints, *, agents: int = 1, noises: int = 1
-    ) -> GridRelease:
-        """Release ``number``, which this row and those before it tell, under so many agents' noises."""
+    def read(self, decoded: Array, number: int, *, agents: int = 1, noises: int = 1) -> GridRelease:
+        """Release ``number``: (q,), what rows up to it tell, under so many agents' noises."""
         return GridRelease(
             number=number,
             dim=self.problem.dim,
             exponent=self.certificate.exponent,
             weight=self.weight,
-            values=np.rint(decoder.decode(row)).astype(np.int64),
+            values=np.rint(decoded).astype(np.int64),
             variance=noises * entry_variance(self.certificate, self.mechanism, number),
             model=self.model.name,
             agents=agents,
@@ -255,9 +255,10 @@ class DeployedPrivatizer:
         self._require_padded()
         self.opened += 1
         values = np.zeros(self.certificate.coordinates, dtype=np.int64) if row is None else row
-        return self._way_out.read(
-            self._decoder, self.opened, values, agents=max(1, agents), noises=self.terms.agents
-        )
+        decoded = self._decoder.decode(values)
+        if np.abs(decoded).max() >= _LARGEST_READ:
+            raise RefusedError("range", "a sum that does not fit 64 bits once it is read")
+        return self._way_out.read(decoded, self.opened, agents=max(1, agents), noises=self.terms.agents)
 
     def _require_padded(self) -> None:
         if not self.terms.trust.padded:

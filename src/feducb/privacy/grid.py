@@ -151,7 +151,9 @@ def certify(
     exponent = choose_grid(sensitivity, coordinates=coordinates, releases=releases)
     grid = math.ldexp(1.0, exponent)
     # A record is rounded once on entry (columns of E are at most 1 long), and each row it touches once more.
-    one = sensitivity + grid * math.sqrt(coordinates) * (1.0 + ROUNDING_STEPS * math.sqrt(releases))
+    # Where noise is shared out each agent rounds rows of its own, and a record may be at another (theory, 9).
+    rows = (1.0 if shares == 1 else 2.0) * ROUNDING_STEPS * math.sqrt(releases)
+    one = sensitivity + grid * math.sqrt(coordinates) * (1.0 + rows)
     # All of a person's are; but rows are rounded once whatever she has, so reach × that is more than enough.
     whole = reach * one * (1.0 + 1e-12)
     smoothed = get_sigma_gaussian(budget.epsilon, budget.delta) * (whole / grid) * (1.0 + 1e-7)

@@ -68,7 +68,7 @@ _TOLERANCE = 1e-6  # of variances, which other machines may have rounded otherwi
 class Receipt(NamedTuple):
     """What became of a message; all but ``refused`` may be taken off an outbox.
 
-    It is ``known`` if it was here before, and ``past`` if it is of a season that is over.
+    It is ``known`` if it was here before, and ``past`` if it is of a season or a row that is over.
     """
 
     status: Literal["stored", "known", "past", "refused"]

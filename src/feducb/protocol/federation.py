@@ -109,8 +109,10 @@ class Federation:
         if require_integer("spacing", self.spacing, at_least=0) and self.records_per_person == 1:
             raise ConfigurationError("spacing", self.spacing, "0 where a person has one record")
         object.__setattr__(self, "trust", require_trust(self.trust))
-        if self.topology is None and self.baseline is None:
-            object.__setattr__(self, "trust", self.trust.among(self.agents))
+        if self.baseline is None:  # on a graph each clique has its own numbers
+            central = self.topology is None
+            trust = self.trust.among(self.agents) if central else self.trust.on_graph()
+            object.__setattr__(self, "trust", trust)
         object.__setattr__(self, "model", with_contexts(require_model(self.model), self.contexts))
         object.__setattr__(self, "contexts", self.model.contexts)
         self.model.coordinates(self.problem.dim)  # or it is none for this d

@@ -1,18 +1,24 @@
-"""How a row is hidden before it leaves an agent: under one pad per keeper."""
+"""An agent's side of the pads: a row under noise becomes what may leave.
+
+One function pads, and it pads for every keeper of the roster: also for the agent's own keeper, if it is one.
+With all other keepers colluding, that pad alone hides its row.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from feducb.errors import ConfigurationError, PrivacyError
-from feducb.privacy.deployed import NoisyRow
-from feducb.protocol import pads
-from feducb.protocol.pads import Charter, Label, SeasonKey, make_nonce
-from feducb.protocol.roster import Roster, Signer
-from feducb.protocol.secure_rows import PaddedRow
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["Member", "pad_row"]
+from feducb.errors import ConfigurationError, RefusedError
+from feducb.protocol import pads
+from feducb.protocol.pads import Charter, Label, SeasonKey
+from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.secure_rows import KeyCard, PaddedRow
+
+__all__ = ["Cover", "Member"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,34 +41,43 @@ class Member:
         return self.roster.names.index(self.name)
 
 
-def pad_row(
-    row: NoisyRow,
-    label: Label,
-    member: Member,
-    charter: Charter,
-    *,
-    key: SeasonKey,
-    secret: bytes,
-    keepers: Mapping[str, bytes],
-) -> PaddedRow:
-    """A row as it leaves: under a pad for each keeper, signed.
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """What an agent hides its rows with in a season.
 
-    Args:
-        row: under this agent's share of noise; never kept.
-        label: which.
-        member: whose.
+    Attributes:
+        agent: its name.
+        roster: who is in the federation.
+        signer: in the agent's name.
+        key: its X25519 key of this season.
+        secret: 32 bytes of its own, for nonces; random, of this season, in no message.
         charter: of the season.
-        key: the agent's X25519 key of the season.
-        secret: the agent's own of the season, for nonces.
-        keepers: by name, their X25519 keys of the season: all of the roster's.
     """
-    if keepers.keys() != member.roster.keepers.keys() or len(keepers) < 2:
-        raise PrivacyError("a row leaves under a pad of every keeper, of whom there are two at least")
-    nonce = make_nonce(secret, label, row.values)
-    hidden = pads.to_words(row.values).copy()
-    for keeper, public in keepers.items():
-        common = key.common(public, charter, agent=member.name, keeper=keeper)
-        hidden += pads.pad(common, label, nonce, len(hidden))
-    return PaddedRow(label, key.public, nonce, pads.to_bytes(hidden)).sign(
-        charter, member.name, member.signer
-    )
+
+    agent: str
+    roster: Roster
+    signer: Signer
+    key: SeasonKey
+    secret: bytes
+    charter: Charter
+
+    def hide(self, label: Label, row: NDArray[np.int64], cards: Mapping[str, KeyCard]) -> PaddedRow:
+        """A row under pads, signed; to be on disk before it is sent, and the row itself forgotten.
+
+        Each call makes another nonce, and so other pads: what was hidden once is sent again as it is.
+
+        Args:
+            label: which row.
+            row: (q,), under this agent's share of noise.
+            cards: every keeper's, as `KeyCard.read` found them good.
+        """
+        if set(cards) != set(self.roster.keepers):
+            missing = ", ".join(sorted(set(self.roster.keepers) - set(cards))) or "nobody"
+            raise RefusedError("key", f"a row is padded for all keepers and nobody else; no key of {missing}")
+        nonce = pads.make_nonce(self.secret, label, row)
+        words = pads.to_words(row)
+        for keeper, card in cards.items():
+            common = self.key.common(card.public, self.charter, agent=self.agent, keeper=keeper)
+            words = words + pads.pad(common, label, nonce, len(row))
+        padded = PaddedRow(label, self.key.public, nonce, pads.to_bytes(words))
+        return padded.sign(self.charter, self.agent, self.signer)

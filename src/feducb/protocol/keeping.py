@@ -17,7 +17,7 @@ from feducb.privacy.terms import Terms
 from feducb.protocol import pads
 from feducb.protocol.pads import Charter, Label, SeasonKey
 from feducb.protocol.roster import Roster, Signer
-from feducb.protocol.secure_rows import Answer, Ask, Entry, KeyCard, list_digest, require_list, require_signed
+from feducb.protocol.secure_rows import Answer, Ask, KeyCard, list_digest, require_list, require_signed
 from feducb.trust import Keepers
 
 __all__ = ["Duty", "quorum_of"]
@@ -58,8 +58,6 @@ class Duty:
     def read(self, data: bytes) -> Ask:
         """Read what claims to be the controller's list, or raise `RefusedError`; rows are not looked at."""
         ask = Ask.read(data, self.charter, self.roster)
-        if ask.label.season != self.season:
-            raise RefusedError("season", f"{ask.label}, expected season {self.season}")
         if ask.label.group >= self.terms.groups or ask.label.row > self.terms.releases:
             raise RefusedError("number", f"{ask.label}, which is beyond what was agreed")
         return ask
@@ -80,13 +78,10 @@ class Duty:
         """The sum of pads for a list that is checked here, row by row; to be on disk before it is sent."""
         require_list([entry.place for entry in ask.entries], self.roster, quorum_of(self.terms))
         count = self.terms.model.coordinates(self.terms.problem.dim)
+        agents = [require_signed(entry, ask.label, self.charter, self.roster) for entry in ask.entries]
         total = np.zeros(count, dtype=np.uint64)
-        for entry in ask.entries:
-            total += self._pad(entry, ask.label, count)
+        for agent, entry in zip(agents, ask.entries, strict=True):
+            common = self.key.common(entry.public, self.charter, agent=agent, keeper=self.keeper)
+            total += pads.pad(common, ask.label, entry.nonce, count)
         digest = list_digest(ask.label, ask.listed(self.roster))
         return Answer(self.keeper, ask.label, digest, pads.to_bytes(total)).sign(self.charter, self.signer)
-
-    def _pad(self, entry: Entry, label: Label, count: int) -> pads.Words:
-        agent = require_signed(entry, label, self.charter, self.roster)
-        common = self.key.common(entry.public, self.charter, agent=agent, keeper=self.keeper)
-        return pads.pad(common, label, entry.nonce, count)

@@ -3,7 +3,8 @@
 Nothing here is cryptography of our own beyond composing X25519, HKDF-SHA256, HMAC-SHA256, SHA-256 and
 ChaCha20; docs/cryptography.md goes through it line by line.
 
-    κ   = HKDF-SHA256(X25519(agent's season key, keeper's season key); info = charter, agent, keeper)
+    κ   = HKDF-SHA256(X25519(agent's season key, keeper's season key);
+                      info = charter, agent, keeper, both public keys)
     pad = ChaCha20 stream under the key SHA-256(κ ‖ label ‖ nonce), as whole numbers of 64 bits
 
 An agent adds one pad per keeper to its row, modulo 2^64. Season keys live for one season.
@@ -17,6 +18,7 @@ import json
 import secrets
 import struct
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,9 @@ from feducb.errors import RefusedError
 from feducb.privacy.terms import Terms
 from feducb.protocol.roster import Roster
 from feducb.system import optional
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 __all__ = [
     "KEY_SIZE",
@@ -36,6 +41,7 @@ __all__ = [
     "from_bytes",
     "make_nonce",
     "pad",
+    "require_key",
     "to_bytes",
     "to_words",
 ]
@@ -43,7 +49,7 @@ __all__ = [
 Words = NDArray[np.uint64]
 
 KEY_SIZE = NONCE_SIZE = 32
-_INFO = b"feducb pad 1"
+_INFO = "feducb pad 1"
 _LABEL = struct.Struct("<IIII")
 
 
@@ -86,18 +92,23 @@ class Charter:
 
     Attributes:
         federation: its name.
+        season: which.
         digest: SHA-256 of the name, the season, the roster and the terms, in hexadecimal.
     """
 
     federation: str
+    season: int
     digest: str
 
     @classmethod
     def of(cls, roster: Roster, terms: Terms, season: int) -> Charter:
         """The charter of a season."""
-        known = json.dumps(json.loads(roster.to_json()), sort_keys=True)
-        plain = [roster.federation, season, hashlib.sha256(known.encode()).hexdigest(), terms.to_json()]
-        return cls(roster.federation, hashlib.sha256(json.dumps(plain).encode()).hexdigest())
+        # In the roster's own order, since agents are told by their place in it. Terms are equal if their
+        # numbers are, though one file says 1 and another 1.0.
+        known = hashlib.sha256(roster.to_json().encode()).hexdigest()
+        promised = json.loads(terms.to_json(), parse_int=float)
+        plain = json.dumps([roster.federation, season, known, promised], sort_keys=True)
+        return cls(roster.federation, season, hashlib.sha256(plain.encode()).hexdigest())
 
 
 class SeasonKey:
@@ -110,25 +121,40 @@ class SeasonKey:
         self.private = secrets.token_bytes(KEY_SIZE) if private is None else private
         self._key = X25519PrivateKey.from_private_bytes(self.private)
         self.public: bytes = self._key.public_key().public_bytes_raw()
-        self._common: dict[tuple[bytes, str, str, str], bytes] = {}
+        self._common: dict[tuple[str, str], tuple[bytes, bytes]] = {}  # by agent and keeper: info and κ
 
     def common(self, other: bytes, charter: Charter, *, agent: str, keeper: str) -> bytes:
         """κ, from this key and the other's public one."""
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-        name = (other, charter.digest, agent, keeper)
-        if name not in self._common:
-            try:
-                shared = self._key.exchange(X25519PublicKey.from_public_bytes(other))
-            except ValueError:
-                raise RefusedError("key", "a public key that makes no secret") from None
-            info = b"\0".join((_INFO, *(part.encode() for part in name[1:])))
-            self._common[name] = HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=None, info=info).derive(
-                shared
-            )
-        return self._common[name]
+        # Names hold no zero byte and keys have one length, so no two of these read the same. Equivalent
+        # public keys, of which X25519 has several, make different κ.
+        names = "\0".join((_INFO, charter.digest, agent, keeper, "")).encode()
+        info = names + b"".join(sorted((self.public, other)))
+        known = self._common.get((agent, keeper))
+        if known is None or known[0] != info:
+            shared = _exchange(self._key, other)
+            common = HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=None, info=info).derive(shared)
+            # One for each agent, so that changing keys fill no memory.
+            known = self._common[agent, keeper] = (info, common)
+        return known[1]
+
+
+def require_key(public: bytes) -> None:
+    """Raise `RefusedError` for a public key that makes the same secret with every key: one of small order."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    _exchange(X25519PrivateKey.from_private_bytes(bytes(KEY_SIZE)), public)  # any private key tells
+
+
+def _exchange(key: X25519PrivateKey, public: bytes) -> bytes:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+    try:
+        return key.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:  # the secret would be all zeros
+        raise RefusedError("key", "a public key that makes no secret") from None
 
 
 def make_nonce(secret: bytes, label: Label, row: NDArray[np.int64]) -> bytes:

@@ -28,6 +28,7 @@ __all__ = ["SIGNATURE_SIZE", "Roster", "Signer", "open_sealed", "public_bytes", 
 
 SIGNATURE_SIZE = 64
 _SEALED = b"feducb upload"
+_MOST_AGENTS = 2**16 - 1  # in lists of secure sums, which number them in two bytes
 _USER = 20 << 3  # what nkeys of users begin with
 
 
@@ -59,8 +60,19 @@ class Roster:
         if self.keepers and (len(self.keepers) < 2 or self.controller is None):
             expected = "at least two keepers, of different owners, and a controller"
             raise ConfigurationError("keepers", ", ".join(self.keepers), expected)
+        if self.keepers:
+            self._require_apart()
         if (self.edges is None) == (self.controller is None):
             raise ConfigurationError("federation", self.federation, "either a controller or edges of a graph")
+
+    def _require_apart(self) -> None:
+        """With keepers, nobody has two voices: one key, one name, one role."""
+        keys = [*self.agents.values(), *self.keepers.values(), self.controller]
+        if len(set(keys)) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ConfigurationError("nkey", twice, "a key of its own for each agent, keeper and controller")
+        if len(self.agents) > _MOST_AGENTS:
+            raise ConfigurationError("agents", len(self.agents), f"at most {_MOST_AGENTS} with keepers")
 
     @property
     def names(self) -> tuple[str, ...]:

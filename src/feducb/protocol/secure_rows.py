@@ -5,6 +5,7 @@
     Ask       controller → keepers the list of rows to be added up; final
     Answer    keeper → controller  the sum of its pads for that list
     Opened    controller → all     the certificate (list, all keepers' signatures) and the sum of the rows
+    TwoLists  keeper → everybody   proof that the controller signed two lists for one row
 
 Everything is signed for its charter (`pads.Charter`), and has one way to be written. All whole numbers are
 little-endian. Agents are named by their place in the roster.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -36,6 +37,8 @@ __all__ = [
     "Opened",
     "PaddedRow",
     "Proof",
+    "SignedList",
+    "TwoLists",
     "is_card",
     "list_digest",
     "open_sum",
@@ -48,18 +51,14 @@ _DIGEST = 32
 _LEAF = 16
 _LABEL = 16
 _MARK = 4
-_CARD, _ROW, _ASK, _ANSWER, _OPENED = b"CRD1", b"ROW1", b"ASK1", b"ANS1", b"OPN1"
+_CARD, _ROW, _ASK, _ANSWER, _OPENED, _TWO = b"CRD1", b"ROW1", b"ASK1", b"ANS1", b"OPN1", b"TWO1"
 _COUNT = struct.Struct("<H")
 _ENTRY = struct.Struct(f"<H{KEY_SIZE}s{NONCE_SIZE}s{_DIGEST}s{SIGNATURE_SIZE}s")
 _LISTED = struct.Struct(f"<H{_LEAF}s")
+_SIGNED = struct.Struct(f"{_DIGEST}s{SIGNATURE_SIZE}s")
 _PROOF = struct.Struct(f"<H{_DIGEST}s{SIGNATURE_SIZE}s")
 _REFUSALS = ("", "definite", "range")  # why a sum is not used, by number
 _CONTROLLER = "+controller"
-
-
-def is_card(data: bytes) -> bool:
-    """Whether a message is a keeper's card; what agents hear else is a row that is over."""
-    return data.startswith(_CARD)
 
 
 def row_size(coordinates: int) -> int:
@@ -109,7 +108,7 @@ class KeyCard:
     @classmethod
     def make(cls, charter: Charter, keeper: str, public: bytes, signer: Signer) -> KeyCard:
         """Sign it."""
-        return cls(keeper, public, signer.sign(public, "card", charter.federation, charter.digest, keeper))
+        return cls(keeper, public, signer.sign(public, *_context("card", charter, keeper)))
 
     def to_bytes(self, roster: Roster) -> bytes:
         """102 bytes."""
@@ -122,9 +121,14 @@ class KeyCard:
         keeper = _keeper_named(roster, parts.number())
         card = cls(keeper, parts.take(KEY_SIZE), parts.take(SIGNATURE_SIZE))
         parts.end()
-        context = ("card", charter.federation, charter.digest, keeper)
-        verify(roster.keepers[keeper], card.signature, card.public, *context)
+        _verify(roster.keepers[keeper], card.signature, card.public, "card", charter, keeper)
+        pads.require_key(card.public)
         return card
+
+
+def is_card(data: bytes) -> bool:
+    """Whether a message says that it is a `KeyCard`."""
+    return data[:_MARK] == _CARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +152,8 @@ class PaddedRow:
 
     def sign(self, charter: Charter, agent: str, signer: Signer) -> PaddedRow:
         """With the agent's signature, which is the same each time."""
-        context = ("row", charter.federation, charter.digest, agent)
-        return replace(self, signature=signer.sign(self.entry(0).signed(self.label), *context))
+        body = self.entry(0).signed(self.label)
+        return replace(self, signature=signer.sign(body, *_context("row", charter, agent)))
 
     def to_bytes(self) -> bytes:
         """148 + 8q bytes."""
@@ -157,20 +161,24 @@ class PaddedRow:
 
     @classmethod
     def read(cls, data: bytes, *, coordinates: int) -> PaddedRow:
-        """Read a row; its signature is not checked (`require_signed`)."""
+        """Read a row, or raise `RefusedError`; its signature is not checked (`require_signed`).
+
+        A key that makes no secret is refused here: keepers refuse every list with such a row in it.
+        """
         if len(data) != row_size(coordinates):
             size = f"{len(data)} bytes, expected {row_size(coordinates)}"
             raise RefusedError("size", f"a row of {size}: other bounds or another dimension")
         parts = _Reader(data, _ROW)
         label, public, nonce = parts.label(), parts.take(KEY_SIZE), parts.take(NONCE_SIZE)
+        pads.require_key(public)
         return cls(label, public, nonce, parts.take(8 * coordinates), parts.take(SIGNATURE_SIZE))
 
 
 def require_signed(entry: Entry, label: Label, charter: Charter, roster: Roster) -> str:
     """Whose row it is, by its signature for this charter and label; or `RefusedError`."""
+    _require_season(label, charter)
     agent = _agent_named(roster, entry.place)
-    context = ("row", charter.federation, charter.digest, agent)
-    verify(roster.agents[agent], entry.signature, entry.signed(label), *context)
+    _verify(roster.agents[agent], entry.signature, entry.signed(label), "row", charter, agent)
     return agent
 
 
@@ -180,32 +188,89 @@ class Ask:
 
     label: Label
     entries: tuple[Entry, ...]  # by place, rising
+    signature: bytes = field(default=b"", compare=False)  # once it was read
 
     def listed(self, roster: Roster) -> tuple[Listed, ...]:
         """The list in short."""
         return tuple(entry.listed(_agent_named(roster, entry.place)) for entry in self.entries)
 
+    def _content(self) -> bytes:
+        return _COUNT.pack(len(self.entries)) + b"".join(_ENTRY.pack(*entry) for entry in self.entries)
+
+    @property
+    def signed(self) -> SignedList:
+        """What the controller signed."""
+        return SignedList(hashlib.sha256(self._content()).digest(), self.signature)
+
     def to_bytes(self, charter: Charter, signer: Signer) -> bytes:
         """Signed."""
-        body = self._body()
-        return body + signer.sign(body, "ask", charter.federation, charter.digest, _CONTROLLER)
-
-    def _body(self) -> bytes:
-        entries = b"".join(_ENTRY.pack(*entry) for entry in self.entries)
-        return _ASK + self.label.to_bytes() + _COUNT.pack(len(self.entries)) + entries
+        signature = signer.sign(self.signed.content(self.label), *_context("ask", charter, _CONTROLLER))
+        return _ASK + self.label.to_bytes() + self._content() + signature
 
     @classmethod
     def read(cls, data: bytes, charter: Charter, roster: Roster) -> Ask:
         """Read a list and check the controller's signature, or raise `RefusedError`; its rows are not."""
         parts = _Reader(data, _ASK)
-        label = parts.label()
+        label = _require_season(parts.label(), charter)
         entries = tuple(Entry(*parts.unpack(_ENTRY)) for _ in range(parts.number()))
-        signature = parts.take(SIGNATURE_SIZE)
+        ask = cls(label, entries, parts.take(SIGNATURE_SIZE))
         parts.end()
-        assert roster.controller is not None
-        context = ("ask", charter.federation, charter.digest, _CONTROLLER)
-        verify(roster.controller, signature, data[:-SIGNATURE_SIZE], *context)
-        return cls(label, entries)
+        ask.signed.require(label, charter, roster)
+        return ask
+
+
+class SignedList(NamedTuple):
+    """That the controller signed a list, in short."""
+
+    digest: bytes  # SHA-256 of the entries and their number
+    signature: bytes
+
+    def content(self, label: Label) -> bytes:
+        """What the controller signed."""
+        return label.to_bytes() + self.digest
+
+    def to_bytes(self) -> bytes:
+        """96 bytes."""
+        return _SIGNED.pack(*self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SignedList:
+        """Back from `to_bytes`; the signature is not checked."""
+        return cls(*_SIGNED.unpack(data))
+
+    def require(self, label: Label, charter: Charter, roster: Roster) -> None:
+        """Raise `RefusedError` unless the controller signed it for this row."""
+        _verify(roster.controller, self.signature, self.content(label), "ask", charter, _CONTROLLER)
+
+
+@dataclass(frozen=True, slots=True)
+class TwoLists:
+    """Proof that the controller signed two lists for a row; an honest one that has its file never does."""
+
+    label: Label
+    lists: tuple[SignedList, SignedList]  # by digest, rising
+
+    @classmethod
+    def of(cls, label: Label, one: SignedList, other: SignedList) -> TwoLists:
+        """From both, in either order."""
+        return cls(label, (min(one, other), max(one, other)))
+
+    def to_bytes(self) -> bytes:
+        """212 bytes; whoever knows the roster and the terms can check them."""
+        return _TWO + self.label.to_bytes() + b"".join(one.to_bytes() for one in self.lists)
+
+    @classmethod
+    def read(cls, data: bytes, charter: Charter, roster: Roster) -> TwoLists:
+        """Read a proof and check it, or raise `RefusedError`."""
+        parts = _Reader(data, _TWO)
+        label = _require_season(parts.label(), charter)
+        one, other = (SignedList.from_bytes(parts.take(_SIGNED.size)) for _ in range(2))
+        parts.end()
+        if one.digest >= other.digest:
+            raise RefusedError("malformed", "not two lists, or out of order")
+        for signed in (one, other):
+            signed.require(label, charter, roster)
+        return cls(label, (one, other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +290,8 @@ class Answer:
 
     def sign(self, charter: Charter, signer: Signer) -> Answer:
         """With the keeper's signature."""
-        context = ("answer", charter.federation, charter.digest, self.keeper)
-        return replace(self, signature=signer.sign(self.proof.signed(self.label, self.listed), *context))
+        body = self.proof.signed(self.label, self.listed)
+        return replace(self, signature=signer.sign(body, *_context("answer", charter, self.keeper)))
 
     def to_bytes(self, roster: Roster) -> bytes:
         """118 + 8q bytes."""
@@ -237,7 +302,8 @@ class Answer:
     def read(cls, data: bytes, charter: Charter, roster: Roster, *, coordinates: int) -> Answer:
         """Read an answer and check its signature, or raise `RefusedError`."""
         parts = _Reader(data, _ANSWER)
-        keeper, label = _keeper_named(roster, parts.number()), parts.label()
+        keeper = _keeper_named(roster, parts.number())
+        label = _require_season(parts.label(), charter)
         listed, body = parts.take(_DIGEST), parts.take(8 * coordinates)
         answer = cls(keeper, label, listed, body, parts.take(SIGNATURE_SIZE))
         parts.end()
@@ -258,8 +324,8 @@ class Proof(NamedTuple):
 
     def require(self, label: Label, listed: bytes, charter: Charter, roster: Roster) -> None:
         """Raise `RefusedError` unless the keeper signed for this list."""
-        context = ("answer", charter.federation, charter.digest, self.keeper)
-        verify(roster.keepers[self.keeper], self.signature, self.signed(label, listed), *context)
+        signed = self.signed(label, listed)
+        _verify(roster.keepers[self.keeper], self.signature, signed, "answer", charter, self.keeper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +360,7 @@ class Opened:
             + _COUNT.pack(_REFUSALS.index(self.refused))
             + sum_bytes
         )
-        return body + signer.sign(body, "opened", charter.federation, charter.digest, _CONTROLLER)
+        return body + signer.sign(body, *_context("opened", charter, _CONTROLLER))
 
     @classmethod
     def read(cls, data: bytes, charter: Charter, roster: Roster, *, coordinates: int, quorum: int) -> Opened:
@@ -304,7 +370,7 @@ class Opened:
             Every keeper has signed for exactly this list, which is empty or of ``quorum`` agents at least.
         """
         parts = _Reader(data, _OPENED)
-        label = parts.label()
+        label = _require_season(parts.label(), charter)
         listed = tuple(Listed(*parts.unpack(_LISTED)) for _ in range(parts.number()))
         require_list([one.place for one in listed], roster, quorum)
         raw = [parts.unpack(_PROOF) for _ in roster.keepers]
@@ -312,14 +378,12 @@ class Opened:
         if [one.keeper for one in proofs] != list(roster.keepers):
             raise RefusedError("malformed", "not one proof of each keeper")
         refused = parts.number()
-        if refused >= len(_REFUSALS):
-            raise RefusedError("malformed", "a refusal that nobody knows")
+        if refused >= len(_REFUSALS) or (refused and not listed):
+            raise RefusedError("malformed", "a refusal that nobody knows, or of no sum")
         values = pads.from_bytes(parts.take(8 * coordinates)).view(np.int64) if listed else None
         signature = parts.take(SIGNATURE_SIZE)
         parts.end()
-        assert roster.controller is not None
-        context = ("opened", charter.federation, charter.digest, _CONTROLLER)
-        verify(roster.controller, signature, data[:-SIGNATURE_SIZE], *context)
+        _verify(roster.controller, signature, data[:-SIGNATURE_SIZE], "opened", charter, _CONTROLLER)
         digest = list_digest(label, listed)
         for proof in proofs:
             proof.require(label, digest, charter, roster)
@@ -370,6 +434,27 @@ class _Reader:
     def end(self) -> None:
         if self._at != len(self._data):
             raise RefusedError("size", f"a message of {len(self._data)} bytes, expected {self._at}")
+
+
+def _require_season(label: Label, charter: Charter) -> Label:
+    """The label, if it is of the charter's season; the signature would not fit either, but this says why."""
+    if label.season != charter.season:
+        raise RefusedError("season", f"{label}, expected season {charter.season}")
+    return label
+
+
+def _context(kind: str, charter: Charter, who: str) -> tuple[str, ...]:
+    """What everything here is signed for; no other messages of a federation begin like this."""
+    return "secure sums", kind, charter.federation, charter.digest, who
+
+
+def _verify(nkey: str | None, signature: bytes, body: bytes, kind: str, charter: Charter, who: str) -> None:
+    assert nkey is not None  # a roster with keepers has a controller
+    try:
+        verify(nkey, signature, body, *_context(kind, charter, who))
+    except RefusedError as error:
+        whose = f"{kind}: not signed by {who.lstrip('+')} for this season, roster and terms"
+        raise RefusedError(error.reason, whose) from None
 
 
 def _keeper_number(roster: Roster, keeper: str) -> int:

@@ -11,14 +11,39 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Protocol
 
 from feducb.protocol import messages
 
-__all__ = ["NamedSum", "decode", "encode", "name_sum"]
+__all__ = ["NamedSum", "Published", "decode", "encode", "name_sum"]
 
 _HEAD = struct.Struct("<4sI")
 _MARK = b"SUM1"
 _LONGEST_NAMES = 2**23
+
+
+class Published(Protocol):
+    """What carriers need to know of what a controller publishes."""
+
+    @property
+    def season(self) -> int:
+        """Which season it is of."""
+        ...
+
+    @property
+    def number(self) -> int:
+        """k."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Who is in it."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """As it travels, for ever the same."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +66,21 @@ class NamedSum:
             raise ValueError("message has names that are empty, repeated or not sorted")
         if self.total.agents not in (1, len(self.names)):
             raise ValueError(f"message has {len(self.names)} names for a sum of {self.total.agents} agents")
+
+    @property
+    def season(self) -> int:
+        """Which season it is of."""
+        return self.total.season
+
+    @property
+    def number(self) -> int:
+        """k."""
+        return self.total.number
+
+    @property
+    def body(self) -> bytes:
+        """As it travels."""
+        return encode(self)
 
 
 def name_sum(names: Iterable[str], payload: bytes) -> NamedSum:

@@ -6,12 +6,16 @@ is added once, to the total of all agents.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from feducb.interfaces import Trust
 from feducb.privacy.noise import NoiseSource
 from feducb.privacy.privatizer import Privatizer, PrivatizerState, Release
 from feducb.types import ReleasedSum, pool
 
-__all__ = ["add_up", "synchronise"]
+__all__ = ["add_up", "pooled", "synchronise"]
 
 
 def add_up(release: Release) -> ReleasedSum:
@@ -25,6 +29,13 @@ def add_up(release: Release) -> ReleasedSum:
     )
 
 
+def pooled(privatizer: Privatizer) -> Privatizer:
+    """For a team's sum: independent noises add their variances, shifts add up."""
+    scale = float(np.linalg.norm(privatizer.noise_scale))
+    shift = float(np.sum(privatizer.shift))
+    return replace(privatizer, noise_scale=np.array([scale]), shift=np.array([shift]))
+
+
 def synchronise(
     privatizer: Privatizer, state: PrivatizerState, source: NoiseSource, *, trust: Trust
 ) -> tuple[PrivatizerState, Release]:
@@ -34,6 +45,6 @@ def synchronise(
     """
     if not trust.pooled:
         return privatizer.release(state, source)
-    pooled = PrivatizerState(pool(state.total), state.released, state.memory)
-    after, release = privatizer.release(pooled, source)
+    together = PrivatizerState(pool(state.total), state.released, state.memory)
+    after, release = privatizer.release(together, source)
     return PrivatizerState(state.total, after.released, after.memory), release

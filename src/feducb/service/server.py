@@ -53,7 +53,7 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
     changed: list[str] = []
 
     def open_agent() -> Agent:
-        return Agent.open(file.store, file.agent)
+        return Agent.open(file.store, file.agent, member=file.member())
 
     with suppress(StoreError):  # a file of an earlier version is read once it is opened
         changed = edited(file.store, file.agent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from feducb.config import Budget, Problem, require_integer
+from feducb.config import Budget, Problem, require_finite, require_integer
 from feducb.errors import ConfigurationError
 from feducb.models.linear import Linear
 from feducb.models.play import OwnDataPlay, UniformPlay
@@ -20,7 +20,7 @@ from feducb.protocol.estimators import (
 from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import Topology
 from feducb.protocol.schedules import Determinant
-from feducb.trust import NOBODY, Trust
+from feducb.trust import NOBODY, Keepers, Trust
 from feducb.worlds.world import Environment
 
 __all__ = ["Plan", "Team", "make_plan", "rounds_of_group"]
@@ -50,6 +50,7 @@ class Plan:
         runs: independent repetitions.
         seed: of all random streams.
         teams: who works together, a partition of the agents; no team can touch another.
+        absence: the chance that an agent misses a row, where rows are summed (`absences`).
     """
 
     federation: Federation
@@ -58,6 +59,7 @@ class Plan:
     runs: int
     seed: int
     teams: tuple[Team, ...]
+    absence: float = 0.0
 
     @property
     def agents(self) -> int:
@@ -84,6 +86,11 @@ class Plan:
         """Whether private data decide when to synchronise."""
         rule = self.teams[0].estimators[0].rule
         return isinstance(rule, OwnDataPlay) and rule.trigger is not None
+
+    @property
+    def runs_differ(self) -> bool:
+        """Whether each run has rounds of its own at which agents learn, so that it is played by itself."""
+        return self.determinant or self.absence > 0.0
 
     @property
     def problem(self) -> Problem:
@@ -122,12 +129,19 @@ def rounds_of_group(rounds: Sequence[int], group: int, groups: int, horizon: int
 
 
 def make_plan(
-    federation: Federation, environment: Environment, *, horizon: int, runs: int, seed: int
+    federation: Federation,
+    environment: Environment,
+    *,
+    horizon: int,
+    runs: int,
+    seed: int,
+    absence: float = 0.0,
 ) -> Plan:
     """Derive noise, bounds and release rounds of a federation in a world.
 
     Raises:
-        ConfigurationError: the world is another problem than the federation's, or the horizon leaves no room.
+        ConfigurationError: the world is another problem than the federation's, the horizon leaves no room, or
+            nobody can be absent.
     """
     require_integer("horizon", horizon, at_least=1)
     require_integer("runs", runs, at_least=1)
@@ -138,7 +152,28 @@ def make_plan(
         expected = "linear in paper mode, where agents act on their own records"
         raise ConfigurationError("model", federation.model.name, expected)
     teams, lasts = _plan_teams(federation, horizon), {"horizon": horizon, "runs": runs, "seed": seed}
-    return Plan(federation=federation, environment=environment, teams=teams, **lasts)
+    plan = Plan(federation=federation, environment=environment, teams=teams, absence=absence, **lasts)
+    _require_absence(plan)
+    return plan
+
+
+def _require_absence(plan: Plan) -> None:
+    """Agents can miss a row only where rows are summed, and each release has one."""
+    if require_finite("absence", plan.absence, at_least=0) >= 1.0:
+        raise ConfigurationError("absence", plan.absence, "a number of at least 0 and below 1")
+    if not plan.absence:
+        return
+    expected = None
+    if not isinstance(plan.trust, Keepers):
+        expected = "0 unless the trust is keepers: only there a sum opens without those who are away"
+    elif plan.topology is not None:
+        expected = "0 on a graph: a clique moves only when the rows of all its members are there"
+    elif (way_out := plan.estimators[0].privatizer) is not None:
+        mechanism = way_out.mechanism
+        if any(mechanism.rows(number) != 1 for number in range(1, mechanism.releases + 1)):
+            expected = f"0 with the mechanism {mechanism.name}, which publishes several rows at once"
+    if expected is not None:
+        raise ConfigurationError("absence", plan.absence, expected)
 
 
 def _plan_teams(federation: Federation, horizon: int) -> tuple[Team, ...]:

@@ -60,8 +60,9 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         mu = max(
             federation.reach(one.mechanism)
             * model.radius(plan.problem, one.reward_weight)
-            / np.min(one.noise_scale)
-            for one in (estimator.privatizer for estimator in plan.estimators)
+            / (np.min(one.noise_scale) * np.sqrt(plan.trust.shares(len(team.agents))))
+            for team in plan.teams
+            for one in (estimator.privatizer for estimator in team.estimators)
             if one is not None
         )
         worst |= {

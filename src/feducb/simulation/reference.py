@@ -22,6 +22,7 @@ from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, Release
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.synchronisation import add_up, synchronise
+from feducb.simulation.absences import SecureRows, rows_of
 from feducb.simulation.checkpoint import Piece
 from feducb.simulation.plan import Plan, Team
 from feducb.trust import Trust
@@ -93,8 +94,8 @@ class _Batch:
 
     _PIECE = 64
 
-    def __init__(self, privatizer: Privatizer, shape: tuple[int, int]) -> None:
-        self._privatizer, self._state = privatizer, privatizer.start(shape)
+    def __init__(self, privatizer: Privatizer, shape: tuple[int, int], rows: SecureRows | None) -> None:
+        self._privatizer, self._state, self._rows = privatizer, privatizer.start(shape), rows
         self._actions: list[Array] = []
         self._rewards: list[Array] = []
         self._waiting = 0
@@ -102,7 +103,8 @@ class _Batch:
     @property
     def spent(self) -> bool:
         """Whether there are no further releases."""
-        return self._state.released >= self._privatizer.mechanism.releases
+        released = self._state.released if self._rows is None else self._rows.made
+        return released >= self._privatizer.mechanism.releases
 
     def add(self, actions: Array, rewards: Array) -> None:
         """Some more: actions (..., n, d), rewards (..., n)."""
@@ -122,9 +124,11 @@ class _Batch:
             self._state = self._privatizer.record(self._state, actions, rewards)
             self._actions, self._rewards, self._waiting = [], [], 0
 
-    def release(self, noise: SeededNoise, trust: Trust) -> Release:
-        """What leaves now, of all records so far."""
+    def release(self, noise: SeededNoise, trust: Trust) -> Release | None:
+        """What leaves now, of all records so far; None if too many are away."""
         self._take_in()
+        if self._rows is not None:
+            return self._rows.release(self._state.total, noise)
         self._state, release = synchronise(self._privatizer, self._state, noise, trust=trust)
         return release
 
@@ -132,11 +136,11 @@ class _Batch:
 class Live:
     """One estimator as it goes: what agents know, what they have recorded, what is on its way to them."""
 
-    def __init__(self, estimator: Estimator, shape: tuple[int, int]) -> None:
+    def __init__(self, estimator: Estimator, shape: tuple[int, int], rows: SecureRows | None = None) -> None:
         self.rule = estimator.rule
         self.public_rounds = frozenset(estimator.release_rounds)
         self.knowledge = self.rule.start(shape)
-        self.batch = _Batch(estimator.privatizer, shape) if estimator.privatizer else None
+        self.batch = _Batch(estimator.privatizer, shape, rows) if estimator.privatizer else None
         self.arriving: deque[tuple[int, ReleasedSum]] = deque()
         self.asked = False
 
@@ -181,7 +185,8 @@ class _Block:
         self.visits = plan.environment.open(streams, runs, team.agents)
         self.noise = SeededNoise(streams.noise(runs, team.agents, pooled=plan.trust.pooled))
         self.coins = streams.grid(runs, team.agents, Purpose.PLAY)
-        self.estimates = [Live(estimator, (len(runs), len(team.agents))) for estimator in team.estimators]
+        shape, rows = (len(runs), len(team.agents)), rows_of(plan, team, runs.start)
+        self.estimates = [Live(estimator, shape, rows) for estimator in team.estimators]
         self.regret = np.zeros((len(runs), len(checkpoints(plan.horizon))))
         self.released_at: list[int] = []
         self.requests: list[int] = []
@@ -201,14 +206,14 @@ def run_block(
 
     Args:
         plan: what to play.
-        runs: which runs; under the determinant trigger one at a time, since each has its own sync rounds.
+        runs: which runs; one at a time where each has rounds of its own at which agents learn.
         team: which team; the first if not given.
         progress: told how many agent-steps were just done.
         observer: shown every step.
         piece: keeps what is done, and gives what was done before.
     """
-    if plan.determinant and len(runs) > 1:
-        raise ValueError("under the determinant trigger a block is one run")
+    if plan.runs_differ and len(runs) > 1:
+        raise ValueError("under the determinant trigger, and with absences, a block is one run")
     team = team or plan.teams[0]
     block: _Block = piece.load() or _Block(plan, team, runs)
     shape, estimates, groups = (len(runs), len(team.agents)), block.estimates, len(team.estimators)

@@ -40,8 +40,8 @@ def simulate(
 ) -> SimulationResult:
     """Simulate a federation in a world: ``simulate(federation, world, horizon=…)``; or all by keywords.
 
-    Beside a federation, keywords are ``horizon``, ``runs``, ``seed`` and those of `RunOptions` (``backend``,
-    ``threads``, ``progress``, ``observer``, ``checkpoint``, ``note``). Without one, the others describe it:
+    Beside a federation, keywords are ``horizon``, ``runs``, ``seed``, ``absence`` and those of `RunOptions`
+    (``backend``, ``threads``, ``progress``, ``observer``, ``checkpoint``, ``note``). Without one, others tell:
     ``mode``, ``baseline``, ``alpha``, ``policy``, ``regularizer``, ``mechanism``, ``trust``,
     ``records_per_person``, ``estimators`` and ``tuning`` are those of `Federation`.
 
@@ -54,6 +54,7 @@ def simulate(
         horizon: T, rounds (10,000).
         runs: independent repetitions (5).
         seed: of everything random (0); the same seed gives the same result on any number of threads.
+        absence: under the trust ``keepers``, the chance that an agent misses a row (0).
         agents: M; 10, or as many as the topology has.
         dim: d, length of an action vector (10; taken from ``environment`` if that is given).
         arms: K, candidates per visitor; d² if not given.
@@ -81,6 +82,7 @@ def simulate(
     agents, private = federation.agents, federation.baseline is None
     require_memory(agents, plan_bytes(agents, private=private), free_memory())
     lasts = {name: given.get(name, usual) for name, usual in LASTS.items()}
+    lasts |= {"absence": given["absence"]} if given.get("absence") else {}
     plan = make_plan(federation, world, **lasts)
     gap = None  # between the bands of the paper's world; other worlds have none
     if isinstance(world, PaperEnvironment):

@@ -52,6 +52,7 @@ class Lasting(RunOptions, total=False):
     horizon: int
     runs: int
     seed: int
+    absence: float
 
 
 class Shortcuts(Lasting, total=False):

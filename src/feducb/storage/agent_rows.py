@@ -10,6 +10,7 @@ from secrets import token_bytes
 from typing import NamedTuple
 
 from feducb.protocol.pads import Label, SeasonKey
+from feducb.protocol.secure_rows import KeyCard
 
 __all__ = ["Secrets", "begin", "cards", "halt", "next_label", "put_card", "put_opened", "secrets_of"]
 
@@ -39,14 +40,15 @@ def halt(db: sqlite3.Connection, why: str) -> None:
     db.execute("UPDATE secrets SET halted = ? WHERE halted = ''", (why,))
 
 
-def cards(db: sqlite3.Connection) -> dict[str, bytes]:
-    """By keeper, its X25519 key of the season."""
-    return {keeper: bytes(public) for keeper, public in db.execute("SELECT keeper, public FROM cards")}
+def cards(db: sqlite3.Connection) -> dict[str, KeyCard]:
+    """By keeper, its card of the season."""
+    rows = db.execute("SELECT keeper, public, signature FROM cards")
+    return {row[0]: KeyCard(row[0], bytes(row[1]), bytes(row[2])) for row in rows}
 
 
-def put_card(db: sqlite3.Connection, keeper: str, public: bytes) -> None:
+def put_card(db: sqlite3.Connection, card: KeyCard) -> None:
     """The first of a keeper stays."""
-    db.execute("INSERT INTO cards VALUES (?, ?)", (keeper, public))
+    db.execute("INSERT INTO cards VALUES (?, ?, ?)", (card.keeper, card.public, card.signature))
 
 
 def put_opened(db: sqlite3.Connection, label: Label, *, agents: int, refused: str, listed: bool) -> None:

@@ -16,8 +16,9 @@ from feducb.privacy.terms import Terms
 from feducb.protocol.keeping import Duty
 from feducb.protocol.pads import Charter, Label, SeasonKey
 from feducb.protocol.roster import Roster, Signer
-from feducb.protocol.secure_rows import Ask, list_digest
+from feducb.protocol.secure_rows import Ask, SignedList, TwoLists, list_digest
 from feducb.storage.sqlite import STORE_TABLE, SqliteFile
+from feducb.trust import Keepers
 
 __all__ = ["KeeperBook"]
 
@@ -37,15 +38,16 @@ class KeeperBook(SqliteFile):
         STORE_TABLE
         + """
         CREATE TABLE open_season (
-            id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL, charter TEXT NOT NULL,
-            private BLOB NOT NULL, halted TEXT NOT NULL DEFAULT '');
+            id INTEGER PRIMARY KEY CHECK (id = 1), keeper TEXT NOT NULL, season INTEGER NOT NULL,
+            charter TEXT NOT NULL, private BLOB NOT NULL, halted TEXT NOT NULL DEFAULT '');
         CREATE TABLE answers (
             season INTEGER NOT NULL, "group" INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL,
-            listed BLOB NOT NULL, agents INTEGER NOT NULL, answered_at REAL NOT NULL, answer BLOB NOT NULL,
+            listed BLOB NOT NULL, asked BLOB NOT NULL, agents INTEGER NOT NULL, answered_at REAL NOT NULL,
+            answer BLOB NOT NULL,
             PRIMARY KEY (season, "group", row, attempt)) WITHOUT ROWID;
         CREATE TABLE evidence (
             season INTEGER NOT NULL, "group" INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL,
-            ask BLOB NOT NULL, PRIMARY KEY (season, "group", row, attempt)) WITHOUT ROWID;
+            proof BLOB NOT NULL, PRIMARY KEY (season, "group", row, attempt)) WITHOUT ROWID;
         CREATE TRIGGER an_answer_stays BEFORE DELETE ON answers
             BEGIN SELECT RAISE(ABORT, 'an answer is never deleted'); END;
         CREATE TRIGGER an_answer_is_final BEFORE UPDATE ON answers
@@ -60,26 +62,40 @@ class KeeperBook(SqliteFile):
             raise ConfigurationError("keeper", keeper, f"one of {', '.join(roster.keepers)}")
         if signer.nkey != roster.keepers[keeper]:
             raise ConfigurationError("seed", signer.nkey, f"that of keeper {keeper}, as in the roster")
+        if not isinstance(terms.trust, Keepers) or terms.agents != len(roster.agents):
+            expected = f"trust = keepers among the {len(roster.agents)} agents of the roster"
+            raise ConfigurationError("terms", f"{terms.trust.name} among {terms.agents}", expected)
         self._duty_of = (keeper, roster, terms, season, signer)
         self.refusals: Counter[str] = Counter()
         super().__init__(path)
 
     def _set_up(self) -> None:
-        _, roster, terms, season, _ = self._duty_of
-        with self.writing() as db:
-            row = db.execute("SELECT season, charter, private FROM open_season").fetchone()
-            if row is not None and row[0] > season:
-                expected = f"at least {row[0]}, the open one of {self.path}"
-                raise ConfigurationError("season", season, expected)
-            private = row[2] if row is not None and row[0] == season else SeasonKey().private
-            agreed = Charter.of(roster, terms, season)
-            self.duty, charter = Duty(*self._duty_of, SeasonKey(private), agreed), agreed.digest
-            if row is not None and row[0] == season and row[1] != charter:
-                expected = f"those of season {season} in {self.path}; others need a new season"
-                raise ConfigurationError("terms or roster", charter[:16], expected)
-            if row is None or row[0] < season:
-                db.execute("REPLACE INTO open_season VALUES (1, ?, ?, ?, '')", (season, charter, private))
+        keeper, roster, terms, season, _ = self._duty_of
+        agreed = Charter.of(roster, terms, season)
+        query = "SELECT season, keeper, charter, private FROM open_season"
+        row = self.database.execute(query).fetchone()
+        if row is not None:
+            self._require_same(row[0], row[1], row[2], agreed)
+        fresh = row is None or row[0] < season
+        key = SeasonKey() if fresh else SeasonKey(row[3])
+        if fresh:
+            with self.writing() as db:
+                new = (keeper, season, agreed.digest, key.private)
+                db.execute("REPLACE INTO open_season VALUES (1, ?, ?, ?, ?, '')", new)
+            self.cut_log()  # with the key of the season before
+        self.duty = Duty(*self._duty_of, key, agreed)
         self._load()
+
+    def _require_same(self, season: int, keeper: str, charter: str, agreed: Charter) -> None:
+        """Raise unless what the file says goes with what it is opened for."""
+        if keeper != self._duty_of[0]:
+            raise ConfigurationError("keeper", self._duty_of[0], f"{keeper}, whose file {self.path} is")
+        if season > agreed.season:
+            expected = f"at least {season}, the open one of {self.path}"
+            raise ConfigurationError("season", agreed.season, expected)
+        if season == agreed.season and charter != agreed.digest:
+            expected = f"those of season {season} in {self.path}; others need a new season"
+            raise ConfigurationError("terms or roster", agreed.digest[:16], expected)
 
     def _load(self) -> None:
         (self.halted,) = self.database.execute("SELECT halted FROM open_season").fetchone()
@@ -108,21 +124,25 @@ class KeeperBook(SqliteFile):
         known = self._known(ask.label)
         if known is not None:
             if known[0] != list_digest(ask.label, ask.listed(self.duty.roster)):
-                self._keep_evidence(ask.label, data)
+                self._keep_evidence(ask, known[2])
                 raise RefusedError("second list", f"{ask.label} was answered for another list")
-            return bytes(known[1])
+            return known[1]
         self._require_next(ask)
         answer = self.duty.answer(ask)
         payload = answer.to_bytes(self.duty.roster)
         with self.writing() as db:
-            row = (*_key(ask.label), answer.listed, len(ask.entries), time.time(), payload)
-            db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            asked = ask.signed.to_bytes()
+            row = (*_key(ask.label), answer.listed, asked, len(ask.entries), time.time(), payload)
+            db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         return payload
 
-    def _known(self, label: Label) -> tuple[bytes, bytes] | None:
-        query = 'SELECT listed, answer FROM answers WHERE (season, "group", row, attempt) = (?, ?, ?, ?)'
+    def _known(self, label: Label) -> tuple[bytes, bytes, SignedList] | None:
+        """For a row that was answered: digest of the list, the answer, and what the controller signed."""
+        query = (
+            'SELECT listed, answer, asked FROM answers WHERE (season, "group", row, attempt) = (?, ?, ?, ?)'
+        )
         row = self.database.execute(query, _key(label)).fetchone()
-        return None if row is None else (bytes(row[0]), bytes(row[1]))
+        return None if row is None else (bytes(row[0]), bytes(row[1]), SignedList.from_bytes(row[2]))
 
     def newest(self, group: int = 0) -> tuple[Label, int] | None:
         """The newest row that was answered in a group, and how many agents its list had."""
@@ -145,14 +165,16 @@ class KeeperBook(SqliteFile):
                 self.halted = _HALTED
             raise
 
-    def _keep_evidence(self, label: Label, ask: bytes) -> None:
-        """The controller has signed two lists for one row: keep the second, as proof."""
+    def _keep_evidence(self, ask: Ask, answered: SignedList) -> None:
+        """The controller has signed two lists for one row: keep the proof."""
+        proof = TwoLists.of(ask.label, answered, ask.signed).to_bytes()
         with self.writing() as db:
-            db.execute("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?, ?, ?)", (*_key(label), ask))
+            db.execute("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?, ?, ?)", (*_key(ask.label), proof))
 
     def evidence(self) -> list[bytes]:
-        """Second lists that the controller signed."""
-        return [bytes(ask) for (ask,) in self.database.execute("SELECT ask FROM evidence")]
+        """Proofs that the controller signed two lists for a row of this season; each a `TwoLists`."""
+        query = "SELECT proof FROM evidence WHERE season = ?"
+        return [bytes(proof) for (proof,) in self.database.execute(query, (self.season,))]
 
     def facts(self) -> dict[str, Any]:
         """How it stands, for status and pages: all of it public."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 
 from feducb.errors import ConfigurationError, PrivacyError, RefusedError
+from feducb.privacy.terms import Terms
 from feducb.protocol import messages
-from feducb.protocol.hiding import Member, pad_row
+from feducb.protocol.hiding import Cover, Member
 from feducb.protocol.keeping import quorum_of
 from feducb.protocol.pads import Charter, Label
 from feducb.protocol.parcels import Parcel, ParcelKind
@@ -22,7 +23,8 @@ class RowStore(Store):
     """Rows of an agent: built once each, spent when they are built, skipped on a certificate alone."""
 
     member: Member | None = None  # who it is among the others; needed where rows leave under pads
-    hide = staticmethod(pad_row)  # a row before it is written down
+    covering: type[Cover] = Cover
+    _charter: tuple[tuple[Member, Terms, int], Charter] | None = None
 
     def may_build(self, group: int = 0) -> bool:
         """Whether the next row can be built: the one before is over, and all keepers' keys are here."""
@@ -37,6 +39,11 @@ class RowStore(Store):
         """The row that comes next: the one after the newest that is over."""
         return agent_rows.next_label(self.database, self.season, self._require_group(group))
 
+    def place(self) -> bytes:
+        """The newest row of the first group that is over, as 16 bytes; none if there is none."""
+        newest = agent_rows.newest_opened(self.database, self.season, 0)
+        return b"" if newest is None else newest[0].to_bytes()
+
     @property
     def halted(self) -> str:
         """Why no row is built any more in this season; empty if they are."""
@@ -44,8 +51,11 @@ class RowStore(Store):
 
     @property
     def charter(self) -> Charter:
-        """What all who take part in this season have agreed on."""
-        return Charter.of(self._require_member().roster, self.terms, self.season)
+        """What all have agreed on for this season; made once, since it is of the whole roster."""
+        agreed = (self._require_member(), self.terms, self.season)
+        if self._charter is None or self._charter[0] != agreed:
+            self._charter = (agreed, Charter.of(agreed[0].roster, *agreed[1:]))
+        return self._charter[1]
 
     def build_row(self, group: int = 0) -> bytes:
         """Build the next row: data, a share of noise, pads.
@@ -64,8 +74,8 @@ class RowStore(Store):
             key, secret, _ = agent_rows.secrets_of(db)
             with_data = stream.released < label.row
             row = stream.row(data=with_data)
-            cards, charter = agent_rows.cards(db), self.charter
-            padded = self.hide(row, label, member, charter, key=key, secret=secret, keepers=cards)
+            cover = self.covering(member.name, member.roster, member.signer, key, secret, self.charter)
+            padded = cover.hide(label, row.values, agent_rows.cards(db))
             kind = ParcelKind.ROW if label.attempt == 1 else ParcelKind.MAKE_UP
             self._put_out(db, kind, label.row, padded.to_bytes(), group=group)
             if with_data:
@@ -85,10 +95,10 @@ class RowStore(Store):
         """Take a keeper's key of the season in, within `writing`; the first stays, another one is refused."""
         card = KeyCard.read(data, self.charter, self._require_member().roster)
         known = agent_rows.cards(db).get(card.keeper)
-        if known is not None and known != card.public:
+        if known is not None and known.public != card.public:
             raise RefusedError("key", f"keeper {card.keeper} has another key of this season already")
         if known is None:
-            agent_rows.put_card(db, card.keeper, card.public)
+            agent_rows.put_card(db, card)
         return known is None
 
     def read_opened(self, data: bytes) -> Opened:

@@ -113,7 +113,7 @@ MIGRATIONS = (
     CREATE TABLE secrets (
         id INTEGER PRIMARY KEY CHECK (id = 1), private BLOB NOT NULL, secret BLOB NOT NULL,
         halted TEXT NOT NULL DEFAULT '');
-    CREATE TABLE cards (keeper TEXT PRIMARY KEY, public BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TABLE cards (keeper TEXT PRIMARY KEY, public BLOB NOT NULL, signature BLOB NOT NULL) WITHOUT ROWID;
     CREATE TABLE opened (
         season INTEGER NOT NULL REFERENCES seasons, "group" INTEGER NOT NULL, row INTEGER NOT NULL,
         attempt INTEGER NOT NULL, agents INTEGER NOT NULL, refused TEXT NOT NULL, listed INTEGER NOT NULL,

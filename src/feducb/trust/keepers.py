@@ -106,6 +106,13 @@ class Keepers(Trust):
             raise ConfigurationError("trust", "keepers", expected)
         return Keepers(away, colluding)
 
+    def on_graph(self) -> Keepers:
+        """Members of a clique mask their rows in pairs, so that none may be away."""
+        if self.away:
+            expected = "0 on a graph: a clique moves only when the rows of all its members are there"
+            raise ConfigurationError("away", self.away, expected)
+        return Keepers(0, self.colluding)
+
     def shares(self, agents: int) -> int:
         """H = M − D − C."""
         resolved = self.among(agents)

@@ -30,6 +30,7 @@ class Purpose(IntEnum):
     REWARD = 4
     PLAY = 5  # an agent's own coin, for actions drawn uniformly
     NOISE = 6  # for privacy, simulated
+    ABSENCE = 7  # whether an agent is there for a row
 
 
 @dataclass(frozen=True, slots=True)

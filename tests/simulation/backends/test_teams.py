@@ -15,6 +15,7 @@ from feducb.models.ridge import factorise
 from feducb.protocol.federation import Federation, Tuning
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.schedules import parse_schedule
+from feducb.protocol.synchronisation import pooled
 from feducb.simulation.backends import teams
 from feducb.simulation.backends.backend import OwnDataSettings, OwnPlay, Stretch, Sums
 from feducb.simulation.plan import Plan, make_plan
@@ -122,16 +123,16 @@ def test_the_noise_of_a_team_is_that_of_its_agents_sum(trust: Trust) -> None:
     run_plan(plan, {}, RunOptions(observer=look))
     privatizer = plan.estimators[0].privatizer
     assert privatizer is not None
-    pooled = teams._pooled(privatizer)
+    whole = pooled(privatizer)
     for number, expected in enumerate(variances[:5], start=1):
-        assert (float(pooled.noise_scale[0]) * pooled.mechanism.error(number)) ** 2 == pytest.approx(expected)  # type: ignore[index]
+        assert (float(whole.noise_scale[0]) * whole.mechanism.error(number)) ** 2 == pytest.approx(expected)  # type: ignore[index]
 
 
 def test_printed_shifts_add_up() -> None:
     plan = _plan(None, baseline=None, mode="paper")
     privatizer = plan.estimators[0].privatizer
     assert privatizer is not None
-    assert float(teams._pooled(privatizer).shift[0]) == pytest.approx(np.sum(privatizer.shift))  # type: ignore[index]
+    assert float(pooled(privatizer).shift[0]) == pytest.approx(np.sum(privatizer.shift))  # type: ignore[index]
 
 
 def test_own_data_radii_are_those_of_the_bound(rng: np.random.Generator) -> None:

@@ -1,7 +1,8 @@
 """nats-py's client, made to read on whatever other people send.
 
 As it is, nats-py stops reading for good at a header or a reply subject that it cannot decode, and takes any
-message with a status in its header for the server's. So one agent could deafen whoever hears it.
+message with a status in its header for the server's. So one agent could deafen whoever hears it. And it
+signs whatever a server calls its challenge, with the key that signs messages.
 """
 
 from __future__ import annotations
@@ -22,9 +23,28 @@ _START = _GAP + _WORD + _GAP + _WORD + _GAP + rb"(" + _WORD + _GAP + rb")?"
 nats.protocol.parser.MSG_RE = re.compile(rb"\AMSG" + _START + rb"(\d+)\r\n")
 nats.protocol.parser.HMSG_RE = re.compile(rb"\AHMSG" + _START + rb"(\d+)" + _GAP + rb"(\d+)\r\n")
 
+# What nats-server sends is 15 characters of base64. Everything of ours that is signed has a zero byte in it
+# (`protocol.roster`), so no signature of a challenge is one of a message.
+_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
 
 class SteadyClient(Client):
-    """Drops what cannot be decoded; headers of what others publish are not read at all."""
+    """Drops what cannot be decoded; headers of what others publish are not read at all.
+
+    A challenge that could be a message is not signed.
+    """
+
+    def _setup_nkeys_seed_connect(self) -> None:
+        super()._setup_nkeys_seed_connect()
+        sign = self._signature_cb
+        assert sign is not None
+
+        def sign_challenge(challenge: str) -> bytes:
+            if not isinstance(challenge, str) or not _CHALLENGE.fullmatch(challenge):
+                raise ConnectionError("the server wants something signed that is no challenge")
+            return sign(challenge)
+
+        self._signature_cb = sign_challenge
 
     async def _process_headers(self, headers: Any) -> dict[str, str] | None:
         with suppress(Exception):  # whatever nats-py trips over is only a header

@@ -70,7 +70,7 @@ def _require_kept(plan: Plan) -> None:
 
 
 def _blocks(plan: Plan, team: Team) -> list[range]:
-    size = 1 if plan.determinant else max(1, _AGENTS_AT_ONCE // len(team.agents))
+    size = 1 if plan.runs_differ else max(1, _AGENTS_AT_ONCE // len(team.agents))
     return [range(first, min(first + size, plan.runs)) for first in range(0, plan.runs, size)]
 
 

@@ -24,7 +24,8 @@ from feducb.models.play import AlonePlay, Knowledge, OwnDataPlay
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState
 from feducb.protocol.estimators import Estimator
-from feducb.protocol.synchronisation import add_up
+from feducb.protocol.synchronisation import add_up, pooled
+from feducb.simulation.absences import SecureRows, rows_of
 from feducb.simulation.backends.backend import Ints, Kernels, OwnPlay, Stretch
 from feducb.simulation.backends.foreign import foreign
 from feducb.simulation.checkpoint import Checkpoint, Piece
@@ -69,9 +70,11 @@ class _Unit:
         """The checkpoints as kernels count; those between which it has no round are one."""
         return [self.base + point for point in sorted(set(self.points) - {0})]
 
-    def stretch(self, runs: range, first: int) -> Stretch:
-        """These runs from one of its own rounds on."""
+    def stretch(self, runs: range, first: int, *, apart: bool = False) -> Stretch:
+        """These runs from one of its own rounds on; ``apart``, every agent is a run of one to the kernels."""
         agents = len(self.team.agents)
+        if apart:
+            runs, agents = range(runs.start * agents, runs.stop * agents), 1
         return Stretch(runs=runs, agents=agents, first_round=self.base + first, points=self.kernel_points)
 
     def at_checkpoints(self, regret: Array) -> Array:
@@ -160,7 +163,7 @@ def play_teams(
     results = []
     for units in _units(plan):
         agents = len(units[0].team.agents)
-        at_once = runs_at_once(agents, plan.problem.dim)
+        at_once = 1 if plan.absence else runs_at_once(agents, plan.problem.dim)
         regret = np.zeros((plan.runs, len(units[0].points)))
         released: list[tuple[int, ...]] = [()] * plan.runs
         for unit in units:
@@ -177,24 +180,33 @@ def play_teams(
 
 @dataclass(slots=True)
 class _Out:
-    """The way out of a team: its pooled sums, the mechanism's memory, and the noise to come."""
+    """The way out of a team: its sums, the mechanism's memory, and the noise to come.
+
+    Sums are those of all agents together, or of each where one of them may be away.
+    """
 
     privatizer: Privatizer
     state: PrivatizerState
     noise: SeededNoise
+    rows: SecureRows | None
 
     @property
     def spent(self) -> bool:
         """Whether there are no further releases."""
         return self.state.released >= self.privatizer.mechanism.releases
 
-    def release(self) -> ReleasedSum:
+    def release(self) -> ReleasedSum | None:
+        """What leaves now; None if too many are away."""
+        if self.rows is not None:
+            opened = self.rows.release(self.state.total, self.noise)
+            return None if opened is None else add_up(opened)
         self.state, release = self.privatizer.release(self.state, self.noise)
         return add_up(release)
 
     def record(self, gram: Array, moment: Array) -> None:
-        more = Statistics(gram[:, None], moment[:, None], 0)
-        self.state = PrivatizerState(merge(self.state.total, more), self.state.released, self.state.memory)
+        held = self.state.total
+        more = Statistics(gram.reshape(held.gram.shape), moment.reshape(held.moment.shape), 0)
+        self.state = PrivatizerState(merge(held, more), self.state.released, self.state.memory)
 
 
 @dataclass(slots=True)
@@ -226,20 +238,21 @@ class _Played:
         return self if self.own is None else replace(self, own=None, held=self.own.dump())
 
 
-def _pooled(privatizer: Privatizer) -> Privatizer:
-    """For a team's sum: independent noises add their variances, shifts add up."""
-    scale = float(np.linalg.norm(privatizer.noise_scale))
-    shift = float(np.sum(privatizer.shift))
-    return replace(privatizer, noise_scale=np.array([scale]), shift=np.array([shift]))
-
-
 def _open_outs(plan: Plan, unit: _Unit, blocks: Sequence[range]) -> list[_Out]:
     """One for each block of runs."""
     if unit.estimator.privatizer is None:
         return []
-    privatizer, streams = _pooled(unit.estimator.privatizer), Streams(plan.seed)
-    noises = [[[streams.pooled(run, unit.number, Purpose.NOISE)] for run in runs] for runs in blocks]
-    return [_Out(privatizer, privatizer.start((len(noise), 1)), SeededNoise(noise)) for noise in noises]
+    privatizer, streams = pooled(unit.estimator.privatizer), Streams(plan.seed)
+    kept = len(unit.team.agents) if plan.absence else 1
+    return [
+        _Out(
+            privatizer,
+            privatizer.start((len(runs), kept)),
+            SeededNoise([[streams.pooled(run, unit.number, Purpose.NOISE)] for run in runs]),
+            rows_of(plan, unit.team, runs.start),
+        )
+        for runs in blocks
+    ]
 
 
 def _play(
@@ -265,7 +278,7 @@ def _play_released(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, playe
     Yields:
         Agent-steps that were just done.
     """
-    rule, agents = unit.estimator.rule, len(unit.team.agents)
+    rule, agents, apart = unit.estimator.rule, len(unit.team.agents), plan.absence > 0.0
     if played.knowledge is None:
         played.knowledge, played.outs = rule.start((len(runs), 1)), _open_outs(plan, unit, [runs])
     due = set(unit.releases())
@@ -277,13 +290,13 @@ def _play_released(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, playe
             played.knowledge = rule.absorb(played.knowledge, played.arriving.popleft()[1])
         next_cut = cuts[bisect_right(cuts, first - 1) :][:1]
         last = min(*next_cut, len(unit.rounds), first - 1 + at_once)
-        belief = _of_runs(played.knowledge.belief, plan.exploration)
-        sums = kernels.fixed(belief, unit.stretch(runs, first), last - first + 1)
-        played.regret += unit.at_checkpoints(sums.regret)
+        belief = _of_runs(played.knowledge.belief, plan.exploration, agents if apart else 1)
+        sums = kernels.fixed(belief, unit.stretch(runs, first, apart=apart), last - first + 1)
+        played.regret += unit.at_checkpoints(_by_run(sums.regret, runs))
         for out in played.outs:
             out.record(sums.gram, sums.moment)
-            if last in due:
-                played.arriving.append((last + unit.lag, out.release()))
+            if last in due and (total := out.release()) is not None:
+                played.arriving.append((last + unit.lag, total))
                 real = unit.rounds[last - 1]
                 played.release_rounds = [(*rounds, real) for rounds in played.release_rounds]
         played.next_round = last + 1
@@ -298,20 +311,18 @@ def _play_alone(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: 
     """
     rule, agents = unit.estimator.rule, len(unit.team.agents)
     assert isinstance(rule, AlonePlay)
-    players = range(runs.start * agents, runs.stop * agents)
-    held = played.knowledge or rule.start((len(players), 1))
-    at_once = _rounds_at_once(plan, kernels, len(players))
+    held = played.knowledge or rule.start((len(runs) * agents, 1))
+    at_once = _rounds_at_once(plan, kernels, len(runs) * agents)
     while played.next_round <= len(unit.rounds):
         first = last = played.next_round
         while last < min(len(unit.rounds), first - 1 + at_once) and not rule.reads_at(last):
             last += 1
         belief = _of_runs(held.belief, plan.exploration)
-        stretch = replace(unit.stretch(players, first), agents=1)
-        sums = kernels.fixed(belief, stretch, last - first + 1)
-        played.regret += unit.at_checkpoints(sums.regret.reshape(len(runs), agents, -1).sum(axis=1))
+        sums = kernels.fixed(belief, unit.stretch(runs, first, apart=True), last - first + 1)
+        played.regret += unit.at_checkpoints(_by_run(sums.regret, runs))
         held = rule.take_in(held, Statistics(sums.gram[:, None], sums.moment[:, None], last - first + 1))
         played.knowledge, played.next_round = held, last + 1
-        yield (last - first + 1) * len(players)
+        yield (last - first + 1) * len(runs) * agents
 
 
 def _rounds_at_once(plan: Plan, kernels: Kernels, players: int) -> int:
@@ -319,16 +330,22 @@ def _rounds_at_once(plan: Plan, kernels: Kernels, players: int) -> int:
     return max(1, int(kernels.work_at_once / (plan.environment.arms * plan.problem.dim)) // players)
 
 
-def _of_runs(belief: Belief | None, exploration: float) -> Belief | None:
-    """A belief of runs × 1 agent as one of runs, widths scaled."""
+def _by_run(regret: Array, runs: range) -> Array:
+    """(runs, points), summed over agents, also where each was a run of one to the kernels."""
+    return np.asarray(regret.reshape(len(runs), -1, regret.shape[-1]).sum(axis=1))
+
+
+def _of_runs(belief: Belief | None, exploration: float, times: int = 1) -> Belief | None:
+    """A belief of runs × 1 agent as one of runs, each so many times, widths scaled."""
     if belief is None:
         return None
-    return Belief(
-        theta=belief.centre(exploration)[:, 0],
-        inverse=belief.inverse[:, 0],
-        ellipsoid_width=exploration * belief.ellipsoid_width[:, 0],
-        euclidean_width=exploration * belief.euclidean_width[:, 0],
-    )
+    parts = {
+        "theta": belief.centre(exploration),
+        "inverse": belief.inverse,
+        "ellipsoid_width": exploration * belief.ellipsoid_width,
+        "euclidean_width": exploration * belief.euclidean_width,
+    }
+    return Belief(**{name: np.repeat(part[:, 0], times, axis=0) for name, part in parts.items()})
 
 
 def _play_own(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: _Played) -> Iterator[int]:
@@ -368,7 +385,9 @@ def _synchronise(unit: _Unit, play: OwnPlay, places: Ints, after: Ints, played: 
     totals = []
     for place, gram, moment in zip(places, *play.pending(places), strict=True):
         played.outs[place].record(gram[None], moment[None])
-        totals.append(played.outs[place].release())
+        total = played.outs[place].release()
+        assert total is not None  # nobody is away in own-data play
+        totals.append(total)
         played.release_rounds[place] += (unit.rounds[int(after[place]) - 1],)
     grams, moments = [total.gram for total in totals], [total.moment for total in totals]
     play.restart(places, np.concatenate(grams), np.concatenate(moments))

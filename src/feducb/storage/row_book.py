@@ -1,0 +1,398 @@
+"""The controller's file where rows are padded: rows in, one list a row, keepers' answers, sums out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from feducb.config import require_finite
+from feducb.errors import ConfigurationError, RefusedError
+from feducb.privacy.terms import Terms
+from feducb.protocol.admission import Receipt
+from feducb.protocol.keeping import quorum_of
+from feducb.protocol.opening import RowReader
+from feducb.protocol.pads import Label
+from feducb.protocol.parcels import ParcelKind
+from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.row_gate import RowGate
+from feducb.protocol.secure_rows import Answer, Ask, KeyCard, Opened, PaddedRow, list_digest, open_sum
+from feducb.storage.release_book import Quorum
+from feducb.storage.sqlite import STORE_TABLE, SqliteFile
+
+__all__ = ["PublishedRow", "RowBook"]
+
+_ROW = "(season, row, attempt) = (?, ?, ?)"
+
+
+class PublishedRow(NamedTuple):
+    """A row that is over, as carriers see it."""
+
+    season: int
+    number: int  # k
+    names: tuple[str, ...]  # who is in it; nobody, if it was closed empty
+    body: bytes  # `Opened`, signed
+
+
+class _List(NamedTuple):
+    """The open row's list, which is final."""
+
+    digest: bytes
+    ask: bytes
+
+
+class RowBook(SqliteFile):
+    """One row is open at a time: it gathers padded rows, then a list that is final, then all keepers' answers.
+
+    Guarantees:
+        A receipt is given after the row is on disk, and a list or a sum is told after it is. An agent has one
+        content for a row; a row has one list and one sum, told again byte for byte. Padded rows are deleted,
+        and overwritten, once their sum has opened.
+    """
+
+    kind = "rows"
+    takes: ClassVar[ParcelKind] = ParcelKind.ROW
+    migrations: ClassVar[tuple[str, ...]] = (
+        STORE_TABLE
+        + """
+        CREATE TABLE open_season (
+            id INTEGER PRIMARY KEY CHECK (id = 1), season INTEGER NOT NULL, charter TEXT NOT NULL);
+        CREATE TABLE cards (
+            season INTEGER NOT NULL, keeper TEXT NOT NULL, card BLOB NOT NULL,
+            PRIMARY KEY (season, keeper)) WITHOUT ROWID;
+        CREATE TABLE rows (
+            season INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL, agent TEXT NOT NULL,
+            received_at REAL NOT NULL, sha256 BLOB NOT NULL,
+            PRIMARY KEY (season, row, attempt, agent)) WITHOUT ROWID;
+        CREATE TABLE waiting (agent TEXT PRIMARY KEY, received_at REAL NOT NULL, payload BLOB NOT NULL);
+        CREATE TABLE lists (
+            season INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL, made_at REAL NOT NULL,
+            digest BLOB NOT NULL, ask BLOB NOT NULL, PRIMARY KEY (season, row, attempt));
+        CREATE TABLE answers (
+            season INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL, keeper TEXT NOT NULL,
+            received_at REAL NOT NULL, answer BLOB NOT NULL, PRIMARY KEY (season, row, attempt, keeper));
+        CREATE TABLE opened (
+            season INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL, opened_at REAL NOT NULL,
+            names TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (season, row, attempt));
+        """
+        + "".join(
+            f"CREATE TRIGGER {table}_stay_{verb} BEFORE {verb} ON {table}"
+            f" BEGIN SELECT RAISE(ABORT, 'what was told or acknowledged stays as it is'); END;"
+            for table in ("cards", "rows", "lists", "answers", "opened")
+            for verb in ("delete", "update")
+        ),
+    )
+
+    def __init__(
+        self,
+        path: str | Path,
+        roster: Roster,
+        terms: Terms,
+        signer: Signer,
+        *,
+        deadline: float | None = None,
+        close_after: float | None = None,
+        season: int = 1,
+    ) -> None:
+        """Open or make the file.
+
+        Args:
+            path: of the file; ``<path>.lock`` beside it is locked meanwhile.
+            roster: with keepers.
+            terms: of everybody.
+            signer: in the controller's name.
+            deadline: seconds after the first row arrived when a quorum will do; None waits for everybody.
+            close_after: seconds after the first row arrived when one below its quorum is closed empty; None
+                waits for ever.
+            season: the open one.
+        """
+        self._gate, self._signer = RowGate.of(roster, terms, signer, season=season), signer
+        self.quorum = Quorum(len(roster.agents), quorum_of(terms), deadline)
+        if close_after is not None:
+            require_finite("close_after", close_after, at_least=deadline or 0.0)
+        self.season, self._close_after = season, close_after
+        super().__init__(path)
+
+    def _set_up(self) -> None:
+        charter = self._gate.charter.digest
+        with self.writing() as db:
+            row = db.execute("SELECT season, charter FROM open_season").fetchone()
+            if row is not None and row[0] > self.season:
+                expected = f"at least {row[0]}, the open one of {self.path}"
+                raise ConfigurationError("season", self.season, expected)
+            if row is not None and row[0] == self.season and row[1] != charter:
+                expected = f"those of season {self.season} in {self.path}; others need a new season"
+                raise ConfigurationError("terms or roster", charter[:16], expected)
+            if row is None or row[0] < self.season:  # nothing more is made of the season before
+                db.execute("REPLACE INTO open_season VALUES (1, ?, ?)", (self.season, charter))
+                db.execute("DELETE FROM waiting")
+        self._load()
+
+    def _load(self) -> None:
+        self._reader: RowReader | None = None
+        rows = self.database.execute("SELECT agent, max(received_at) FROM rows GROUP BY agent")
+        self._last_received: dict[str, float] = dict(rows)
+        query = "SELECT row, attempt, names FROM opened WHERE season = ? ORDER BY row DESC, attempt DESC"
+        last = self.database.execute(query, (self.season,)).fetchone()
+        self._open = Label(self.season, 0, 1)
+        if last is not None:
+            self._open = Label(self.season, 0, last[0], last[1]).following(empty=last[2] == "[]")
+
+    def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
+        """Take padded rows in, all in one transaction; one that is refused does not touch the others.
+
+        Args:
+            batch: who (as the link authenticated it) and what.
+            now: in seconds since 1970.
+        """
+        read = [self._gate.row(agent, payload) for agent, payload in batch]
+        told = [one for one in read if isinstance(one, Receipt)]
+        if len(told) == len(read):
+            return told
+        with self.writing() as db:
+            return [
+                one if isinstance(one, Receipt) else self._put_row(db, agent, one, payload, now)
+                for one, (agent, payload) in zip(read, batch, strict=True)
+            ]
+
+    def hear(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
+        """Take in what keepers say, their cards and answers; as `receive` does."""
+        read = [self._gate.word(keeper, payload) for keeper, payload in batch]
+        told = [one for one in read if isinstance(one, Receipt)]
+        if len(told) == len(read):
+            return told
+        with self.writing() as db:
+            return [
+                one if isinstance(one, Receipt) else self._put_word(db, one, payload, now)
+                for one, (_, payload) in zip(read, batch, strict=True)
+            ]
+
+    def exchange(
+        self, batch: Sequence[tuple[str, bytes]], *, now: float
+    ) -> tuple[list[Receipt], list[PublishedRow]]:
+        """`receive`, then `publish_due`: rows are on disk before a list is made of them."""
+        return self.receive(batch, now=now), self.publish_due(now=now)
+
+    def publish_due(self, *, now: float) -> list[PublishedRow]:
+        """Make the open row's list final if it is time to (`asks`); open it if all keepers have answered.
+
+        On disk before this returns.
+        """
+        listed, answers = self._list(), self._answers()
+        if listed is None:
+            self._close_row(now)
+        elif len(answers) == len(self._gate.roster.keepers):
+            with self.writing() as db:
+                return [self._open_row(db, listed, answers, now)]
+        return []
+
+    def asks(self) -> dict[str, bytes]:
+        """The open row's list, for each keeper that has not answered: the same bytes for ever."""
+        listed, answers = self._list(), self._answers()
+        waits = [name for name in self._gate.roster.keepers if name not in answers]
+        return {} if listed is None else dict.fromkeys(waits, listed.ask)
+
+    def cards(self) -> list[bytes]:
+        """Of the keepers that have shown theirs this season."""
+        return list(self._cards().values())
+
+    def since(self, label: Label | None) -> list[bytes]:
+        """Rows that are over (`Opened`), in order: those after a label, or all of this season."""
+        after = (self.season, 0, 0) if label is None else _key(label)
+        query = (
+            "SELECT body FROM opened WHERE (season, row, attempt) > (?, ?, ?) ORDER BY season, row, attempt"
+        )
+        return [bytes(body) for (body,) in self.database.execute(query, after)]
+
+    def next_due(self) -> float | None:
+        """When, in seconds since 1970, the open row's list is made if nobody else sends; None if it is not."""
+        here, first = self._here()
+        if first is None or self._list() is not None:
+            return None
+        wait = self.quorum.deadline if here >= self.quorum.enough else self._close_after
+        return None if wait is None else first + wait
+
+    def newest(self) -> PublishedRow | None:
+        """The newest row that is over, of this season or one before."""
+        order = "ORDER BY season DESC, row DESC, attempt DESC LIMIT 1"
+        row = self.database.execute(f"SELECT season, row, names, body FROM opened {order}").fetchone()
+        return None if row is None else PublishedRow(row[0], row[1], tuple(json.loads(row[2])), bytes(row[3]))
+
+    def progress(self) -> dict[str, int]:
+        """By agent, the newest row of this season that is here."""
+        query = "SELECT agent, max(row) FROM rows WHERE season = ? GROUP BY agent"
+        return dict(self.database.execute(query, (self.season,)))
+
+    def last_received(self) -> dict[str, float]:
+        """By agent, when its last new row came, of any season; in seconds since 1970."""
+        return dict(self._last_received)
+
+    def last_published(self) -> float | None:
+        """When the newest row was over, in seconds since 1970."""
+        (at,) = self.database.execute("SELECT max(opened_at) FROM opened").fetchone()
+        return None if at is None else float(at)
+
+    def facts(self) -> dict[str, Any]:
+        """How the open row stands, for status and pages: all of it public."""
+        roster, over = self._gate.roster, self._open.row > self._gate.terms.releases
+        sent = [name for (name,) in self.database.execute("SELECT agent FROM waiting ORDER BY agent")]
+        shown, listed = self._cards(), self._list() is not None
+        keepers = list(self.asks()) or [name for name in roster.keepers if name not in shown and not over]
+        begun = bool(sent) and not listed
+        return {
+            "row": None if over else self._open.row,
+            "attempt": None if over else self._open.attempt,
+            "quorum": self.quorum.enough,
+            "sent": sent,
+            "listed": listed,
+            "answered": list(self._answers()),
+            "waits_for_keepers": keepers,
+            "waits_for_agents": [name for name in roster.agents if begun and name not in sent],
+            "waiting": self._sentence(len(sent), keepers, listed=listed),
+        }
+
+    def _sentence(self, here: int, keepers: Sequence[str], *, listed: bool) -> str:
+        """What the open row waits for; empty if for nothing but its time."""
+        row, named = str(self._open).capitalize(), f"keeper{'s' * (len(keepers) > 1)} {', '.join(keepers)}"
+        if listed:
+            return f"{row} waits for {named}."
+        if keepers:
+            return f"No row can be sent before {named} showed a key."
+        if 0 < here < self.quorum.enough:
+            return f"{row} has {here} of {self.quorum.everybody} agents, and needs {self.quorum.enough}."
+        return ""
+
+    def _list(self) -> _List | None:
+        query = f"SELECT digest, ask FROM lists WHERE {_ROW}"
+        row = self.database.execute(query, _key(self._open)).fetchone()
+        return None if row is None else _List(bytes(row[0]), bytes(row[1]))
+
+    def _answers(self) -> dict[str, bytes]:
+        """To the open row's list, by keeper."""
+        query = f"SELECT keeper, answer FROM answers WHERE {_ROW}"
+        found = {name: bytes(answer) for name, answer in self.database.execute(query, _key(self._open))}
+        return {name: found[name] for name in self._gate.roster.keepers if name in found}
+
+    def _cards(self) -> dict[str, bytes]:
+        query = "SELECT keeper, card FROM cards WHERE season = ?"
+        return {name: bytes(card) for name, card in self.database.execute(query, (self.season,))}
+
+    def _here(self) -> tuple[int, float | None]:
+        """How many rows wait for the open row's list, and when the first came."""
+        here, first = self.database.execute("SELECT count(*), min(received_at) FROM waiting").fetchone()
+        return here, first
+
+    def _put_row(
+        self, db: sqlite3.Connection, agent: str, row: PaddedRow, payload: bytes, now: float
+    ) -> Receipt:
+        key, digest = _key(row.label), hashlib.sha256(payload).digest()
+        query = f"SELECT sha256 FROM rows WHERE {_ROW} AND agent = ?"
+        known = db.execute(query, (*key, agent)).fetchone()
+        if known is not None:
+            same = bytes(known[0]) == digest
+            return Receipt("known") if same else _refused("replay", row.label, "known with other content")
+        if row.label > self._open:
+            return _refused("order", row.label, f"expected {self._open}")
+        db.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)", (*key, agent, now, digest))
+        self._last_received[agent] = now
+        if row.label < self._open or self._list() is not None:
+            return Receipt("past")
+        db.execute("INSERT INTO waiting VALUES (?, ?, ?)", (agent, now, payload))
+        return Receipt("stored")
+
+    def _put_word(
+        self, db: sqlite3.Connection, word: KeyCard | Answer, payload: bytes, now: float
+    ) -> Receipt:
+        if isinstance(word, KeyCard):
+            known = self._cards().get(word.keeper)
+            if known is None:
+                db.execute("INSERT INTO cards VALUES (?, ?, ?)", (self.season, word.keeper, payload))
+                return Receipt("stored")
+            other = Receipt("refused", "key", f"keeper {word.keeper} has shown another key this season")
+            return Receipt("known") if known == payload else other
+        return self._put_answer(db, word, payload, now)
+
+    def _put_answer(self, db: sqlite3.Connection, answer: Answer, payload: bytes, now: float) -> Receipt:
+        key, listed = _key(answer.label), self._list()
+        query = f"SELECT answer FROM answers WHERE {_ROW} AND keeper = ?"
+        known = db.execute(query, (*key, answer.keeper)).fetchone()
+        if known is not None:
+            same = bytes(known[0]) == payload
+            return Receipt("known") if same else _refused("replay", answer.label, "answered otherwise before")
+        if answer.label != self._open or listed is None:
+            return _refused("order", answer.label, "for which no answer is waited for")
+        if answer.listed != listed.digest:
+            return _refused("list", answer.label, "answered for another list")
+        db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?)", (*key, answer.keeper, now, payload))
+        return Receipt("stored")
+
+    def _close_row(self, now: float) -> None:
+        """Make the list, if it is time to: of all that are here, or empty if they are too few."""
+        here, first = self._here()
+        if first is None:
+            return
+        full = self.quorum.due(here, first, now)
+        too_few = here < self.quorum.enough and self._close_after is not None
+        if not full and not (too_few and now - first >= (self._close_after or 0.0)):
+            return
+        gate = self._gate
+        entries = sorted(row.entry(gate.roster.names.index(agent)) for agent, row in self._waiting())
+        ask = Ask(self._open, tuple(entries) if full else ())
+        digest = list_digest(self._open, ask.listed(gate.roster))
+        with self.writing() as db:
+            row = (*_key(self._open), now, digest, ask.to_bytes(gate.charter, self._signer))
+            db.execute("INSERT INTO lists VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def _waiting(self) -> Iterator[tuple[str, PaddedRow]]:
+        for agent, payload in self.database.execute("SELECT agent, payload FROM waiting"):
+            yield agent, PaddedRow.read(bytes(payload), coordinates=self._gate.coordinates)
+
+    def _open_row(
+        self, db: sqlite3.Connection, listed: _List, answers: dict[str, bytes], now: float
+    ) -> PublishedRow:
+        gate = self._gate
+        ask = Ask.read(listed.ask, gate.charter, gate.roster)
+        read = [
+            Answer.read(one, gate.charter, gate.roster, coordinates=gate.coordinates)
+            for one in answers.values()
+        ]
+        values = open_sum([row.body for _, row in self._waiting()], read) if ask.entries else None
+        proofs = tuple(answer.proof for answer in read)
+        opened = self._judged(Opened(self._open, ask.listed(gate.roster), proofs, values))
+        names, body = opened.names(gate.roster), opened.to_bytes(gate.charter, gate.roster, self._signer)
+        row = (*_key(self._open), now, json.dumps(names), body)
+        db.execute("INSERT INTO opened VALUES (?, ?, ?, ?, ?, ?)", row)
+        db.execute("DELETE FROM waiting")
+        published = PublishedRow(self.season, self._open.row, names, body)
+        self._open = self._open.following(empty=opened.empty)
+        return published
+
+    def _judged(self, opened: Opened) -> Opened:
+        """With the reason why its sum is not used, if there is one."""
+        reader = self._reader or RowReader(self._gate.terms, self._past())
+        try:
+            reader.require_usable(opened)
+        except RefusedError as error:
+            opened = replace(opened, refused=error.reason)
+            reader = None  # it may have taken the sum in
+        self._reader = reader
+        return opened
+
+    def _past(self) -> Iterator[Opened]:
+        gate = self._gate
+        for body in self.since(None):
+            yield Opened.read(
+                body, gate.charter, gate.roster, coordinates=gate.coordinates, quorum=self.quorum.enough
+            )
+
+
+def _key(label: Label) -> tuple[int, int, int]:
+    return label.season, label.row, label.attempt
+
+
+def _refused(reason: str, label: Label, why: str) -> Receipt:
+    return Receipt("refused", reason, f"{label}, {why}")
