@@ -1,12 +1,11 @@
-"""DELIBERATELY BROKEN, as `broken` is: mistakes in rows that leave under pads. The audit must catch them all."""
+"""DELIBERATELY BROKEN, as `broken` is: mistakes in rows that leave under pads. The audit must catch each."""
 
 from __future__ import annotations
 
 import hmac
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from sqlite3 import Connection
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,9 @@ from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import GridNoise, certify, total
 from feducb.privacy.terms import Terms
 from feducb.protocol import pads
-from feducb.protocol.hiding import Member, pad_row
-from feducb.protocol.pads import Charter, Label, SeasonKey
-from feducb.protocol.secure_rows import Opened, PaddedRow
+from feducb.protocol.hiding import Cover
+from feducb.protocol.pads import Label
+from feducb.protocol.secure_rows import KeyCard, Opened, PaddedRow
 from feducb.storage import AgentStore
 
 __all__ = ["ROW_FAULTS"]
@@ -44,59 +43,43 @@ class BrokenShare(DeployedPrivatizer):
         self._noise = GridNoise(self.certificate)
 
 
-def _pad_anew(
-    row: NoisyRow,
-    label: Label,
-    member: Member,
-    charter: Charter,
-    *,
-    key: SeasonKey,
-    nonce: bytes,
-    keepers: Mapping[str, bytes],
-) -> PaddedRow:
-    """As `pad_row`, with any nonce and for any keepers."""
-    hidden = pads.to_words(row.values).copy()
-    for keeper, public in keepers.items():
-        common = key.common(public, charter, agent=member.name, keeper=keeper)
-        hidden += pads.pad(common, label, nonce, len(hidden))
-    return PaddedRow(label, key.public, nonce, pads.to_bytes(hidden)).sign(
-        charter, member.name, member.signer
-    )
+class _LooseCover(Cover):
+    """Pads with any nonce, and for any keepers."""
+
+    def pad(self, label: Label, row: Ints, nonce: bytes, cards: Mapping[str, KeyCard]) -> PaddedRow:
+        words = pads.to_words(row)
+        for keeper, card in cards.items():
+            common = self.key.common(card.public, self.charter, agent=self.agent, keeper=keeper)
+            words = words + pads.pad(common, label, nonce, len(row))
+        padded = PaddedRow(label, self.key.public, nonce, pads.to_bytes(words))
+        return padded.sign(self.charter, self.agent, self.signer)
 
 
-def _pad_with_fixed_nonce(row: NoisyRow, label: Label, *whose: Any, secret: bytes, **keys: Any) -> PaddedRow:
-    nonce = hmac.digest(secret, label.to_bytes(), "sha256")
-    return _pad_anew(row, label, *whose, nonce=nonce, **keys)
+class _FixedNonce(_LooseCover):
+    def hide(self, label: Label, row: Ints, cards: Mapping[str, KeyCard]) -> PaddedRow:
+        return self.pad(label, row, hmac.digest(self.secret, label.to_bytes(), "sha256"), cards)
 
 
 class BrokenNonce(AgentStore):
     """The label alone makes the nonce: a file put back from a backup pads another row with the same pad."""
 
-    hide = staticmethod(_pad_with_fixed_nonce)
+    covering = _FixedNonce
 
 
-def _pad_for_others(
-    row: NoisyRow,
-    label: Label,
-    member: Member,
-    charter: Charter,
-    *,
-    keepers: Mapping[str, bytes],
-    **keys: Any,
-) -> PaddedRow:
-    others = {keeper: public for keeper, public in keepers.items() if keeper != member.name}
-    nonce = pads.make_nonce(keys.pop("secret"), label, row.values)
-    return _pad_anew(row, label, member, charter, nonce=nonce, keepers=others, **keys)
+class _NoSelfPad(_LooseCover):
+    def hide(self, label: Label, row: Ints, cards: Mapping[str, KeyCard]) -> PaddedRow:
+        others = {keeper: card for keeper, card in cards.items() if keeper != self.agent}
+        return self.pad(label, row, pads.make_nonce(self.secret, label, row), others)
 
 
 class BrokenSelfPad(AgentStore):
     """A keeper has no pad for its own rows: all other keepers together see them."""
 
-    hide = staticmethod(_pad_for_others)
+    covering = _NoSelfPad
 
 
 class BrokenMove(AgentStore):
-    """A batch whose row was built and not listed goes into the next one too: any certificate may be forged."""
+    """A batch whose row was built and not listed goes into the next one too; the list may be a lie."""
 
     def take_opened(self, db: Connection, opened: Opened) -> bytes | None:
         told, group = super().take_opened(db, opened), opened.label.group
@@ -165,24 +148,33 @@ class ForgetfulRows(AgentStore):
 
 
 class BrokenDisk(AgentStore):
-    """Keeps rows as they were before they were padded, in case that a keeper gets another key."""
+    """Keeps its last row as it was before it was padded, in case that a keeper gets another key."""
 
-    def hide(self, row: NoisyRow, *where: Any, **how: Any) -> PaddedRow:  # type: ignore[override]
-        self.database.execute("CREATE TABLE IF NOT EXISTS bare (row BLOB)")
-        self.database.execute("INSERT INTO bare VALUES (?)", (row.values.tobytes(),))
-        return pad_row(row, *where, **how)
+    def _load(self) -> None:
+        super()._load()
+        for door in self._privatizers:
+            build = door.row
+
+            def keep(*, data: bool = True, build: Callable[..., NoisyRow] = build) -> NoisyRow:
+                row = build(data=data)
+                self.database.execute("CREATE TABLE IF NOT EXISTS bare (row BLOB)")
+                self.database.execute("INSERT INTO bare VALUES (?)", (row.values.tobytes(),))
+                return row
+
+            vars(door).update(row=keep)
 
 
-def _pad_if_plausible(row: NoisyRow, *where: Any, **how: Any) -> PaddedRow:
-    if np.abs(row.values).max() > 2**40:
-        raise PrivacyError("an implausible row is not sent")
-    return pad_row(row, *where, **how)
+class _Plausible(Cover):
+    def hide(self, label: Label, row: Ints, cards: Mapping[str, KeyCard]) -> PaddedRow:
+        if np.abs(row).max() > 2**40:
+            raise PrivacyError("an implausible row is not sent")
+        return Cover.hide(self, label, row, cards)
 
 
 class BrokenRefusal(AgentStore):
     """Does not send a row whose numbers look too large: that it is not there tells about its data."""
 
-    hide = staticmethod(_pad_if_plausible)
+    covering = _Plausible
 
 
 ROW_FAULTS = {

@@ -14,14 +14,16 @@ from secrets import token_bytes
 import numpy as np
 from numpy.typing import NDArray
 
+from feducb.errors import RefusedError
 from feducb.privacy.deployed import NoisyRow
+from feducb.privacy.rows import require_in_range
 from feducb.privacy.terms import Terms
 from feducb.protocol import pads
-from feducb.protocol.hiding import Member, pad_row
+from feducb.protocol.hiding import Cover, Member
 from feducb.protocol.keeping import Duty
 from feducb.protocol.pads import KEY_SIZE, NONCE_SIZE, Charter, Label, SeasonKey
 from feducb.protocol.roster import Roster, Signer
-from feducb.protocol.secure_rows import Answer, Ask, Opened, PaddedRow, open_sum
+from feducb.protocol.secure_rows import Ask, KeyCard, Opened, PaddedRow, open_sum
 from feducb.storage import AgentStore
 
 __all__ = ["Circle"]
@@ -57,6 +59,9 @@ class Circle:
         self._duties = {
             name: Duty(name, *agreed, signer, SeasonKey(), self.charter) for name, signer in own.items()
         }
+        self._cards = {
+            name: KeyCard.read(duty.card(), self.charter, self.roster) for name, duty in self._duties.items()
+        }
         self._keys, self._secret = [SeasonKey() for _ in names], token_bytes(KEY_SIZE)
 
     def member(self, place: int = 0) -> Member:
@@ -78,46 +83,47 @@ class Circle:
 
     def pad(self, row: NoisyRow, label: Label, place: int) -> PaddedRow:
         """A row of an agent that has no file, as it leaves."""
-        keepers = {name: duty.key.public for name, duty in self._duties.items()}
-        key, member = self._keys[place], self.member(place)
-        return pad_row(row, label, member, self.charter, key=key, secret=self._secret, keepers=keepers)
+        name, key, signer = self.roster.names[place], self._keys[place], self._signers[place]
+        cover = Cover(name, self.roster, signer, key, self._secret, self.charter)
+        return cover.hide(label, row.values, self._cards)
 
     def silent(self, label: Label, place: int) -> PaddedRow:
         """A row of an agent that colludes: without data, and without noise."""
-        bare = PaddedRow(
-            label, self._keys[place].public, token_bytes(NONCE_SIZE), bytes(8 * self.coordinates)
-        )
+        empty = bytes(8 * self.coordinates)
+        bare = PaddedRow(label, self._keys[place].public, token_bytes(NONCE_SIZE), empty)
         hidden = pads.to_bytes(-pads.to_words(self.bare(bare, place)))
         return replace(bare, body=hidden).sign(self.charter, self.roster.names[place], self._signers[place])
 
     def opened(self, label: Label, rows: Mapping[int, PaddedRow]) -> Opened:
         """What all keepers, asked for these rows by place, let everybody know; the row is over with that."""
         ask = Ask(label, tuple(rows[place].entry(place) for place in sorted(rows)))
-        answers: list[Answer] = [duty.answer(ask) for duty in self._duties.values()]
+        answers = [duty.answer(ask) for duty in self._duties.values()]
         values = open_sum([rows[place].body for place in sorted(rows)], answers) if rows else None
         return Opened(label, ask.listed(self.roster), tuple(one.proof for one in answers), values)
-
-    def to_bytes(self, opened: Opened) -> bytes:
-        """Signed by the controller."""
-        return opened.to_bytes(self.charter, self.roster, self._controller)
 
     def close(
         self, label: Label, rows: Mapping[int, PaddedRow] | None, stores: Collection[AgentStore]
     ) -> Opened:
-        """End a row for these agents, with theirs by place, and with silent ones of all others but the first.
+        """End a row for these agents, with rows by place; silent ones of all who are not the first are there.
 
-        None closes it empty.
+        None closes it empty. A sum that is out of range is refused, as an honest controller would.
         """
         if rows is not None:
             rows = {place: self.silent(label, place) for place in range(1, self.terms.agents)} | dict(rows)
         opened = self.opened(label, rows or {})
+        if opened.values is not None:
+            try:
+                require_in_range(opened.values, self.terms)
+            except RefusedError as error:
+                opened = replace(opened, refused=error.reason)
+        data = opened.to_bytes(self.charter, self.roster, self._controller)
         for store in stores:
             with store.writing() as db:
-                store.take_opened(db, store.read_opened(self.to_bytes(opened)))
+                store.take_opened(db, store.read_opened(data))
         return opened
 
     def bare(self, row: PaddedRow, place: int, *, without: Collection[str] = ()) -> Ints:
-        """(q,), what is left of a padded row when all keepers tell their pads; ``without`` some, who do not."""
+        """(q,), what is left of a padded row when all keepers tell their pads, ``without`` some."""
         left, agent = pads.from_bytes(row.body), self.roster.names[place]
         for name, duty in self._duties.items():
             if name not in without:

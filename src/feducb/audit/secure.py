@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,11 @@ from feducb.audit.doors import entries
 from feducb.audit.findings import Check
 from feducb.config import Problem
 from feducb.errors import FeducbError
-from feducb.privacy.deployed import NoisyRow
 from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.rows import MOST_RECORDS, largest_sum
 from feducb.privacy.terms import Terms
-from feducb.protocol.secure_rows import PaddedRow
+from feducb.protocol.pads import Label
+from feducb.protocol.secure_rows import KeyCard, PaddedRow
 from feducb.storage import AgentStore
 
 __all__ = ["check_columns", "check_disk", "check_pads", "check_restored", "check_value"]
@@ -38,7 +38,7 @@ Ints = NDArray[np.int64]
 
 
 class _Try(NamedTuple):
-    """One attempt at a row: whether the agent builds it, and whether it is closed empty or lists the agent."""
+    """One attempt at a row: whether the agent builds it, and whether it is closed empty or lists it."""
 
     builds: bool
     empty: bool = False
@@ -66,19 +66,20 @@ class _Built(NamedTuple):
 
 def _watch(store: AgentStore, built: list[_Built]) -> None:
     """From now on, note all rows that the file builds, before they are hidden."""
-    source, hide, drawn = store._privatizers[0]._noise, store.hide, list[Ints]()
+    source, covering, drawn = store._privatizers[0]._noise, store.covering, list[Ints]()
     draw = source.draw
 
     def note_noise(count: int) -> Ints:
         drawn.append(draw(count))
         return drawn[-1]
 
-    def note_row(row: NoisyRow, *where: Any, **how: Any) -> PaddedRow:
-        built.append(_Built(drawn[-1], row.values.copy()))
-        return hide(row, *where, **how)
+    class Noting(covering):  # type: ignore[misc, valid-type]
+        def hide(self, label: Label, row: Ints, cards: Mapping[str, KeyCard]) -> PaddedRow:
+            built.append(_Built(drawn[-1], row.copy()))
+            return covering.hide(self, label, row, cards)
 
     vars(source).update(draw=note_noise)
-    vars(store).update(hide=note_row)
+    vars(store).update(covering=Noting)
 
 
 @contextmanager
@@ -191,7 +192,7 @@ def check_restored(kind: type[AgentStore], terms: Terms) -> Check:
 
 
 def check_disk(kind: type[AgentStore], terms: Terms) -> Check:
-    """A row before it is padded, and its noise, are neither in the file nor in its log: three numbers in line.
+    """Neither a row before it is padded nor its noise is in the file or in its log: no three numbers of it.
 
     As bytes in either order and as text, while the file is open and after. The padded row is found like that,
     or the check would be idle.
@@ -240,12 +241,12 @@ def check_value(kind: type[AgentStore], terms: Terms) -> Check:
             except (FeducbError, OverflowError):
                 refused.append(name)
         largest = max(largest, *(int(np.abs(one.values).max()) for one in built))
-    fits = terms.agents * largest <= largest_sum(terms)
+    together, honest = terms.agents * largest, largest_sum(terms)
     return Check(
         "rows by value",
-        not refused and fits,
+        not refused and together <= honest,
         f"not sent because of what is in them: {', '.join(refused) or 'none'}; entries of a sum up to "
-        f"2^{math.log2(terms.agents * largest):.1f}, taken for honest up to 2^{math.log2(largest_sum(terms)):.1f}",
+        f"2^{math.log2(together):.1f}, taken for honest up to 2^{math.log2(honest):.1f}",
     )
 
 
