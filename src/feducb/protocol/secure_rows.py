@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -215,7 +215,7 @@ class Ask:
         """Read a list and check the controller's signature, or raise `RefusedError`; its rows are not."""
         parts = _Reader(data, _ASK)
         label = _require_season(parts.label(), charter)
-        entries = tuple(Entry(*parts.unpack(_ENTRY)) for _ in range(parts.number()))
+        entries = tuple(Entry(*one) for one in parts.several(_ENTRY))
         ask = cls(label, entries, parts.take(SIGNATURE_SIZE))
         parts.end()
         ask.signed.require(label, charter, roster)
@@ -374,7 +374,7 @@ class Opened:
         """
         parts = _Reader(data, _OPENED)
         label = _require_season(parts.label(), charter)
-        listed = tuple(Listed(*parts.unpack(_LISTED)) for _ in range(parts.number()))
+        listed = tuple(Listed(*one) for one in parts.several(_LISTED))
         raw = [parts.unpack(_PROOF) for _ in roster.keepers]
         refused = parts.number()
         values = pads.from_bytes(parts.take(8 * coordinates)).view(np.int64) if listed else None
@@ -397,7 +397,7 @@ def who_is_in(data: bytes, roster: Roster) -> tuple[Label, tuple[str, ...]]:
     """Of an `Opened` that was found good: which row, and who is in it."""
     parts = _Reader(data, _OPENED)
     label = parts.label()
-    return label, tuple(_agent_named(roster, parts.unpack(_LISTED)[0]) for _ in range(parts.number()))
+    return label, tuple(_agent_named(roster, place) for place, _ in parts.several(_LISTED))
 
 
 def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:
@@ -434,6 +434,10 @@ class _Reader:
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
         return form.unpack(self.take(form.size))
+
+    def several(self, form: struct.Struct) -> Iterator[tuple[Any, ...]]:
+        """As many as the number before them says."""
+        return form.iter_unpack(self.take(self.number() * form.size))
 
     def number(self) -> int:
         return int(_COUNT.unpack(self.take(_COUNT.size))[0])
