@@ -31,6 +31,7 @@ from feducb.config import Budget
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
 from feducb.service.api_keys import add_key, revoke_key
 from feducb.system import optional
+from feducb.trust import Keepers
 
 __all__ = ["app"]
 
@@ -288,7 +289,12 @@ def serve(config: Config = DEFAULT) -> None:
     from feducb.carriers.engine_choice import engine_of
 
     file = read_agent_file(config)
-    run(file, *engine_of(file))
+    with ExitStack() as beside:
+        if file.keeper is not None:
+            from feducb.carriers import keeper_process
+
+            beside.enter_context(keeper_process.beside(file))
+        run(file, *engine_of(file))
 
 
 class _Status(TyperCommand):
@@ -315,10 +321,13 @@ def status(
     require_writable("--json", json_file)
     read = read_agent_file(config)
     store, reason = read.store, misfit(read.store, read.agent)
-    write_json(lambda: json.dumps(look(store) | {"misfit": reason}, indent=1) + "\n", json_file)
+    keepers = read.keepers()
+    write_json(
+        lambda: json.dumps(look(store, keepers=keepers) | {"misfit": reason}, indent=1) + "\n", json_file
+    )
     if str(json_file) == "-":
         return
-    stands = look(store, over_time=True)
+    stands = look(store, over_time=True, keepers=keepers)
     counts = sorted(stands["counts"].items())
     rows = [*agent_facts(stands), *((f"  {name.replace('_', ' ')}", f"{count:,}") for name, count in counts)]
     title = f"agent {stands['name']}{', shadow mode' if stands['shadow'] else ''}"
@@ -384,6 +393,9 @@ def terms(config: Config = DEFAULT) -> None:
     plain = promised.pop("problem") | promised
     for name in ("groups", "excess", *(("epsilon", "delta") if settings.budgets else ())):
         plain.pop(name)
+    if isinstance(settings.trust, Keepers):  # how many agents there are, the controller's roster says
+        plain.pop("agents")
+        plain |= {"trust": "keepers", "away": settings.trust.away, "colluding": settings.trust.colluding}
     if settings.agents_per_person is None:  # not stated: the controller takes as many as its roster has
         plain.pop("agents_per_person")
     if settings.start is not None:

@@ -39,12 +39,14 @@ __all__ = [
     "Proof",
     "SignedList",
     "TwoLists",
+    "ask_size",
     "is_card",
     "list_digest",
     "open_sum",
     "require_list",
     "require_signed",
     "row_size",
+    "who_is_in",
 ]
 
 _DIGEST = 32
@@ -59,6 +61,16 @@ _SIGNED = struct.Struct(f"{_DIGEST}s{SIGNATURE_SIZE}s")
 _PROOF = struct.Struct(f"<H{_DIGEST}s{SIGNATURE_SIZE}s")
 _REFUSALS = ("", "definite", "range")  # why a sum is not used, by number
 _CONTROLLER = "+controller"
+
+
+def is_card(data: bytes) -> bool:
+    """Whether a message is a keeper's card; what agents hear else is a row that is over."""
+    return data.startswith(_CARD)
+
+
+def ask_size(agents: int) -> int:
+    """Bytes of a list of so many agents."""
+    return _MARK + _LABEL + _COUNT.size + agents * _ENTRY.size + SIGNATURE_SIZE
 
 
 def row_size(coordinates: int) -> int:
@@ -126,11 +138,6 @@ class KeyCard:
         return card
 
 
-def is_card(data: bytes) -> bool:
-    """Whether a message says that it is a `KeyCard`."""
-    return data[:_MARK] == _CARD
-
-
 @dataclass(frozen=True, slots=True)
 class PaddedRow:
     """What leaves an agent. Its body alone tells nothing: docs/cryptography.md."""
@@ -161,16 +168,12 @@ class PaddedRow:
 
     @classmethod
     def read(cls, data: bytes, *, coordinates: int) -> PaddedRow:
-        """Read a row, or raise `RefusedError`; its signature is not checked (`require_signed`).
-
-        A key that makes no secret is refused here: keepers refuse every list with such a row in it.
-        """
+        """Read a row; neither its signature (`require_signed`) nor its key (`require_key`) is checked."""
         if len(data) != row_size(coordinates):
             size = f"{len(data)} bytes, expected {row_size(coordinates)}"
             raise RefusedError("size", f"a row of {size}: other bounds or another dimension")
         parts = _Reader(data, _ROW)
         label, public, nonce = parts.label(), parts.take(KEY_SIZE), parts.take(NONCE_SIZE)
-        pads.require_key(public)
         return cls(label, public, nonce, parts.take(8 * coordinates), parts.take(SIGNATURE_SIZE))
 
 
@@ -372,22 +375,29 @@ class Opened:
         parts = _Reader(data, _OPENED)
         label = _require_season(parts.label(), charter)
         listed = tuple(Listed(*parts.unpack(_LISTED)) for _ in range(parts.number()))
-        require_list([one.place for one in listed], roster, quorum)
         raw = [parts.unpack(_PROOF) for _ in roster.keepers]
-        proofs = tuple(Proof(_keeper_named(roster, one[0]), one[1], one[2]) for one in raw)
-        if [one.keeper for one in proofs] != list(roster.keepers):
-            raise RefusedError("malformed", "not one proof of each keeper")
         refused = parts.number()
-        if refused >= len(_REFUSALS) or (refused and not listed):
-            raise RefusedError("malformed", "a refusal that nobody knows, or of no sum")
         values = pads.from_bytes(parts.take(8 * coordinates)).view(np.int64) if listed else None
         signature = parts.take(SIGNATURE_SIZE)
         parts.end()
         _verify(roster.controller, signature, data[:-SIGNATURE_SIZE], "opened", charter, _CONTROLLER)
+        if refused >= len(_REFUSALS) or (refused and not listed):
+            raise RefusedError("malformed", "a refusal that nobody knows, or of no sum")
+        if [one[0] for one in raw] != list(range(len(roster.keepers))):
+            raise RefusedError("malformed", "not one proof of each keeper, in order")
+        require_list([one.place for one in listed], roster, quorum)
+        proofs = tuple(Proof(_keeper_named(roster, one[0]), one[1], one[2]) for one in raw)
         digest = list_digest(label, listed)
         for proof in proofs:
             proof.require(label, digest, charter, roster)
         return cls(label, listed, proofs, values, _REFUSALS[refused])
+
+
+def who_is_in(data: bytes, roster: Roster) -> tuple[Label, tuple[str, ...]]:
+    """Of an `Opened` that was found good: which row, and who is in it."""
+    parts = _Reader(data, _OPENED)
+    label = parts.label()
+    return label, tuple(_agent_named(roster, parts.unpack(_LISTED)[0]) for _ in range(parts.number()))
 
 
 def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:
