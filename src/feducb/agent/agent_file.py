@@ -220,6 +220,8 @@ def _read_roster(
     if not graph:
         return {}
     topology = roster.topology()
+    for clique_size in {len(clique) for clique in topology.cliques}:  # all pass words on for all others
+        settings["trust"].on_graph().among(clique_size)
     members = topology.members(topology.labels.index(own))
     clique = tuple(topology.labels[member] for member in members)
     return {"clique": clique, "cliques": len(topology.cliques)}
