@@ -23,8 +23,8 @@ def view_rows(db: sqlite3.Connection, season: Season, keepers: Collection[str] |
 
     Returns:
         Counts by name, as of `RowCounts`; ``open``, a row each group that is not over, in a clique with
-        ``settled`` and ``waits_for``, whose word for it is missing; ``keepers`` and ``missing_cards``, or None; ``halted``,
-        why no row is built any more, or None; ``says`` in words.
+        ``settled`` and ``waits_for``, whose word for it is missing; ``keepers`` and ``missing_cards``, or
+        None; ``halted``, why no row is built any more, or None; ``says`` in words.
     """
     shown = agent_rows.cards(db)
     missing = None if keepers is None else [name for name in keepers if name not in shown]
