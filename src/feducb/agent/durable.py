@@ -496,6 +496,7 @@ class Agent:
             self.close()  # it has the new season and the old one's clock; opening it anew mends that
             raise
         self._reload()
+        self.store.cut_log()  # the file behind it still has the keys of the season before
         return self.store.season
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ class RowStore(Store):
     """Rows of an agent: built once each, spent when they are built, skipped on a certificate alone."""
 
     member: Member | None = None  # who it is among the others; needed where rows leave under pads
+    covering: type[Cover] = Cover
     _charter: tuple[tuple[Member, Terms, int], Charter] | None = None
 
     def may_build(self, group: int = 0) -> bool:
@@ -64,6 +65,7 @@ class RowStore(Store):
             row and its noise are nowhere on disk. Once it is built a row is spent: made again, for a row that
             was closed empty, it has noise alone.
         """
+        self._require_member()
         label = self.next_label(group)
         if not self.may_build(group):
             why = self.halted or "the row before is not over, or a keeper's key is not here yet"
@@ -163,7 +165,7 @@ class RowStore(Store):
     def _cover(self, db: sqlite3.Connection) -> Cover:
         """What this agent hides its rows with."""
         member, (key, secret, _) = self._require_member(), agent_rows.secrets_of(db)
-        return Cover(member.name, member.roster, member.signer, key, secret, self.charter)
+        return self.covering(member.name, member.roster, member.signer, key, secret, self.charter)
 
     def _keep_stream(self, db: sqlite3.Connection, group: int) -> None:
         """What waits is kept by itself: it may outlast the row."""
