@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -144,6 +145,38 @@ def test_sums_stay_those_of_the_rows_though_agents_and_broker_are_ended_at_any_m
     with world.watched():
         asyncio.run(run())
     require_sums(world)
+    world.close()
+
+
+@pytest.mark.parametrize("away", ["b", "c"])
+def test_words_that_a_broker_lost_are_sent_again_by_those_who_said_and_those_who_passed_them_on(
+    ring: Broker, tmp_path: Path, away: str
+) -> None:
+    """It loses all it has while somebody is away: b is between a and c, c hears a through b alone."""
+    world = world_on(ring, tmp_path / "agents")
+
+    async def run() -> None:
+        some = {name: Peer(ring, world, name) for name in NAMES}
+        for name, peer in some.items():
+            if name != away:
+                await peer.begin()
+                peer.settle()
+        await until(lambda: all(some[name].row() == 2 for name in "def"))
+        if away == "c":
+            await until(lambda: len(world.stores["b"].database.execute("SELECT 1 FROM said").fetchall()) == 1)
+        ring.kill()
+        shutil.rmtree(ring.folder / "server" / "jetstream")
+        ring.start()
+        await make_streams(ring.admin_settings())
+        await some[away].begin()
+        some[away].settle()
+        await until(lambda: all(peer.row() == 2 for peer in some.values()))
+        for peer in some.values():
+            await peer.end()
+
+    with world.watched():
+        asyncio.run(run())
+    require_sums(world, last=1)
     world.close()
 
 
