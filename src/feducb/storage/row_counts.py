@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import NamedTuple
 
-__all__ = ["OpenRow", "RowCounts", "count_rows", "open_row", "skipped"]
+__all__ = ["OpenRow", "RowCounts", "count_rows", "open_row", "said_by", "skipped"]
 
 _ATTEMPTS = "('row', 'make-up')"  # kinds of what was built for the first and the second attempt at a row
 _IS_OVER = "(agents > 0 OR attempt = 2)"  # one that was closed empty is made up for
@@ -26,6 +26,7 @@ class OpenRow(NamedTuple):
 
     built: bool
     sent: bool
+    settled: bool  # in a clique, it is as it will be, and waits for others' nonces to be masked
 
 
 def count_rows(db: sqlite3.Connection, season: int) -> RowCounts:
@@ -57,4 +58,11 @@ def open_row(db: sqlite3.Connection, season: int, group: int, row: int, attempt:
     kind = "row" if attempt == 1 else "make-up"
     query = 'SELECT sent_at FROM outgoing WHERE (kind, season, "group", number) = (?, ?, ?, ?)'
     found = db.execute(query, (kind, season, group, row)).fetchone()
-    return OpenRow(found is not None, found is not None and found[0] is not None)
+    settled = db.execute('SELECT 1 FROM settled WHERE "group" = ?', (group,)).fetchone() is not None
+    return OpenRow(found is not None, found is not None and found[0] is not None, settled)
+
+
+def said_by(db: sqlite3.Connection, group: int, kind: str) -> set[str]:
+    """Whose nonce, or masked row, for the row that is not over is here; of the others in a clique."""
+    query = 'SELECT agent FROM said WHERE "group" = ? AND kind = ?'
+    return {agent for (agent,) in db.execute(query, (group, kind))}
