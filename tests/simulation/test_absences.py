@@ -20,7 +20,13 @@ from feducb.trust import Keepers
 from feducb.types import Statistics
 from feducb.worlds.streams import Purpose, Streams
 
-MECHANISMS = [Dense(12), Dense(12, quiet=4, decay=1.4), SquareRootToeplitz(12), BufferedToeplitz(12), BinaryTree(12)]
+MECHANISMS = [
+    Dense(12),
+    Dense(12, quiet=4, decay=1.4),
+    SquareRootToeplitz(12),
+    BufferedToeplitz(12),
+    BinaryTree(12),
+]
 KEEPERS: dict[str, Any] = {"agents": 6, "trust": Keepers(1, 1), "dim": 4, "arms": 12, "horizon": 400}
 UNIT = 2.0**40  # of whole numbers that stand for data: rounding in encoders is next to nothing
 
@@ -88,7 +94,9 @@ def test_what_opens_is_what_deployed_encoders_make_of_it(
         ]
         waiting = waiting * ~built
         opens = opened.sum() >= quorum
-        in_it = [row for row, now, before in zip(own, opened, first, strict=True) if now and not (again and before)]
+        in_it = [
+            row for row, now, before in zip(own, opened, first, strict=True) if now and not (again and before)
+        ]
         expected = decoder.decode(np.array([sum(in_it) if opens else 0]))[0] / UNIT
         gram = np.zeros((1, agents, 2, 2))
         gram[0, :, 0, 1] = gram[0, :, 1, 0] = total

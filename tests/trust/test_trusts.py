@@ -33,7 +33,9 @@ def test_names_stand_for_those_that_ship() -> None:
     assert len({NOBODY, CONTROLLER, KEEPERS, type(NOBODY)()}) == 3
 
 
-@pytest.mark.parametrize("made", [Keepers(), Keepers(2, 3), Keepers(0, 1), Keepers(2), Keepers(None, 3)], ids=str)
+@pytest.mark.parametrize(
+    "made", [Keepers(), Keepers(2, 3), Keepers(0, 1), Keepers(2), Keepers(None, 3)], ids=str
+)
 def test_a_name_has_the_numbers_of_keepers(made: Keepers) -> None:
     assert require_trust(made.name) == made
     filled = made.among(20)

@@ -116,11 +116,16 @@ class Circle:
                 require_in_range(opened.values, self.terms)
             except RefusedError as error:
                 opened = replace(opened, refused=error.reason)
-        data = opened.to_bytes(self.charter, self.roster, self._controller)
+        self.publish(opened, stores)
+        return opened
+
+    def publish(self, opened: Opened, stores: Collection[AgentStore]) -> list[bytes | None]:
+        """Tell agents that a row is over; what each then knows of all rows so far (`take_opened`)."""
+        data, told = opened.to_bytes(self.charter, self.roster, self._controller), []
         for store in stores:
             with store.writing() as db:
-                store.take_opened(db, store.read_opened(data))
-        return opened
+                told.append(store.take_opened(db, store.read_opened(data)))
+        return told
 
     def bare(self, row: PaddedRow, place: int, *, without: Collection[str] = ()) -> Ints:
         """(q,), what is left of a padded row when all keepers tell their pads, ``without`` some."""
