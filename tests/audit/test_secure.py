@@ -57,8 +57,8 @@ def test_opened_rows_carry_the_noise_of_all_who_are_in_them_and_enough_without_c
         assert quorum is not None
         for count, values in ((4, everybody), (3, quorum), (2, quorum - rows[2].values)):
             seen[count].append(values)
-    for count, values in seen.items():
-        noise = np.concatenate(values) / float(certificate.sigma)
+    for count, sums in seen.items():
+        noise = np.concatenate(sums) / float(certificate.sigma)
         assert len(noise) == 54_600
         assert float((noise**2).mean()) == pytest.approx(count, rel=0.03)
     one_noise = Terms(problem=terms.problem, budget=BUDGET, releases=1).certificate()

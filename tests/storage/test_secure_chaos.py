@@ -30,12 +30,13 @@ from feducb.storage import AgentStore
 from feducb.storage.keeper_book import KeeperBook
 from feducb.storage.row_book import RowBook
 from feducb.storage.sqlite import SqliteFile
+from feducb.trust import Keepers
 
 TERMS = Terms(
     problem=Problem(dim=2),
     budget=Budget(epsilon=8.0, delta=1e-6),
     releases=8,
-    trust="keepers:2:1",
+    trust=Keepers(2, 1),
     agents=5,
 )
 COORDINATES, KEEPERS, ACCIDENTS = 5, 2, 240
@@ -106,8 +107,8 @@ class Federation:
             self.open_agent(name)
         for name in self.keeper_signers:
             self.open_keeper(name)
-        how = {"deadline": DEADLINE, "close_after": CLOSE_AFTER}
-        self.book = RowBook(folder / "controller.db", self.roster, TERMS, controller, **how)
+        path = folder / "controller.db"
+        self.book = RowBook(path, self.roster, TERMS, controller, deadline=DEADLINE, close_after=CLOSE_AFTER)
         self.book.hear([(name, one.card()) for name, one in self.keepers.items()], now=self.now)
         self.histories: dict[str, History] = {name: {} for name in names}
         self.built_on: dict[bytes, History] = {}  # by digest of a row, what its file had built before
