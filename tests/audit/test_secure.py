@@ -1,12 +1,13 @@
 """Checks of rows that leave under pads: what they say of sound files, and that none of them is idle.
 
-That the claim holds, and that each planted fault is seen by its own check and by no other, is in `test_audit`.
+That the claim holds, and that each planted fault is seen by its own check alone, is in `test_audit`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,11 @@ import pytest
 from feducb.audit import secure
 from feducb.audit.broken_rows import BrokenMove, BrokenSelfPad, BrokenShare
 from feducb.audit.checks import SECURE
-from feducb.audit.circle import Circle
+from feducb.audit.circle import BuiltRow, Circle, watch_rows
+from feducb.audit.columns import check_columns, check_spaced_rows
 from feducb.audit.exact import check_sensitivity
 from feducb.audit.findings import Check
-from feducb.audit.secure import check_columns, check_disk, check_pads, check_restored, check_value
+from feducb.audit.secure import check_disk, check_pads, check_restored, check_value
 from feducb.audit.trials import Job, draw
 from feducb.config import Budget, Problem
 from feducb.privacy.deployed import DeployedPrivatizer
@@ -69,6 +71,13 @@ def test_opened_rows_carry_the_noise_of_all_who_are_in_them_and_enough_without_c
 def test_sound_files_pass(check: Callable[[type[AgentStore], Terms], Check]) -> None:
     made = check(AgentStore, TERMS)
     assert made.passed, made.detail
+
+
+def test_spaced_records_are_in_rows_as_far_apart_as_stated_and_not_farther() -> None:
+    """Away from rows 1, 4 and 5 of 8, with a visit before each: hers enter 2, 6 (due for 4) and 8."""
+    check = check_spaced_rows(AgentStore, replace(TERMS, records_per_person=4, spacing=2))
+    assert check.passed, check.detail
+    assert "in the rows [2, 6, 8]" in check.detail
 
 
 def test_columns_are_as_long_as_their_records_and_no_longer() -> None:
@@ -171,9 +180,9 @@ def test_sensitivity_counts_the_shares_that_are_sure_to_be_there() -> None:
 def test_a_circle_gives_back_a_row_bit_for_bit(tmp_path: Path) -> None:
     circle = Circle(TERMS)
     with circle.open(AgentStore, tmp_path / "agent.db") as store:
-        built = list[secure._Built]()
-        secure._watch(store, built)
-        row = PaddedRow.read(store.build_row(), coordinates=circle.coordinates)
+        built = list[BuiltRow]()
+        watch_rows(store, built)
+        row = circle.build(store)
         opened = circle.close(row.label, {0: row}, [store])
         assert opened.values is not None
         np.testing.assert_array_equal(opened.values, built[0].values)
