@@ -12,12 +12,15 @@ from typing import Any
 from feducb.agent.settings import AgentSettings, parse_duration
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
+from feducb.interfaces import Trust
+from feducb.privacy.terms import Terms
 from feducb.protocol.engine_table import require_keys, require_text
 from feducb.protocol.hiding import Member
 from feducb.protocol.roster import Roster, Signer
+from feducb.storage.keeper_book import KeeperBook
 from feducb.trust import NOBODY, trust_with
 
-__all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]
+__all__ = ["CURRENT_VERSION", "AgentFile", "KeeperSettings", "ServiceSettings", "read_agent_file", "read_budgets"]
 
 CURRENT_VERSION = 2
 _BEFORE = {"schedule": "periodic", "policy": "optimistic"}  # what version 1 left unsaid
@@ -54,6 +57,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         **dict.fromkeys(("keys", "certificate", "private_key", "client_ca"), _TEXT),
         "largest_body": _INT,
     },
+    "keeper": {"state": _TEXT, "seed": _TEXT},
 }
 
 
@@ -92,6 +96,14 @@ class ServiceSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeeperSettings:
+    """The keeper in the agent's own process."""
+
+    state: Path  # its file, of which there must be no copy
+    seed: Path  # of the nkey that it has as a keeper
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AgentFile:
     """Everything `agent.toml` says.
 
@@ -101,6 +113,7 @@ class AgentFile:
         agent: the agent's settings.
         service: how it is reached.
         engine: the table of the engine, read by the engine itself; empty if the agent is on its own.
+        keeper: if the agent is a keeper too, in its own process.
     """
 
     path: Path
@@ -108,6 +121,7 @@ class AgentFile:
     agent: AgentSettings
     service: ServiceSettings
     engine: dict[str, Any] = field(default_factory=dict)
+    keeper: KeeperSettings | None = None
 
     def member(self) -> Member | None:
         """Who the agent is among the others, where rows leave under pads: by the ``[engine]`` table."""
@@ -119,6 +133,14 @@ class AgentFile:
             for name in ("roster", "seed")
         )
         return Member(self.engine.get("agent", self.agent.name), Roster.read(roster), Signer(seed))
+
+    def open_keeper(self, terms: Terms, season: int) -> KeeperBook:
+        """The keeper's file, for the agent's own terms and season."""
+        member = self.member()
+        assert self.keeper is not None
+        assert member is not None
+        signer = Signer(self.keeper.seed)
+        return KeeperBook(self.keeper.state, member.name, member.roster, terms, signer, season=season)
 
 
 def read_agent_file(path: str | Path) -> AgentFile:
@@ -148,6 +170,7 @@ def read_agent_file(path: str | Path) -> AgentFile:
     agent, problem, privacy, service = (
         dict(plain.pop(section, {})) for section in ("agent", "problem", "privacy", "service")
     )
+    keeper_table = plain.pop("keeper", None)
     for name, table in (("problem.dim", problem), ("privacy.epsilon", privacy), ("privacy.delta", privacy)):
         if name.partition(".")[2] not in table:
             raise ConfigurationError(name, None, "a number: it has no default")
@@ -171,7 +194,17 @@ def read_agent_file(path: str | Path) -> AgentFile:
         agent=AgentSettings(problem=Problem(**problem), budget=Budget(**budget), budgets=budgets, **settings),
         service=ServiceSettings(**service),
         engine=engine,
+        keeper=_read_keeper(keeper_table, path.parent, settings["trust"]),
     )
+
+
+def _read_keeper(table: Mapping[str, Any] | None, base: Path, trust: Trust) -> KeeperSettings | None:
+    if table is None:
+        return None
+    require_keys("keeper", table, needed=("state", "seed"))
+    if not trust.padded:
+        raise ConfigurationError("keeper", "a table", f"none under trust = '{trust.name}'")
+    return KeeperSettings(state=base / table["state"], seed=base / table["seed"])
 
 
 def read_budgets(tables: object) -> dict[str, Budget]:
