@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from feducb.config import Budget, Problem
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.grid import Certificate
 from feducb.privacy.terms import Terms
-from feducb.protocol.hiding import Member, pad_row
+from feducb.protocol.hiding import Cover
 from feducb.protocol.pads import Charter, Label, SeasonKey
 from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.secure_rows import KeyCard, PaddedRow
@@ -88,12 +88,12 @@ class World:
     def keeper_books(self) -> dict[str, KeeperBook]:
         return {name: self.keeper_book(name) for name in self.roster.keepers}
 
-    def read_cards(self, cards: Sequence[bytes]) -> dict[str, bytes]:
-        """By keeper, its public key."""
+    def read_cards(self, cards: Iterable[bytes]) -> dict[str, KeyCard]:
+        """By keeper."""
         read = (KeyCard.read(card, self.charter, self.roster) for card in cards)
-        return {card.keeper: card.public for card in read}
+        return {card.keeper: card for card in read}
 
-    def build(self, name: str, label: Label, cards: dict[str, bytes]) -> tuple[PaddedRow, Ints]:
+    def build(self, name: str, label: Label, cards: dict[str, KeyCard]) -> tuple[PaddedRow, Ints]:
         """An agent's next row of some records: as it leaves, and as it is before it is padded."""
         stream = self.streams[name]
         with_data = stream.released < label.row
@@ -101,10 +101,9 @@ class World:
             actions = self.draws.uniform(-0.5, 0.5, (4, self.dim)) / np.sqrt(self.dim)
             stream.record(actions, self.draws.uniform(0, 1, 4))
         row = stream.row(data=with_data)
-        member = Member(name, self.roster, self.signers[name])
         key, secret = self.keys[name], b"s" * 32
-        padded = pad_row(row, label, member, self.charter, key=key, secret=secret, keepers=cards)
-        return padded, row.values
+        cover = Cover(name, self.roster, self.signers[name], key, secret, self.charter)
+        return cover.hide(label, row.values, cards), row.values
 
     def skip(self, label: Label) -> None:
         """The row is over: who did not build it leaves it out."""

@@ -17,7 +17,7 @@ from feducb.protocol import pads
 from feducb.protocol.keeping import quorum_of
 from feducb.protocol.pads import Label
 from feducb.protocol.roster import Signer
-from feducb.protocol.secure_rows import Answer, Ask, Opened, PaddedRow
+from feducb.protocol.secure_rows import Answer, Ask, KeyCard, Opened, PaddedRow
 from feducb.storage import RowBook
 from feducb.storage.keeper_book import KeeperBook
 from feducb.storage.row_book import PublishedRow
@@ -31,11 +31,11 @@ def _read(world: World, body: bytes) -> Opened:
     return Opened.read(body, world.charter, world.roster, coordinates=count, quorum=quorum_of(world.terms))
 
 
-def _introduce(book: RowBook, keepers: dict[str, KeeperBook]) -> dict[str, bytes]:
+def _introduce(world: World, book: RowBook, keepers: dict[str, KeeperBook]) -> dict[str, KeyCard]:
     """Keepers show their cards; returns what agents read in them."""
     receipts = book.hear([(name, one.card()) for name, one in keepers.items()], now=0.0)
-    assert {one.status for one in receipts} <= {"stored", "known"}
-    return {name: one.duty.key.public for name, one in keepers.items()}
+    assert {one.status for one in receipts} == {"stored"}
+    return world.read_cards(book.cards())
 
 
 def _answer(book: RowBook, keepers: dict[str, KeeperBook], *, now: float = 1.0) -> list[PublishedRow]:
@@ -65,7 +65,7 @@ def test_1000_rows_open_as_the_sum_of_what_was_padded_bit_for_bit(tmp_path: Path
         )
         with world.row_book(deadline=0.0, close_after=0.0) as book:
             keepers = world.keeper_books()
-            cards = _introduce(book, keepers)
+            cards = _introduce(world, book, keepers)
             label = FIRST
             while label.row <= 10:
                 cases, label = cases + 1, _one_row(world, book, keepers, cards, label, draws)
@@ -80,7 +80,7 @@ def _one_row(
     world: World,
     book: RowBook,
     keepers: dict[str, KeeperBook],
-    cards: dict[str, bytes],
+    cards: dict[str, KeyCard],
     label: Label,
     draws: np.random.Generator,
 ) -> Label:
@@ -123,7 +123,7 @@ def test_opened_and_reopened_at_every_step_it_tells_the_same_bytes(tmp_path: Pat
     world = World(tmp_path)
     keepers = world.keeper_books()
     with world.row_book() as book:
-        cards = _introduce(book, keepers)
+        cards = _introduce(world, book, keepers)
     told: list[tuple[dict[str, bytes], bytes]] = []
     for number in (1, 2, 3):
         label = Label(1, 0, number)
@@ -163,7 +163,7 @@ def test_padded_rows_are_gone_from_the_file_once_their_sum_has_opened(tmp_path: 
     world = World(tmp_path)
     keepers = world.keeper_books()
     with world.row_book() as book:
-        cards = _introduce(book, keepers)
+        cards = _introduce(world, book, keepers)
         rows = {name: world.build(name, FIRST, cards)[0] for name in world.names}
         book.exchange([(name, row.to_bytes()) for name, row in rows.items()], now=0.0)
         book.cut_log()
@@ -179,7 +179,7 @@ def test_what_is_not_the_open_row_is_past_or_out_of_order_and_a_second_content_i
     world = World(tmp_path)
     keepers = world.keeper_books()
     with world.row_book(deadline=10.0) as book:
-        cards = _introduce(book, keepers)
+        cards = _introduce(world, book, keepers)
         rows = {name: world.build(name, FIRST, cards)[0] for name in world.names}
         first, *others, late = world.names
 
@@ -225,7 +225,7 @@ def test_answers_that_do_not_fit_are_refused_and_the_keeper_is_asked_again(tmp_p
     keepers = world.keeper_books()
     one, two, _ = keepers
     with world.row_book() as book:
-        cards = _introduce(book, keepers)
+        cards = _introduce(world, book, keepers)
         early = Answer(one, FIRST, bytes(32), bytes(8 * 9)).sign(world.charter, world.keeper_signers[one])
         assert _heard(book, one, early.to_bytes(world.roster)) == ("refused", "order")
         rows = {name: world.build(name, FIRST, cards)[0] for name in world.names}
@@ -268,7 +268,7 @@ def test_below_the_quorum_a_row_is_closed_empty_made_up_for_once_and_then_left(t
     world = World(tmp_path)
     keepers = world.keeper_books()
     with world.row_book(deadline=5.0, close_after=60.0) as book:
-        cards = _introduce(book, keepers)
+        cards = _introduce(world, book, keepers)
         few = world.names[:3]
         bodies: list[bytes] = []
         for label in (FIRST, Label(1, 0, 1, 2)):
@@ -301,7 +301,7 @@ def test_a_sum_that_no_honest_rows_make_is_told_as_refused_and_the_next_is_read_
     keepers = world.keeper_books()
     liar = world.names[0]
     with world.row_book() as book:
-        cards = _introduce(book, keepers)
+        cards = _introduce(world, book, keepers)
         reader = DeployedPrivatizer(world.terms)
         for number, reason in ((1, ""), (2, "range"), (3, "definite"), (4, "")):
             label = Label(1, 0, number)
@@ -328,7 +328,7 @@ def test_a_season_ends_after_its_last_row_and_the_next_has_new_keys_and_its_own_
     world = World(tmp_path, releases=1)
     keepers = world.keeper_books()
     with world.row_book() as book:
-        cards = _introduce(book, keepers)
+        cards = _introduce(world, book, keepers)
         rows = [(name, world.build(name, FIRST, cards)[0].to_bytes()) for name in world.names]
         book.exchange(rows, now=0.0)
         assert len(_answer(book, keepers)) == 1
@@ -343,7 +343,7 @@ def test_a_season_ends_after_its_last_row_and_the_next_has_new_keys_and_its_own_
         assert (book.cards(), book.since(None)) == ([], [])
         assert book.facts()["waiting"] == "No row can be sent before keepers a02, a03, a04 showed a key."
         keepers = world.keeper_books()
-        cards = _introduce(book, keepers)
+        cards = _introduce(world, book, keepers)
         assert book.facts()["waiting"] == ""
         label = Label(2, 0, 1)
         book.exchange(

@@ -128,11 +128,17 @@ class AgentFile:
         if not self.agent.trust.padded:
             return None
         require_keys("engine", self.engine, needed=("roster", "seed"), known=tuple(self.engine))
-        roster, seed = (
-            self.path.parent / require_text(f"engine.{name}", self.engine[name])
-            for name in ("roster", "seed")
-        )
-        return Member(self.engine.get("agent", self.agent.name), Roster.read(roster), Signer(seed))
+        seed = self.path.parent / require_text("engine.seed", self.engine["seed"])
+        return Member(self.engine.get("agent", self.agent.name), self._roster(), Signer(seed))
+
+    def keepers(self) -> tuple[str, ...] | None:
+        """Who they are, where rows leave under pads; None where that is not known."""
+        if not self.agent.trust.padded or "roster" not in self.engine:
+            return None
+        return tuple(self._roster().keepers)
+
+    def _roster(self) -> Roster:
+        return Roster.read(self.path.parent / require_text("engine.roster", self.engine["roster"]))
 
     def open_keeper(self, terms: Terms, season: int) -> KeeperBook:
         """The keeper's file, for the agent's own terms and season."""

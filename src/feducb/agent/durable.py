@@ -461,8 +461,9 @@ class Agent:
         """How it stands, in plain numbers: for the agent's own people, since counts are raw."""
         passed = self._clock() - self.started_at
         later = [one for one in self.settings.release_times if one > passed]
-        groups = range(self.settings.groups)
-        return view(self.store.database, self._season, self._counters.totals()) | {
+        groups, member = range(self.settings.groups), self.store.member
+        keepers = None if member is None else member.roster.keepers
+        return view(self.store.database, self._season, self._counters.totals(), keepers=keepers) | {
             "model": [self._model(self._inbox.number(group)) for group in groups],
             "agents_in_sum": [self._inbox.agents(group) for group in groups],
             "first_useful_sum": self.settings.rule.first,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,32 @@ from typing import Any
 from feducb.agent.carrier_file import read_engine_file
 from feducb.agent.curve import points, width_for
 from feducb.agent.kept import Season, season_in
+from feducb.agent.row_view import view_rows
 from feducb.agent.warning import read_warnings
 from feducb.protocol import messages
-from feducb.storage import agent_tables
+from feducb.storage import agent_tables, row_counts
 
 __all__ = ["look", "view", "view_over_time"]
 
 _MOST_ENTRIES = 50
 
 
-def view(db: sqlite3.Connection, season: Season, counts: Mapping[str, int]) -> dict[str, Any]:
-    """How it stands in the open season; ``counts`` are totals by name, with what is not yet written."""
+def view(
+    db: sqlite3.Connection,
+    season: Season,
+    counts: Mapping[str, int],
+    *,
+    keepers: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """How it stands in the open season.
+
+    Args:
+        db: the agent's file.
+        season: the open one.
+        counts: totals by name, with what is not yet written.
+        keepers: those of the roster, where it is known.
+    """
     number, settings, started_at = season
-    made = sum(agent_tables.count_made(db, number).values())
     newest = {one.group: one.number for one in agent_tables.received_sums(db)}
     closed = sum(counts.get(name, 0) for name in ("settled", "discarded", "dropped"))
     return {
@@ -38,8 +51,9 @@ def view(db: sqlite3.Connection, season: Season, counts: Mapping[str, int]) -> d
         "shadow": settings.shadow,
         "epsilon": settings.budget.epsilon,
         "delta": settings.budget.delta,
-        "releases_made": made,
-        "releases_left": settings.groups * settings.releases - made,
+        "releases_made": agent_tables.count_made(db, number),
+        "releases_left": _left(db, season),
+        "rows": view_rows(db, season, keepers) if settings.trust.padded else None,
         "outbox": agent_tables.count_unsent(db),
         "open_decisions": counts.get("decisions", 0) - closed,
         "warnings": read_warnings(db, settings),
@@ -50,8 +64,7 @@ def view(db: sqlite3.Connection, season: Season, counts: Mapping[str, int]) -> d
 def view_over_time(db: sqlite3.Connection, season: Season, *, now: float) -> dict[str, Any]:
     """Beside `view`: what came and went, the season's calendar, and the value over time."""
     number, settings, started_at = season
-    made = agent_tables.count_made(db, number)
-    left = settings.groups * settings.releases - made.get("release", 0)
+    made, left = agent_tables.count_made(db, number), _left(db, season)
     later = [one for one in settings.release_times if one > now - started_at]
     return {
         "kind": "agent",
@@ -80,16 +93,25 @@ def view_over_time(db: sqlite3.Connection, season: Season, *, now: float) -> dic
     }
 
 
-def look(path: str | Path, *, over_time: bool = False) -> dict[str, Any]:
+def _left(db: sqlite3.Connection, season: Season) -> int:
+    """Releases that can still be made: rows that were over before this agent built them are not."""
+    gone = agent_tables.count_made(db, season.number) + sum(row_counts.skipped(db, season.number).values())
+    return season.settings.groups * season.settings.releases - gone
+
+
+def look(
+    path: str | Path, *, over_time: bool = False, keepers: Collection[str] | None = None
+) -> dict[str, Any]:
     """`view` of a file whose agent may be running elsewhere; and whether it runs, and how its engine does.
 
     Args:
         path: of the file.
         over_time: add `view_over_time`.
+        keepers: those of the roster, where it is known.
     """
     with closing(agent_tables.look_into(path)) as db:
         season = season_in(db, path)
-        facts = view(db, season, agent_tables.read_counts(db))
+        facts = view(db, season, agent_tables.read_counts(db), keepers=keepers)
         later = view_over_time(db, season, now=time.time()) if over_time else {}
     running, engine = read_engine_file(Path(path).resolve())
     failing = None if engine is None else engine["trouble"]

@@ -2,7 +2,7 @@
 
 Those about bounds are post-processing of what is released or noisy, so that whoever acts on one gives nothing
 away. They stay until the season ends: over a whole season each is false with a small chance alone. The one
-about shadow mode follows from the settings.
+about shadow mode follows from the settings. An agent that has halted, where rows leave under pads, says why.
 """
 
 from __future__ import annotations
@@ -12,15 +12,25 @@ from typing import Final
 
 from feducb.agent.settings import AgentSettings
 from feducb.privacy.tally import ONE_IN
-from feducb.storage import agent_tables
+from feducb.storage import agent_rows, agent_tables
 from feducb.types import ReleasedSum
 
-__all__ = ["KEEP_EVENTS", "KINDS", "PARAMETER_BOUND", "REWARD_BOUND", "contradicts", "read_warnings"]
+__all__ = [
+    "HALTED",
+    "KEEP_EVENTS",
+    "KINDS",
+    "PARAMETER_BOUND",
+    "REWARD_BOUND",
+    "contradicts",
+    "heading",
+    "read_warnings",
+]
 
 PARAMETER_BOUND: Final = "parameter_bound"
 REWARD_BOUND: Final = "reward_bound"
 KEEP_EVENTS: Final = "keep_events"
-KINDS: Final = (KEEP_EVENTS, PARAMETER_BOUND, REWARD_BOUND)
+HALTED: Final = "halted"
+KINDS: Final = (HALTED, KEEP_EVENTS, PARAMETER_BOUND, REWARD_BOUND)
 
 
 def contradicts(total: ReleasedSum, settings: AgentSettings) -> bool:
@@ -52,4 +62,13 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
         ),
     }
     in_vain = [] if settings.releases_records or settings.keep_events else [KEEP_EVENTS]
-    return {kind: said[kind] for kind in [*in_vain, *agent_tables.read_warnings(db)]}
+    warnings = {kind: said[kind] for kind in [*in_vain, *agent_tables.read_warnings(db)]}
+    if settings.trust.padded and (why := agent_rows.secrets_of(db).halted):
+        goes_on = "so it builds no row any more and decides by the last sums; a new season goes on"
+        warnings = {HALTED: f"{why}, {goes_on} (`feducb agent new-season`)", **warnings}
+    return warnings
+
+
+def heading(kind: str) -> str:
+    """What a warning of this kind says first."""
+    return "this agent has halted" if kind == HALTED else "a setting does not fit"

@@ -56,8 +56,9 @@ def watch(
     elif checkpoint is not None:
         snapshots = _again_and_again(partial(look_at_simulation, checkpoint), every)
     else:
-        store = read_agent_file(config or Path("agent.toml")).store
-        snapshots = _again_and_again(partial(look, store, over_time=True), every)
+        file = read_agent_file(config or Path("agent.toml"))
+        look_again = partial(look, file.store, over_time=True, keepers=file.keepers())
+        snapshots = _again_and_again(look_again, every)
     console = Console(markup=False)
     if once:
         console.print(frame(next(snapshots)))

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from feducb.privacy.terms import Terms
 
-_COUNTED = ("release", "row")
+_COUNTED = ("release", "row", "make-up")  # a row and what makes up for it are one
 
 __all__ = ["Account", "Entered", "Ledger", "LedgerEntry", "admit"]
 
@@ -65,6 +65,7 @@ class Account:
         dropped: how many records were pending when the next season opened; they never left. Private.
         continued_elsewhere: this file is a restored backup, so the season may have gone on after the backup,
             with releases that are not among ``entries``. It counts as spent.
+        skipped: by group, how many rows were over without this agent having built one: it never will.
     """
 
     season: int
@@ -75,21 +76,24 @@ class Account:
     excluded: int = 0
     dropped: int = 0
     continued_elsewhere: bool = False
+    skipped: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def releases_made(self) -> int:
-        """How many releases exist; each of them may have left."""
-        return sum(entry.kind in _COUNTED for entry in self.entries)
+        """How many releases, or rows, exist; each of them may have left."""
+        return sum(self._made_in(group) for group in range(self.terms.groups))
 
     @property
     def releases_left(self) -> int:
-        """How many more the budget covers, in all groups together."""
-        return self.terms.groups * self.terms.releases - self.releases_made
+        """How many more can be made, in all groups together."""
+        return sum(self.releases_left_in(group) for group in range(self.terms.groups))
 
     def releases_left_in(self, group: int) -> int:
-        """How many more the budget covers in one group."""
-        made = sum(entry.kind in _COUNTED and entry.group == group for entry in self.entries)
-        return self.terms.releases - made
+        """How many more can be made in one group."""
+        return self.terms.releases - self._made_in(group) - self.skipped.get(group, 0)
+
+    def _made_in(self, group: int) -> int:
+        return len({one.number for one in self.entries if one.kind in _COUNTED and one.group == group})
 
     @property
     def mu(self) -> float:
@@ -126,6 +130,7 @@ class Account:
             "groups": self.terms.groups,
             "releases": self.terms.releases,
             "releases_made": self.releases_made,
+            "releases_skipped": sum(self.skipped.values()),
             "releases_left": self.releases_left,
             "releases_left_by_group": [self.releases_left_in(group) for group in range(self.terms.groups)],
             "pending": self.pending,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from feducb.agent.warning import HALTED
 from feducb.service.commits import GroupCommit
 from feducb.service.json_logs import log_failure
 from feducb.service.running_mailbox import ServiceMailbox
@@ -37,7 +38,8 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
             continue
         failing = None
         for kind in warnings.keys() - warned:
-            log.warning("setting_does_not_fit", extra={"setting": kind, "reason": warnings[kind]})
+            event = "halted" if kind == HALTED else "setting_does_not_fit"
+            log.warning(event, extra={"setting": kind, "reason": warnings[kind]})
         warned = set(warnings)
         if made:
             mailbox.ring()

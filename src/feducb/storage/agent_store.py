@@ -229,6 +229,7 @@ class AgentStore(RowStore):
             return
         db.execute("UPDATE seasons SET terms = ? WHERE season = ?", (terms.to_json(), self.season))
         self._open_streams(db, terms)
+        agent_rows.begin(db)  # keys are for what was agreed on
         self._load()  # in the transaction: memory and file move on together, or neither does
 
     def _feed(self, db: sqlite3.Connection) -> None:

@@ -88,6 +88,7 @@ def is_unused(db: sqlite3.Connection) -> bool:
         f"decisions WHERE state = {events.OPEN}",
         *("pending", "batches", "people", "tallies", "inbox"),
         "outgoing JOIN open_season USING (season)",
+        "opened JOIN open_season USING (season)",
         "seasons JOIN open_season USING (season) WHERE continued_elsewhere OR excluded",
     )
     return not any(db.execute(f"SELECT EXISTS (SELECT 1 FROM {one})").fetchone()[0] for one in traces)
@@ -172,9 +173,10 @@ def records_of(db: sqlite3.Connection, person: bytes) -> int:
     return int(row[0]) if row else 0
 
 
-def count_made(db: sqlite3.Connection, season: int) -> dict[str, int]:
-    """By kind, how many releases or uploads a season has made."""
-    return dict(db.execute("SELECT kind, count(*) FROM outgoing WHERE season = ? GROUP BY kind", (season,)))
+def count_made(db: sqlite3.Connection, season: int) -> int:
+    """How many releases, uploads or rows a season has made; a row that is made up for counts once."""
+    named = 'SELECT DISTINCT "group", number FROM outgoing WHERE season = ?'
+    return int(db.execute(f"SELECT count(*) FROM ({named})", (season,)).fetchone()[0])
 
 
 def count_unsent(db: sqlite3.Connection) -> int:

@@ -18,7 +18,7 @@ from feducb.privacy.ledger import Account, Ledger, LedgerEntry
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.storage import sqlite
+from feducb.storage import row_counts, sqlite
 from feducb.storage.schema import MIGRATIONS
 from feducb.storage.sqlite import SqliteFile, named, utc_now
 
@@ -158,7 +158,8 @@ class Store(SqliteFile):
             row["continued_elsewhere"] = bool(row["continued_elsewhere"])
             pending = self.pending if row["season"] == self.season else 0
             made = tuple(LedgerEntry(**entry) for entry in named(entries))
-            accounts.append(Account(**row, entries=made, pending=pending))
+            skipped = row_counts.skipped(db, row["season"])
+            accounts.append(Account(**row, entries=made, pending=pending, skipped=skipped))
         return Ledger(tuple(accounts))
 
     @abstractmethod
