@@ -12,7 +12,6 @@ from typing import Any
 from feducb.agent.settings import AgentSettings, parse_duration
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
-from feducb.interfaces import Trust
 from feducb.privacy.terms import Terms
 from feducb.protocol.engine_table import require_keys, require_text
 from feducb.protocol.hiding import Member
@@ -20,7 +19,7 @@ from feducb.protocol.roster import Roster, Signer
 from feducb.storage.keeper_book import KeeperBook
 from feducb.trust import NOBODY, trust_with
 
-__all__ = ["CURRENT_VERSION", "AgentFile", "KeeperSettings", "ServiceSettings", "read_agent_file", "read_budgets"]
+__all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]
 
 CURRENT_VERSION = 2
 _BEFORE = {"schedule": "periodic", "policy": "optimistic"}  # what version 1 left unsaid
@@ -57,7 +56,6 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         **dict.fromkeys(("keys", "certificate", "private_key", "client_ca"), _TEXT),
         "largest_body": _INT,
     },
-    "keeper": {"state": _TEXT, "seed": _TEXT},
 }
 
 
@@ -96,14 +94,6 @@ class ServiceSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeeperSettings:
-    """The keeper in the agent's own process."""
-
-    state: Path  # its file, of which there must be no copy
-    seed: Path  # of the nkey that it has as a keeper
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class AgentFile:
     """Everything `agent.toml` says.
 
@@ -113,7 +103,7 @@ class AgentFile:
         agent: the agent's settings.
         service: how it is reached.
         engine: the table of the engine, read by the engine itself; empty if the agent is on its own.
-        keeper: if the agent is a keeper too, in its own process.
+        keeper: the table of an agent that is a keeper too, read by the keeper itself; None if it is not.
     """
 
     path: Path
@@ -121,7 +111,7 @@ class AgentFile:
     agent: AgentSettings
     service: ServiceSettings
     engine: dict[str, Any] = field(default_factory=dict)
-    keeper: KeeperSettings | None = None
+    keeper: dict[str, Any] | None = None
 
     def member(self) -> Member | None:
         """Who the agent is among the others, where rows leave under pads: by the ``[engine]`` table."""
@@ -141,12 +131,15 @@ class AgentFile:
         return Roster.read(self.path.parent / require_text("engine.roster", self.engine["roster"]))
 
     def open_keeper(self, terms: Terms, season: int) -> KeeperBook:
-        """The keeper's file, for the agent's own terms and season."""
-        member = self.member()
-        assert self.keeper is not None
-        assert member is not None
-        signer = Signer(self.keeper.seed)
-        return KeeperBook(self.keeper.state, member.name, member.roster, terms, signer, season=season)
+        """The file of the ``[keeper]`` table, for the agent's own terms and season."""
+        member, table = self.member(), self.keeper
+        require_keys("keeper", table or {}, needed=("state", "seed"), known=("season",))
+        if table is None or member is None:
+            raise ConfigurationError("keeper", "a table", f"none under trust = '{self.agent.trust.name}'")
+        names, base = ("state", "seed"), self.path.parent
+        state, seed = (base / require_text(f"keeper.{name}", table[name]) for name in names)
+        season = require_integer("keeper.season", table.get("season", season), at_least=1)
+        return KeeperBook(state, member.name, member.roster, terms, Signer(seed), season=season)
 
 
 def read_agent_file(path: str | Path) -> AgentFile:
@@ -171,12 +164,12 @@ def read_agent_file(path: str | Path) -> AgentFile:
     engine = plain.pop("engine", {})
     if not isinstance(engine, dict):
         raise ConfigurationError("engine", engine, "a table")
+    keeper = plain.pop("keeper", None)
     budgets = read_budgets(plain.pop("budgets", {}))
     _require_known(plain)
     agent, problem, privacy, service = (
         dict(plain.pop(section, {})) for section in ("agent", "problem", "privacy", "service")
     )
-    keeper_table = plain.pop("keeper", None)
     for name, table in (("problem.dim", problem), ("privacy.epsilon", privacy), ("privacy.delta", privacy)):
         if name.partition(".")[2] not in table:
             raise ConfigurationError(name, None, "a number: it has no default")
@@ -200,17 +193,8 @@ def read_agent_file(path: str | Path) -> AgentFile:
         agent=AgentSettings(problem=Problem(**problem), budget=Budget(**budget), budgets=budgets, **settings),
         service=ServiceSettings(**service),
         engine=engine,
-        keeper=_read_keeper(keeper_table, path.parent, settings["trust"]),
+        keeper=keeper,
     )
-
-
-def _read_keeper(table: Mapping[str, Any] | None, base: Path, trust: Trust) -> KeeperSettings | None:
-    if table is None:
-        return None
-    require_keys("keeper", table, needed=("state", "seed"))
-    if not trust.padded:
-        raise ConfigurationError("keeper", "a table", f"none under trust = '{trust.name}'")
-    return KeeperSettings(state=base / table["state"], seed=base / table["seed"])
 
 
 def read_budgets(tables: object) -> dict[str, Budget]:
@@ -257,7 +241,7 @@ def _read_roster(
 def _require_known(plain: dict[str, Any]) -> None:
     for section, table in plain.items():
         if section not in _SECTIONS:
-            raise ConfigurationError(section, "a section", f"one of {', '.join(_SECTIONS)}, budgets, engine")
+            raise ConfigurationError(section, "a section", f"one of {', '.join(_SECTIONS)}, budgets, engine, keeper")
         if not isinstance(table, dict):
             raise ConfigurationError(section, table, "a section")
         for key, value in table.items():

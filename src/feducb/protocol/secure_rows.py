@@ -39,6 +39,7 @@ __all__ = [
     "Proof",
     "SignedList",
     "TwoLists",
+    "ask_size",
     "for_agents",
     "is_card",
     "list_digest",
@@ -46,6 +47,7 @@ __all__ = [
     "require_list",
     "require_signed",
     "row_size",
+    "who_is_in",
 ]
 
 _DIGEST = 32
@@ -65,6 +67,11 @@ _CONTROLLER = "+controller"
 def is_card(data: bytes) -> bool:
     """Whether a message is a keeper's card; what agents hear else is a row that is over."""
     return data.startswith(_CARD)
+
+
+def ask_size(agents: int) -> int:
+    """Bytes of a list of so many agents."""
+    return _MARK + _LABEL + _COUNT.size + agents * _ENTRY.size + SIGNATURE_SIZE
 
 
 def row_size(coordinates: int) -> int:
@@ -395,6 +402,13 @@ class Opened:
         for proof in proofs:
             proof.require(label, digest, charter, roster)
         return cls(label, listed, proofs, values, _REFUSALS[refused])
+
+
+def who_is_in(data: bytes, roster: Roster) -> tuple[Label, tuple[str, ...]]:
+    """Of an `Opened` that was found good: which row, and who is in it."""
+    parts = _Reader(data, _OPENED)
+    label = parts.label()
+    return label, tuple(_agent_named(roster, parts.unpack(_LISTED)[0]) for _ in range(parts.number()))
 
 
 def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:
