@@ -241,7 +241,9 @@ def _read_roster(
 def _require_known(plain: dict[str, Any]) -> None:
     for section, table in plain.items():
         if section not in _SECTIONS:
-            raise ConfigurationError(section, "a section", f"one of {', '.join(_SECTIONS)}, budgets, engine, keeper")
+            raise ConfigurationError(
+                section, "a section", f"one of {', '.join(_SECTIONS)}, budgets, engine, keeper"
+            )
         if not isinstance(table, dict):
             raise ConfigurationError(section, table, "a section")
         for key, value in table.items():
