@@ -106,6 +106,10 @@ class Trust(ABC):
         """Between how many agents that do not collude, and are there, one noise is divided."""
         return 1
 
+    def quorum(self, agents: int) -> int:
+        """How many agents a sum must have to open; 1 where the trust asks for no number."""
+        return 1
+
     def noises(self, agents: int) -> int:
         """How many independent noises the sum of so many agents carries."""
         return 1 if self.pooled else agents

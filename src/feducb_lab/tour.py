@@ -25,9 +25,9 @@ from feducb.agent.agent_file import read_agent_file
 from feducb.agent.agent_http import ServiceError
 from feducb.carriers.flower.agent_door import AgentDoor
 from feducb.cli.output import counted
-from feducb.controller.collector import Collector, open_collector
 from feducb.service.api_keys import add_key
 from feducb.service.controller_page import Watcher, create_controller_page
+from feducb.storage import ReleaseBook
 
 __all__ = ["AGENTS", "Tour"]
 
@@ -140,7 +140,7 @@ class Tour:
         self._say = say
         start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.agents = {name: _Running(folder / name, epsilon, start) for name in AGENTS}
-        self._collector: Collector = open_collector(
+        self._collector = ReleaseBook(
             folder / "controller.db", {name: one.file.agent.terms for name, one in self.agents.items()}
         )
         self._key = add_key(folder / "controller.keys", "tour", "operator")

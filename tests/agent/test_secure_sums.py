@@ -130,11 +130,8 @@ def test_neither_a_bare_row_nor_noise_is_ever_in_the_file(
         content = path.read_bytes() + Path(f"{path}-wal").read_bytes()
         for secret in (*made, *drawn):
             assert secret.astype("<i8").tobytes() not in content
-    (payload,) = sqlite3.connect(net.live["a0"].store.path).execute("SELECT payload FROM outgoing").fetchone()
-    assert (
-        payload
-        in net.live["a0"].store.path.read_bytes() + Path(f"{net.live['a0'].store.path}-wal").read_bytes()
-    )
+        (payload,) = net.live[name].store.database.execute("SELECT payload FROM outgoing").fetchone()
+        assert payload in content
 
 
 def test_a_row_is_built_once_whatever_restarts(net: SecureNet) -> None:

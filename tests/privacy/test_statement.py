@@ -19,7 +19,7 @@ from feducb.privacy.calibration import to_epsilon
 from feducb.privacy.ledger import Account, Ledger, LedgerEntry
 from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.terms import Terms
-from feducb.trust import CONTROLLER
+from feducb.trust import CONTROLLER, KEEPERS, Keepers
 
 SETTINGS = AgentSettings(
     problem=Problem(dim=2), budget=Budget(epsilon=1.0, delta=1e-6), releases=4, schedule="periodic"
@@ -170,3 +170,94 @@ def test_software_is_named_with_its_version_also_where_it_is_absent(monkeypatch:
     assert list(versions) == ["python", "numpy", "no-such-library"]
     assert (versions["numpy"], versions["no-such-library"]) == (np.__version__, "not installed")
     assert "no-such-library not installed" in to_markdown(statement(TERMS))
+
+
+SHARED = replace(TERMS, budget=Budget(epsilon=1.0, delta=1e-6), trust=Keepers(10, 20), agents=100)
+
+
+def test_shared_noise_is_stated_with_all_its_numbers() -> None:
+    plain, certificate = statement(SHARED, keepers=["ana", "bo"]), SHARED.certificate()
+    shared = plain["shared_noise"]
+    assert [shared[name] for name in ("agents", "away", "colluding", "quorum", "shares")] == [
+        100,
+        10,
+        20,
+        90,
+        70,
+    ]
+    assert shared["keepers"] == ["ana", "bo"]
+    assert plain["noise"]["deviation"] == certificate.scale
+    assert shared["deviation_together"] == pytest.approx(math.sqrt(70.0) * certificate.scale)
+    counts = [one["shares"] for one in shared["by_honest_shares"]]
+    assert counts == [70, 50, 35, 17, 1]
+    epsilons = [one["epsilon"] for one in shared["by_honest_shares"]]
+    assert epsilons == pytest.approx([1.0, 1.199, 1.455, 2.157, 10.867], rel=5e-4)
+    assert shared["by_honest_shares"][0]["mu"] == plain["mu"] == certificate.mu
+    assert json.loads(json.dumps(plain)) == plain
+
+
+def test_the_page_says_what_shared_noise_does_not_promise() -> None:
+    page = to_markdown(statement(SHARED, keepers=["ana", "bo"]))
+    for said in (
+        "| **Keepers** | ana, bo |",
+        "Of 100 agents 10 may miss a row (D) and 20 may collude (C). A row opens with 90 agents or more, so "
+        "that 70 honest shares of noise (H)",
+        "17: μ = 0.4803, ε = 2.157; 1: μ = 1.98, ε = 10.87. The fewest honest shares must be fixed",
+        "No promise. They can open an agent's rows one by one",
+        "would make ε = 10.87. Nothing is claimed here.",
+        "Cannot be named or refused one by one",
+        "No copies: a keeper put back from a backup",
+        "Which agents miss a row has nothing to do with anybody's records",
+    ):
+        assert said in page
+    assert "a noisy tally" not in page  # under one noise for all there is none
+    assert "those that the federation's roster names" in to_markdown(statement(SHARED))
+    several = replace(SHARED, records_per_person=2, agents_per_person=3)
+    assert "covers Σp_i = 6 interactions" in to_markdown(statement(several))
+
+
+@pytest.mark.parametrize("trust", ["nobody", CONTROLLER])
+def test_nothing_is_said_of_shares_where_there_are_none(trust: Any) -> None:
+    plain = statement(replace(TERMS, trust=trust))
+    assert plain["shared_noise"] is None
+    assert "Shares of noise" not in to_markdown(plain)
+
+
+def test_one_honest_share_is_listed_once_and_the_fewest_are_always_there() -> None:
+    for agents in (4, 5, 7, 11):
+        plain = statement(replace(SHARED, trust=KEEPERS, agents=agents))["shared_noise"]
+        counts = [one["shares"] for one in plain["by_honest_shares"]]
+        assert counts == sorted(set(counts), reverse=True)
+        assert (counts[0], counts[-1]) == (plain["shares"], 1)
+
+
+KEPT = ["--trust", "keepers", "--agents-per-person", "1"]
+
+
+def test_keepers_are_stated_from_the_command_line(tmp_path: Path) -> None:
+    counts = ["--agents", "16", "--away", "2", "--colluding", "3", "--keepers", "ana, bo"]
+    result = CliRunner().invoke(app, ["statement", *KEPT, *counts, "--out", str(tmp_path / "page")])
+    assert result.exit_code == 0, result.output
+    shared = json.loads((tmp_path / "page.json").read_text(encoding="utf-8"))["shared_noise"]
+    assert (shared["agents"], shared["away"], shared["colluding"], shared["shares"]) == (16, 2, 3, 11)
+    assert "| **Keepers** | ana, bo |" in (tmp_path / "page.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (KEPT, "--agents is None, expected how many agents there are"),
+        (["--agents", "5"], "nothing but with --trust keepers"),
+        (["--away", "3"], "away is 3, expected nothing under trust nobody"),
+        (["--colluding", "3"], "colluding is 3, expected nothing under trust nobody"),
+        ([*KEPT, "--agents", "4", "--away", "2"], "at least 2 honest shares of noise a row"),
+        ([*KEPT, "--agents", "4", "--colluding", "0"], "every member can take its own noise out"),
+        ([*KEPT, "--agents", "4", "--keepers", "ana"], "two or more different names"),
+        ([*KEPT, "--agents", "4", "--keepers", "ana,ana"], "two or more different names"),
+        (["--keepers", "ana,bo"], "nothing but with --trust keepers"),
+    ],
+)
+def test_counts_that_make_no_sense_are_refused(options: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(app, ["statement", *options, "--out", "-"])
+    assert result.exit_code != 0
+    assert complaint in str(result.exception)

@@ -36,6 +36,7 @@ PRIVATE_PLAY: dict[str, Any] = {"agents": 4, "epsilon": 50.0, "delta": 0.01, "re
 PLAYS: dict[str, dict[str, Any]] = {
     "nobody is trusted": PRIVATE_PLAY,
     "the controller is trusted": PRIVATE_PLAY | {"trust": "controller"},
+    "a tenth is away": PRIVATE_PLAY | {"trust": "keepers:1:1", "absence": 0.1},
     "no privacy": {"agents": 3, "baseline": "no-privacy"},
     "alone": {"agents": 1, "baseline": "alone"},
 }
@@ -88,8 +89,9 @@ def test_the_set_covers_on_every_world(world: str, play: str) -> None:
         {"agents": 4, "dim": 5, "arms": 10, "epsilon": 100.0, "delta": 0.1, "seed": 2},
         {"agents": 4, "dim": 1, "arms": 3, "epsilon": 10.0, "seed": 3},
         {"agents": 9, "dim": 3, "arms": 6, "epsilon": 4.0, "seed": 5, "trust": "controller"},
+        {"agents": 9, "dim": 3, "arms": 6, "epsilon": 4.0, "seed": 5, "trust": "keepers", "absence": 0.1},
     ],
-    ids=["noise counts", "data rule", "one dimension", "controller"],
+    ids=["noise counts", "data rule", "one dimension", "controller", "a tenth is away"],
 )
 def test_the_set_covers_and_a_smaller_one_does_not(setting: dict[str, Any]) -> None:
     ratios = _worst_ratios(horizon=200, schedule="geometric", **setting)
@@ -182,8 +184,10 @@ class _Offers:
 AIMS = ("few directions and then new ones", "along the error", "away from the error", "until it fails")
 
 
-@pytest.mark.parametrize("play", ["nobody is trusted", "no privacy", "alone"])
-@pytest.mark.parametrize("aim", AIMS)
+AIMED = [(aim, play) for aim in AIMS for play in ("nobody is trusted", "no privacy", "alone")]
+
+
+@pytest.mark.parametrize(("aim", "play"), [*AIMED, ("along the error", "a tenth is away")])
 def test_the_set_covers_whatever_visitors_who_see_every_belief_offer(
     aim: str, play: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ _CPU = {"dim": 5, "arms": 10, "horizon": 10, "runs": 1, "backend": "cpu"}
     [
         _CPU | {"agents": 300_000},
         _CPU | {"agents": 300_000, "baseline": "alone"},
+        _CPU | {"agents": 20_000, "trust": "keepers", "absence": 0.05, "schedule": "every-round"},
         _CPU | {"agents": 100_000, "dim": 10, "runs": 2, "baseline": "alone"},
         _CPU | {"agents": 10_000, "arms": 100, "dim": 10, "backend": "reference"},
     ],

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import nkeys
 import numpy as np
 import pytest
 
@@ -13,8 +14,12 @@ from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
+from feducb.protocol.hiding import Member
+from feducb.protocol.pads import Label
+from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.secure_rows import Listed, Opened
 from feducb.storage import AgentStore, ControllerStore
-from feducb.trust import CONTROLLER
+from feducb.trust import CONTROLLER, Keepers
 
 # At a budget this large the noise of a count is below 0.01: a record that entered is seen in the release.
 TERMS = Terms(
@@ -136,3 +141,27 @@ def test_without_spacing_a_controller_takes_all_that_is_there(tmp_path: Path) ->
         for one in uploads[::-1]:
             controller.receive(one, from_agent="a")
         assert _count(controller.release()) == 3.0
+
+
+def _signer(number: int) -> Signer:
+    return Signer(bytes(nkeys.encode_seed(bytes([number]) * 32, nkeys.PREFIX_BYTE_USER)))
+
+
+def test_records_that_waited_through_missed_rows_are_spaced_from_the_row_they_enter(tmp_path: Path) -> None:
+    """Rows 1 to 3 open without this agent: what waits enters row 4, and so would whoever comes before it."""
+    signers = {name: _signer(number) for number, name in enumerate("abcd", start=1)}
+    keys = {name: signer.nkey for name, signer in signers.items()}
+    keepers = {name: _signer(10 + number).nkey for number, name in enumerate("bc")}
+    roster = Roster(federation="tests", agents=keys, controller=_signer(9).nkey, keepers=keepers)
+    path, others = tmp_path / "agent.db", tuple(Listed(place, bytes(16)) for place in (1, 2, 3))
+    terms = replace(TERMS, trust=Keepers(1, 1), agents=4)
+    with AgentStore.open(path, terms) as store:
+        store.member = Member("a", roster, signers["a"])
+        assert _come(store, ["ann"]) == 1
+        for row in (1, 2, 3):
+            values = np.zeros(terms.certificate().coordinates, dtype=np.int64)
+            with store.writing() as db:
+                store.take_opened(db, Opened(Label(1, 0, row), others, (), values))
+            assert _come(store, ["ann"]) == 0  # her first is waiting still: it would be in the same row
+        assert store.pending == 1
+        assert _come(store, ["bob"]) == 1

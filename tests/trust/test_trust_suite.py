@@ -28,24 +28,32 @@ EVERY = {**TRUSTS, "the page's skeleton": SKELETON}
 ALL = pytest.mark.parametrize("trust", list(EVERY.values()), ids=list(EVERY))
 FEATURES: tuple[Feature, ...] = get_args(Feature)
 
-BUDGET = feducb.Budget(epsilon=1.0, delta=1e-6)
-TERMS = Terms(problem=feducb.Problem(dim=2), budget=BUDGET, releases=4, mechanism="dense")
+PROBLEM, BUDGET = feducb.Problem(dim=2), feducb.Budget(epsilon=1.0, delta=1e-6)
+NAMES = ("a", "b", "c", "d", "e")
+AGENTS = len(NAMES)
+
+
+def _terms(trust: Trust, **changes: Any) -> Terms:
+    setting: dict[str, Any] = {"releases": 4, "mechanism": "dense", "agents": AGENTS} | changes
+    return Terms(problem=PROBLEM, budget=BUDGET, trust=trust, **setting)
+
+
 SETTINGS = feducb.AgentSettings(
     name="a",
-    problem=TERMS.problem,
+    problem=PROBLEM,
     budget=BUDGET,
     releases=4,
     schedule="periodic",
-    agents=2,
+    agents=AGENTS,
     start=0.0,
     season=3600.0,
 )
 SMALL: dict[str, Any] = {"agents": 3, "dim": 2, "arms": 3, "horizon": 60, "runs": 1, "epsilon": 8.0}
 # What is set so that a trust comes upon each feature.
 USES: dict[Feature, Callable[[Trust], object]] = {
-    "groups": lambda trust: replace(TERMS, trust=trust, groups=2),
-    "graph": lambda trust: replace(SETTINGS, trust=trust, clique=("a", "b")),
-    "budgets": lambda trust: replace(SETTINGS, trust=trust, budgets={"a": BUDGET, "b": BUDGET}),
+    "groups": lambda trust: _terms(trust, groups=2),
+    "graph": lambda trust: replace(SETTINGS, trust=trust, clique=NAMES),
+    "budgets": lambda trust: replace(SETTINGS, trust=trust, budgets=dict.fromkeys(NAMES, BUDGET)),
     "topology": lambda trust: feducb.simulate(**SMALL, trust=trust, topology="ring:3"),
     "paper mode": lambda trust: feducb.simulate(**SMALL, trust=trust, mode="paper"),
 }
@@ -70,25 +78,31 @@ def test_it_is_a_value_and_its_name_stands_for_it(trust: Trust) -> None:
 
 @ALL
 def test_files_keep_its_name_and_give_it_back(trust: Trust) -> None:
-    terms = replace(TERMS, trust=trust, records_per_person=2, agents_per_person=3)
-    assert json.loads(terms.to_json())["trust"] == trust.name
+    terms, made = _terms(trust, records_per_person=2, agents_per_person=3), trust.among(AGENTS)
+    assert json.loads(terms.to_json())["trust"] == made.name
     assert Terms.from_json(terms.to_json()) == terms
-    assert Terms.from_json(terms.to_json()).trust is trust
+    assert Terms.from_json(terms.to_json()).trust == made == made.among(AGENTS) == require_trust(made.name)
     settings = replace(SETTINGS, trust=trust)
-    assert json.loads(settings.to_json())["trust"] == trust.name
-    assert feducb.AgentSettings.from_json(settings.to_json()).trust is trust
+    assert json.loads(settings.to_json())["trust"] == made.name
+    assert feducb.AgentSettings.from_json(settings.to_json()).trust == made
 
 
 @ALL
-@pytest.mark.parametrize("agents", [1, 2, 7])
-def test_a_sum_has_as_many_noises_as_it_says_and_each_is_large_enough(trust: Trust, agents: int) -> None:
-    own = np.linspace(1.0, 3.0, agents)
-    scales = trust.scales(own)
+@pytest.mark.parametrize("agents", [1, 2, 7, 20])
+def test_a_sum_has_as_many_noises_as_it_says_and_they_are_large_enough(trust: Trust, agents: int) -> None:
     assert trust.noises(agents) == (1 if trust.pooled else agents)
+    own = np.linspace(1.0, 3.0, agents)
+    if trust.padded and agents < 3:
+        with pytest.raises(ConfigurationError, match="at least 2 honest shares of noise a row"):
+            trust.scales(own)
+        return
+    scales, shares = trust.scales(own), trust.shares(agents)
     assert scales.shape == (trust.noises(agents),)
-    assert np.all(scales >= (own.max() if trust.pooled else own))
-    assert trust.noises(1) == 1
-    np.testing.assert_array_equal(trust.scales(own[:1]), own[:1])
+    assert 1 <= shares <= len(scales)
+    # Whichever of the noises are left to it, so many of them are as large as the budgets need.
+    assert np.all(scales * np.sqrt(shares) >= (own.max() if trust.joint else own) * (1.0 - 1e-12))
+    if agents == 1:
+        np.testing.assert_array_equal(scales, own)
 
 
 @ALL
@@ -96,12 +110,13 @@ def test_a_sum_has_as_many_noises_as_it_says_and_each_is_large_enough(trust: Tru
 def test_a_person_costs_how_far_her_records_move_what_is_shown(
     trust: Trust, records: tuple[int, ...]
 ) -> None:
-    mus = np.linspace(0.2, 0.9, len(records))
-    scales = trust.scales(1.0 / mus)  # a record moves what is shown by 1
-    moved = np.array([sum(records)] if trust.pooled else records)
-    cost = trust.spend(mus.tolist(), records)
-    assert cost == pytest.approx(float(np.linalg.norm(moved / scales)))
-    assert cost <= float(np.array(records) @ mus) + 1e-12  # never more than the sum of all records' costs
+    mus, everywhere = np.linspace(0.2, 0.9, AGENTS), np.zeros(AGENTS, dtype=np.int64)
+    everywhere[: len(records)] = records
+    scales, cost = trust.scales(1.0 / mus), trust.spend(mus.tolist(), everywhere.tolist())
+    # A record moves what is shown by 1: one sum under one noise, or under shares of it, or one at each agent.
+    together = sum(records) / (scales.max() * np.sqrt(trust.shares(AGENTS)))
+    assert cost == pytest.approx(together if trust.joint else np.linalg.norm(everywhere / scales))
+    assert cost <= float(everywhere @ mus) + 1e-12  # never more than the sum of all records' costs
 
 
 @ALL
@@ -121,7 +136,7 @@ def test_the_noise_of_a_promise_covers_the_person_it_is_made_to(
 ) -> None:
     covered, seen = trust.records_covered(records, agents), trust.records_covered(1, agents)
     assert covered == records * seen
-    assert seen == (agents if trust.pooled else 1)
+    assert seen == (agents if trust.joint else 1)
     # One record may cost mu / covered; with all that one noise sees, she pays mu and no more.
     assert trust.spend([1.0 / covered] * seen, [records] * seen) == pytest.approx(1.0)
     for visited in (1, 2, 6):
@@ -132,13 +147,13 @@ def test_the_noise_of_a_promise_covers_the_person_it_is_made_to(
 
 @ALL
 def test_what_nobody_rules_out_is_covered(trust: Trust) -> None:
-    for agents in (1, 2, 9):
-        assert trust.agents_visited(agents) == (agents if trust.pooled else 1)
+    for agents in (3, 4, 9):
+        assert trust.agents_visited(agents) == (agents if trust.joint else 1)
         assert replace(SETTINGS, trust=trust, agents=agents).terms.agents_per_person == (
             trust.agents_visited(agents)
         )
-    pooled = replace(TERMS, trust=trust, agents_per_person=5)
-    assert pooled.neighbours is (Neighbours.ONE_PERSON if trust.pooled else Neighbours.ONE_RECORD)
+    at_all = _terms(trust, agents_per_person=AGENTS)
+    assert at_all.neighbours is (Neighbours.ONE_PERSON if trust.joint else Neighbours.ONE_RECORD)
 
 
 @ALL
@@ -148,14 +163,14 @@ def test_the_statement_says_it_in_words(trust: Trust, records: int, agents: int)
     assert all(isinstance(word, str) and word.strip() == word != "" for word in words.values())
     assert trust.words.adversary.endswith(".")
     assert trust.words.trusted.endswith(".")
-    terms = replace(TERMS, trust=trust, records_per_person=records, agents_per_person=agents)
+    terms = _terms(trust, records_per_person=records, agents_per_person=agents)
     plain = statement(terms)
-    assert plain["trust"] == trust.name
+    assert plain["trust"] == trust.among(AGENTS).name
     assert plain["several_agents"].endswith(".")
     page = to_markdown(json.loads(json.dumps(plain)))
     for sentence in (trust.words.adversary, trust.words.trusted, plain["several_agents"]):
         assert sentence in page
-    if trust.pooled and agents > 1:
+    if trust.joint and agents > 1:
         assert f"at each of up to {agents} agents" in plain["unit"]
     elif records > 1:
         assert plain["unit"].endswith("at one agent")
@@ -186,11 +201,16 @@ def test_it_is_asked_wherever_a_feature_is_used(trust: Trust, feature: Feature) 
 
 @ALL
 def test_raw_sums_leave_an_agent_only_if_it_lets_them(trust: Trust, tmp_path: Path) -> None:
-    terms = replace(TERMS, trust=trust)
+    terms = _terms(trust)
     privatizer = DeployedPrivatizer(terms)
     privatizer.record(np.array([[0.5, 0.5]]), np.array([0.5]))
     with AgentStore.open(tmp_path / "agent.db", terms) as store:
         store.record(np.array([[0.5, 0.5]]), np.array([0.5]))
+        if trust.padded:  # a share of noise alone hides nothing: rows leave under pads
+            with pytest.raises(UnsealedReleaseError, match="it leaves padded"):
+                privatizer.release()
+            with pytest.raises(feducb.PrivacyError, match="rows leave under pads"):
+                store.release()
         if trust.raw:
             privatizer.upload()
             store.upload()
@@ -201,7 +221,10 @@ def test_raw_sums_leave_an_agent_only_if_it_lets_them(trust: Trust, tmp_path: Pa
                 privatizer.upload()
             with pytest.raises(UnsealedReleaseError):
                 store.upload()
-            store.release()
+            if not trust.padded:
+                store.release()
+    if trust.padded:
+        return  # who takes padded rows: tests/controller
     collector = open_collector(tmp_path / "controller.db", {"a": terms})
     assert collector.takes is (ParcelKind.UPLOAD if trust.raw else ParcelKind.RELEASE)
     collector.close()
@@ -210,16 +233,17 @@ def test_raw_sums_leave_an_agent_only_if_it_lets_them(trust: Trust, tmp_path: Pa
 @ALL
 def test_agents_of_a_federation_agree_on_it(trust: Trust, tmp_path: Path) -> None:
     other = next(one for one in TRUSTS.values() if one != trust)
-    terms = {"a": replace(TERMS, trust=other), "b": replace(TERMS, trust=trust)}
+    terms = {"a": _terms(other), "b": _terms(trust)}
     with pytest.raises(ConfigurationError) as raised:
         open_collector(tmp_path / "controller.db", terms)
-    assert str(raised.value) == f"terms.trust of b is {trust.name!r}, expected {other.name!r} as for others"
+    ours, theirs = (one.among(AGENTS).name for one in (trust, other))
+    assert str(raised.value) == f"terms.trust of b is {ours!r}, expected {theirs!r} as for others"
 
 
 @ALL
 def test_a_simulation_plays_it_and_names_it(trust: Trust) -> None:
     result = feducb.simulate(**SMALL, trust=trust)
-    assert result.config["trust"] == result.privacy["trust"] == trust.name
+    assert result.config["trust"] == result.privacy["trust"] == trust.among(SMALL["agents"]).name
     assert trust.words.reads in result.privacy["adversary"]
     several = feducb.simulate(**SMALL, trust=trust, records_per_person=2)
     assert trust.words.where in several.privacy["unit"]

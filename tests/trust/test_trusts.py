@@ -1,4 +1,4 @@
-"""The two trusts by their numbers, the registry, and how names become objects."""
+"""The trusts by their numbers, the registry, and how names become objects."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from feducb.privacy.privatizer import PrivatizerState
 from feducb.privacy.terms import Terms
 from feducb.protocol.estimators import Estimator, calibrated_estimator
 from feducb.protocol.synchronisation import add_up, synchronise
-from feducb.trust import CONTROLLER, NOBODY, TRUSTS, Trust, require_trust
+from feducb.trust import CONTROLLER, KEEPERS, NOBODY, TRUSTS, Keepers, Trust, require_trust
 from feducb.types import Statistics
 from feducb.worlds.streams import Streams
 
@@ -28,8 +29,53 @@ TERMS = Terms(problem=feducb.Problem(dim=2), budget=BUDGETS[1], releases=4)
 
 
 def test_names_stand_for_those_that_ship() -> None:
-    assert (TRUSTS["nobody"], TRUSTS["controller"]) == (NOBODY, CONTROLLER)
-    assert len({NOBODY, CONTROLLER, type(NOBODY)()}) == 2
+    assert (TRUSTS["nobody"], TRUSTS["controller"], TRUSTS["keepers"]) == (NOBODY, CONTROLLER, KEEPERS)
+    assert len({NOBODY, CONTROLLER, KEEPERS, type(NOBODY)()}) == 3
+
+
+@pytest.mark.parametrize("made", [Keepers(), Keepers(2, 3), Keepers(0, 1), Keepers(2), Keepers(None, 3)], ids=str)
+def test_a_name_has_the_numbers_of_keepers(made: Keepers) -> None:
+    assert require_trust(made.name) == made
+    filled = made.among(20)
+    assert (filled.away, filled.colluding) == (
+        2 if made.away is None else made.away,
+        4 if made.colluding is None else made.colluding,
+    )
+    assert filled.among(20) == filled == require_trust(filled.name)
+
+
+@pytest.mark.parametrize(
+    ("away", "colluding", "agents", "shares"),
+    [(10, 20, 100, 70), (2, 3, 16, 11), (1, 1, 4, 2), (None, None, 100, 70), (None, None, 16, 11),
+     (None, None, 4, 2), (None, None, 3, 2), (0, None, 5, 4)],
+)  # fmt: skip
+def test_one_noise_is_divided_between_those_who_are_there_and_honest(
+    away: int | None, colluding: int | None, agents: int, shares: int
+) -> None:
+    trust = Keepers(away, colluding)
+    assert trust.shares(agents) == shares
+    np.testing.assert_allclose(trust.scales(np.full(agents, 3.0)), 3.0 / math.sqrt(shares))
+    assert trust.quorum(agents) == agents - (trust.among(agents).away or 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Keepers(-1, 1), "away is -1, expected a whole number of at least 0"),
+        (lambda: Keepers(1, 0), "colluding is 0, expected at least 1: every member can take its own noise out "
+         "of a sum"),
+        (lambda: Keepers(1, 1).on_graph(), "away is 1, expected 0 on a graph: a clique moves only when the "
+         "rows of all its members are there"),
+        (lambda: require_trust("keepers:1"), "trust is 'keepers:1', expected keepers, or "
+         "keepers:AWAY:COLLUDING with two whole numbers"),
+        (lambda: Keepers(2, 3).among(6), "trust is 'keepers', expected at least 2 honest shares of noise a "
+         "row: of 6 agents 2 may be away and 3 may collude, which leaves 1"),
+    ],
+)  # fmt: skip
+def test_keepers_that_leave_too_few_shares_are_refused(make: Callable[[], Trust], sentence: str) -> None:
+    with pytest.raises(feducb.ConfigurationError) as raised:
+        make()
+    assert str(raised.value) == sentence
 
 
 @pytest.mark.parametrize("wrong", ["everyone", "", "Nobody", None, 3, ["nobody"], {"nobody"}])
@@ -74,6 +120,7 @@ def test_independent_noises_cost_less_at_several_agents_than_one_noise() -> None
     assert NOBODY.spend(mus, records) == pytest.approx(math.sqrt(0.6**2 + 0.5**2))
     assert CONTROLLER.spend(mus, records) == pytest.approx(0.3 * 3)
     assert (NOBODY.records_covered(3, 4), CONTROLLER.records_covered(3, 4)) == (3, 12)
+    assert KEEPERS.spend(mus, records) == CONTROLLER.spend(mus, records)
     assert NOBODY.mu_at(0.5, 4, agents_per_person=4) == 1.0
     assert CONTROLLER.mu_at(0.5, 4, agents_per_person=4) == 0.5
     assert CONTROLLER.mu_at(0.5, 4, agents_per_person=1) == 2.0
@@ -113,19 +160,22 @@ def _estimator(budgets: list[feducb.Budget], rounds: tuple[int, ...], trust: Tru
     return calibrated_estimator(federation, rounds, range(agents), alpha=federation.alpha)
 
 
-@pytest.mark.parametrize("trust", [NOBODY, CONTROLLER], ids=str)
+@pytest.mark.parametrize("trust", TRUSTS.values(), ids=str)
 def test_an_estimator_takes_its_noise_from_the_trust(trust: Trust) -> None:
     def scales(budgets: list[feducb.Budget]) -> Any:
         made = _estimator(budgets, (8, 16, 32), trust)
         assert made.privatizer is not None
         return np.asarray(made.privatizer.noise_scale).tolist()
 
-    own = [scales([budget])[0] for budget in BUDGETS]
+    own = [scales([budget] * len(BUDGETS))[0] for budget in BUDGETS]
     assert own == sorted(own, reverse=True)  # a smaller budget takes more noise
-    assert scales(BUDGETS) == (own if trust is NOBODY else own[:1])
+    assert scales(BUDGETS) == {NOBODY: own, CONTROLLER: own[:1], KEEPERS: own[:1] * len(BUDGETS)}[trust]
+    one, (largest, *_) = _estimator(BUDGETS[:1], (8, 16, 32), NOBODY).privatizer, own
+    assert one is not None
+    assert largest == pytest.approx(float(np.max(one.noise_scale)) / math.sqrt(trust.shares(len(BUDGETS))))
 
 
-@pytest.mark.parametrize("trust", [NOBODY, CONTROLLER], ids=str)
+@pytest.mark.parametrize("trust", TRUSTS.values(), ids=str)
 def test_a_synchronisation_adds_as_many_noises_as_the_trust_says(trust: Trust) -> None:
     agents, runs = len(BUDGETS), range(400)
     budgets = [BUDGETS[1]] * agents

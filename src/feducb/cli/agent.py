@@ -412,6 +412,9 @@ def terms(config: Config = DEFAULT) -> None:
     plain = promised.pop("problem") | promised
     for name in ("groups", "excess", *(("epsilon", "delta") if settings.budgets else ())):
         plain.pop(name)
+    if isinstance(settings.trust, Keepers):  # how many agents there are, the controller's roster says
+        plain.pop("agents")
+        plain |= {"trust": "keepers", "away": settings.trust.away, "colluding": settings.trust.colluding}
     if settings.agents_per_person is None:  # not stated: the controller takes as many as its roster has
         plain.pop("agents_per_person")
     if settings.start is not None:

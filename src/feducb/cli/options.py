@@ -15,13 +15,39 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-__all__ = ["Arms", "Backend", "Dim", "JsonFile", "Seed", "Threads", "option", "picked", "takes_options"]
+__all__ = [
+    "Arms",
+    "Away",
+    "Backend",
+    "Colluding",
+    "Dim",
+    "JsonFile",
+    "Seed",
+    "Threads",
+    "option",
+    "picked",
+    "takes_options",
+]
 
 Arms = Annotated[
     int | None, typer.Option(help="K, candidates per visitor.", show_default="d², or d in the world one-hot")
 ]
+Away = Annotated[
+    int | None,
+    typer.Option(
+        help="D, agents that may miss a row under --trust keepers.",
+        show_default="a tenth of all; 0 on a topology",
+    ),
+]
 Backend = Annotated[
     str, typer.Option(help="auto (the fastest that can), gpu, cpu, or reference (the readable one).")
+]
+Colluding = Annotated[
+    int | None,
+    typer.Option(
+        help="C, agents that may tell the controller what they sent under --trust keepers; 1 or more.",
+        show_default="a fifth of all",
+    ),
 ]
 Dim = Annotated[int, typer.Option(help="d, length of an action vector.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]

@@ -13,7 +13,7 @@ import typer
 from click.core import ParameterSource
 from rich.table import Table
 
-from feducb.cli.options import Dim, JsonFile, Seed, option, takes_options
+from feducb.cli.options import Away, Colluding, Dim, JsonFile, Seed, option, takes_options
 from feducb.cli.output import (
     counted,
     facts_table,
@@ -29,7 +29,7 @@ from feducb.models import with_contexts
 from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.terms import Terms
 from feducb.simulation.planning import Season, plan_privacy
-from feducb.trust import TRUSTS, require_trust
+from feducb.trust import TRUSTS, require_trust, trust_with
 from feducb.worlds.features import Recipe
 from feducb.worlds.from_recipe import RecipeWorld
 from feducb.worlds.synthetic import paper_world
@@ -55,7 +55,7 @@ Spacing = Annotated[
     ),
 ]
 _SHOWN = 10  # releases that are listed
-_VISITED = "Agents that one person visits at most; 1: people do not visit several. Under --trust controller "
+_VISITED = "Agents that one person visits at most; 1: people do not visit several. Under --trust controller or keepers "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +77,8 @@ class _Planned(_Promised):
         None, "How many releases, in geometric progression.", shown="few, from the first worth reading"
     )
     agents: int = option(10, "M, agents in the federation; two or more.")
+    away: Away = None
+    colluding: Colluding = None
     visitors: int = option(2000, "Visitors of each agent over the season.")
     recipe: Path | None = option(
         None, "Plan for visitors of this shape: a file that `feducb evaluate --save-recipe` wrote."
@@ -86,7 +88,7 @@ class _Planned(_Promised):
     runs: int | None = option(None, "Runs of the simulation.", shown="5 to 20, by size")
     seed: Seed = 0
     agents_per_person: int | None = option(
-        None, f"{_VISITED}the noise covers them all.", shown="all under --trust controller, else 1"
+        None, f"{_VISITED}the noise covers them all.", shown="1 under --trust nobody, else all"
     )
     json_file: JsonFile = None
 
@@ -100,6 +102,16 @@ class _Stated(_Promised):
     agents_per_person: int | None = option(
         None, f"{_VISITED}it must be said.", shown="1 if nobody is trusted"
     )
+    agents: int | None = option(
+        None, "M, agents in the federation: under --trust keepers noise is divided between them.", shown=False
+    )
+    away: int | None = option(
+        None, "D, agents that may miss a row under --trust keepers.", shown="a tenth of all"
+    )
+    colluding: int | None = option(
+        None, "C, agents that may collude under --trust keepers.", shown="a fifth of all"
+    )
+    keepers: str | None = option(None, "Names of the keepers, for the page: a,b,c.", shown=False)
     groups: int = option(1, "Estimators an agent keeps, γ if decentralised.")
     contexts: str = option("private", "public: rewards alone are protected, actions and contexts are not.")
     store: Path | None = option(
@@ -119,7 +131,8 @@ def _terms(asked: _Stated, agents_per_person: int) -> Terms:
         records_per_person=asked.per_person,
         spacing=asked.spacing,
         agents_per_person=agents_per_person,
-        trust=require_trust(asked.trust),
+        trust=trust_with(asked.trust, away=asked.away, colluding=asked.colluding),
+        agents=asked.agents or 0,
         groups=asked.groups,
     )
 
@@ -133,7 +146,8 @@ def plan(asked: _Planned) -> None:
     shape that --recipe describes.
     """
     require_writable("--json", asked.json_file)
-    trust, visited = require_trust(asked.trust), asked.agents_per_person
+    trust = trust_with(asked.trust, away=asked.away, colluding=asked.colluding)
+    visited = asked.agents_per_person
     season = Season(
         world=_world(asked),
         agents=asked.agents,
@@ -222,7 +236,7 @@ def write_statement(asked: _Stated) -> None:
     others: list[Budget] = []
     if asked.store is not None:
         said = click.get_current_context().get_parameter_source
-        for name in (one.name for one in fields(asked) if one.name not in ("store", "out")):
+        for name in (one.name for one in fields(asked) if one.name not in ("store", "out", "keepers")):
             if said(name) is ParameterSource.COMMANDLINE:
                 setting = f"--{name.replace('_', '-')}"
                 raise ConfigurationError(
@@ -238,11 +252,13 @@ def write_statement(asked: _Stated) -> None:
                 "how many agents one person visits at most, since one noise covers them: the number of "
                 "agents, or 1 if people do not visit several",
             )
+        _require_agents(asked)
         _note_an_agent_here()
         visited = 1 if asked.agents_per_person is None else asked.agents_per_person
         terms = _terms(asked, visited)
         terms = replace(terms, model=with_contexts(terms.model, asked.contexts))  # type: ignore[arg-type]
-    plain = statement(terms, ledger=ledger, followed=followed, others=others)
+    keepers = _keepers(asked.keepers, terms)
+    plain = statement(terms, ledger=ledger, followed=followed, others=others, keepers=keepers)
     page, out = to_markdown(plain), asked.out
     if str(out) == "-":
         typer.echo(page)
@@ -251,6 +267,29 @@ def write_statement(asked: _Stated) -> None:
     out.with_name(out.name + ".md").write_text(page, encoding="utf-8")
     out.with_name(out.name + ".json").write_text(_as_json(plain), encoding="utf-8")
     typer.echo(f"wrote {out}.md and {out}.json")
+
+
+def _require_agents(asked: _Stated) -> None:
+    """The number of agents is said where noise follows from it, and nowhere else."""
+    if require_trust(asked.trust).padded:
+        if asked.agents is None:
+            expected = "how many agents there are: noise is divided between them"
+            raise ConfigurationError("--agents", None, expected)
+    elif asked.agents is not None:
+        expected = "nothing but with --trust keepers: no other noise depends on it"
+        raise ConfigurationError("--agents", asked.agents, expected)
+
+
+def _keepers(names: str | None, terms: Terms) -> list[str]:
+    """Whom the page names as keepers."""
+    if names is None:
+        return []
+    listed = [name.strip() for name in names.split(",") if name.strip()]
+    if not terms.trust.padded:
+        raise ConfigurationError("--keepers", names, "nothing but with --trust keepers")
+    if len(set(listed)) < 2 or len(set(listed)) < len(listed):
+        raise ConfigurationError("--keepers", names, "two or more different names, separated by commas")
+    return listed
 
 
 def _note_an_agent_here() -> None:
@@ -317,6 +356,8 @@ def _plan_table(planned: dict[str, Any]) -> Table:
     if planned["spacing"]:
         records = f"{planned['reach']:.4g} times that of one record"
         rows.append((f"noise for records {counted(planned['spacing'], 'release')} apart", records))
+    if planned["shared_noise"]:
+        rows += _shares_rows(planned["shared_noise"], planned["agents"])
     rows += [
         ("mechanism", f"{planned['mechanism']}, {planned['state_bytes']:,} bytes of state"),
         ("worst release", f"{planned['worst_error']:.4g} × R²/μ"),
@@ -341,6 +382,27 @@ def _plan_table(planned: dict[str, Any]) -> Table:
         rows.append(("saved by federating", margin))
     promise = f"(ε, δ) = ({planned['epsilon']:g}, {planned['delta']:g})"
     return facts_table(f"{promise} over {counted(planned['releases'], 'release')}", rows)
+
+
+def _shares_rows(shared: dict[str, Any], agents: int) -> list[tuple[str, str]]:
+    """What is said where one noise is divided between agents."""
+    fewer = ", ".join(
+        f"{one['epsilon']:.4g} at {one['shares']}" for one in shared["by_honest_shares"]
+    )
+    return [
+        (
+            "honest shares of noise",
+            f"{shared['shares']} of {counted(agents, 'agent')}: {shared['away']} may be away, "
+            f"{shared['colluding']} may collude",
+        ),
+        (
+            "noise of a sum",
+            f"{shared['noise_over_controller']:.4g} times a trusted controller's "
+            f"({shared['noise_if_none_away']:.4g} if none might be away, "
+            f"{shared['noise_if_one_colludes']:.4g} if one might collude)",
+        ),
+        ("ε with fewer honest shares", fewer),
+    ]
 
 
 def _with_error(regret: dict[str, Any], name: str) -> str:

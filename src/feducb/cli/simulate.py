@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from feducb.cli.options import Arms, Backend, Dim, JsonFile, Seed, Threads, option, picked, takes_options
+from feducb.cli.options import (
+    Arms,
+    Away,
+    Backend,
+    Colluding,
+    Dim,
+    JsonFile,
+    Seed,
+    Threads,
+    option,
+    picked,
+    takes_options,
+)
 from feducb.cli.output import (
     note,
     require_writable,
@@ -25,6 +37,7 @@ from feducb.protocol.federation import Baseline
 from feducb.simulation import runner
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.shortcuts import Shortcuts
+from feducb.trust import trust_with
 from feducb.worlds.family import WORLDS
 
 __all__ = ["read_budgets", "simulate"]
@@ -80,12 +93,19 @@ class _Asked:
         "auto", "Spreads noise over releases: auto, dense, blt, toeplitz, optimal-tree or tree."
     )
     trust: str = option(
-        "nobody", "nobody: each agent adds noise; controller: it sees raw sums, adds noise once."
+        "nobody",
+        "nobody: each agent adds noise; controller: it sees raw sums, adds noise once; keepers: only sums "
+        "open, and each agent adds a share of one noise.",
+    )
+    away: Away = None
+    colluding: Colluding = None
+    absence: float | None = option(
+        None, "Chance that an agent misses a row; rows are those of --trust keepers.", shown="0"
     )
     records_per_person: int | None = option(
         None,
-        "Records that one person may have: at an agent, or under --trust controller at all of them "
-        "together. Noise is so many times larger.",
+        "Records that one person may have: at an agent, or under --trust controller or keepers at all of "
+        "them together. Noise is so many times larger.",
         shown="1",
     )
     topology: str | None = option(
@@ -129,7 +149,8 @@ def simulate(asked: _Asked) -> None:
     require_writable("--plot", asked.plot_file, picture=True)
     if asked.budgets is not None and (asked.epsilon is not None or asked.delta is not None):
         raise ConfigurationError("--budgets", str(asked.budgets), "no --epsilon or --delta beside it")
-    settings = picked(asked, Shortcuts) | {"environment": asked.world}
+    trust = trust_with(asked.trust, away=asked.away, colluding=asked.colluding)
+    settings = picked(asked, Shortcuts) | {"environment": asked.world, "trust": trust}
     baseline = asked.baseline
     if baseline is not None and not settings.keys().isdisjoint(_PROMISE):
         raise ConfigurationError(

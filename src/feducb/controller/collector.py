@@ -13,9 +13,11 @@ from feducb.interfaces import Model, Trust
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import decode_upload
 from feducb.protocol.admission import Receipt, refusal
+from feducb.protocol.keeping import quorum_of
 from feducb.protocol.parcels import ParcelKind
+from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.sums import NamedSum, name_sum
-from feducb.storage import ControllerStore, Quorum, ReleaseBook
+from feducb.storage import ControllerStore, Quorum, ReleaseBook, RowBook
 
 __all__ = ["Collector", "TrustedCollector", "open_collector"]
 
@@ -28,6 +30,8 @@ def open_collector(
     deadline: float | None = None,
     season: int = 1,
     budget: Terms | None = None,
+    close_after: float | None = None,
+    signing: tuple[Roster, Signer] | None = None,
 ) -> Collector:
     """Open or make a controller's file.
 
@@ -39,6 +43,8 @@ def open_collector(
             not given the controller waits for everybody.
         season: the open one; raise it, and restart, to go on to the next.
         budget: a trusted controller's own terms; those of the agents if not given.
+        close_after: where rows are padded, see `RowBook`.
+        signing: where rows are padded, who everybody is and what the controller signs with.
     """
     if not terms:
         raise ConfigurationError("agents", [], "at least one")
@@ -48,11 +54,28 @@ def open_collector(
         require_finite("deadline", deadline, at_least=0.0)
     require_integer("season", season, at_least=1)
     trust = _common(terms, pooled=budget is None)
+    if trust.padded:
+        shared = next(iter(terms.values()))
+        _require_whole_quorum(quorum, shared)
+        if signing is None:
+            raise ConfigurationError("signing", None, "a roster and a key, under trust='keepers'")
+        times = {"deadline": deadline, "close_after": close_after}
+        return RowBook(path, signing[0], shared, signing[1], season=season, **times)
+    if close_after is not None:
+        raise ConfigurationError("close_after", close_after, f"nothing under trust {trust.name}")
     rule = Quorum(len(terms), quorum or len(terms), deadline)
     if trust.raw:
         own = budget or next(iter(terms.values()))
         return TrustedCollector(path, own, names=terms, rule=rule, season=season)
     return ReleaseBook(path, terms, quorum=quorum, deadline=deadline, season=season)
+
+
+def _require_whole_quorum(quorum: int | None, terms: Terms) -> None:
+    """Noise is shared out between those that are there: with fewer it would not do."""
+    enough = quorum_of(terms)
+    if quorum not in (None, enough):
+        expected = f"{enough}, all agents but those that `away` allows for; or leave it out"
+        raise ConfigurationError("quorum", quorum, expected)
 
 
 def _common(terms: Mapping[str, Terms], *, pooled: bool) -> Trust:
@@ -63,7 +86,7 @@ def _common(terms: Mapping[str, Terms], *, pooled: bool) -> Trust:
     first = next(iter(terms.values()))
     names: tuple[str, ...] = ("problem", "model", "releases", "quiet", "decay", "trust", "groups")
     if pooled and first.trust.joint:
-        names += ("budget", "records_per_person", "agents_per_person", "spacing")
+        names += ("budget", "records_per_person", "agents_per_person", "spacing", "agents")
     for name, one in terms.items():
         for setting in names:
             own, common = getattr(one, setting), getattr(first, setting)
@@ -185,4 +208,4 @@ def _seconds(text: str) -> float:
 
 
 # What a controller does with what agents send, whoever is trusted; a call that returned is on disk.
-Collector: TypeAlias = ReleaseBook | TrustedCollector
+Collector: TypeAlias = ReleaseBook | TrustedCollector | RowBook

@@ -4,6 +4,7 @@
 state = "controller.db"       # its file; one process at a time
 quorum = 2                    # agents that a sum needs; all if left out
 deadline = 60.0               # seconds after the first release of a number; left out: wait for all
+close_after = 3600.0          # under trust "keepers": below the quorum for so long, a row is closed empty
 season = 1                    # raise it, and restart, to go on to the next
 
 [terms]                       # public, the same for all agents
@@ -11,8 +12,10 @@ dim = 20
 epsilon = 1.0
 delta = 1e-6
 releases = 200
-trust = "nobody"              # or "controller"
-agents_per_person = 1         # if the controller is trusted: agents that one person visits; all if left out
+trust = "nobody"              # or "controller", or "keepers" with
+away = 1                      # how many agents may miss a row, and
+colluding = 2                 # may tell the controller what they sent: a tenth and a fifth if left out
+agents_per_person = 1         # but under "nobody": agents that one person visits; all if left out
 
 [budgets.a]                   # where agents have budgets of their own: a table for each, and none in [terms];
 epsilon = 2.0                 # as in every agent's file: `feducb agent terms` writes them
@@ -35,28 +38,40 @@ from typing import Any
 from feducb.config import Budget, Problem
 from feducb.controller.collector import Collector, open_collector
 from feducb.errors import ConfigurationError
+from feducb.interfaces import Trust
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
+from feducb.protocol.roster import Signer
 from feducb.storage.sqlite import is_locked
 from feducb.system import write_atomically
-from feducb.trust import NOBODY, require_trust
+from feducb.trust import NOBODY, trust_with
 
 __all__ = ["ControllerSettings", "read_status", "status_path", "terms_from_table", "write_status"]
 
 _PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale", "reward_centre")
 _PEOPLE = ("records_per_person", "agents_per_person", "spacing")
-_TERMS = ("mechanism", "quiet", "decay", *_PEOPLE, "trust", "model")
+_TERMS = ("mechanism", "quiet", "decay", *_PEOPLE, "model")
+_TRUST = ("trust", "away", "colluding")
+_TIMES = ("quorum", "deadline", "season", "close_after")
 
 
-def terms_from_table(table: Mapping[str, Any]) -> Terms:
-    """Read a ``[terms]`` table: names of `Problem`, `Budget` and `Terms`, flat."""
-    require_keys("terms", table, needed=("dim", "epsilon", "delta", "releases"), known=(*_PROBLEM, *_TERMS))
+def terms_from_table(table: Mapping[str, Any], *, agents: int = 0) -> Terms:
+    """Read a ``[terms]`` table: names of `Problem`, `Budget` and `Terms`, flat; for so many agents."""
+    known = (*_PROBLEM, *_TERMS, *_TRUST)
+    require_keys("terms", table, needed=("dim", "epsilon", "delta", "releases"), known=known)
     return Terms(
         problem=Problem(dim=table["dim"], **{name: table[name] for name in _PROBLEM if name in table}),
         budget=Budget(epsilon=table["epsilon"], delta=table["delta"]),
         releases=table["releases"],
+        trust=_trust_of(table),
+        agents=agents,
         **{name: table[name] for name in _TERMS if name in table},
     )
+
+
+def _trust_of(table: Mapping[str, Any]) -> Trust:
+    numbers = {name: table[name] for name in ("away", "colluding") if name in table}
+    return trust_with(table.get("trust", NOBODY), **numbers)
 
 
 def _terms_of_all(
@@ -68,19 +83,19 @@ def _terms_of_all(
     from the others. So one from an agent that was given no others' budgets does not go with them, and is
     refused here: or else the releases of all whose budget is another one would be, from number 2 on.
     """
-    trust = require_trust(common.get("trust", NOBODY))
-    common = {"agents_per_person": trust.agents_visited(len(names)), **common}
+    trust, agents = _trust_of(common), len(names)
+    common = {"agents_per_person": trust.agents_visited(agents), **common}
     require_keys("budgets", budgets, known=names)
     for name, budget in budgets.items():
         require_keys(f"budgets.{name}", budget, needed=("epsilon", "delta"))
     if not budgets:
-        return dict.fromkeys(names, terms_from_table(common))
+        return dict.fromkeys(names, terms_from_table(common, agents=agents))
     planned_for_one = "epsilon" in common and (common.get("quiet", 0) or "decay" in common)
     if planned_for_one or ("epsilon" not in common and len(budgets) < len(names)):
         expected = f"one for each of {', '.join(names)}, in every agent's file too"
         terms_then = "[terms] as `feducb agent terms` then writes it, without epsilon and delta"
         raise ConfigurationError("budgets", ", ".join(budgets), f"{expected}, and {terms_then}")
-    terms = {name: terms_from_table({**common, **budgets.get(name, {})}) for name in names}
+    terms = {name: terms_from_table({**common, **budgets.get(name, {})}, agents=agents) for name in names}
     trust.refuse("budgets", "budgets", ", ".join(budgets))
     return terms
 
@@ -92,9 +107,10 @@ class ControllerSettings:
     state: Path  # the controller's own file
     terms: Mapping[str, Terms]  # by agent
     engine: NatsSettings  # how it is reached
-    quorum: int | None = None  # see `open_collector`, as for the next two
+    quorum: int | None = None  # see `open_collector`, as for the next three
     deadline: float | None = None
     season: int = 1
+    close_after: float | None = None
     page: Mapping[str, Any] | None = None  # where the dashboard is served; None if it is not
 
     @classmethod
@@ -106,7 +122,7 @@ class ControllerSettings:
             raise ConfigurationError("config", str(path), f"a TOML file ({error})") from None
         require_keys("config", plain, needed=("controller", "terms", "engine"), known=("budgets", "page"))
         table = plain["controller"]
-        require_keys("controller", table, needed=("state",), known=("quorum", "deadline", "season"))
+        require_keys("controller", table, needed=("state",), known=_TIMES)
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
         terms = _terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(engine.read_roster().agents))
         shared = next(iter(terms.values()))
@@ -118,13 +134,20 @@ class ControllerSettings:
             terms=terms,
             engine=engine,
             page=plain.get("page"),
-            **{name: table[name] for name in ("quorum", "deadline", "season") if name in table},
+            **{name: table[name] for name in _TIMES if name in table},
         )
 
     def open(self) -> Collector:
         """The controller's file; raises `StoreInUseError` if another process has it."""
+        padded = next(iter(self.terms.values())).trust.padded
         return open_collector(
-            self.state, self.terms, quorum=self.quorum, deadline=self.deadline, season=self.season
+            self.state,
+            self.terms,
+            quorum=self.quorum,
+            deadline=self.deadline,
+            season=self.season,
+            close_after=self.close_after,
+            signing=(self.engine.read_roster(), Signer(self.engine.seed)) if padded else None,
         )
 
 

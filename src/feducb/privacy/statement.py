@@ -12,6 +12,7 @@ from typing import Any
 from feducb.config import Budget
 from feducb.interfaces import interactions
 from feducb.privacy.calibration import to_epsilon
+from feducb.privacy.stated_shares import shares_rows, stated_shares
 from feducb.privacy.terms import Terms
 
 __all__ = ["LIBRARIES", "statement", "to_markdown"]
@@ -24,6 +25,7 @@ _RETENTION = (
     "the file), the releases themselves (for ever, to resend them unchanged) and, where persons are bounded, "
     "keyed hashes of their ids. A release cannot be taken back."
 )
+_PADDED_ROWS = " Of rows that leave under pads the padded bytes are kept, never the row or its noise."
 _PRESENCE = (
     "Covered at the same price: that a record is there at all, or came at another time, shows no more than "
     "which one it is (docs/theory.md, 2)."
@@ -46,6 +48,7 @@ _NOBODY_ELSE_LEARNS = (
     "popularity or click rates among features, no setting turned by a raw curve, no own log of a policy that "
     "learnt from its rewards."
 )
+_WHO_IS_THERE = " Which agents miss a row has nothing to do with anybody's records."
 _FOLLOWED = {
     "learning": (
         "The agent follows the application's own policy, which may learn from rewards: what was followed is "
@@ -59,7 +62,7 @@ _ALSO_SHOWN = (
     "warned, and whether released sums contradict the parameter bound. The promise covers both; neither "
     "takes more of it (docs/theory.md, Noise on a grid)."
 )
-_PUBLIC_ALSO_SHOWN = (
+_WITHOUT_TALLY = (
     "To the agent's own people: whether released sums contradict the parameter bound. The promise covers it."
 )
 _NOT_COVERED = (
@@ -75,6 +78,7 @@ def statement(
     ledger: dict[str, Any] | None = None,
     followed: str | None = None,
     others: Sequence[Budget] = (),
+    keepers: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The statement as plain data.
 
@@ -83,8 +87,10 @@ def statement(
         ledger: what has left so far, if an agent's file was read.
         followed: the `AgentSettings.follow_policy` of an agent in shadow mode; None for any other.
         others: budgets of the other agents, where agents have budgets of their own.
+        keepers: names of the keepers, where rows leave under pads; left out where they are not known.
     """
     certificate, mechanism, public = terms.certificate(), terms.factors, terms.contexts == "public"
+    shared = stated_shares(terms, keepers)
     return {
         "epsilon": terms.budget.epsilon,
         "delta": terms.budget.delta,
@@ -109,8 +115,10 @@ def statement(
             "law": "discrete Gaussian on a grid, drawn by OpenDP, no seed",
             "deviation": certificate.scale,
             "grid": 2.0**certificate.exponent,
-            "certificate": "exact Gaussian curve; docs/theory.md, Noise on a grid",
+            "certificate": "exact Gaussian curve; docs/theory.md, Noise on a grid"
+            + (" and Secure sums" if shared else ""),
         },
+        "shared_noise": shared,
         "bounds": {
             "action": terms.problem.action_bound,
             "reward": terms.problem.reward_bound,
@@ -122,9 +130,12 @@ def statement(
         "reward_weight": terms.weight,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "shadow_mode": None if followed is None else _FOLLOWED[followed],
-        "provided_that": _PROVIDED + _NOBODY_ELSE_LEARNS + (_FIXED if followed == "fixed" else ""),
-        "also_shown": _PUBLIC_ALSO_SHOWN if public else _ALSO_SHOWN,
-        "retention": _RETENTION,
+        "provided_that": _PROVIDED
+        + _NOBODY_ELSE_LEARNS
+        + (_WHO_IS_THERE if shared else "")
+        + (_FIXED if followed == "fixed" else ""),
+        "also_shown": _WITHOUT_TALLY if public or terms.trust.joint else _ALSO_SHOWN,
+        "retention": _RETENTION + (_PADDED_ROWS if terms.trust.padded else ""),
         "not_covered": _NOT_COVERED,
         "versions": _versions(),
         "ledger": ledger,
@@ -134,6 +145,7 @@ def statement(
 def to_markdown(plain: dict[str, Any]) -> str:
     """The statement as a page to sign."""
     noise, bounds = plain["noise"], plain["bounds"]
+    each = " at each agent" if plain["shared_noise"] else ""
     rows = [
         (
             "Promise",
@@ -146,6 +158,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
         ("At several agents", plain["several_agents"]),
         ("Against", plain["adversary"]),
         ("Trusted", plain["trusted"]),
+        *(shares_rows(plain["shared_noise"]) if plain["shared_noise"] else []),
         (
             "Releases",
             f"{plain['releases']} at most{' of each estimator' if plain['groups'] > 1 else ''}, at rounds "
@@ -155,7 +168,8 @@ def to_markdown(plain: dict[str, Any]) -> str:
         ("Mechanism", f"{plain['mechanism']}; worst release {plain['worst_error']:.4g} × R²/μ"),
         (
             "Noise",
-            f"{noise['law']}; deviation {noise['deviation']:.6g} a coordinate, grid {noise['grid']:.3g}",
+            f"{noise['law']}; deviation {noise['deviation']:.6g} a coordinate{each}, grid "
+            f"{noise['grid']:.3g}",
         ),
         ("Why it suffices", noise["certificate"]),
         (

@@ -30,7 +30,7 @@ class RowReader:
         return self._door.read(None if missing else opened.values, agents=len(opened.listed))
 
     def require_usable(self, opened: Opened) -> None:
-        """`take` it, or raise `RefusedError` if no honest rows add up to its sum; a new reader is needed then.
+        """`take` it, or raise `RefusedError` if no honest rows add up to its sum: then make a new reader.
 
         Nobody sees single rows, so this is all that can be checked: the range of the sum, and that the Gram
         it tells is no further from positive semi-definite than its noise explains.

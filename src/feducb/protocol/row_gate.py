@@ -8,7 +8,7 @@ from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.rows import largest_sum
 from feducb.privacy.terms import Terms
 from feducb.protocol.admission import Receipt, refusal
-from feducb.protocol.pads import Charter
+from feducb.protocol.pads import Charter, require_key
 from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.secure_rows import Answer, KeyCard, PaddedRow, is_card, require_signed
 
@@ -73,6 +73,7 @@ class RowGate:
             raise RefusedError("number", f"row {row.label.row}, expected 1 to {self.terms.releases}")
         place = self.roster.names.index(agent)
         require_signed(row.entry(place), row.label, self.charter, self.roster)
+        require_key(row.public)  # or keepers refuse every list with this row in it, and the list is final
         return row
 
     def word(self, keeper: str, payload: bytes) -> KeyCard | Answer | Receipt:

@@ -61,6 +61,11 @@ _REFUSALS = ("", "definite", "range")  # why a sum is not used, by number
 _CONTROLLER = "+controller"
 
 
+def is_card(data: bytes) -> bool:
+    """Whether a message is a keeper's card; what agents hear else is a row that is over."""
+    return data.startswith(_CARD)
+
+
 def row_size(coordinates: int) -> int:
     """Bytes of a padded row of q numbers."""
     return _MARK + _LABEL + KEY_SIZE + NONCE_SIZE + 8 * coordinates + SIGNATURE_SIZE
@@ -126,11 +131,6 @@ class KeyCard:
         return card
 
 
-def is_card(data: bytes) -> bool:
-    """Whether a message says that it is a `KeyCard`."""
-    return data[:_MARK] == _CARD
-
-
 @dataclass(frozen=True, slots=True)
 class PaddedRow:
     """What leaves an agent. Its body alone tells nothing: docs/cryptography.md."""
@@ -161,16 +161,12 @@ class PaddedRow:
 
     @classmethod
     def read(cls, data: bytes, *, coordinates: int) -> PaddedRow:
-        """Read a row, or raise `RefusedError`; its signature is not checked (`require_signed`).
-
-        A key that makes no secret is refused here: keepers refuse every list with such a row in it.
-        """
+        """Read a row; neither its signature (`require_signed`) nor its key (`require_key`) is checked."""
         if len(data) != row_size(coordinates):
             size = f"{len(data)} bytes, expected {row_size(coordinates)}"
             raise RefusedError("size", f"a row of {size}: other bounds or another dimension")
         parts = _Reader(data, _ROW)
         label, public, nonce = parts.label(), parts.take(KEY_SIZE), parts.take(NONCE_SIZE)
-        pads.require_key(public)
         return cls(label, public, nonce, parts.take(8 * coordinates), parts.take(SIGNATURE_SIZE))
 
 
@@ -372,18 +368,18 @@ class Opened:
         parts = _Reader(data, _OPENED)
         label = _require_season(parts.label(), charter)
         listed = tuple(Listed(*parts.unpack(_LISTED)) for _ in range(parts.number()))
-        require_list([one.place for one in listed], roster, quorum)
         raw = [parts.unpack(_PROOF) for _ in roster.keepers]
-        proofs = tuple(Proof(_keeper_named(roster, one[0]), one[1], one[2]) for one in raw)
-        if [one.keeper for one in proofs] != list(roster.keepers):
-            raise RefusedError("malformed", "not one proof of each keeper")
         refused = parts.number()
-        if refused >= len(_REFUSALS) or (refused and not listed):
-            raise RefusedError("malformed", "a refusal that nobody knows, or of no sum")
         values = pads.from_bytes(parts.take(8 * coordinates)).view(np.int64) if listed else None
         signature = parts.take(SIGNATURE_SIZE)
         parts.end()
         _verify(roster.controller, signature, data[:-SIGNATURE_SIZE], "opened", charter, _CONTROLLER)
+        if refused >= len(_REFUSALS) or (refused and not listed):
+            raise RefusedError("malformed", "a refusal that nobody knows, or of no sum")
+        if [one[0] for one in raw] != list(range(len(roster.keepers))):
+            raise RefusedError("malformed", "not one proof of each keeper, in order")
+        require_list([one.place for one in listed], roster, quorum)
+        proofs = tuple(Proof(_keeper_named(roster, one[0]), one[1], one[2]) for one in raw)
         digest = list_digest(label, listed)
         for proof in proofs:
             proof.require(label, digest, charter, roster)

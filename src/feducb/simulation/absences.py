@@ -120,7 +120,7 @@ class SecureRows:
         before, now = self._columns[: self.made - 1], self._columns[self.made - 1]
         now[row.built] = (stacked - before.sum(axis=0))[row.built]
         weights = self._encoder[self.made - 1, : self.made]
-        summed = np.tensordot(weights, self._columns[: self.made, row.sent].sum(axis=1), axes=1)
+        summed = np.tensordot(weights, self._columns[: self.made], axes=1)[row.sent].sum(axis=0)
         mechanism = self._privatizer.mechanism
         self._opened, decoded = mechanism.correlate(self._opened, self.made, summed[None])
         state = PrivatizerState(

@@ -20,6 +20,7 @@ __all__ = ["free_device_memory", "free_memory", "plan_bytes", "play_bytes", "req
 _PLANNED = 70  # bytes per agent of a plan: its number and its budget
 _CALIBRATED = 300  # more while noise is calibrated for each agent
 _STREAMS = 7000  # bytes per agent and run of the reference: its random streams and arrays of its own
+_COINS = 2000  # of an agent that may be away
 _BELIEF = 1200  # bytes of an agent alone beside its matrices
 _FLOAT = 8
 
@@ -38,16 +39,20 @@ def play_bytes(plan: Plan, backend: str, threads: int) -> tuple[int, int]:
     together = min(plan.runs, runs_at_once(largest, dim)) * largest
     if isinstance(rule, AlonePlay) and backend != "reference":  # a belief for each, made here
         return together * (4 * _FLOAT * dim**2 + _BELIEF), 0
+    kept = 0  # columns of each agent, where rows are built by those who are there
+    if plan.absence:
+        together = largest
+        kept = largest * (_COINS + _FLOAT * len(plan.estimators[0].release_rounds) * dim * (dim + 1))
     if backend == "gpu":
         entries = (dim + 1) * (dim + 2) // 2
-        return 0, 2 * _FLOAT * together * entries if own else 0
+        return kept, 2 * _FLOAT * together * entries if own else 0
     if backend == "cpu" and own:
         return _FLOAT * (together * (4 * dim**2 + 4 * dim + 6) + largest * 2 * (dim**2 + points)), 0
     if backend == "cpu":
-        return _FLOAT * together * (dim**2 + dim + points + 6), 0
+        return kept + _FLOAT * together * (dim**2 + dim + points + 6), 0
     side_by_side = min(plan.runs, threads)
     drawn = _FLOAT * (2 * arms * (dim + 1) + 2 * dim**2)
-    return side_by_side * largest * (_STREAMS + drawn), 0
+    return side_by_side * (kept + largest * (_STREAMS + drawn)), 0
 
 
 def require_memory(agents: int, needed: int, free: int | None, *, of: str = "memory") -> None:

@@ -14,6 +14,7 @@ from feducb.errors import ConfigurationError
 from feducb.models.play import ReleasedPlay
 from feducb.privacy.calibration import noise_scale, to_epsilon, to_mu
 from feducb.privacy.mechanisms import BufferedToeplitz, Dense, Mechanism, choose_mechanism
+from feducb.privacy.stated_shares import stated_shares
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.estimators import plan_rounds
 from feducb.protocol.federation import Federation
@@ -94,6 +95,7 @@ class Season:
             agents_per_person=self.agents_per_person,
             spacing=self.spacing,
             trust=self.trust,
+            agents=self.agents,
         )
 
 
@@ -136,7 +138,7 @@ def plan_privacy(
 
 def _noise(season: Season, mechanism: Mechanism) -> dict[str, Any]:
     """What the promise costs in noise, and back from the noise to ε."""
-    terms, budget, trust = season.terms(mechanism), season.budget, season.trust
+    terms, budget = season.terms(mechanism), season.budget
     mu, delta, certificate = to_mu(budget), budget.delta, terms.certificate()
     sigma = noise_scale(terms.radius, mu / terms.reach)
     # Back from the noise to ε, by what a record really moves and a person really has: at an agent, or at all
@@ -144,7 +146,9 @@ def _noise(season: Season, mechanism: Mechanism) -> dict[str, Any]:
     longest = 1.0 if mechanism.releases > _CHECKED else np.linalg.norm(mechanism.encoder(), axis=0).max()
     moved = terms.radius * float(longest) / sigma
     person_mu = terms.reach * moved
-    entry = certificate.scale / math.sqrt(2.0)
+    # What is sure to be there: the noise of one agent, or of all shares that are certified.
+    whole = certificate.scale * math.sqrt(certificate.shares)
+    entry = whole / math.sqrt(2.0)
     return {
         "epsilon": budget.epsilon,
         "delta": delta,
@@ -152,7 +156,8 @@ def _noise(season: Season, mechanism: Mechanism) -> dict[str, Any]:
         "dim": terms.problem.dim,
         "agents": season.agents,
         "visitors": season.visitors,
-        "trust": trust.name,
+        "trust": terms.trust.name,
+        "shared_noise": _shared_noise(terms),
         "per_person": terms.records_per_person,
         "spacing": terms.spacing,
         "reach": terms.reach,
@@ -169,8 +174,29 @@ def _noise(season: Season, mechanism: Mechanism) -> dict[str, Any]:
             "sigma": entry,
             "noise_over_gaussian": entry / sigma,
             "epsilon_certified": to_epsilon(certificate.mu, delta),
-            "epsilon_by_opendp_map": _opendp_epsilon(certificate.sensitivity / certificate.scale, delta),
+            "epsilon_by_opendp_map": _opendp_epsilon(certificate.sensitivity / whole, delta),
         },
+    }
+
+
+def _shared_noise(terms: Terms) -> dict[str, Any] | None:
+    """Who may be away and collude, and what that costs, where one noise is divided; else None.
+
+    A sum of all M shares has √(M/H) times the deviation that a trusted controller would add. H = M − D − C:
+    what D and C cost is seen beside nobody away, and beside one who colludes, the least there can be.
+    """
+    stated = stated_shares(terms, ())
+    if stated is None:
+        return None
+    agents, away, colluding, shares = (stated[name] for name in ("agents", "away", "colluding", "shares"))
+    return {
+        "away": away,
+        "colluding": colluding,
+        "shares": shares,
+        "noise_over_controller": math.sqrt(agents / shares),
+        "noise_if_none_away": math.sqrt(agents / (agents - colluding)),
+        "noise_if_one_colludes": math.sqrt(agents / (agents - away - 1)),
+        "by_honest_shares": stated["by_honest_shares"],
     }
 
 

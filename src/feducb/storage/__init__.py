@@ -13,6 +13,7 @@ from feducb.storage.agent_store import AgentStore
 from feducb.storage.controller_store import ControllerStore
 from feducb.storage.peer_book import PeerBook
 from feducb.storage.release_book import Quorum, ReleaseBook
+from feducb.storage.row_book import RowBook
 
 __all__ = [
     "AgentStore",
@@ -20,6 +21,7 @@ __all__ = [
     "PeerBook",
     "Quorum",
     "ReleaseBook",
+    "RowBook",
     "StoreError",
     "StoreInUseError",
 ]

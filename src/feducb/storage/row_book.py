@@ -20,7 +20,7 @@ from feducb.protocol.pads import Label
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.row_gate import RowGate
-from feducb.protocol.secure_rows import Answer, Ask, KeyCard, Opened, PaddedRow, list_digest, open_sum
+from feducb.protocol.secure_rows import Answer, Ask, Entry, KeyCard, Opened, PaddedRow, list_digest, open_sum
 from feducb.storage.release_book import Quorum
 from feducb.storage.sqlite import STORE_TABLE, SqliteFile
 
@@ -46,7 +46,7 @@ class _List(NamedTuple):
 
 
 class RowBook(SqliteFile):
-    """One row is open at a time: it gathers padded rows, then a list that is final, then all keepers' answers.
+    """One row is open at a time: it gathers padded rows, then a list that is final, then keepers' answers.
 
     Guarantees:
         A receipt is given after the row is on disk, and a list or a sum is told after it is. An agent has one
@@ -68,7 +68,9 @@ class RowBook(SqliteFile):
             season INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL, agent TEXT NOT NULL,
             received_at REAL NOT NULL, sha256 BLOB NOT NULL,
             PRIMARY KEY (season, row, attempt, agent)) WITHOUT ROWID;
-        CREATE TABLE waiting (agent TEXT PRIMARY KEY, received_at REAL NOT NULL, payload BLOB NOT NULL);
+        CREATE TABLE waiting (
+            place INTEGER PRIMARY KEY, received_at REAL NOT NULL, public BLOB NOT NULL, nonce BLOB NOT NULL,
+            digest BLOB NOT NULL, signature BLOB NOT NULL, body BLOB NOT NULL);
         CREATE TABLE lists (
             season INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL, made_at REAL NOT NULL,
             digest BLOB NOT NULL, ask BLOB NOT NULL, PRIMARY KEY (season, row, attempt));
@@ -209,7 +211,7 @@ class RowBook(SqliteFile):
         return [bytes(body) for (body,) in self.database.execute(query, after)]
 
     def next_due(self) -> float | None:
-        """When, in seconds since 1970, the open row's list is made if nobody else sends; None if it is not."""
+        """When, in seconds since 1970, the open row's list is made though nobody else sends; None: never."""
         here, first = self._here()
         if first is None or self._list() is not None:
             return None
@@ -239,7 +241,8 @@ class RowBook(SqliteFile):
     def facts(self) -> dict[str, Any]:
         """How the open row stands, for status and pages: all of it public."""
         roster, over = self._gate.roster, self._open.row > self._gate.terms.releases
-        sent = [name for (name,) in self.database.execute("SELECT agent FROM waiting ORDER BY agent")]
+        places = self.database.execute("SELECT place FROM waiting ORDER BY place")
+        sent = [roster.names[place] for (place,) in places]
         shown, listed = self._cards(), self._list() is not None
         keepers = list(self.asks()) or [name for name in roster.keepers if name not in shown and not over]
         begun = bool(sent) and not listed
@@ -301,20 +304,24 @@ class RowBook(SqliteFile):
         self._last_received[agent] = now
         if row.label < self._open or self._list() is not None:
             return Receipt("past")
-        db.execute("INSERT INTO waiting VALUES (?, ?, ?)", (agent, now, payload))
+        place, *signed = row.entry(self._gate.roster.names.index(agent))
+        db.execute("INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?)", (place, now, *signed, row.body))
         return Receipt("stored")
 
     def _put_word(
         self, db: sqlite3.Connection, word: KeyCard | Answer, payload: bytes, now: float
     ) -> Receipt:
         if isinstance(word, KeyCard):
-            known = self._cards().get(word.keeper)
-            if known is None:
-                db.execute("INSERT INTO cards VALUES (?, ?, ?)", (self.season, word.keeper, payload))
-                return Receipt("stored")
-            other = Receipt("refused", "key", f"keeper {word.keeper} has shown another key this season")
-            return Receipt("known") if known == payload else other
+            return self._put_card(db, word, payload)
         return self._put_answer(db, word, payload, now)
+
+    def _put_card(self, db: sqlite3.Connection, card: KeyCard, payload: bytes) -> Receipt:
+        known = self._cards().get(card.keeper)
+        if known is None:
+            db.execute("INSERT INTO cards VALUES (?, ?, ?)", (self.season, card.keeper, payload))
+            return Receipt("stored")
+        other = Receipt("refused", "key", f"keeper {card.keeper} has shown another key this season")
+        return Receipt("known") if known == payload else other
 
     def _put_answer(self, db: sqlite3.Connection, answer: Answer, payload: bytes, now: float) -> Receipt:
         key, listed = _key(answer.label), self._list()
@@ -340,16 +347,13 @@ class RowBook(SqliteFile):
         if not full and not (too_few and now - first >= (self._close_after or 0.0)):
             return
         gate = self._gate
-        entries = sorted(row.entry(gate.roster.names.index(agent)) for agent, row in self._waiting())
-        ask = Ask(self._open, tuple(entries) if full else ())
+        columns = "place, public, nonce, digest, signature"
+        rows = self.database.execute(f"SELECT {columns} FROM waiting ORDER BY place")
+        ask = Ask(self._open, tuple(Entry(*row) for row in rows) if full else ())
         digest = list_digest(self._open, ask.listed(gate.roster))
         with self.writing() as db:
             row = (*_key(self._open), now, digest, ask.to_bytes(gate.charter, self._signer))
             db.execute("INSERT INTO lists VALUES (?, ?, ?, ?, ?, ?)", row)
-
-    def _waiting(self) -> Iterator[tuple[str, PaddedRow]]:
-        for agent, payload in self.database.execute("SELECT agent, payload FROM waiting"):
-            yield agent, PaddedRow.read(bytes(payload), coordinates=self._gate.coordinates)
 
     def _open_row(
         self, db: sqlite3.Connection, listed: _List, answers: dict[str, bytes], now: float
@@ -360,7 +364,8 @@ class RowBook(SqliteFile):
             Answer.read(one, gate.charter, gate.roster, coordinates=gate.coordinates)
             for one in answers.values()
         ]
-        values = open_sum([row.body for _, row in self._waiting()], read) if ask.entries else None
+        bodies = [body for (body,) in db.execute("SELECT body FROM waiting")]
+        values = open_sum(bodies, read) if ask.entries else None
         proofs = tuple(answer.proof for answer in read)
         opened = self._judged(Opened(self._open, ask.listed(gate.roster), proofs, values))
         names, body = opened.names(gate.roster), opened.to_bytes(gate.charter, gate.roster, self._signer)
@@ -373,13 +378,12 @@ class RowBook(SqliteFile):
 
     def _judged(self, opened: Opened) -> Opened:
         """With the reason why its sum is not used, if there is one."""
-        reader = self._reader or RowReader(self._gate.terms, self._past())
+        self._reader = self._reader or RowReader(self._gate.terms, self._past())
         try:
-            reader.require_usable(opened)
+            self._reader.require_usable(opened)
         except RefusedError as error:
-            opened = replace(opened, refused=error.reason)
-            reader = None  # it may have taken the sum in
-        self._reader = reader
+            self._reader = None  # it may have taken the sum in
+            return replace(opened, refused=error.reason)
         return opened
 
     def _past(self) -> Iterator[Opened]:

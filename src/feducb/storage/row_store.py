@@ -134,7 +134,8 @@ class RowStore(Store):
                 return None  # it is made up for
             self._moves += 1
             if stream.released < label.row:
-                stream.skip()
+                stream.skip()  # what waits enters a later row, and spaced records count from there
+                db.execute("UPDATE people SET last = last + 1 WHERE last = ?", (label.row,))
             told = stream.read(None if opened.refused else opened.values, agents=agents)
             self._keep_stream(db, label.group)
         unused = opened.empty or bool(opened.refused)
