@@ -6,10 +6,11 @@
       server/server.pem  server.key  nats-server.conf
       agents/NAME/agent.seed               one folder a machine
       controller/controller.seed  controller.x25519
+      keepers/NAME/keeper.seed             for those agents that keep pads, another key than the agent's
       admin/admin.seed                     without a controller: makes the streams
 
 Permissions are what the protocol needs and no more. With a controller an agent publishes in its own name and
-hears its own replies and the sums. On a graph it publishes to its neighbours and reads what is for itself.
+hears its own replies and the sums; a keeper hears lists for itself and says cards and answers. On a graph it publishes to its neighbours and reads what is for itself.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from feducb.errors import ConfigurationError
 from feducb.protocol.graphs import Topology
 from feducb.protocol.names import require_name
 from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.secure_rows import ask_size
 from feducb.system import optional, write_atomically
 
 with optional("making keys", "nats"):
@@ -80,11 +82,12 @@ def init(
     *,
     federation: str = "feducb",
     topology: Topology | None = None,
+    keepers: Sequence[str] = (),
     server: Server = _SERVER,
 ) -> Roster:
     """Make everything for a new federation, in a folder that does not exist or is empty.
 
-    With a ``topology``, a graph over the agents in their order, there is no controller.
+    With a ``topology``, a graph over the agents in their order, there is no controller, and no ``keepers``.
     """
     names = [require_name("agent", name) for name in agents]
     if len(set(names)) != len(names) or not names:
@@ -92,6 +95,7 @@ def init(
     if topology is not None and topology.agents != len(names):
         raise ConfigurationError("agents", len(names), f"{topology.agents}, as many as in {topology.name}")
     require_name("federation", federation)
+    _require_keepers(keepers, names, topology, server)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError("folder", str(folder), "a folder that does not exist yet, or is empty")
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +104,10 @@ def init(
     public = {name: _new_seed(folder / "agents" / name / "agent.seed") for name in names}
     if topology is None:
         controller, sealing = _new_controller(folder)
-        roster = Roster(federation=federation, agents=public, controller=controller, sealing=sealing)
+        own = {name: _new_seed(folder / "keepers" / name / "keeper.seed") for name in keepers}
+        roster = Roster(
+            federation=federation, agents=public, controller=controller, sealing=sealing, keepers=own
+        )
     else:
         _new_seed(folder / "admin" / "admin.seed")
         near = enumerate(topology.neighbours)
@@ -112,10 +119,29 @@ def init(
     return roster
 
 
+def _require_keepers(
+    keepers: Sequence[str], names: Sequence[str], topology: Topology | None, server: Server
+) -> None:
+    """Raise unless these can be keepers."""
+    if not keepers:
+        return
+    given = ", ".join(keepers)
+    if topology is not None:
+        raise ConfigurationError("keepers", given, "none on a graph: members of a clique hide each other's rows")
+    if strangers := set(keepers) - set(names):
+        raise ConfigurationError("keepers", ", ".join(sorted(strangers)), f"agents: {', '.join(names)}")
+    if len(set(keepers)) < 2 or len(set(keepers)) != len(keepers):
+        raise ConfigurationError("keepers", given, "at least two different agents, of different owners")
+    if (size := ask_size(len(names))) > server.max_payload:
+        expected = f"at least {size}, the bytes of a list of {len(names)} agents"
+        raise ConfigurationError("max_payload", server.max_payload, expected)
+
+
 def rotate(
     folder: Path,
     *,
     agents: Iterable[str] = (),
+    keepers: Iterable[str] = (),
     controller: bool = False,
     server: bool = False,
     hosts: Sequence[str] | None = None,
@@ -127,6 +153,7 @@ def rotate(
     Args:
         folder: what `init` made.
         agents: whose keys.
+        keepers: whose keys as keepers.
         controller: whether to renew the controller's, both of them.
         server: whether to renew the server's certificate, for ``hosts`` or those of the old one.
         hosts: see `Server`, as for ``days``.
@@ -139,7 +166,12 @@ def rotate(
         if name not in public:
             raise ConfigurationError("agent", name, f"one of {', '.join(public)}")
         public[name] = _new_seed(folder / "agents" / name / "agent.seed")
-    roster = replace(roster, agents=public)
+    kept = dict(roster.keepers)
+    for name in keepers:
+        if name not in kept:
+            raise ConfigurationError("keeper", name, f"one of {', '.join(kept) or 'none: there are no keepers'}")
+        kept[name] = _new_seed(folder / "keepers" / name / "keeper.seed")
+    roster = replace(roster, agents=public, keepers=kept)
     if controller:
         if roster.controller is None:
             raise ConfigurationError("controller", True, "a federation with a controller")
@@ -173,6 +205,8 @@ def _server_configuration(folder: Path, roster: Roster) -> str:
         users.append(_user(nkey, *subjects.agent_permissions(roster, name), comment=name))
     if roster.controller is not None:
         users.append(_user(roster.controller, *subjects.controller_permissions(roster), comment="controller"))
+    for name, nkey in roster.keepers.items():
+        users.append(_user(nkey, *subjects.keeper_permissions(roster, name), comment=f"keeper {name}"))
     admin = folder / "admin" / "admin.seed"
     if admin.exists():
         users.append(_user(Signer(admin).nkey, *subjects.admin_permissions(roster), comment="admin"))
@@ -215,7 +249,8 @@ def _finish(folder: Path, roster: Roster) -> None:
     """Write what follows from the roster, and put the public files beside every key."""
     _write(folder / "server" / "nats-server.conf", _server_configuration(folder, roster))
     _write(folder / "federation.json", roster.to_json())
-    for part in (*sorted((folder / "agents").iterdir()), folder / "controller", folder / "admin"):
+    several = [*sorted(folder.glob("agents/*")), *sorted(folder.glob("keepers/*"))]
+    for part in (*several, folder / "controller", folder / "admin"):
         if part.is_dir():
             for name in ("federation.json", "ca.pem"):
                 shutil.copyfile(folder / name, part / name)

@@ -6,14 +6,30 @@
     feducb.FED.ask.AGENT       the newest sum?
     feducb.FED.sum             controller → all
 
-Replies go to ``_INBOX.AGENT.…``, which only its owner may hear.
+    with keepers besides
+    feducb.FED.row.AGENT       agent → controller
+    feducb.FED.card.KEEPER     keeper → controller
+    feducb.FED.answer.KEEPER   keeper → controller
+    feducb.FED.list.KEEPER     controller → keeper
+
+Replies go to ``_INBOX.AGENT.…``, which only its owner may hear. An agent that is a keeper too has another key
+and another inbox for that.
 """
 
 from __future__ import annotations
 
 from feducb.protocol.roster import Roster
 
-__all__ = ["admin_permissions", "agent_permissions", "controller_permissions", "edge", "inbox", "topic"]
+__all__ = [
+    "admin_permissions",
+    "agent_permissions",
+    "controller_permissions",
+    "edge",
+    "inbox",
+    "keeper_permissions",
+    "keeper_user",
+    "topic",
+]
 
 CONTROLLER = "+controller"  # no agent is called so
 ADMIN = "+admin"
@@ -36,6 +52,11 @@ def inbox(name: str) -> str:
     return f"_INBOX.{name}"
 
 
+def keeper_user(name: str) -> str:
+    """By which name a keeper is connected; no agent is called so."""
+    return f"+keeper-{name}"
+
+
 def stream_name(federation: str) -> str:
     """The JetStream stream of a graph."""
     return f"feducb-{federation}"
@@ -45,7 +66,7 @@ def agent_permissions(roster: Roster, agent: str) -> _Permissions:
     """What an agent may publish and subscribe to."""
     fed, own = roster.federation, [f"{inbox(agent)}.>"]
     if roster.edges is None:
-        publish = [topic(fed, kind, agent) for kind in ("release", "upload", "ask")]
+        publish = [topic(fed, kind, agent) for kind in _from_agents(roster)]
         return publish, [topic(fed, "sum"), *own]
     near = {one for pair in roster.edges if agent in pair for one in pair if one != agent}
     stream = stream_name(fed)
@@ -54,11 +75,26 @@ def agent_permissions(roster: Roster, agent: str) -> _Permissions:
     return publish, own
 
 
+def _from_agents(roster: Roster) -> tuple[str, ...]:
+    """What agents send to a controller."""
+    return ("release", "upload", "ask", *(("row",) if roster.keepers else ()))
+
+
 def controller_permissions(roster: Roster) -> _Permissions:
     """What the controller may publish and subscribe to."""
     fed = roster.federation
-    hears = [topic(fed, kind, "*") for kind in ("release", "upload", "ask")]
-    return [topic(fed, "sum"), "_INBOX.*.>"], [*hears, f"{inbox(CONTROLLER)}.>"]
+    hears = [topic(fed, kind, "*") for kind in _from_agents(roster)]
+    for keeper in roster.keepers:
+        hears += [topic(fed, kind, keeper) for kind in ("card", "answer")]
+    says = [topic(fed, "sum"), "_INBOX.*.>", *(topic(fed, "list", keeper) for keeper in roster.keepers)]
+    return says, [*hears, f"{inbox(CONTROLLER)}.>"]
+
+
+def keeper_permissions(roster: Roster, keeper: str) -> _Permissions:
+    """What a keeper may publish and subscribe to."""
+    fed = roster.federation
+    says = [topic(fed, kind, keeper) for kind in ("card", "answer")]
+    return says, [topic(fed, "list", keeper), f"{inbox(keeper_user(keeper))}.>"]
 
 
 def admin_permissions(roster: Roster) -> _Permissions:

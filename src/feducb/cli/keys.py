@@ -42,6 +42,9 @@ class _New:
     host: _Host = None
     topology: str | None = option(None, "A graph over the agents in their order, e.g. ring:8; no controller.")
     ttl: int = option(1, "γ, hops that a release lives on the graph.")
+    keepers: str | None = option(
+        None, "Agents that keep pads, for trust = keepers: names, separated by commas.", shown="none"
+    )
     listen: str = option("127.0.0.1:4222", _LISTEN)
     days: _Days = 365
     max_payload: int = option(2**20, "Bytes of the largest message.")
@@ -57,7 +60,8 @@ def init(new: _New) -> None:
     address, port = _parse_listen(new.listen)
     keys.init(
         new.folder,
-        [name.strip() for name in new.agents.split(",") if name.strip()],
+        _names(new.agents),
+        keepers=_names(new.keepers or ""),
         federation=new.federation,
         topology=None if new.topology is None else parse_topology(new.topology, ttl=new.ttl),
         server=keys.Server(
@@ -76,10 +80,15 @@ def init(new: _New) -> None:
         )
 
 
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 @app.command()
 def rotate(
     folder: _Folder,
     agent: list[str] | None = option(None, "Whose key; can be repeated."),
+    keeper: list[str] | None = option(None, "Whose key as a keeper; can be repeated."),
     controller: bool = option(False, "The controller's keys.", "--controller"),
     server: bool = option(False, "The server's certificate.", "--server"),
     host: _Host = None,
@@ -89,11 +98,13 @@ def rotate(
     """Make new keys in place of old ones, and say who must be given what and be restarted."""
     from feducb.carriers import nats_keys as keys
 
-    if not (agent or controller or server or host or listen):
-        raise ConfigurationError("rotate", "nothing", "--agent, --controller or --server, --host, --listen")
+    if not (agent or keeper or controller or server or host or listen):
+        expected = "--agent, --keeper, --controller or --server, --host, --listen"
+        raise ConfigurationError("rotate", "nothing", expected)
     roster = keys.rotate(
         folder,
         agents=agent or [],
+        keepers=keeper or [],
         controller=controller,
         server=server,
         hosts=host,
@@ -101,26 +112,37 @@ def rotate(
         listen=None if listen is None else _parse_listen(listen),
     )
     errors_to.print(f"wrote {folder}; now", highlight=False)
-    for step in _next_steps(roster, agent or [], controller=controller, listen=listen is not None):
+    given = (agent or [], keeper or [])
+    for step in _next_steps(roster, *given, controller=controller, listen=listen is not None):
         errors_to.print(f"- {step}", highlight=False)
 
 
-def _next_steps(roster: Roster, agents: Sequence[str], *, controller: bool, listen: bool) -> list[str]:
+def _next_steps(
+    roster: Roster, agents: Sequence[str], keepers: Sequence[str], *, controller: bool, listen: bool
+) -> list[str]:
     """Everybody checks signatures with the public keys that he read when he started."""
-    everybody = controller or (bool(agents) and roster.controller is None)
+    changed = bool(agents or keepers or controller)
+    everybody = controller or (changed and (roster.controller is None or bool(roster.keepers)))
     given = ["server to the server", *(f"agents/{name} to {name}" for name in agents)]
-    if roster.controller is not None and (agents or controller):
+    given += [f"keepers/{name} to keeper {name}" for name in keepers]
+    if roster.controller is not None and changed:
         given.append("controller to the controller")
     if everybody:
-        given.append("federation.json to all agents")
+        given.append(f"federation.json to all agents{' and keepers' if roster.keepers else ''}")
     change = "restart nats-server (an address is not reloaded)" if listen else "reload nats-server"
     restarted = ["all agents"] if everybody else list(agents)
-    if roster.controller is not None and (agents or controller):
+    if everybody and roster.keepers:
+        restarted.append("all keepers")
+    if roster.controller is not None and changed:
         restarted = ["the controller", *restarted] if everybody else [*restarted, "the controller"]
     steps = [f"give out what changed: {'; '.join(given)}", change]
     if restarted:
         named = " and ".join(filter(None, (", ".join(restarted[:-1]), restarted[-1])))
         steps.append(f"restart {named}, who know the old keys")
+    if roster.keepers and changed:
+        steps.append(
+            "do so in a new season, at everybody: rows of the open one are bound to the keys that it began with"
+        )
     return steps
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "Proof",
     "SignedList",
     "TwoLists",
+    "ask_size",
     "is_card",
     "list_digest",
     "open_sum",
@@ -64,6 +65,11 @@ _CONTROLLER = "+controller"
 def is_card(data: bytes) -> bool:
     """Whether a message is a keeper's card; what agents hear else is a row that is over."""
     return data.startswith(_CARD)
+
+
+def ask_size(agents: int) -> int:
+    """Bytes of a list of so many agents."""
+    return _MARK + _LABEL + _COUNT.size + agents * _ENTRY.size + SIGNATURE_SIZE
 
 
 def row_size(coordinates: int) -> int:
