@@ -101,6 +101,7 @@ class AgentFile:
         agent: the agent's settings.
         service: how it is reached.
         engine: the table of the engine, read by the engine itself; empty if the agent is on its own.
+        keeper: the table of an agent that is a keeper too, read by the keeper itself; None if it is not.
     """
 
     path: Path
@@ -108,6 +109,7 @@ class AgentFile:
     agent: AgentSettings
     service: ServiceSettings
     engine: dict[str, Any] = field(default_factory=dict)
+    keeper: dict[str, Any] | None = None
 
     def member(self) -> Member | None:
         """Who the agent is among the others, where rows leave under pads: by the ``[engine]`` table."""
@@ -149,6 +151,7 @@ def read_agent_file(path: str | Path) -> AgentFile:
     engine = plain.pop("engine", {})
     if not isinstance(engine, dict):
         raise ConfigurationError("engine", engine, "a table")
+    keeper = plain.pop("keeper", None)
     budgets = read_budgets(plain.pop("budgets", {}))
     _require_known(plain)
     agent, problem, privacy, service = (
@@ -177,6 +180,7 @@ def read_agent_file(path: str | Path) -> AgentFile:
         agent=AgentSettings(problem=Problem(**problem), budget=Budget(**budget), budgets=budgets, **settings),
         service=ServiceSettings(**service),
         engine=engine,
+        keeper=keeper,
     )
 
 
@@ -224,7 +228,7 @@ def _read_roster(
 def _require_known(plain: dict[str, Any]) -> None:
     for section, table in plain.items():
         if section not in _SECTIONS:
-            raise ConfigurationError(section, "a section", f"one of {', '.join(_SECTIONS)}, budgets, engine")
+            raise ConfigurationError(section, "a section", f"one of {', '.join(_SECTIONS)}, budgets, engine, keeper")
         if not isinstance(table, dict):
             raise ConfigurationError(section, table, "a section")
         for key, value in table.items():

@@ -1,4 +1,4 @@
-"""A controller as a process: how it starts, logs, reports and ends."""
+"""A controller or a keeper as a process: how it starts, logs, reports and ends."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, Any
 
 from feducb.controller.collector import Collector
 from feducb.controller.controller_file import ControllerSettings, status_path, write_status
+from feducb.storage import RowBook
 from feducb.system import optional, quieten_asyncio
 
-__all__ = ["JsonLog", "serve"]
+__all__ = ["JsonLog", "keep_status", "run_until_stopped", "serve"]
 
 _STATUS_EVERY = 2.0  # seconds
 
@@ -50,28 +53,56 @@ class _LibraryLog(logging.Handler):
 
 def serve(settings: ControllerSettings, *, log: JsonLog | None = None) -> None:
     """Run until SIGTERM or SIGINT. Killed at any point, it goes on from its file."""
-    with optional("a controller", "nats"):
-        import uvloop
     log = log or JsonLog()
     collector = settings.open()
-    quieten_asyncio()
-    logging.basicConfig(handlers=[_LibraryLog(log)], level=logging.ERROR)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, collector, log))
+        run_until_stopped(_serve(settings, collector, log), log)
     finally:
         collector.close()
         log("stopped")
 
 
+def run_until_stopped(work: Coroutine[Any, Any, None], log: JsonLog) -> None:
+    """Run until SIGTERM or SIGINT; what libraries complain about goes into the log."""
+    with optional("a controller or a keeper", "nats"):
+        import uvloop
+    quieten_asyncio()
+    logging.basicConfig(handlers=[_LibraryLog(log)], level=logging.ERROR)
+
+    async def until_told() -> None:
+        task = asyncio.create_task(work)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        with suppress(asyncio.CancelledError):
+            await task
+            return
+        log("stopping")
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(until_told())
+
+
+async def keep_status(path: Path, facts: Callable[[], dict[str, Any]], work: Awaitable[None]) -> None:
+    """Await work, and say meanwhile in a small file how it goes."""
+
+    async def report() -> None:
+        while True:
+            write_status(path, facts())
+            await asyncio.sleep(_STATUS_EVERY)
+
+    reports = asyncio.create_task(report())
+    try:
+        await work
+    finally:
+        reports.cancel()
+        write_status(path, facts())
+
+
 async def _serve(settings: ControllerSettings, collector: Collector, log: JsonLog) -> None:
     from feducb.carriers.nats import NatsController
 
-    link, path = NatsController(settings.engine, collector, log=log), status_path(settings)
+    link = NatsController(settings.engine, collector, log=log)
     log("started", season=collector.season, agents=len(settings.terms), pid=os.getpid())
-    work = asyncio.create_task(link.run())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
 
     def facts() -> dict[str, Any]:
         return {
@@ -88,18 +119,7 @@ async def _serve(settings: ControllerSettings, collector: Collector, log: JsonLo
             "last_refusals": link.last_refusals,
             "errors": dict(link.status.errors),
             "last_error": link.status.last_error,
+            "rows": collector.facts() if isinstance(collector, RowBook) else None,
         }
 
-    async def report() -> None:
-        while True:
-            write_status(path, facts())
-            await asyncio.sleep(_STATUS_EVERY)
-
-    reports = asyncio.create_task(report())
-    try:
-        await work
-    except asyncio.CancelledError:
-        log("stopping")
-    finally:
-        reports.cancel()
-        write_status(path, facts())
+    await keep_status(status_path(settings), facts, link.run())

@@ -10,7 +10,8 @@
       admin/admin.seed                     without a controller: makes the streams
 
 Permissions are what the protocol needs and no more. With a controller an agent publishes in its own name and
-hears its own replies and the sums; a keeper hears lists for itself and says cards and answers. On a graph it publishes to its neighbours and reads what is for itself.
+hears its own replies and the sums; a keeper hears lists for itself, and says its card and answers. On a graph
+an agent publishes to its neighbours and reads what is for itself.
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ def _require_keepers(
         return
     given = ", ".join(keepers)
     if topology is not None:
-        raise ConfigurationError("keepers", given, "none on a graph: members of a clique hide each other's rows")
+        raise ConfigurationError(
+            "keepers", given, "none on a graph: members of a clique hide each other's rows"
+        )
     if strangers := set(keepers) - set(names):
         raise ConfigurationError("keepers", ", ".join(sorted(strangers)), f"agents: {', '.join(names)}")
     if len(set(keepers)) < 2 or len(set(keepers)) != len(keepers):
@@ -169,7 +172,8 @@ def rotate(
     kept = dict(roster.keepers)
     for name in keepers:
         if name not in kept:
-            raise ConfigurationError("keeper", name, f"one of {', '.join(kept) or 'none: there are no keepers'}")
+            expected = f"one of {', '.join(kept)}" if kept else "none: this federation has no keepers"
+            raise ConfigurationError("keeper", name, expected)
         kept[name] = _new_seed(folder / "keepers" / name / "keeper.seed")
     roster = replace(roster, agents=public, keepers=kept)
     if controller:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from feducb.protocol.roster import Roster
 
 __all__ = [
+    "KINDS_FROM_KEEPERS",
     "admin_permissions",
     "agent_permissions",
     "controller_permissions",
@@ -28,11 +29,14 @@ __all__ = [
     "inbox",
     "keeper_permissions",
     "keeper_user",
+    "kinds_from_agents",
     "topic",
 ]
 
 CONTROLLER = "+controller"  # no agent is called so
 ADMIN = "+admin"
+
+KINDS_FROM_KEEPERS = ("card", "answer")
 
 _Permissions = tuple[list[str], list[str]]  # publish, subscribe
 
@@ -66,7 +70,7 @@ def agent_permissions(roster: Roster, agent: str) -> _Permissions:
     """What an agent may publish and subscribe to."""
     fed, own = roster.federation, [f"{inbox(agent)}.>"]
     if roster.edges is None:
-        publish = [topic(fed, kind, agent) for kind in _from_agents(roster)]
+        publish = [topic(fed, kind, agent) for kind in kinds_from_agents(roster)]
         return publish, [topic(fed, "sum"), *own]
     near = {one for pair in roster.edges if agent in pair for one in pair if one != agent}
     stream = stream_name(fed)
@@ -75,7 +79,7 @@ def agent_permissions(roster: Roster, agent: str) -> _Permissions:
     return publish, own
 
 
-def _from_agents(roster: Roster) -> tuple[str, ...]:
+def kinds_from_agents(roster: Roster) -> tuple[str, ...]:
     """What agents send to a controller."""
     return ("release", "upload", "ask", *(("row",) if roster.keepers else ()))
 
@@ -83,9 +87,9 @@ def _from_agents(roster: Roster) -> tuple[str, ...]:
 def controller_permissions(roster: Roster) -> _Permissions:
     """What the controller may publish and subscribe to."""
     fed = roster.federation
-    hears = [topic(fed, kind, "*") for kind in _from_agents(roster)]
+    hears = [topic(fed, kind, "*") for kind in kinds_from_agents(roster)]
     for keeper in roster.keepers:
-        hears += [topic(fed, kind, keeper) for kind in ("card", "answer")]
+        hears += [topic(fed, kind, keeper) for kind in KINDS_FROM_KEEPERS]
     says = [topic(fed, "sum"), "_INBOX.*.>", *(topic(fed, "list", keeper) for keeper in roster.keepers)]
     return says, [*hears, f"{inbox(CONTROLLER)}.>"]
 
@@ -93,7 +97,7 @@ def controller_permissions(roster: Roster) -> _Permissions:
 def keeper_permissions(roster: Roster, keeper: str) -> _Permissions:
     """What a keeper may publish and subscribe to."""
     fed = roster.federation
-    says = [topic(fed, kind, keeper) for kind in ("card", "answer")]
+    says = [topic(fed, kind, keeper) for kind in KINDS_FROM_KEEPERS]
     return says, [topic(fed, "list", keeper), f"{inbox(keeper_user(keeper))}.>"]
 
 

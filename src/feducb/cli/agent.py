@@ -313,7 +313,12 @@ def serve(config: Config = DEFAULT) -> None:
     from feducb.carriers.engine_choice import engine_of
 
     file = read_agent_file(config)
-    run(file, *engine_of(file))
+    with ExitStack() as beside:
+        if file.keeper is not None:
+            from feducb.carriers import keeper_process
+
+            beside.enter_context(keeper_process.beside(file))
+        run(file, *engine_of(file))
 
 
 class _Status(TyperCommand):

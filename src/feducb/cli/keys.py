@@ -141,7 +141,7 @@ def _next_steps(
         steps.append(f"restart {named}, who know the old keys")
     if roster.keepers and changed:
         steps.append(
-            "do so in a new season, at everybody: rows of the open one are bound to the keys that it began with"
+            "do so in a new season, at everybody: rows of the open one are bound to the keys of its start"
         )
     return steps
 

@@ -386,9 +386,7 @@ def _plan_table(planned: dict[str, Any]) -> Table:
 
 def _shares_rows(shared: dict[str, Any], agents: int) -> list[tuple[str, str]]:
     """What is said where one noise is divided between agents."""
-    fewer = ", ".join(
-        f"{one['epsilon']:.4g} at {one['shares']}" for one in shared["by_honest_shares"]
-    )
+    fewer = ", ".join(f"{one['epsilon']:.4g} at {one['shares']}" for one in shared["by_honest_shares"])
     return [
         (
             "honest shares of noise",

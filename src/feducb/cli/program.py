@@ -19,6 +19,7 @@ from feducb.cli.controller_commands import app as controller
 from feducb.cli.data import app as data
 from feducb.cli.demo import demo
 from feducb.cli.evaluate import evaluate
+from feducb.cli.keeper import app as keeper
 from feducb.cli.keys import app as keys
 from feducb.cli.privacy import app as privacy
 from feducb.cli.simulate import simulate
@@ -82,6 +83,7 @@ app.add_typer(agent, name="agent", rich_help_panel=_RUN)
 app.command(rich_help_panel=_RUN)(watch)
 app.add_typer(keys, name="keys", rich_help_panel=_RUN)
 app.add_typer(controller, name="controller", rich_help_panel=_RUN)
+app.add_typer(keeper, name="keeper", rich_help_panel=_RUN)
 app.add_typer(privacy, name="privacy", rich_help_panel=_PRIVACY)
 for _plugin in entry_points(group="feducb.commands"):  # the lab's, and whoever else adds a command
     _plugin.load()(app)

@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from feducb.config import Budget, Problem
 from feducb.controller.collector import Collector, open_collector
@@ -46,7 +46,15 @@ from feducb.storage.sqlite import is_locked
 from feducb.system import write_atomically
 from feducb.trust import NOBODY, trust_with
 
-__all__ = ["ControllerSettings", "read_status", "status_path", "terms_from_table", "write_status"]
+__all__ = [
+    "ControllerSettings",
+    "read_status",
+    "read_toml",
+    "status_path",
+    "terms_from_table",
+    "terms_of_all",
+    "write_status",
+]
 
 _PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale", "reward_centre")
 _PEOPLE = ("records_per_person", "agents_per_person", "spacing")
@@ -74,7 +82,15 @@ def _trust_of(table: Mapping[str, Any]) -> Trust:
     return trust_with(table.get("trust", NOBODY), **numbers)
 
 
-def _terms_of_all(
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError("config", str(path), f"a TOML file ({error})") from None
+
+
+def terms_of_all(
     common: Mapping[str, Any], budgets: Mapping[str, Any], names: tuple[str, ...]
 ) -> dict[str, Terms]:
     """By agent: the ``[terms]`` table with the budget of its own ``[budgets.NAME]``, if it has one.
@@ -116,15 +132,12 @@ class ControllerSettings:
     @classmethod
     def read(cls, path: Path) -> ControllerSettings:
         """Read a TOML file; its paths are relative to its folder."""
-        try:
-            plain = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError("config", str(path), f"a TOML file ({error})") from None
+        plain = read_toml(path)
         require_keys("config", plain, needed=("controller", "terms", "engine"), known=("budgets", "page"))
         table = plain["controller"]
         require_keys("controller", table, needed=("state",), known=_TIMES)
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
-        terms = _terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(engine.read_roster().agents))
+        terms = terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(engine.read_roster().agents))
         shared = next(iter(terms.values()))
         require_agents_per_person("terms.agents_per_person", shared.agents_per_person, len(terms))
         if shared.trust.raw and engine.sealing is None:
@@ -151,8 +164,13 @@ class ControllerSettings:
         )
 
 
-def status_path(settings: ControllerSettings) -> Path:
-    """Where a running controller says how it is."""
+class _HasState(Protocol):
+    @property
+    def state(self) -> Path: ...
+
+
+def status_path(settings: _HasState) -> Path:
+    """Where a running controller or keeper says how it is."""
     return settings.state.with_name(f"{settings.state.name}.status.json")
 
 
@@ -162,11 +180,11 @@ def write_status(path: Path, facts: dict[str, Any]) -> None:
         write_atomically(path, json.dumps(facts, indent=1) + "\n")
 
 
-def read_status(settings: ControllerSettings) -> dict[str, Any]:
-    """What the controller last said about itself, how many seconds ago, and whether it still runs."""
+def read_status(settings: _HasState, *, of: str = "controller") -> dict[str, Any]:
+    """What a controller or keeper last said about itself, how many seconds ago, and whether it still runs."""
     path = status_path(settings)
     if not path.exists():
-        raise ConfigurationError("status", str(path), "a controller that has been started")
+        raise ConfigurationError("status", str(path), f"a {of} that has been started")
     plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     running = is_locked(settings.state)  # the system frees the lock however a process ends
     since = round(time.time() - plain["at"], 1)

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from feducb.errors import RefusedError
 from feducb.protocol.admission import REASONS, Receipt
 from feducb.protocol.roster import SIGNATURE_SIZE, Roster, Signer, verify
 
-__all__ = ["OriginSeal", "Seal", "frame", "read_receipt", "unframe", "write_receipt"]
+__all__ = ["OriginSeal", "Seal", "frame", "join", "read_receipt", "split", "unframe", "write_receipt"]
 
 _DIGEST = 32
+_LENGTH = 4
 _LONGEST_RECEIPT = 4096
 
 
@@ -33,6 +34,25 @@ def unframe(nkey: str, data: bytes, *context: str) -> bytes:
     body = data[:-SIGNATURE_SIZE]
     verify(nkey, data[-SIGNATURE_SIZE:], body, *context)
     return body
+
+
+def join(parts: Iterable[bytes]) -> bytes:
+    """Several messages in one: each after its length."""
+    return b"".join(len(part).to_bytes(_LENGTH, "little") + part for part in parts)
+
+
+def split(data: bytes) -> list[bytes]:
+    """Back from `join`, at least one; raises `RefusedError` on anything else."""
+    parts: list[bytes] = []
+    while data:
+        size = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
+        if len(data) < size:
+            break
+        parts.append(data[_LENGTH:size])
+        data = data[size:]
+    if data or not parts:
+        raise RefusedError("malformed", "not several messages in one")
+    return parts
 
 
 def write_receipt(request: bytes, receipt: Receipt) -> bytes:

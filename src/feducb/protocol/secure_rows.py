@@ -46,6 +46,7 @@ __all__ = [
     "require_list",
     "require_signed",
     "row_size",
+    "who_is_in",
 ]
 
 _DIGEST = 32
@@ -390,6 +391,13 @@ class Opened:
         for proof in proofs:
             proof.require(label, digest, charter, roster)
         return cls(label, listed, proofs, values, _REFUSALS[refused])
+
+
+def who_is_in(data: bytes, roster: Roster) -> tuple[Label, tuple[str, ...]]:
+    """Of an `Opened` that was found good: which row, and who is in it."""
+    parts = _Reader(data, _OPENED)
+    label = parts.label()
+    return label, tuple(_agent_named(roster, parts.unpack(_LISTED)[0]) for _ in range(parts.number()))
 
 
 def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:

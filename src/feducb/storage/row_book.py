@@ -251,6 +251,7 @@ class RowBook(SqliteFile):
             "row": None if over else self._open.row,
             "attempt": None if over else self._open.attempt,
             "quorum": self.quorum.enough,
+            "since": self._here()[1],
             "sent": sent,
             "listed": listed,
             "answered": list(self._answers()),

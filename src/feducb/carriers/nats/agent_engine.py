@@ -9,6 +9,7 @@ from feducb.carriers.nats.link import Link, own_signer
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, say_rarely
 from feducb.carriers.nats.on_graph import OnGraph
 from feducb.carriers.nats.with_controller import WithController
+from feducb.carriers.nats.with_keepers import WithKeepers
 from feducb.carriers.peering import PeerDriver
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.terms import Terms
@@ -50,7 +51,8 @@ class NatsEngine:
         """Until cancelled; raises on wrong settings alone."""
         desk = (self._settings, self._agent, self._roster, self._signer, self.status, mailbox, self._log)
         if self._roster.edges is None:
-            await self._link.keep(WithController(*desk).session)
+            with_controller = WithKeepers if self._terms[self._agent].trust.padded else WithController
+            await self._link.keep(with_controller(*desk).session)
             return
         assert self._settings.state is not None
         with PeerBook(self._settings.state) as book:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feducb.carriers import nats_subjects as subjects
+from feducb.carriers.nats.keeper_talk import KeeperTalk
 from feducb.carriers.nats.link import Link, apart, own_signer
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, say_rarely
 from feducb.controller.collector import Collector
 from feducb.errors import ConfigurationError, RefusedError
-from feducb.protocol import frames, sums
+from feducb.protocol import frames
 from feducb.protocol.admission import Receipt, RefusalCount, refusal
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.roster import open_sealed
+from feducb.protocol.sums import Published
+from feducb.storage import RowBook
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -30,12 +34,15 @@ _TOGETHER = 0.002  # seconds after the first message of a batch for others, so t
 _HELD = 16  # messages of an agent that wait for the disk; what comes on top, it sends again
 _UNREAD = 2048  # messages of an agent that wait to be looked at; no more than as many bytes:
 _UNREAD_BYTES = 2**24
+_EXPECTED = {ParcelKind.UPLOAD: "a sealed upload", ParcelKind.ROW: "a row under pads"}
 
 
 class _Opened(NamedTuple):
     """A message whose sender is known, and its payload."""
 
-    agent: str
+    kind: str
+    name: str  # of an agent or a keeper
+    sender: str  # the same, or how a keeper is connected
     payload: bytes
     message: Msg
 
@@ -51,9 +58,12 @@ class NatsController:
         self._signer = own_signer(settings, self._roster.controller)
         self._private = _read_sealing(settings)
         self._collector, self._log = collector, log
-        self.refusals = RefusalCount(self._roster.agents)
-        self.last_refusals: dict[str, dict[str, Any]] = {}  # of each agent: ``at``, ``reason`` and ``text``
-        self.heard: dict[str, float] = {}  # by agent, when a message of its last came, in seconds since 1970
+        self._talk = KeeperTalk(collector) if isinstance(collector, RowBook) else None
+        self.refusals = RefusalCount(
+            {*self._roster.agents, *(subjects.keeper_user(name) for name in self._roster.keepers)}
+        )
+        self.last_refusals: dict[str, dict[str, Any]] = {}  # of each sender: ``at``, ``reason`` and ``text``
+        self.heard: dict[str, float] = {}  # by sender, when a message last came, in seconds since 1970
         self._newest: bytes | None = None
         if (newest := collector.newest()) is not None:
             self._note_sum(newest)  # of an earlier life; known before the broker is reached
@@ -69,52 +79,72 @@ class NatsController:
         held: Counter[str] = Counter()
 
         async def on_message(message: Msg) -> None:
-            kind, agent = message.subject.split(".")[-2:]
-            if held[agent] >= _HELD:
+            kind, name = message.subject.split(".")[-2:]
+            sender = subjects.keeper_user(name) if kind in subjects.KINDS_FROM_KEEPERS else name
+            if held[sender] >= _HELD:
                 self.status.errors["overload"] += 1  # no receipt: it is sent again
                 return
-            opened = await self._on_message(client, kind, agent, message)
+            opened = await self._on_message(client, kind, name, sender, message)
             if opened is not None:
-                held[agent] += 1
+                held[sender] += 1
                 waiting.put_nowait(opened)
 
         # A subscription each: whoever floods fills its own queue, and takes turns with the others.
-        for agent in self._roster.agents:
-            for kind in ("release", "upload", "ask"):
-                subject = subjects.topic(self._roster.federation, kind, agent)
-                reading = client.subscribe(
-                    subject, cb=on_message, pending_msgs_limit=_UNREAD, pending_bytes_limit=_UNREAD_BYTES
-                )
-                await apart(reading)
+        for subject in self._subjects():
+            reading = client.subscribe(
+                subject, cb=on_message, pending_msgs_limit=_UNREAD, pending_bytes_limit=_UNREAD_BYTES
+            )
+            await apart(reading)
         if (newest := self._collector.newest()) is not None:
             await self._publish(client, newest)
         batch: list[_Opened] = []  # what an earlier session took in may be due
         while True:
             await self._exchange(client, batch)
-            held.subtract(one.agent for one in batch)
+            held.subtract(one.sender for one in batch)
             batch = await self._next_batch(waiting)
 
-    async def _on_message(self, client: Client, kind: str, agent: str, message: Msg) -> _Opened | None:
+    def _subjects(self) -> Iterator[str]:
+        """Everybody's, each by itself."""
+        fed = self._roster.federation
+        for agent in self._roster.agents:
+            yield from (subjects.topic(fed, kind, agent) for kind in subjects.kinds_from_agents(self._roster))
+        if self._talk is not None:
+            for keeper in self._roster.keepers:
+                yield from (subjects.topic(fed, kind, keeper) for kind in subjects.KINDS_FROM_KEEPERS)
+
+    async def _on_message(
+        self, client: Client, kind: str, name: str, sender: str, message: Msg
+    ) -> _Opened | None:
         """Answer what needs no disk; return what does."""
-        if not message.reply.startswith(f"{subjects.inbox(agent)}."):
-            self.refusals.add(agent, "sender")  # nobody could be told
+        if not message.reply.startswith(f"{subjects.inbox(sender)}."):
+            self.refusals.add(sender, "sender")  # nobody could be told
             return None
-        self.heard[agent] = time.time()
-        if kind == "ask":
-            await apart(client.publish(message.reply, self._newest or b""))
-            return None
+        self.heard[sender] = time.time()
         try:
-            return _Opened(agent, self._open(kind, agent, message.data), message)
+            if kind == "ask":
+                await apart(client.publish(message.reply, self._tell(client, name, message.data)))
+                return None
+            return _Opened(kind, name, sender, self._open(kind, name, message.data), message)
         except RefusedError as error:
-            await self._answer(client, message, agent, refusal(error))
+            await self._answer(client, message, sender, refusal(error))
             return None
+
+    def _tell(self, client: Client, agent: str, place: bytes) -> bytes:
+        """What an agent asks for: the newest sum, or where rows are padded all that it has not heard."""
+        if self._talk is None:
+            return self._newest or b""
+        news = self._talk.news(place, most=client.max_payload)
+        return frames.frame(self._signer, news, "news", self._roster.federation, agent)
 
     async def _next_batch(self, waiting: asyncio.Queue[_Opened]) -> list[_Opened]:
         """What has arrived, and what arrives at about the same time; empty when a deadline has passed."""
         due = self._collector.next_due()
+        wait = None if due is None else max(due - time.time(), 0.0)
+        if self._talk is not None and (again := self._talk.next_ask()) is not None:
+            wait = again if wait is None else min(wait, again)
         batch: list[_Opened] = []
         with suppress(TimeoutError):
-            async with asyncio.timeout(None if due is None else max(due - time.time(), 0.0)):
+            async with asyncio.timeout(wait):
                 batch.append(await waiting.get())
         while not waiting.empty() and len(batch) < _BATCH:
             batch.append(waiting.get_nowait())
@@ -127,47 +157,73 @@ class NatsController:
 
     async def _exchange(self, client: Client, batch: list[_Opened]) -> None:
         """One commit for all that came; then the sums that are due, for which everybody waits; receipts."""
-        receipts, due = self._collector.exchange([(one.agent, one.payload) for one in batch], now=time.time())
+        words = [one for one in batch if one.kind in subjects.KINDS_FROM_KEEPERS]
+        batch = [one for one in batch if one.kind not in subjects.KINDS_FROM_KEEPERS]
+        heard = self._hear(words)
+        receipts, due = self._collector.exchange([(one.name, one.payload) for one in batch], now=time.time())
         for named in due:
             await self._publish(client, named)
+        await self._ask_keepers(client)
         await asyncio.sleep(0)  # sums are on their way before receipts are signed
-        for one, receipt in zip(batch, receipts, strict=True):
-            await self._answer(client, one.message, one.agent, receipt)
+        for one, receipt in zip([*words, *batch], [*heard, *receipts], strict=True):
+            await self._answer(client, one.message, one.sender, receipt)
 
-    def _open(self, kind: str, agent: str, data: bytes) -> bytes:
+    def _hear(self, words: list[_Opened]) -> list[Receipt]:
+        """Take keepers' cards and answers in."""
+        if not words or not isinstance(self._collector, RowBook) or self._talk is None:
+            return []
+        for one in words:
+            if one.kind == "card":
+                self._talk.forget(one.name)
+        return self._collector.hear([(one.name, one.payload) for one in words], now=time.time())
+
+    async def _ask_keepers(self, client: Client) -> None:
+        for keeper, ask in self._talk.asks_due().items() if self._talk is not None else ():
+            await apart(client.publish(subjects.topic(self._roster.federation, "list", keeper), ask))
+
+    def _open(self, kind: str, name: str, data: bytes) -> bytes:
+        if kind in (ParcelKind.ROW, *subjects.KINDS_FROM_KEEPERS):  # the book checks who signed
+            if self._talk is None:
+                raise RefusedError("malformed", "a row under pads, which this controller does not take")
+            return data
+        return self._unframed(kind, name, data)
+
+    def _unframed(self, kind: str, agent: str, data: bytes) -> bytes:
         body = frames.unframe(self._roster.agents[agent], data, kind, self._roster.federation, agent)
         if kind == ParcelKind.RELEASE:
             if self._collector.takes is not ParcelKind.RELEASE:
-                raise RefusedError("malformed", "a release, expected a sealed upload")
+                raise RefusedError("malformed", f"a release, expected {_EXPECTED[self._collector.takes]}")
             return body
         if self._collector.takes is not ParcelKind.UPLOAD or self._private is None:
             raise RefusedError("malformed", "a raw upload, which this controller does not take")
         return open_sealed(self._private, body, self._roster.federation, agent)
 
-    async def _answer(self, client: Client, message: Msg, agent: str, receipt: Receipt) -> None:
+    async def _answer(self, client: Client, message: Msg, sender: str, receipt: Receipt) -> None:
         if receipt.status == "refused":
-            count = self.refusals.add(agent, receipt.reason)
-            self.last_refusals[agent] = {"at": time.time(), "reason": receipt.reason, "text": receipt.text}
-            facts = {"agent": agent[:64], "reason": receipt.reason, "text": receipt.text}
+            count = self.refusals.add(sender, receipt.reason)
+            self.last_refusals[sender] = {"at": time.time(), "reason": receipt.reason, "text": receipt.text}
+            facts = {"agent": sender[:64], "reason": receipt.reason, "text": receipt.text}
             say_rarely(self._log, "refused", count=count, **facts)
         else:
             self.status.sent += 1
         body = frames.write_receipt(message.data, receipt)
-        signed = frames.frame(self._signer, body, "receipt", self._roster.federation, agent)
+        signed = frames.frame(self._signer, body, "receipt", self._roster.federation, sender)
         await apart(client.publish(message.reply, signed))
 
-    def _note_sum(self, named: sums.NamedSum) -> None:
-        self.status.newest = (named.total.season, named.total.number)
+    def _note_sum(self, named: Published) -> None:
+        self.status.newest = (named.season, named.number)
         self.status.members = named.names
 
-    async def _publish(self, client: Client, named: sums.NamedSum) -> None:
-        body = sums.encode(named)
-        self._newest = frames.frame(self._signer, body, "sum", self._roster.federation, subjects.CONTROLLER)
+    async def _publish(self, client: Client, named: Published) -> None:
+        self._newest = body = named.body
+        if self._talk is None:  # a row that is over is signed already
+            context = ("sum", self._roster.federation, subjects.CONTROLLER)
+            self._newest = frames.frame(self._signer, body, *context)
         await apart(client.publish(subjects.topic(self._roster.federation, "sum"), self._newest))
         self._note_sum(named)
         self.status.absorbed += 1
-        season, number = named.total.season, named.total.number
-        self._log("sum", season=season, number=number, agents=len(named.names), bytes=len(body))
+        facts = {"season": named.season, "number": named.number, "agents": len(named.names)}
+        self._log("sum", **facts, bytes=len(body))
 
 
 def _read_sealing(settings: NatsSettings) -> bytes | None:

@@ -51,6 +51,7 @@ class EngineStatus:
     neighbours: RefusalCount = field(default_factory=lambda: RefusalCount(()))
     refusing: dict[str, str] = field(default_factory=dict)
     sum_refused: str = ""  # why the newest sum was refused here; empty if it was not
+    rows: dict[str, Any] | None = None  # where rows are padded: for whom the open one waits, and in words
     errors: Counter[str] = field(default_factory=Counter)  # by kind
     unanswered: int = 0  # exchanges in a row that failed although there was a connection
     last_error: str = ""  # in words
@@ -92,7 +93,7 @@ class EngineStatus:
             return f"Sums are refused here. {self.sum_refused}"
         if self.unanswered > 1:
             return f"The broker is reached, but nobody answers. {self.last_error}"
-        return None
+        return (self.rows or {}).get("waiting") or None
 
     def as_dict(self) -> dict[str, Any]:
         """In plain values, for an operator."""
@@ -109,4 +110,5 @@ class EngineStatus:
             "last_refusal": self.last_refusal or None,
             "last_refusal_at": self.last_refusal_at,
             "refused_neighbours": self.neighbours.as_dict(),
+            "rows": self.rows,
         }

@@ -32,7 +32,7 @@ _REFUSED_AGAIN = 60.0  # seconds until a release that was refused is offered aga
 class WithController(Desk):
     """Sessions of an agent whose roster has a controller."""
 
-    refused: dict[tuple[int, int, int], float] = field(default_factory=dict)  # when to offer it again
+    refused: dict[Parcel, float] = field(default_factory=dict)  # when to offer it again
 
     async def session(self, client: Client) -> None:
         """Hear sums, ask for the newest, send what waits; until the connection is lost."""
@@ -79,7 +79,7 @@ class WithController(Desk):
         while True:
             trouble = False
             for item in await self.mailbox.outbox():
-                if self.refused.get(item.name, 0.0) > time.monotonic():
+                if self.refused.get(item, 0.0) > time.monotonic():
                     trouble = True
                     continue
                 receipt = None
@@ -96,10 +96,10 @@ class WithController(Desk):
             why = {"reason": receipt.reason, "text": receipt.text}
             facts = {"season": item.season, "number": item.number, **why}
             say_rarely(self.log, "release_refused", count=self.status.refuse(receipt), **facts)
-            self.refused[item.name] = time.monotonic() + _REFUSED_AGAIN
+            self.refused[item] = time.monotonic() + _REFUSED_AGAIN
             return
         await self.mailbox.mark_sent(item)
-        self.refused.pop(item.name, None)
+        self.refused.pop(item, None)
         self.status.arrived()
 
     def _sealed(self, payload: bytes) -> bytes:
@@ -111,9 +111,12 @@ class WithController(Desk):
     async def _deliver(self, client: Client, item: Parcel) -> Receipt:
         """One item to the controller; returns when it is on its disk, or refused."""
         assert self.roster.controller is not None
-        body = self._sealed(item.body) if item.kind is ParcelKind.UPLOAD else item.released()
-        data = frames.frame(self.signer, body, item.kind, self.roster.federation, self.agent)
-        subject = subjects.topic(self.roster.federation, item.kind, self.agent)
+        fed, kind, data = self.roster.federation, ParcelKind.ROW, item.body
+        if not item.padded:  # a row under pads is signed already
+            kind = item.kind
+            body = self._sealed(item.body) if kind is ParcelKind.UPLOAD else item.released()
+            data = frames.frame(self.signer, body, kind, fed, self.agent)
+        subject = subjects.topic(fed, kind, self.agent)
         reply = await apart(client.request(subject, data, timeout=self.settings.timeout))
         context = ("receipt", self.roster.federation, self.agent)
         return frames.read_receipt(data, frames.unframe(self.roster.controller, reply.data, *context))

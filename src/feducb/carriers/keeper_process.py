@@ -1,0 +1,104 @@
+"""A keeper as a process of its own, or beside an agent in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from feducb.agent.agent_file import AgentFile
+from feducb.carriers.controller_process import JsonLog, keep_status, run_until_stopped
+from feducb.carriers.nats.link_status import EngineStatus, Log
+from feducb.controller.controller_file import status_path
+from feducb.controller.keeper_file import KeeperSettings
+from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
+from feducb.storage.keeper_book import KeeperBook
+
+__all__ = ["beside", "serve", "settings_beside"]
+
+_log = logging.getLogger("feducb.service")
+
+
+def serve(settings: KeeperSettings, *, log: JsonLog | None = None) -> None:
+    """Run until SIGTERM or SIGINT. Killed at any point, it goes on from its file."""
+    log = log or JsonLog()
+    book = settings.open()
+    try:
+        log("started", keeper=book.duty.keeper, season=book.season, pid=os.getpid())
+        run_until_stopped(_serve(settings, book, log), log)
+    finally:
+        book.close()
+        log("stopped")
+
+
+async def _serve(settings: KeeperSettings, book: KeeperBook, log: Log) -> None:
+    from feducb.carriers.nats import NatsKeeper
+
+    link = NatsKeeper(settings.engine, book, log=log)
+    await keep_status(status_path(settings), lambda: _facts(book, link.status), link.run())
+
+
+def _facts(book: KeeperBook, status: EngineStatus) -> dict[str, Any]:
+    return {
+        "at": time.time(),
+        "pid": os.getpid(),
+        "connected": status.connected,
+        **book.facts(),
+        "sent": status.sent,
+        "last_receipt_at": status.last_receipt_at,
+        "refused_by_controller": dict(status.refused),
+        "last_refusal": status.last_refusal or None,
+        "errors": dict(status.errors),
+        "last_error": status.last_error,
+        "trouble": status.trouble,
+    }
+
+
+def settings_beside(file: AgentFile) -> KeeperSettings:
+    """What the ``[keeper]`` table of an agent's file says."""
+    assert file.keeper is not None
+    require_keys("keeper", file.keeper, needed=("state", "seed"), known=("season",))
+    base = file.path.parent
+    engine = NatsSettings.from_table(file.engine, base=base)
+    seed = base / require_text("keeper.seed", file.keeper["seed"])
+    engine = replace(engine, agent=engine.agent or file.agent.name, seed=seed)
+    return KeeperSettings.of(file.keeper, file.agent.terms, engine, base=base)
+
+
+@contextmanager
+def beside(file: AgentFile) -> Iterator[None]:
+    """Keep pads for as long as the block lasts, as the agent's file says.
+
+    In a thread of its own, since an answer for many agents takes a while and decisions should not wait. It
+    has its own file and its own connection.
+    """
+    settings = settings_beside(file)
+    loop, book = asyncio.new_event_loop(), settings.open()
+    work = loop.create_task(_serve(settings, book, _tell))
+
+    def keep() -> None:
+        book.take_over()
+        with suppress(asyncio.CancelledError):
+            loop.run_until_complete(work)
+
+    thread = threading.Thread(target=keep, name="keeper", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(work.cancel)
+        thread.join()
+        book.take_over()
+        book.close()
+        loop.close()
+
+
+def _tell(event: str, **facts: object) -> None:
+    """The keeper's word in the service's log: all but one are trouble."""
+    _log.log(logging.INFO if event == "connected" else logging.WARNING, f"keeper_{event}", extra=facts)
