@@ -169,6 +169,16 @@ def test_a_file_older_than_the_federation_halts_when_an_honest_controller_goes_o
             assert refused.value.reason == "halted"
 
 
+def test_a_row_behind_those_answered_is_refused_and_halts_nobody(book: KeeperBook) -> None:
+    """It tells nothing about the file's age."""
+    for label in (FIRST, Label(1, 0, 2)):
+        book.answer(_ask(label, MOST))
+    with pytest.raises(RefusedError) as refused:
+        book.answer(_ask(Label(1, 0, 1, 2), MOST))
+    assert (refused.value.reason, book.halted) == ("order", "")
+    book.answer(_ask(Label(1, 0, 3), MOST))
+
+
 def test_an_answer_is_neither_changed_nor_deleted(book: KeeperBook) -> None:
     book.answer(_ask(FIRST, MOST))
     for statement in ("DELETE FROM answers", "UPDATE answers SET answer = x''"):

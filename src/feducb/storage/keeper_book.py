@@ -79,10 +79,11 @@ class KeeperBook(SqliteFile):
         fresh = row is None or row[0] < season
         key = SeasonKey() if fresh else SeasonKey(row[3])
         if fresh:
-            with self.writing() as db:
+            with (
+                self.writing() as db
+            ):  # the key before is overwritten; opening cuts the log, where it was too
                 new = (keeper, season, agreed.digest, key.private)
                 db.execute("REPLACE INTO open_season VALUES (1, ?, ?, ?, ?, '')", new)
-            self.cut_log()  # with the key of the season before
         self.duty = Duty(*self._duty_of, key, agreed)
         self._load()
 
