@@ -314,7 +314,7 @@ def serve(config: Config = DEFAULT) -> None:
 
     file = read_agent_file(config)
     with ExitStack() as beside:
-        if file.keeper is not None:
+        if file.keeper is not None and file.engine.get("kind") == "nats":
             from feducb.carriers import keeper_process
 
             beside.enter_context(keeper_process.beside(file))

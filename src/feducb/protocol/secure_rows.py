@@ -40,6 +40,7 @@ __all__ = [
     "SignedList",
     "TwoLists",
     "ask_size",
+    "for_agents",
     "is_card",
     "list_digest",
     "open_sum",
@@ -136,6 +137,16 @@ class KeyCard:
         _verify(roster.keepers[keeper], card.signature, card.public, "card", charter, keeper)
         pads.require_key(card.public)
         return card
+
+
+def is_card(data: bytes) -> bool:
+    """Whether a message says that it is a `KeyCard`."""
+    return data[:_MARK] == _CARD
+
+
+def for_agents(data: bytes) -> bool:
+    """Whether a message says that it is one that agents hear: a `KeyCard`, or an `Opened`."""
+    return data[:_MARK] in (_CARD, _OPENED)
 
 
 @dataclass(frozen=True, slots=True)

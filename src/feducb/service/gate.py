@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from feducb.agent.mailbox import EngineFacts
 from feducb.service.api_keys import ApiKeys, Role
 from feducb.service.commits import GroupCommit
+from feducb.service.keeper_desk import KeeperDesk
 from feducb.service.metrics import Metrics
 from feducb.service.running_mailbox import ServiceMailbox
 from feducb.service.sessions import Sessions
@@ -31,9 +32,15 @@ class Service:
     """What the routes share."""
 
     def __init__(
-        self, commit: GroupCommit, keys: ApiKeys, largest_body: int, engine: EngineFacts | None = None
+        self,
+        commit: GroupCommit,
+        keys: ApiKeys,
+        largest_body: int,
+        engine: EngineFacts | None = None,
+        keeper: KeeperDesk | None = None,
     ) -> None:
         self.commit, self.keys, self.largest_body, self.engine = commit, keys, largest_body, engine
+        self.keeper = keeper
         self.metrics = Metrics()
         self.mailbox = ServiceMailbox(commit)
         self.sessions = Sessions(keys)
