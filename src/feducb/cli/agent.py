@@ -345,13 +345,11 @@ def status(
     require_writable("--json", json_file)
     read = read_agent_file(config)
     store, reason = read.store, misfit(read.store, read.agent)
-    keepers = read.keepers()
-    write_json(
-        lambda: json.dumps(look(store, keepers=keepers) | {"misfit": reason}, indent=1) + "\n", json_file
-    )
+    beside = {"keepers": read.keepers(), "keeper": read.keeper_state()}
+    write_json(lambda: json.dumps(look(store, **beside) | {"misfit": reason}, indent=1) + "\n", json_file)
     if str(json_file) == "-":
         return
-    stands = look(store, over_time=True, keepers=keepers)
+    stands = look(store, over_time=True, **beside)
     counts = sorted(stands["counts"].items())
     rows = [*agent_facts(stands), *((f"  {name.replace('_', ' ')}", f"{count:,}") for name, count in counts)]
     title = f"agent {stands['name']}{', shadow mode' if stands['shadow'] else ''}"

@@ -24,6 +24,7 @@ def agent_rows(snapshot: dict[str, Any]) -> Facts:
         ("row now", rows["says"]),
         *([("the controller says", told["waiting"])] if told.get("waiting") else []),
         ("keepers", _cards(rows)),
+        *([("its own keeper", _keeper(snapshot["keeper"]))] if snapshot.get("keeper") else []),
     ]
 
 
@@ -45,6 +46,11 @@ def controller_rows(rows: dict[str, Any]) -> Facts:
         ("rows opened", f"{rows['opened']:,}"),
         *_seldom(rows),
     ]
+
+
+def _keeper(keeper: dict[str, Any]) -> str:
+    runs, answered = "runs" if keeper["runs"] else "does not run", counted(keeper["answered"], "list")
+    return f"{runs}; {answered} answered" + (f", the newest for row {keeper['row']}" if keeper["row"] else "")
 
 
 def _seldom(rows: dict[str, Any]) -> Facts:

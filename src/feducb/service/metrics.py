@@ -53,6 +53,8 @@ class _AgentCollector(Collector):
         yield _family(GaugeMetricFamily, "warning", text, [(one, one in warnings) for one in KINDS], "kind")
         if self.facts["rows"] is not None:
             yield from _of_rows(self.facts["rows"])
+        if self.facts["keeper"] is not None:
+            yield from _of_keeper(self.facts["keeper"])
         if self.facts["engine"] is not None:
             yield from _of_engine(self.facts["engine"])
 
@@ -71,6 +73,17 @@ def _of_rows(rows: dict[str, Any]) -> Iterator[Metric]:
     yield _family(
         GaugeMetricFamily, "keeper_key", "Whether a keeper's key is here, by keeper.", cards, "keeper"
     )
+
+
+def _of_keeper(facts: dict[str, Any]) -> Iterator[Metric]:
+    """Of the keeper in the same process."""
+    answered, halted = [(facts["answered"],)], [(facts["halted"] is not None,)]
+    yield _family(
+        GaugeMetricFamily, "keeper_answered", "Lists that it has answered in this season.", answered
+    )
+    yield _family(GaugeMetricFamily, "keeper_halted", "Whether it has halted for the season.", halted)
+    text = "Rows for which the controller has signed a second list."
+    yield _family(GaugeMetricFamily, "keeper_second_lists", text, [(facts["second_lists"],)])
 
 
 def _of_engine(facts: dict[str, Any]) -> Iterator[Metric]:

@@ -308,16 +308,17 @@ function showAgent(it) {
   fill("t-sync", it.history.map((one) => [(it.groups > 1 ? one.group + "/" : "") + one.number + (one.kind === "upload" ? " (raw)" : one.kind === "make-up" ? " (made up for)" : ""),
     stamp.format(seconds(one.made_at) * 1000), one.sent_at ? stamp.format(seconds(one.sent_at) * 1000) : ["waits", "no"]]), "Nothing has left");
   $("rows-card").hidden = !it.rows;
-  if (it.rows) sayRows(it.rows, it.engine);
+  if (it.rows) sayRows(it.rows, it.engine, it.keeper);
   tally("counters", counts);
   drawAgent();
 }
 // Where rows leave under pads: what this agent has done, and what the controller says the open row waits for.
-function sayRows(rows, engine) {
+function sayRows(rows, engine, keeper) {
   const waits = ((engine || {}).rows || {}).waiting, missing = rows.missing_cards || [];
   const keys = !rows.keepers ? "" : !rows.keepers.length ? " Members of the clique hide their rows in pairs."
     : ` Keepers are ${rows.keepers.join(", ")}; ` + (missing.length ? `no key of this season has come yet of ${missing.join(", ")}.` : "all their keys are here.");
-  say("rows-said", rows.says + (waits ? ` The controller says: ${waits}` : "") + keys);
+  const own = keeper ? ` This agent's own keeper has answered ${counted(keeper.answered, "list")}${keeper.row ? `, the newest for row ${keeper.row}` : ""}.` : "";
+  say("rows-said", rows.says + (waits ? ` The controller says: ${waits}` : "") + keys + own);
   tally("rows-counts", { built: rows.built, skipped: rows.skipped, opened: rows.opened, "sums refused": rows.refused, "closed empty": rows.closed_empty });
 }
 function sayEngine(engine) {
