@@ -127,6 +127,12 @@ class AgentFile:
             return None
         return tuple(self._roster().keepers)
 
+    def keeper_state(self) -> Path | None:
+        """The file of the keeper in the agent's process; None if there is none."""
+        if self.keeper is None or "state" not in self.keeper:
+            return None
+        return self.path.parent / require_text("keeper.state", self.keeper["state"])
+
     def _roster(self) -> Roster:
         return Roster.read(self.path.parent / require_text("engine.roster", self.engine["roster"]))
 

@@ -22,9 +22,8 @@ def view_rows(db: sqlite3.Connection, season: Season, keepers: Collection[str] |
         keepers: those of the roster, where it is known: whose keys of the season are needed.
 
     Returns:
-        Counts by name, as of `RowCounts`; ``open``, a row each group that is not over, in a clique with
-        ``settled`` and ``waits_for``, whose word for it is missing; ``keepers`` and ``missing_cards``, or
-        None; ``halted``, why no row is built any more, or None; ``says`` in words.
+        Counts by name, as of `RowCounts`; ``open``, a row each group that is not over; ``keepers`` and
+        ``missing_cards``, or None; ``halted``, why no row is built any more, or None; ``says`` in words.
     """
     shown = agent_rows.cards(db)
     missing = None if keepers is None else [name for name in keepers if name not in shown]
@@ -34,41 +33,22 @@ def view_rows(db: sqlite3.Connection, season: Season, keepers: Collection[str] |
         for group in range(season.settings.groups)
         if (label := agent_rows.next_label(db, season.number, group)).row <= season.settings.releases
     ]
-    stands = [row_counts.open_row(db, *_parts(label)) for label in labels]
-    waits_for = [
-        _members_missing(db, season, label, stand) for label, stand in zip(labels, stands, strict=True)
-    ]
+    others = [name for name in season.settings.clique if name != season.settings.name]
+    stands = [row_counts.open_row(db, label, others) for label in labels]
     return row_counts.count_rows(db, season.number)._asdict() | {
         "open": [
-            {"group": label.group, "row": label.row, "attempt": label.attempt}
-            | {"built": stand.built, "sent": stand.sent}
-            | ({"settled": stand.settled, "waits_for": waits} if season.settings.clique else {})
-            for label, stand, waits in zip(labels, stands, waits_for, strict=True)
+            {"group": label.group, "row": label.row, "attempt": label.attempt, **stand._asdict()}
+            for label, stand in zip(labels, stands, strict=True)
         ],
         "keepers": None if keepers is None else list(keepers),
         "missing_cards": missing,
         "halted": halted,
-        "says": _sentence(labels, stands, waits_for, missing or [], halted=halted is not None),
+        "says": _sentence(labels, stands, missing or [], halted=halted is not None),
     }
 
 
-def _members_missing(
-    db: sqlite3.Connection, season: Season, label: Label, stand: row_counts.OpenRow
-) -> list[str]:
-    """Whose nonce, or then whose row, this agent waits for in its clique."""
-    if not (stand.settled or stand.built):
-        return []
-    here = {season.settings.name, *row_counts.said_by(db, label.group, "row" if stand.built else "nonce")}
-    return [name for name in season.settings.clique if name not in here]
-
-
 def _sentence(
-    labels: list[Label],
-    stands: list[row_counts.OpenRow],
-    waits_for: list[list[str]],
-    missing: list[str],
-    *,
-    halted: bool,
+    labels: list[Label], stands: list[row_counts.OpenRow], missing: list[str], *, halted: bool
 ) -> str:
     """What this agent does next, or waits for."""
     if not labels:
@@ -81,26 +61,20 @@ def _sentence(
             f"keeper {missing[0]} has shown its key" if one else f"{_named(missing)} have shown their keys"
         )
         return f"The next row cannot be built before {shown} of this season."
-    return " ".join(_of_one(*one) for one in zip(labels, stands, waits_for, strict=True))
+    return " ".join(_of_one(label, stand) for label, stand in zip(labels, stands, strict=True))
 
 
-def _of_one(label: Label, stand: row_counts.OpenRow, waits_for: list[str]) -> str:
+def _of_one(label: Label, stand: row_counts.OpenRow) -> str:
     row = f"Row {label.row}" + (f" of group {label.group}" if label.group else "")
     row += ", made up for since it was closed empty," if label.attempt == 2 else ""
-    if stand.settled:
-        return f"{row} is settled, and waits for a nonce of {', '.join(waits_for)}."
     if not stand.built:
         return f"{row} is the next to be built."
+    if stand.waits_for:
+        return f"{row} waits for {', '.join(stand.waits_for)}."
     if not stand.sent:
         return f"{row} is built, and waits to be sent."
-    if waits_for:
-        return f"{row} is sent; it waits for that of {', '.join(waits_for)}."
     return f"{row} is sent; its sum is not open yet."
 
 
 def _named(names: list[str]) -> str:
     return f"keepers {', '.join(names[:-1])} and {names[-1]}"
-
-
-def _parts(label: Label) -> tuple[int, int, int, int]:
-    return label.season, label.group, label.row, label.attempt

@@ -142,14 +142,9 @@ class KeyCard:
         return card
 
 
-def is_card(data: bytes) -> bool:
-    """Whether a message says that it is a `KeyCard`."""
-    return data[:_MARK] == _CARD
-
-
 def for_agents(data: bytes) -> bool:
     """Whether a message says that it is one that agents hear: a `KeyCard`, or an `Opened`."""
-    return data[:_MARK] in (_CARD, _OPENED)
+    return data[:MARK_SIZE] in (_CARD, _OPENED)
 
 
 @dataclass(frozen=True, slots=True)
