@@ -218,10 +218,10 @@ class Tour:
             await asyncio.sleep(_CARRY_SECONDS)
             for agent in self.agents.values():
                 with suppress(ServiceError), agent.door() as door:
-                    for item in await asyncio.to_thread(door.outbox):
+                    for item in (await asyncio.to_thread(door.outbox)).parcels:
                         (receipt,) = self._collector.receive([(agent.name, item.released())], now=time.time())
                         if receipt.status != "refused":
-                            await asyncio.to_thread(door.mark_sent, item.season, item.number)
+                            await asyncio.to_thread(door.mark_sent, item)
             self._collector.publish_due(now=time.time())
             newest = self._collector.newest()
             if newest is None:
@@ -230,7 +230,7 @@ class Tour:
             self._newest, self._members = (total.season, total.number), newest.names
             for agent in self.agents.values():
                 with suppress(ServiceError), agent.door() as door:
-                    await asyncio.to_thread(door.absorb, newest.payload)
+                    await asyncio.to_thread(door.bring, newest.payload)
 
     def _status(self) -> dict[str, Any]:
         return {

@@ -65,6 +65,7 @@ class RowStore(Store):
             row and its noise are nowhere on disk. Once it is built a row is spent: made again, for a row that
             was closed empty, it has noise alone.
         """
+        self._require_member()
         label = self.next_label(group)
         if not self.may_build(group):
             why = self.halted or "the row before is not over, or a keeper's key is not here yet"
