@@ -224,7 +224,7 @@ class Ask:
         """Read a list and check the controller's signature, or raise `RefusedError`; its rows are not."""
         parts = Reader(data, _ASK)
         label = require_season(parts.label(), charter)
-        entries = tuple(Entry(*parts.unpack(_ENTRY)) for _ in range(parts.number()))
+        entries = tuple(Entry(*one) for one in parts.several(_ENTRY))
         ask = cls(label, entries, parts.take(SIGNATURE_SIZE))
         parts.end()
         ask.signed.require(label, charter, roster)
@@ -329,7 +329,7 @@ class Opened:
         """
         parts = Reader(data, _OPENED)
         label = require_season(parts.label(), charter)
-        listed = tuple(Listed(*parts.unpack(_LISTED)) for _ in range(parts.number()))
+        listed = tuple(Listed(*one) for one in parts.several(_LISTED))
         raw = [parts.unpack(_PROOF) for _ in roster.keepers]
         refused = parts.number()
         values = pads.from_bytes(parts.take(8 * coordinates)).view(np.int64) if listed else None
@@ -352,7 +352,7 @@ def who_is_in(data: bytes, roster: Roster) -> tuple[Label, tuple[str, ...]]:
     """Of an `Opened` that was found good: which row, and who is in it."""
     parts = Reader(data, _OPENED)
     label = parts.label()
-    return label, tuple(_agent_named(roster, parts.unpack(_LISTED)[0]) for _ in range(parts.number()))
+    return label, tuple(_agent_named(roster, place) for place, _ in parts.several(_LISTED))
 
 
 def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:
@@ -370,6 +370,60 @@ def open_sum(bodies: Sequence[bytes], answers: Sequence[Answer]) -> NDArray[np.i
     parts = [np.stack([pads.from_bytes(one) for one in some]) for some in (bodies, [a.body for a in answers])]
     total, hidden = (np.asarray(part.sum(axis=0, dtype=np.uint64)) for part in parts)
     return np.asarray(total - hidden).view(np.int64)
+
+
+class _Reader:
+    """Takes a message apart; whatever does not fit is a `RefusedError`."""
+
+    def __init__(self, data: bytes, mark: bytes) -> None:
+        self._data, self._at = data, 0
+        if self.take(_MARK) != mark:
+            raise RefusedError("malformed", f"a message that does not begin with {mark.decode()}")
+
+    def take(self, size: int) -> bytes:
+        part = self._data[self._at : self._at + size]
+        if len(part) != size:
+            raise RefusedError("size", f"a message of {len(self._data)} bytes, which ends too early")
+        self._at += size
+        return part
+
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        return form.unpack(self.take(form.size))
+
+    def several(self, form: struct.Struct) -> Iterator[tuple[Any, ...]]:
+        """As many as the number before them says."""
+        return form.iter_unpack(self.take(self.number() * form.size))
+
+    def number(self) -> int:
+        return int(_COUNT.unpack(self.take(_COUNT.size))[0])
+
+    def label(self) -> Label:
+        return Label.from_bytes(self.take(_LABEL))
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise RefusedError("size", f"a message of {len(self._data)} bytes, expected {self._at}")
+
+
+def require_season(label: Label, charter: Charter) -> Label:
+    """The label, if it is of the charter's season; the signature would not fit either, but this says why."""
+    if label.season != charter.season:
+        raise RefusedError("season", f"{label}, expected season {charter.season}")
+    return label
+
+
+def _context(kind: str, charter: Charter, who: str) -> tuple[str, ...]:
+    """What everything here is signed for; no other messages of a federation begin like this."""
+    return "secure sums", kind, charter.federation, charter.digest, who
+
+
+def _verify(nkey: str | None, signature: bytes, body: bytes, kind: str, charter: Charter, who: str) -> None:
+    assert nkey is not None  # a roster with keepers has a controller
+    try:
+        verify(nkey, signature, body, *_context(kind, charter, who))
+    except RefusedError as error:
+        whose = f"{kind}: not signed by {who.lstrip('+')} for this season, roster and terms"
+        raise RefusedError(error.reason, whose) from None
 
 
 def _keeper_number(roster: Roster, keeper: str) -> int:
