@@ -80,7 +80,8 @@ class RowBook(SqliteFile):
             received_at REAL NOT NULL, answer BLOB NOT NULL, PRIMARY KEY (season, row, attempt, keeper));
         CREATE TABLE opened (
             season INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL, opened_at REAL NOT NULL,
-            names TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (season, row, attempt));
+            names TEXT NOT NULL, refused TEXT NOT NULL, body BLOB NOT NULL,
+            PRIMARY KEY (season, row, attempt));
         """
         + "".join(
             f"CREATE TRIGGER {table}_stay_{verb} BEFORE {verb} ON {table}"
@@ -260,7 +261,18 @@ class RowBook(SqliteFile):
             "waits_for_keepers": keepers,
             "waits_for_agents": [name for name in roster.agents if begun and name not in sent],
             "waiting": self._sentence(len(sent), keepers, listed=listed),
+            **self._counts(),
         }
+
+    def _counts(self) -> dict[str, int]:
+        """Of rows of this season that are over: sums that were used, that were not, and attempts without."""
+        states = {"opened": "names != '[]' AND refused = ''", "refused": "refused != ''"}
+        states["closed_empty"] = "names = '[]'"
+        counts = ", ".join(f"count(*) FILTER (WHERE {one})" for one in states.values())
+        row = self.database.execute(
+            f"SELECT {counts} FROM opened WHERE season = ?", (self.season,)
+        ).fetchone()
+        return dict(zip(states, row, strict=True))
 
     def _sentence(self, here: int, keepers: Sequence[str], *, listed: bool) -> str:
         """What the open row waits for; empty if for nothing but its time."""
@@ -387,8 +399,8 @@ class RowBook(SqliteFile):
         proofs = tuple(answer.proof for answer in read)
         opened = self._judged(Opened(self._open, ask.listed(gate.roster), proofs, values))
         names, body = opened.names(gate.roster), opened.to_bytes(gate.charter, gate.roster, self._signer)
-        row = (*_key(self._open), now, json.dumps(names), body)
-        db.execute("INSERT INTO opened VALUES (?, ?, ?, ?, ?, ?)", row)
+        row = (*_key(self._open), now, json.dumps(names), opened.refused, body)
+        db.execute("INSERT INTO opened VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         db.execute("DELETE FROM waiting")
         published = PublishedRow(self.season, self._open.row, names, body)
         self._open = self._open.following(empty=opened.empty)
