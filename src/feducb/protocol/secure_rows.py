@@ -109,7 +109,7 @@ class Listed(NamedTuple):
     leaf: bytes
 
 
-def list_digest(label: Label, listed: Sequence[Listed]) -> bytes:
+def list_digest(label: Label, listed: Sequence[tuple[int, bytes]]) -> bytes:
     """SHA-256 of a list; keepers sign it."""
     return hashlib.sha256(label.to_bytes() + b"".join(starmap(_LISTED.pack, listed))).digest()
 
@@ -292,7 +292,7 @@ class Opened:
     """A row that is over: who is in it, that all keepers say so, and the sum; none if it was closed empty."""
 
     label: Label
-    listed: tuple[Listed, ...]
+    listed: tuple[tuple[int, bytes], ...]  # each a `Listed`; plain, since there may be many
     proofs: tuple[Proof, ...]  # one of each keeper, in the roster's order
     values: NDArray[np.int64] | None  # (q,), the sum of the rows; None if the list is empty
     refused: str = ""  # why the sum is not used: ``definite`` or ``range``; it is spent all the same
@@ -302,9 +302,13 @@ class Opened:
         """Whether nobody is in it."""
         return not self.listed
 
+    def leaf_of(self, place: int) -> bytes | None:
+        """Which row of an agent is in it; None if none is."""
+        return dict(self.listed).get(place)
+
     def names(self, roster: Roster) -> tuple[str, ...]:
         """Who is in it."""
-        return tuple(_agent_named(roster, one.place) for one in self.listed)
+        return tuple(_agent_named(roster, place) for place, _ in self.listed)
 
     def to_bytes(self, charter: Charter, roster: Roster, signer: Signer) -> bytes:
         """Signed by the controller, which says what the sum is; the rest proves itself."""
@@ -330,7 +334,7 @@ class Opened:
         """
         parts = Reader(data, _OPENED)
         label = require_season(parts.label(), charter)
-        listed = tuple(map(Listed._make, parts.several(_LISTED)))
+        listed = tuple(parts.several(_LISTED))
         raw = [parts.unpack(_PROOF) for _ in roster.keepers]
         refused = parts.number()
         values = pads.from_bytes(parts.take(8 * coordinates)).view(np.int64) if listed else None
@@ -341,7 +345,7 @@ class Opened:
             raise RefusedError("malformed", "a refusal that nobody knows, or of no sum")
         if [one[0] for one in raw] != list(range(len(roster.keepers))):
             raise RefusedError("malformed", "not one proof of each keeper, in order")
-        require_list([one.place for one in listed], roster, quorum)
+        require_list([place for place, _ in listed], roster, quorum)
         proofs = tuple(Proof(_keeper_named(roster, one[0]), one[1], one[2]) for one in raw)
         digest = list_digest(label, listed)
         for proof in proofs:
