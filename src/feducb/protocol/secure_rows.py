@@ -372,60 +372,6 @@ def open_sum(bodies: Sequence[bytes], answers: Sequence[Answer]) -> NDArray[np.i
     return np.asarray(total - hidden).view(np.int64)
 
 
-class _Reader:
-    """Takes a message apart; whatever does not fit is a `RefusedError`."""
-
-    def __init__(self, data: bytes, mark: bytes) -> None:
-        self._data, self._at = data, 0
-        if self.take(_MARK) != mark:
-            raise RefusedError("malformed", f"a message that does not begin with {mark.decode()}")
-
-    def take(self, size: int) -> bytes:
-        part = self._data[self._at : self._at + size]
-        if len(part) != size:
-            raise RefusedError("size", f"a message of {len(self._data)} bytes, which ends too early")
-        self._at += size
-        return part
-
-    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        return form.unpack(self.take(form.size))
-
-    def several(self, form: struct.Struct) -> Iterator[tuple[Any, ...]]:
-        """As many as the number before them says."""
-        return form.iter_unpack(self.take(self.number() * form.size))
-
-    def number(self) -> int:
-        return int(_COUNT.unpack(self.take(_COUNT.size))[0])
-
-    def label(self) -> Label:
-        return Label.from_bytes(self.take(_LABEL))
-
-    def end(self) -> None:
-        if self._at != len(self._data):
-            raise RefusedError("size", f"a message of {len(self._data)} bytes, expected {self._at}")
-
-
-def require_season(label: Label, charter: Charter) -> Label:
-    """The label, if it is of the charter's season; the signature would not fit either, but this says why."""
-    if label.season != charter.season:
-        raise RefusedError("season", f"{label}, expected season {charter.season}")
-    return label
-
-
-def _context(kind: str, charter: Charter, who: str) -> tuple[str, ...]:
-    """What everything here is signed for; no other messages of a federation begin like this."""
-    return "secure sums", kind, charter.federation, charter.digest, who
-
-
-def _verify(nkey: str | None, signature: bytes, body: bytes, kind: str, charter: Charter, who: str) -> None:
-    assert nkey is not None  # a roster with keepers has a controller
-    try:
-        verify(nkey, signature, body, *_context(kind, charter, who))
-    except RefusedError as error:
-        whose = f"{kind}: not signed by {who.lstrip('+')} for this season, roster and terms"
-        raise RefusedError(error.reason, whose) from None
-
-
 def _keeper_number(roster: Roster, keeper: str) -> int:
     return list(roster.keepers).index(keeper)
 
