@@ -16,7 +16,8 @@ import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import starmap
+from operator import ge
 from typing import NamedTuple
 
 import numpy as np
@@ -110,7 +111,7 @@ class Listed(NamedTuple):
 
 def list_digest(label: Label, listed: Sequence[Listed]) -> bytes:
     """SHA-256 of a list; keepers sign it."""
-    return hashlib.sha256(label.to_bytes() + b"".join(_LISTED.pack(*one) for one in listed)).digest()
+    return hashlib.sha256(label.to_bytes() + b"".join(starmap(_LISTED.pack, listed))).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,7 @@ class Ask:
         """Read a list and check the controller's signature, or raise `RefusedError`; its rows are not."""
         parts = Reader(data, _ASK)
         label = require_season(parts.label(), charter)
-        entries = tuple(Entry(*one) for one in parts.several(_ENTRY))
+        entries = tuple(map(Entry._make, parts.several(_ENTRY)))
         ask = cls(label, entries, parts.take(SIGNATURE_SIZE))
         parts.end()
         ask.signed.require(label, charter, roster)
@@ -329,7 +330,7 @@ class Opened:
         """
         parts = Reader(data, _OPENED)
         label = require_season(parts.label(), charter)
-        listed = tuple(Listed(*one) for one in parts.several(_LISTED))
+        listed = tuple(map(Listed._make, parts.several(_LISTED)))
         raw = [parts.unpack(_PROOF) for _ in roster.keepers]
         refused = parts.number()
         values = pads.from_bytes(parts.take(8 * coordinates)).view(np.int64) if listed else None
@@ -357,9 +358,9 @@ def who_is_in(data: bytes, roster: Roster) -> tuple[Label, tuple[str, ...]]:
 
 def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:
     """Raise `RefusedError` unless a list is empty, or of enough agents, each once and in order."""
-    if any(place >= len(roster.agents) for place in places):
+    if max(places, default=0) >= len(roster.agents):
         raise RefusedError("sender", "a list with somebody who is not of this federation")
-    if any(one >= other for one, other in pairwise(places)):
+    if any(map(ge, places, places[1:])):
         raise RefusedError("list", "a list with an agent twice, or out of order")
     if places and len(places) < quorum:
         raise RefusedError("quorum", f"a list of {len(places)} agents, expected {quorum} at least, or none")
