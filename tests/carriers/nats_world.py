@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +53,7 @@ class Broker:
     agents: Sequence[str]
     topology: Topology | None = None
     max_payload: int = 2**16
+    keepers: Sequence[str] = ()
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
@@ -63,6 +64,7 @@ class Broker:
             self.agents,
             federation="tests",
             topology=self.topology,
+            keepers=self.keepers,
             server=keys.Server(port=self.port, max_payload=self.max_payload),
         )
 
@@ -124,6 +126,9 @@ class Broker:
             timeout=2.0,
             retry=0.05,
         )
+
+    def keeper_settings(self, name: str) -> NatsSettings:
+        return replace(self.settings(name), seed=self.folder / "keepers" / name / "keeper.seed")
 
     def admin_settings(self) -> NatsSettings:
         return NatsSettings(

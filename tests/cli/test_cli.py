@@ -116,10 +116,11 @@ def test_help_and_version() -> None:
     assert _feducb().returncode == 0
 
 
-def test_demo_compares_four_ways_and_writes_a_picture(tmp_path: Path) -> None:
+def test_demo_compares_five_ways_and_writes_a_picture(tmp_path: Path) -> None:
     done = _feducb("demo", "--agents", "4", "--horizon", "60", "--out", "d.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for label in ("feducb (calibrated)", "the paper's constants", "each agent alone", "no privacy"):
+    others = ("the paper's constants", "each agent alone", "no privacy")
+    for label in ("feducb (calibrated)", "feducb (secure sums)", *others):
         assert label in done.stdout
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
 
@@ -202,6 +203,48 @@ def test_a_plan_covers_a_person_at_all_agents_where_the_controller_is_trusted() 
     assert json.loads(told.stdout)["epsilon_at_several_agents"] == pytest.approx(2.123, abs=2e-3)
 
 
+def test_a_plan_says_what_keepers_cost_and_what_fewer_honest_shares_would() -> None:
+    common = ["privacy", "plan", "--dim", "2", "--releases", "8", "--visitors", "50", "--agents", "100"]
+    common += ["--runs", "2", "--trust", "keepers", "--away", "10", "--colluding", "20"]
+    told = _feducb(*common, "--agents-per-person", "1", "--json", "-")
+    found = json.loads(told.stdout)
+    shared = found["shared_noise"]
+    assert (found["trust"], shared["shares"]) == ("keepers:10:20", 70)
+    assert shared["noise_over_controller"] == pytest.approx(1.195, abs=1e-3)
+    assert shared["noise_if_none_away"] == pytest.approx(1.118, abs=1e-3)
+    assert shared["noise_if_one_colludes"] == pytest.approx(1.060, abs=1e-3)
+    by_shares = {one["shares"]: one["epsilon"] for one in shared["by_honest_shares"]}
+    assert by_shares == pytest.approx({70: 1.0, 50: 1.20, 35: 1.45, 17: 2.16, 1: 10.9}, rel=5e-3)
+    assert found["grid"]["noise_over_gaussian"] == pytest.approx(1.0, abs=1e-3)
+    assert "10 may be away" in told.stderr
+    nobody = json.loads(_feducb(*common[:-6], "--json", "-").stdout)
+    assert "shared_noise" not in nobody
+    assert nobody["sigma"] == found["sigma"]  # one noise, as one agent's alone would be
+    assert found["regret"]["federated"] < nobody["regret"]["federated"]
+
+
+def test_simulated_agents_may_be_away_where_rows_are_summed() -> None:
+    common = ["simulate", "--agents", "6", "--dim", "2", "--arms", "4", "--horizon", "80", "--runs", "2"]
+    done = _feducb(
+        *common, "--trust", "keepers", "--away", "1", "--colluding", "1", "--absence", "0.2", "--json", "-"
+    )
+    found = json.loads(done.stdout)
+    assert (found["config"]["trust"], found["config"]["absence"]) == ("keepers:1:1", 0.2)
+    assert found["privacy"]["mu"] == pytest.approx(0.2367, abs=1e-4)  # that of (1, 1e-6)
+    assert "an agent misses 20 % of rows" in done.stderr
+    for asked, sentence in (
+        (["--absence", "0.2"], "absence is 0.2, expected 0 unless the trust is keepers"),
+        (
+            ["--trust", "keepers", "--away", "3", "--colluding", "2"],
+            "of 6 agents 3 may be away and 2 may collude",
+        ),
+    ):
+        refused = _feducb(*common, *asked)
+        assert refused.returncode == 2
+        assert sentence in refused.stderr
+        assert refused.stderr.count("\n") == 1
+
+
 def test_a_plan_for_very_many_records_of_a_person_stays_alone() -> None:
     done = _feducb(
         "privacy", "plan", "--dim", "2", "--visitors", "200", "--per-person", "100000", "--json", "-"
@@ -280,9 +323,11 @@ def test_privacy_audit_ends_with_0_on_the_shipped_code() -> None:
     ("arguments", "named"),
     [
         (["plan", "--epsilon", "-1"], "epsilon is -1.0, expected"),
-        (["plan", "--trust", "everyone"], "trust is 'everyone', expected nobody or controller"),
+        (["plan", "--trust", "everyone"], "trust is 'everyone', expected nobody, controller or keepers"),
         (["audit", "--trials", "3"], "trials is 3, expected"),
         (["audit", "--epsilon", "1e-9"], "epsilon is 1e-09, expected"),
+        (["plan", "--away", "1"], "away is 1, expected nothing under trust nobody: it is for keepers"),
+        (["plan", "--trust", "keepers", "--agents", "2"], "expected at least 2 honest shares of noise a row"),
         (["plan", "--visitors", "0"], "visitors is 0, expected"),
         (["plan", "--runs", "1"], "runs is 1, expected"),
         (["plan", "--agents", "1"], "agents is 1, expected 2 or more: a federation of one is an agent alone"),

@@ -20,7 +20,13 @@ from feducb.trust import Keepers
 from feducb.types import Statistics
 from feducb.worlds.streams import Purpose, Streams
 
-MECHANISMS = [Dense(12), Dense(12, quiet=4, decay=1.4), SquareRootToeplitz(12), BufferedToeplitz(12), BinaryTree(12)]
+MECHANISMS = [
+    Dense(12),
+    Dense(12, quiet=4, decay=1.4),
+    SquareRootToeplitz(12),
+    BufferedToeplitz(12),
+    BinaryTree(12),
+]
 KEEPERS: dict[str, Any] = {"agents": 6, "trust": Keepers(1, 1), "dim": 4, "arms": 12, "horizon": 400}
 UNIT = 2.0**40  # of whole numbers that stand for data: rounding in encoders is next to nothing
 
@@ -88,8 +94,9 @@ def test_what_opens_is_what_deployed_encoders_make_of_it(
         ]
         waiting = waiting * ~built
         opens = opened.sum() >= quorum
-        in_it = [row for row, now, before in zip(own, opened, first, strict=True) if now and not (again and before)]
-        expected = decoder.decode(np.array([sum(in_it) if opens else 0]))[0] / UNIT
+        sent = opened & ~first if again else opened  # who built it before has spent it
+        summed = sum(row for row, one in zip(own, sent, strict=True) if one and opens)
+        expected = decoder.decode(np.array([summed]))[0] / UNIT
         gram = np.zeros((1, agents, 2, 2))
         gram[0, :, 0, 1] = gram[0, :, 1, 0] = total
         released = rows.release(Statistics(gram, gram[..., 0], number), SeededNoise([]))
@@ -159,10 +166,11 @@ def test_what_was_kept_goes_on_with_the_same_absences(tmp_path: Any) -> None:
          "only there a sum opens without those who are away"),
         ({"baseline": "alone"}, "absence is 0.1, expected 0 unless the trust is keepers: "
          "only there a sum opens without those who are away"),
-        ({"trust": "keepers", "agents": None, "topology": "complete:5"}, "absence is 0.1, expected 0 on a graph: "
-         "a clique moves only when the rows of all its members are there"),
-        ({"mechanism": "optimal-tree", "releases": 8}, "absence is 0.1, expected 0 with the mechanism optimal-tree, "
-         "which publishes several rows at once"),
+        ({"trust": "keepers", "agents": None, "topology": "complete:5"},
+         "absence is 0.1, expected 0 on a graph: a clique moves only when the rows of all its members are "
+         "there"),
+        ({"mechanism": "optimal-tree", "releases": 8},
+         "absence is 0.1, expected 0 with the mechanism optimal-tree, which publishes several rows at once"),
         ({"trust": Keepers(3, 2)}, "trust is 'keepers', expected at least 2 honest shares of noise a row: "
          "of 6 agents 3 may be away and 2 may collude, which leaves 1"),
         ({"trust": Keepers(1, 1), "agents": None, "topology": "complete:5"},

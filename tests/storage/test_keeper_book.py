@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol.pads import Label
-from feducb.protocol.secure_rows import Answer, Ask, KeyCard, PaddedRow, TwoLists
+from feducb.protocol.secure_rows import Answer, Ask, KeyCard, PaddedRow
+from feducb.protocol.two_lists import TwoLists
 from feducb.storage.keeper_book import KeeperBook
 from feducb.trust import Nobody
 from secure_federation import FIRST, SecureFederation
@@ -167,6 +168,16 @@ def test_a_file_older_than_the_federation_halts_when_an_honest_controller_goes_o
             with pytest.raises(RefusedError) as refused:
                 book.answer(_ask(label, MOST))
             assert refused.value.reason == "halted"
+
+
+def test_a_row_behind_those_answered_is_refused_and_halts_nobody(book: KeeperBook) -> None:
+    """It tells nothing about the file's age."""
+    for label in (FIRST, Label(1, 0, 2)):
+        book.answer(_ask(label, MOST))
+    with pytest.raises(RefusedError) as refused:
+        book.answer(_ask(Label(1, 0, 1, 2), MOST))
+    assert (refused.value.reason, book.halted) == ("order", "")
+    book.answer(_ask(Label(1, 0, 3), MOST))
 
 
 def test_an_answer_is_neither_changed_nor_deleted(book: KeeperBook) -> None:

@@ -33,7 +33,9 @@ def test_names_stand_for_those_that_ship() -> None:
     assert len({NOBODY, CONTROLLER, KEEPERS, type(NOBODY)()}) == 3
 
 
-@pytest.mark.parametrize("made", [Keepers(), Keepers(2, 3), Keepers(0, 1), Keepers(2), Keepers(None, 3)], ids=str)
+@pytest.mark.parametrize(
+    "made", [Keepers(), Keepers(2, 3), Keepers(0, 1), Keepers(2), Keepers(None, 3)], ids=str
+)
 def test_a_name_has_the_numbers_of_keepers(made: Keepers) -> None:
     assert require_trust(made.name) == made
     filled = made.among(20)
@@ -62,8 +64,8 @@ def test_one_noise_is_divided_between_those_who_are_there_and_honest(
     ("make", "sentence"),
     [
         (lambda: Keepers(-1, 1), "away is -1, expected a whole number of at least 0"),
-        (lambda: Keepers(1, 0), "colluding is 0, expected at least 1: every member can take its own noise out "
-         "of a sum"),
+        (lambda: Keepers(1, 0),
+         "colluding is 0, expected at least 1: every member can take its own noise out of a sum"),
         (lambda: Keepers(1, 1).on_graph(), "away is 1, expected 0 on a graph: a clique moves only when the "
          "rows of all its members are there"),
         (lambda: require_trust("keepers:1"), "trust is 'keepers:1', expected keepers, or "

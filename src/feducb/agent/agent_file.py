@@ -127,6 +127,12 @@ class AgentFile:
             return None
         return tuple(self._roster().keepers)
 
+    def keeper_state(self) -> Path | None:
+        """The file of the keeper in the agent's process; None if there is none."""
+        if self.keeper is None or "state" not in self.keeper:
+            return None
+        return self.path.parent / require_text("keeper.state", self.keeper["state"])
+
     def _roster(self) -> Roster:
         return Roster.read(self.path.parent / require_text("engine.roster", self.engine["roster"]))
 
@@ -233,6 +239,8 @@ def _read_roster(
     if not graph:
         return {}
     topology = roster.topology()
+    for clique_size in {len(clique) for clique in topology.cliques}:  # all pass words on for all others
+        settings["trust"].on_graph().among(clique_size)
     members = topology.members(topology.labels.index(own))
     clique = tuple(topology.labels[member] for member in members)
     return {"clique": clique, "cliques": len(topology.cliques)}
@@ -241,9 +249,8 @@ def _read_roster(
 def _require_known(plain: dict[str, Any]) -> None:
     for section, table in plain.items():
         if section not in _SECTIONS:
-            raise ConfigurationError(
-                section, "a section", f"one of {', '.join(_SECTIONS)}, budgets, engine, keeper"
-            )
+            known = ", ".join((*_SECTIONS, "budgets", "engine", "keeper"))
+            raise ConfigurationError(section, "a section", f"one of {known}")
         if not isinstance(table, dict):
             raise ConfigurationError(section, table, "a section")
         for key, value in table.items():

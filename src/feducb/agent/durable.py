@@ -36,7 +36,6 @@ from feducb.protocol.admission import require_definite
 from feducb.protocol.hiding import Member
 from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.protocol.secure_rows import is_card
 from feducb.storage import AgentStore, agent_tables, events
 
 __all__ = ["Agent", "Decision", "Outcome"]
@@ -147,6 +146,9 @@ class Agent:
         try:
             if given:  # terms of the file: an older feducb may have made others of the same settings
                 require_promised(store.database, settings)
+            if member is not None and set(member.clique) != set(settings.clique):
+                expected = f"{', '.join(member.clique) or 'nobody'}, as the roster has it"
+                raise ConfigurationError("clique", ", ".join(settings.clique), expected)
             store.member = member
             return cls(store, settings, clock)
         except BaseException:
@@ -417,24 +419,20 @@ class Agent:
         self._chooser.learn(total.group, total.read())
 
     def hear(self, data: bytes) -> bool:
-        """Take in what is said about secure sums, if it is new: a keeper's key, or a row that is over.
+        """Take in what is said about secure sums; whether it is new.
 
         Args:
-            data: a `KeyCard` or an `Opened` of `protocol.secure_rows`, as it came.
+            data: as it came: a keeper's `KeyCard` or a row that is over, an `Opened` (`secure_rows`); on a
+                graph what a member of the clique says for a row (`protocol.masks`).
 
         Raises:
-            RefusedError: it does not prove itself, or is not the next row.
+            RefusedError: it does not prove itself, or is not the next.
         """
         with self.writing() as db:
-            if is_card(data):
-                return self.store.take_card(db, data)
-            opened = self.store.read_opened(data)
-            if opened.label < self.store.next_label(opened.label.group):
-                return False
-            told = self.store.take_opened(db, opened)
+            new, told = self.store.hear(db, data)
             if told is not None:
                 self._act_on_rows(db, messages.decode(told))
-        return True
+        return new
 
     def _act_on_rows(self, db: Connection, total: GridSum) -> None:
         """Act on what rows tell, unless it cannot be true: then it is counted, and the next may mend it."""
@@ -503,6 +501,7 @@ class Agent:
             self.close()  # it has the new season and the old one's clock; opening it anew mends that
             raise
         self._reload()
+        self.store.cut_log()  # the file behind it still has the keys of the season before
         return self.store.season
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from feducb.config import Problem
+from feducb.privacy.grid import Certificate
 from feducb.privacy.terms import Terms
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "canary_move",
     "canary_pair",
     "coordinates_of",
+    "deviation",
     "placements",
     "residuals",
     "score_weights",
@@ -80,6 +82,18 @@ def coordinates_of(terms: Terms, batch: Batch) -> Array:
     return np.array([*entries, *(math.sqrt(2.0) * moment)])
 
 
+def deviation(certificate: Certificate, terms: Terms, *, less: int = 0) -> float:
+    """Of the noise in all that an adversary sees, in real units: of one agent, or of H that share it.
+
+    Args:
+        certificate: what an agent adds.
+        terms: how many agents there are at least that do not collude.
+        less: η, by whose square variances are less in the theorem of noise on a grid.
+    """
+    shares = terms.trust.shares(terms.agents)
+    return math.ldexp(math.sqrt(float(shares * certificate.sigma**2 - less**2)), certificate.exponent)
+
+
 def placements(releases: int) -> tuple[int, ...]:
     """The batches (counted from 0) that the canary is put into: first, middle, last."""
     return tuple(sorted({0, releases // 2, releases - 1}))
@@ -110,7 +124,7 @@ def worlds(terms: Terms, placement: int, world: int) -> list[Batch]:
 def canary_move(terms: Terms) -> Array:
     """(q,), Δ: how the canary's batch differs in world 1, in units of the certified noise."""
     first, second = (coordinates_of(terms, batch) for batch in canary_pair(terms))
-    return np.asarray((second - first) / terms.certificate().scale)
+    return np.asarray((second - first) / deviation(terms.certificate(), terms))
 
 
 def residuals(terms: Terms, placement: int, values: Ints) -> Array:
@@ -118,7 +132,7 @@ def residuals(terms: Terms, placement: int, values: Ints) -> Array:
     certificate = terms.certificate()
     sums = [coordinates_of(terms, batch) for batch in worlds(replace(terms, excess="refuse"), placement, 0)]
     released = np.ldexp(values.astype(np.float64), certificate.exponent)
-    return np.asarray((released - np.cumsum(sums, axis=0)) / certificate.scale)
+    return np.asarray((released - np.cumsum(sums, axis=0)) / deviation(certificate, terms))
 
 
 def score_weights(terms: Terms, placement: int) -> dict[str, Array]:

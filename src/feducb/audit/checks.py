@@ -8,6 +8,7 @@ from typing import Any
 
 from feducb.agent import Agent
 from feducb.audit.agents import check_agent_presence, check_quorum, check_shadow
+from feducb.audit.columns import check_columns, check_spaced_rows
 from feducb.audit.doors import Make, ScaleOf
 from feducb.audit.exact import (
     check_clipping,
@@ -20,6 +21,7 @@ from feducb.audit.exact import (
 )
 from feducb.audit.findings import Check
 from feducb.audit.invariance import check_decisions, check_graph, check_release_times
+from feducb.audit.secure import check_disk, check_pads, check_restored, check_value
 from feducb.audit.spaced import check_spaced, check_spaced_tally, check_spacing
 from feducb.audit.stores import check_groups, check_replay, check_several_agents
 from feducb.config import Budget, Problem
@@ -27,15 +29,27 @@ from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms
 from feducb.storage import AgentStore
-from feducb.trust import CONTROLLER
+from feducb.trust import CONTROLLER, Keepers
 
-__all__ = ["BLOCKS", "CENTRED", "ONE_HOTS", "PUBLIC", "SHIPPED", "Code", "exact_checks", "variant_checks"]
+__all__ = [
+    "BLOCKS",
+    "CENTRED",
+    "ONE_HOTS",
+    "PUBLIC",
+    "SECURE",
+    "SHIPPED",
+    "Code",
+    "exact_checks",
+    "variant_checks",
+]
 
 # Terms of other records than an audit's own.
 CENTRED: dict[str, Any] = {"problem": Problem(dim=2, reward_bound=0.5, reward_centre=0.5)}
 BLOCKS: dict[str, Any] = {"problem": Problem(dim=4), "model": "blocks:2"}
 ONE_HOTS: dict[str, Any] = {"model": "blocks:2"}
 PUBLIC: dict[str, Any] = {"model": "public:linear"}
+# One of four agents may be away and one may collude, which leaves two shares of noise.
+SECURE: dict[str, Any] = {"trust": Keepers(1, 1), "agents": 4}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +63,7 @@ class Code:
         groups: the same, with several groups.
         agent: the whole of it.
         controller: the privatizer of a controller that is trusted.
+        rows: an agent's file, where its rows leave under pads.
         policy: what is simulated, as settings of `feducb.simulate`.
         mechanism: with which a fault shows.
         epsilon: at which it shows; that of the audit if not given.
@@ -62,6 +77,7 @@ class Code:
     groups: type[AgentStore] | None = None
     agent: type[Agent] | None = None
     controller: Make | None = None
+    rows: type[AgentStore] | None = None
     policy: dict[str, Any] | None = None
     mechanism: str = "auto"
     epsilon: float | None = None
@@ -81,6 +97,7 @@ SHIPPED = Code(
     groups=AgentStore,
     agent=Agent,
     controller=DeployedPrivatizer,
+    rows=AgentStore,
 )
 
 # A person with several records at each of several agents, and a controller that all of them trust.
@@ -99,6 +116,8 @@ _CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], .
     ("groups", {"groups": 2}, (check_groups,)),
     ("agent", {}, (check_agent_presence, check_shadow, check_quorum)),
     ("controller", _PERSON, (check_several_agents,)),
+    ("rows", SECURE | {"records_per_person": 4, "spacing": 2}, (check_spaced_rows,)),
+    ("rows", SECURE, (check_columns, check_pads, check_restored, check_disk, check_value)),
 )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.audit.canary import Batch
-from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.deployed import DeployedPrivatizer, GridRelease
 from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.terms import Terms
@@ -28,6 +28,7 @@ __all__ = [
     "entries",
     "length",
     "measure_encoder",
+    "publish",
     "row_to_come",
     "rows_before_noise",
 ]
@@ -60,6 +61,11 @@ def row_to_come(door: DeployedPrivatizer) -> Ints:
     return row
 
 
+def publish(door: DeployedPrivatizer) -> GridRelease:
+    """The next release; where rows are hidden, the next row, read as if it were a sum that has opened."""
+    return door.read(door.row().values, agents=1) if door.terms.trust.padded else door.release()
+
+
 def rows_before_noise(door: DeployedPrivatizer, fresh: bytes, batches: Sequence[Batch]) -> Ints:
     """(n·q,), what releases of these batches are made of, before noise."""
     door.load(fresh)
@@ -67,7 +73,7 @@ def rows_before_noise(door: DeployedPrivatizer, fresh: bytes, batches: Sequence[
     for batch in batches:
         door.record(batch.actions, batch.rewards)
         rows.append(row_to_come(door))
-        door.release()
+        publish(door)
     return np.concatenate(rows)
 
 

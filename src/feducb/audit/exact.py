@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
 from feducb.audit.bounds import gaussian_epsilon
-from feducb.audit.canary import Batch, background, canary_pair
+from feducb.audit.canary import Batch, background, canary_pair, deviation
 from feducb.audit.doors import (
     UNIT_BITS,
     Make,
     ScaleOf,
     entries,
     measure_encoder,
+    publish,
     rows_before_noise,
 )
 from feducb.audit.findings import Check
@@ -85,7 +86,7 @@ def check_sensitivity(make: Make, terms: Terms) -> Check:
     farthest, extreme = float(distances.max()), float(distances[0])
     bound = math.sqrt(2.0) * terms.radius
     slack = math.ldexp(math.sqrt(certificate.coordinates), certificate.exponent - FINE_BITS)
-    mu = (farthest * tried_reach(rows, terms) + _rounding(certificate)) / certificate.scale
+    mu = (farthest * tried_reach(rows, terms) + _rounding(certificate)) / deviation(certificate, terms)
     epsilon = gaussian_epsilon(mu, terms.budget.delta)
     tight = extreme >= bound * (1.0 - 1e-6) or problem.dim == 1
     return Check(
@@ -112,7 +113,7 @@ def check_noisy(make: Make, terms: Terms) -> Check:
     tried = [Batch(one[None], np.array([end])) for one in actions for end in problem.reward_range]
     points = entries(door, tried)
     moved = points[::2] - points[1::2] if terms.contexts == "public" else points
-    released = np.array([door.release().values for _ in range(min(3, terms.releases))])
+    released = np.array([publish(door).values for _ in range(min(3, terms.releases))])
     bare = np.asarray(moved.any(axis=0) & ~released.any(axis=0))
     return Check(
         "noise on what moves",
@@ -234,14 +235,14 @@ def check_horizon(make: Make, terms: Terms) -> Check:
     """Release n + 1 is refused, also after a restart."""
     door = make(terms)
     for _ in range(terms.releases):
-        door.release()
+        publish(door)
     refused = 0
     for restart in (False, True):
         if restart:
             state, door = door.dump(), make(terms)
             door.load(state)
         try:
-            door.release()
+            publish(door)
         except ReleasesExhaustedError:
             refused += 1
     return Check("horizon", refused == 2, f"release {terms.releases + 1} refused {refused} times of 2")

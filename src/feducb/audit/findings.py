@@ -103,7 +103,7 @@ class AuditReport:
     """Everything an audit saw.
 
     Attributes:
-        claims: one for each ε, then the one where the controller is trusted.
+        claims: one for each ε, then those where the controller is trusted and where sums are secure.
         checks: deterministic and statistical checks of the shipped code.
         broken: what the audit made of deliberately broken code; empty without the self-test.
         false_alarm: the chance that it calls sound code broken.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 from feducb.audit.bounds import gaussian_epsilon
-from feducb.audit.canary import Batch, background, canary_pair
+from feducb.audit.canary import Batch, background, canary_pair, deviation
 from feducb.audit.doors import (
     UNIT_BITS,
     Make,
@@ -158,8 +158,7 @@ def _season(kind: type[AgentStore], terms: Terms, visits: Sequence[int], record:
 def _verdict(name: str, certificate: Certificate, terms: Terms, seen: Ints, worst: float) -> Check:
     """Whether the noise covers the farthest two of what was seen, and they are as far apart as can be."""
     farthest = math.ldexp(float(pdist(seen).max()), certificate.exponent)
-    deviation = math.ldexp(math.sqrt(float(certificate.sigma**2 - SMOOTHING**2)), certificate.exponent)
-    epsilon = gaussian_epsilon(farthest / deviation, terms.budget.delta)
+    epsilon = gaussian_epsilon(farthest / deviation(certificate, terms, less=SMOOTHING), terms.budget.delta)
     return Check(
         name,
         epsilon <= terms.budget.epsilon and abs(farthest / worst - 1.0) < 1e-3,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.audit.bounds import gaussian_epsilon
-from feducb.audit.canary import background, canary_pair, placements, worlds
+from feducb.audit.canary import background, canary_pair, deviation, placements, worlds
 from feducb.audit.doors import Make, Seen, length, row_to_come
 from feducb.audit.findings import Check
 from feducb.privacy.grid import SMOOTHING
@@ -112,8 +112,7 @@ def check_several_agents(make: Make, terms: Terms) -> Check:
     for place in placements(terms.releases):
         one, other = (_rows_of_controller(make, terms, place, world) for world in (0, 1))
         farthest = max(farthest, length([np.subtract(one, other)], terms))
-    deviation = math.ldexp(math.sqrt(float(certificate.sigma**2 - SMOOTHING**2)), certificate.exponent)
-    epsilon = gaussian_epsilon(farthest / deviation, terms.budget.delta)
+    epsilon = gaussian_epsilon(farthest / deviation(certificate, terms, less=SMOOTHING), terms.budget.delta)
     records = terms.records_per_person * terms.agents_per_person
     worst = records * math.sqrt(2.0) * terms.radius
     return Check(

@@ -7,10 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from feducb.audit.checks import BLOCKS, CENTRED, ONE_HOTS, PUBLIC, SHIPPED, Code, exact_checks, variant_checks
+from feducb.audit.checks import (
+    BLOCKS,
+    CENTRED,
+    ONE_HOTS,
+    PUBLIC,
+    SECURE,
+    SHIPPED,
+    Code,
+    exact_checks,
+    variant_checks,
+)
 from feducb.audit.claims import Evidence, check_grid, check_low_bits, check_noise, draw_evidence, judge
 from feducb.audit.doors import Make
-from feducb.audit.exact import check_encoder, check_presence, check_sensitivity, check_tally
+from feducb.audit.exact import check_encoder, check_horizon, check_presence, check_sensitivity, check_tally
 from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult
 from feducb.audit.invariance import CALIBRATED, check_graph, check_private_schedule
 from feducb.audit.spaced import check_spaced
@@ -30,6 +40,7 @@ _SHARES = {"claims": 0.8, "noise checks": 0.1, "low-bit checks": 0.1}
 _RELEASES = 3  # first, middle and last; a trial costs as many draws from OpenDP
 _TRIALS = 20_000  # for the largest ε: at ε = 8 the Gaussian bound then is above 7.3, but with chance 1e-6
 _OTHER_TRIALS = 4_000
+_SECURE_TRIALS = 2_000  # where every agent of a quorum draws noise
 _SELF_TEST_TRIALS = 600
 _LEAST_TRIALS = 300
 # Mechanism, releases, dimension, quiet releases, decay
@@ -59,7 +70,8 @@ def run_audit(
         epsilons: the claims to attack, each at its own noise.
         delta: δ of all of them.
         trials: in each world of each claim; 20,000 for the largest ε and 4,000 for the others if not given.
-            The claim where the controller is trusted, the largest ε once more, gets 4,000 at most.
+            The claims where the controller is trusted and where sums are secure, the largest ε once more,
+            get 4,000 and 2,000 at most.
         progress: called with (trials done, trials in all), from any thread.
         self_test: whether deliberately broken code must be caught too.
     """
@@ -74,9 +86,11 @@ def run_audit(
         GridNoise(terms.certificate())  # raises here, not in a worker: no such noise, or no OpenDP
     largest = max(all_terms, key=lambda terms: terms.budget.epsilon)
     counts = [trials or (_TRIALS if terms is largest else _OTHER_TRIALS) for terms in all_terms]
-    # Two ways in: hostile records that are clipped, and honest ones through agents that trust the controller.
-    all_terms.append(replace(largest, trust=CONTROLLER, excess="refuse"))
-    counts.append(min(trials or _OTHER_TRIALS, _OTHER_TRIALS))
+    # Ways in: hostile records that are clipped, honest ones through agents that trust the controller, and
+    # hostile ones through agents whose rows open as a sum.
+    secure = replace(largest, **SECURE)
+    all_terms += [replace(largest, trust=CONTROLLER, excess="refuse"), secure]
+    counts += [min(trials or most, most) for most in (_OTHER_TRIALS, _SECURE_TRIALS)]
 
     faults: Mapping[str, Code] = {}
     if self_test:
@@ -103,6 +117,7 @@ def run_audit(
         checks += [check(DeployedPrivatizer, _mechanism_terms(largest, *setting)) for setting in settings]
     spaced = [replace(_mechanism_terms(largest, *setting), **_SPACED) for setting in _SPACED_ENCODERS]
     checks += [check_spaced(DeployedPrivatizer, terms) for terms in spaced]
+    checks += [check(DeployedPrivatizer, secure) for check in (check_encoder, check_presence, check_horizon)]
     checks += exact_checks(SHIPPED, largest)
     for changes in (CENTRED, BLOCKS, ONE_HOTS, PUBLIC):
         checks += variant_checks(DeployedPrivatizer, replace(largest, **changes))

@@ -21,11 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.audit.canary import Batch, worlds
+from feducb.audit.circle import Circle
 from feducb.audit.doors import Make
 from feducb.errors import PrivacyError
-from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.deployed import GridRelease
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
+from feducb.protocol.pads import Label
+from feducb.trust import Keepers
 
 __all__ = ["Draws", "Job", "Progress", "draw", "draw_all", "serve"]
 
@@ -74,17 +77,14 @@ class Draws:
 
 def draw(job: Job) -> Draws:
     """Run the trials in this process."""
-    door = job.make(job.terms)
-    agents = [job.make(job.terms) for _ in range(2)] if job.terms.trust.raw else []
-    fresh = door.dump()
+    path = _SecureSum(job.make, job.terms) if job.terms.trust.padded else _Door(job.make, job.terms)
     stream = worlds(job.terms, job.placement, job.world)
     values, headers = [], set()
     for _ in range(job.trials):
-        door.load(fresh)
+        path.restart()
         seen = []
         for number, batch in enumerate(stream, start=1):
-            _hand_in(door, agents, batch)
-            data = messages.encode(door.release())
+            data = messages.encode(path.publish(batch))
             grid = messages.decode(data).values
             headers.add((number, data[: -8 * len(grid)]))
             seen.append(grid)
@@ -92,13 +92,54 @@ def draw(job: Job) -> Draws:
     return Draws(np.array(values, dtype=np.int64), frozenset(headers))
 
 
-def _hand_in(door: DeployedPrivatizer, agents: Sequence[DeployedPrivatizer], batch: Batch) -> None:
-    """Records go to the privatizer, or, if it may have raw sums, to two agents first, in turn."""
-    if not agents:
-        door.record(batch.actions, batch.rewards)
-    for place, agent in enumerate(agents):
-        agent.record(batch.actions[place::2], batch.rewards[place::2])
-        door.receive(agent.upload(), len(batch.rewards[place::2]))
+class _Door:
+    """A privatizer: an agent's, or that of a controller which has raw sums of two agents, in turn."""
+
+    def __init__(self, make: Make, terms: Terms) -> None:
+        self._door = make(terms)
+        self._agents = [make(terms) for _ in range(2)] if terms.trust.raw else []
+        self._fresh = self._door.dump()
+
+    def restart(self) -> None:
+        self._door.load(self._fresh)
+
+    def publish(self, batch: Batch) -> GridRelease:
+        """Take a batch in; what everybody then sees."""
+        if not self._agents:
+            self._door.record(batch.actions, batch.rewards)
+        for place, agent in enumerate(self._agents):
+            agent.record(batch.actions[place::2], batch.rewards[place::2])
+            self._door.receive(agent.upload(), len(batch.rewards[place::2]))
+        return self._door.release()
+
+
+class _SecureSum:
+    """Agents whose rows open as a sum, as one sees it who colludes with C of them while D others are away.
+
+    H = M − D − C agents are honest, and have the records in turn. Those who collude tell what they sent.
+    """
+
+    def __init__(self, make: Make, terms: Terms) -> None:
+        assert isinstance(terms.trust, Keepers)
+        self._honest, self._listed = terms.trust.shares(terms.agents), terms.trust.quorum(terms.agents)
+        self._doors = [make(terms) for _ in range(self._listed)]
+        self._fresh, self._circle = self._doors[0].dump(), Circle(terms)
+
+    def restart(self) -> None:
+        for door in self._doors:
+            door.load(self._fresh)
+
+    def publish(self, batch: Batch) -> GridRelease:
+        """Take a batch in; what the sum of the honest rows tells, with those before it."""
+        for place, door in enumerate(self._doors[: self._honest]):
+            door.record(batch.actions[place :: self._honest], batch.rewards[place :: self._honest])
+        rows = [door.row() for door in self._doors]
+        label = Label(1, 0, rows[0].number)
+        padded = {place: self._circle.pad(row, label, place) for place, row in enumerate(rows)}
+        opened = self._circle.opened(label, padded).values
+        assert opened is not None
+        known = sum(row.values for row in rows[self._honest :])
+        return self._doors[0].read(opened - known, agents=self._listed)
 
 
 def draw_all(jobs: Sequence[Job], *, progress: Progress | None = None) -> list[Draws]:

@@ -82,7 +82,9 @@ def run_until_stopped(work: Coroutine[Any, Any, None], log: JsonLog) -> None:
         runner.run(until_told())
 
 
-async def keep_status(path: Path, facts: Callable[[], dict[str, Any]], work: Awaitable[None]) -> None:
+async def keep_status(
+    path: Path, facts: Callable[[], dict[str, Any]], work: Callable[[], Awaitable[None]]
+) -> None:
     """Await work, and say meanwhile in a small file how it goes."""
 
     async def report() -> None:
@@ -92,7 +94,7 @@ async def keep_status(path: Path, facts: Callable[[], dict[str, Any]], work: Awa
 
     reports = asyncio.create_task(report())
     try:
-        await work
+        await work()
     finally:
         reports.cancel()
         write_status(path, facts())
@@ -122,4 +124,4 @@ async def _serve(settings: ControllerSettings, collector: Collector, log: JsonLo
             "rows": collector.facts() if isinstance(collector, RowBook) else None,
         }
 
-    await keep_status(status_path(settings), facts, link.run())
+    await keep_status(status_path(settings), facts, link.run)

@@ -7,8 +7,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -31,17 +31,18 @@ def serve(settings: KeeperSettings, *, log: JsonLog | None = None) -> None:
     book = settings.open()
     try:
         log("started", keeper=book.duty.keeper, season=book.season, pid=os.getpid())
-        run_until_stopped(_serve(settings, book, log), log)
+        run_until_stopped(_work(settings, book, log), log)
     finally:
         book.close()
         log("stopped")
 
 
-async def _serve(settings: KeeperSettings, book: KeeperBook, log: Log) -> None:
+def _work(settings: KeeperSettings, book: KeeperBook, log: Log) -> Coroutine[Any, Any, None]:
+    """What a keeper does, until cancelled; wrong settings are said before it begins."""
     from feducb.carriers.nats import NatsKeeper
 
     link = NatsKeeper(settings.engine, book, log=log)
-    await keep_status(status_path(settings), lambda: _facts(book, link.status), link.run())
+    return keep_status(status_path(settings), lambda: _facts(book, link.status), link.run)
 
 
 def _facts(book: KeeperBook, status: EngineStatus) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def settings_beside(file: AgentFile) -> KeeperSettings:
     engine = NatsSettings.from_table(file.engine, base=base)
     seed = base / require_text("keeper.seed", file.keeper["seed"])
     engine = replace(engine, agent=engine.agent or file.agent.name, seed=seed)
-    return KeeperSettings.of(file.keeper, file.agent.terms, engine, base=base)
+    return KeeperSettings.of(file.keeper, engine, file.agent.terms, base)
 
 
 @contextmanager
@@ -79,24 +80,26 @@ def beside(file: AgentFile) -> Iterator[None]:
     has its own file and its own connection.
     """
     settings = settings_beside(file)
-    loop, book = asyncio.new_event_loop(), settings.open()
-    work = loop.create_task(_serve(settings, book, _tell))
+    with closing(settings.open()) as book, closing(asyncio.new_event_loop()) as loop:
+        work = loop.create_task(_work(settings, book, _tell))
 
-    def keep() -> None:
-        book.take_over()
-        with suppress(asyncio.CancelledError):
-            loop.run_until_complete(work)
+        def keep() -> None:
+            book.take_over()
+            try:
+                loop.run_until_complete(work)
+            except asyncio.CancelledError:
+                pass
+            except Exception as error:  # decisions go on
+                _tell("failed", error=str(error))
 
-    thread = threading.Thread(target=keep, name="keeper", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(work.cancel)
-        thread.join()
-        book.take_over()
-        book.close()
-        loop.close()
+        thread = threading.Thread(target=keep, name="keeper", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(work.cancel)
+            thread.join()
+            book.take_over()
 
 
 def _tell(event: str, **facts: object) -> None:

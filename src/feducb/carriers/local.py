@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
 from feducb.agent.mailbox import Mailbox
-from feducb.carriers.peering import PeerDriver
+from feducb.carriers.peering import PeerDriver, tell_members
 from feducb.controller.collector import TrustedCollector
 from feducb.errors import RefusedError
 from feducb.privacy.terms import Terms
@@ -24,7 +24,7 @@ from feducb.protocol.graphs import Topology
 from feducb.protocol.messages import GridSum
 from feducb.protocol.pads import Label
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.protocol.secure_rows import is_card
+from feducb.protocol.roster import Roster
 from feducb.storage import AgentStore, ReleaseBook
 from feducb.storage.keeper_book import KeeperBook
 from feducb.storage.row_book import RowBook
@@ -126,17 +126,12 @@ class StoreMailbox(MemoryMailbox):
         return await super().absorb(total, agents=agents)
 
     async def hear(self, data: bytes) -> bool:
-        """A keeper's card, or a row that is over: what it tells is absorbed."""
+        """What is said about secure sums: what rows tell is absorbed."""
         with self.store.writing() as db:
-            if is_card(data):
-                return self.store.take_card(db, data)
-            opened = self.store.read_opened(data)
-            if opened.label < self.store.next_label(opened.label.group):
-                return False
-            told = self.store.take_opened(db, opened)
+            new, told = self.store.hear(db, data)
         if told is not None:
             await self.absorb(messages.decode(told))
-        return True
+        return new
 
     async def place(self) -> bytes:
         """The newest row that is over."""
@@ -227,13 +222,29 @@ class LocalPeers:
     """All agents of a graph and the links between them in one process."""
 
     def __init__(
-        self, topology: Topology, terms: Mapping[str, Terms], mailboxes: Mapping[str, Mailbox]
+        self,
+        topology: Topology,
+        terms: Mapping[str, Terms],
+        mailboxes: Mapping[str, Mailbox],
+        *,
+        roster: Roster | None = None,
     ) -> None:
         self._topology, self._mailboxes = topology, mailboxes
-        self.drivers = {name: PeerDriver(topology, name, terms) for name in mailboxes}
+        self.drivers = {name: PeerDriver(topology, name, terms, roster=roster) for name in mailboxes}
 
     async def step(self) -> int:
         """Publish all outboxes and let everything arrive; returns how many packets were sent."""
+        sent, new = 0, True
+        while new:
+            sent += await self._carry()
+            told = [await tell_members(self.drivers[name], box) for name, box in self._mailboxes.items()]
+            new = any(told)  # then there may be more to send
+        for name, mailbox in self._mailboxes.items():
+            for names, total in self.drivers[name].new_sums():
+                await mailbox.absorb(total, agents=len(names))
+        return sent
+
+    async def _carry(self) -> int:
         flying: deque[tuple[str, str, bytes]] = deque()
         for name, mailbox in self._mailboxes.items():
             for item in await mailbox.outbox():
@@ -247,7 +258,4 @@ class LocalPeers:
                 packets = self.drivers[to].hear(data, sender=sender)
                 flying += [(to, self._topology.labels[one.to], one.data) for one in packets]
                 sent += len(packets)
-        for name, mailbox in self._mailboxes.items():
-            for names, total in self.drivers[name].new_sums():
-                await mailbox.absorb(total, agents=len(names))
         return sent

@@ -36,7 +36,7 @@ Away = Annotated[
     int | None,
     typer.Option(
         help="D, agents that may miss a row under --trust keepers.",
-        show_default="a tenth of all; 0 on a topology",
+        show_default="a tenth of all, or 0 on a graph",
     ),
 ]
 Backend = Annotated[

@@ -137,6 +137,8 @@ def _result_rows(result: SimulationResult) -> Iterator[tuple[str, str]]:
         f"{counted(config['agents'], 'agent')}, d = {config['dim']}, K = {config['arms']}, "
         f"T = {config['horizon']:,}, {counted(config['runs'], 'run')}, seed {config['seed']}",
     )
+    if "absence" in config:
+        yield "absences", f"an agent misses {100 * config['absence']:g} % of rows"
     if result.topology is not None:
         yield from _graph_rows(result, result.topology)
     hops = "" if result.topology is None else ", one per hop"

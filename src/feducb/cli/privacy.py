@@ -43,7 +43,7 @@ app = typer.Typer(
 
 Epsilon = Annotated[float, typer.Option(help="ε of a person.")]
 Delta = Annotated[float, typer.Option(help="δ.")]
-TrustName = Annotated[str, typer.Option(help=f"{' or '.join(TRUSTS)}: who adds the noise.")]
+TrustName = Annotated[str, typer.Option(help=f"Who adds the noise: {', '.join(TRUSTS)}.")]
 PerPerson = Annotated[
     int, typer.Option(help="Records that one person may have at each agent that she visits.")
 ]
@@ -55,7 +55,7 @@ Spacing = Annotated[
     ),
 ]
 _SHOWN = 10  # releases that are listed
-_VISITED = "Agents that one person visits at most; 1: people do not visit several. Under --trust controller or keepers "
+_VISITED = "Agents that one person visits at most; 1: people do not visit several. Unless nobody is trusted "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +65,8 @@ class _Promised:
     epsilon: Epsilon = 1.0
     delta: Delta = 1e-6
     trust: TrustName = "nobody"
+    away: Away = None
+    colluding: Colluding = None
     per_person: PerPerson = 1
     spacing: Spacing = 0
 
@@ -77,8 +79,6 @@ class _Planned(_Promised):
         None, "How many releases, in geometric progression.", shown="few, from the first worth reading"
     )
     agents: int = option(10, "M, agents in the federation; two or more.")
-    away: Away = None
-    colluding: Colluding = None
     visitors: int = option(2000, "Visitors of each agent over the season.")
     recipe: Path | None = option(
         None, "Plan for visitors of this shape: a file that `feducb evaluate --save-recipe` wrote."
@@ -104,12 +104,6 @@ class _Stated(_Promised):
     )
     agents: int | None = option(
         None, "M, agents in the federation: under --trust keepers noise is divided between them.", shown=False
-    )
-    away: int | None = option(
-        None, "D, agents that may miss a row under --trust keepers.", shown="a tenth of all"
-    )
-    colluding: int | None = option(
-        None, "C, agents that may collude under --trust keepers.", shown="a fifth of all"
     )
     keepers: str | None = option(None, "Names of the keepers, for the page: a,b,c.", shown=False)
     groups: int = option(1, "Estimators an agent keeps, γ if decentralised.")
@@ -356,7 +350,7 @@ def _plan_table(planned: dict[str, Any]) -> Table:
     if planned["spacing"]:
         records = f"{planned['reach']:.4g} times that of one record"
         rows.append((f"noise for records {counted(planned['spacing'], 'release')} apart", records))
-    if planned["shared_noise"]:
+    if "shared_noise" in planned:
         rows += _shares_rows(planned["shared_noise"], planned["agents"])
     rows += [
         ("mechanism", f"{planned['mechanism']}, {planned['state_bytes']:,} bytes of state"),

@@ -6,7 +6,7 @@ season = 1                    # raise it with the controller's, and restart
 
 [terms]                       # as in the controller's file
 
-[engine]                      # see `protocol.engine_table`; agent is the keeper's name, seed its own as a keeper
+[engine]                      # see `protocol.engine_table`; agent: the keeper's name, seed: as a keeper
 """
 
 from __future__ import annotations
@@ -49,12 +49,10 @@ class KeeperSettings:
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
         terms = terms_of_all(plain["terms"], {}, tuple(engine.read_roster().agents))
         require_keys("keeper", plain["keeper"], needed=("state",), known=("season",))
-        return cls.of(plain["keeper"], next(iter(terms.values())), engine, base=path.parent)
+        return cls.of(plain["keeper"], engine, next(iter(terms.values())), path.parent)
 
     @classmethod
-    def of(
-        cls, table: Mapping[str, Any], terms: Terms, engine: NatsSettings, *, base: Path
-    ) -> KeeperSettings:
+    def of(cls, table: Mapping[str, Any], engine: NatsSettings, terms: Terms, base: Path) -> KeeperSettings:
         """From a ``[keeper]`` table, whose paths are relative to ``base``."""
         state = base / require_text("keeper.state", table["state"])
         season = {name: table[name] for name in ("season",) if name in table}

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from feducb.privacy.terms import Terms
 
-_COUNTED = ("release", "row", "make-up")  # a row and what makes up for it are one
+_COUNTED = ("release", "row", "make-up", "nonce")  # a row, its nonce and what makes up for it are one
 
 __all__ = ["Account", "Entered", "Ledger", "LedgerEntry", "admit"]
 
@@ -26,7 +26,7 @@ class LedgerEntry:
 
     Attributes:
         kind: a ``release`` (noisy), an ``upload`` (raw, to a trusted controller), or a ``row`` under noise
-            and pads, or a ``make-up`` for one.
+            and pads, or a ``make-up`` for one, or the ``nonce`` of one.
         season: which season it belongs to.
         group: which estimator it is of; 0 where there is one.
         number: k, counted from 1 in each season and group.
@@ -36,7 +36,7 @@ class LedgerEntry:
         sent_at: when it was reported to have arrived; ``None`` while it waits in the outbox.
     """
 
-    kind: Literal["release", "upload", "row", "make-up"]
+    kind: Literal["release", "upload", "row", "make-up", "nonce"]
     season: int
     group: int
     number: int

@@ -7,7 +7,7 @@ With all other keepers colluding, that pad alone hides its row.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,18 @@ class Member:
     name: str
     roster: Roster
     signer: Signer
+    clique: tuple[str, ...] = field(init=False)  # on a graph, in the roster's order; empty with a controller
 
     def __post_init__(self) -> None:
         if self.name not in self.roster.agents:
             raise ConfigurationError("agent", self.name, f"one of {', '.join(self.roster.agents)}")
         if self.signer.nkey != self.roster.agents[self.name]:
             raise ConfigurationError("seed", self.signer.nkey, f"that of {self.name}, as in the roster")
+        clique: tuple[str, ...] = ()
+        if self.roster.edges is not None:
+            members = self.roster.topology().members(self.place)
+            clique = tuple(self.roster.names[member] for member in members)
+        object.__setattr__(self, "clique", clique)
 
     @property
     def place(self) -> int:

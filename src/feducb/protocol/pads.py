@@ -69,6 +69,8 @@ class Label:
     @classmethod
     def from_bytes(cls, data: bytes) -> Label:
         """Back from `to_bytes`; raises `RefusedError` for what is no label."""
+        if len(data) != _LABEL.size:
+            raise RefusedError("malformed", f"a label of {len(data)} bytes, expected {_LABEL.size}")
         label = cls(*_LABEL.unpack(data))
         if label.season < 1 or label.row < 1 or label.attempt not in (1, 2):
             raise RefusedError("malformed", f"no row has the label {label}")

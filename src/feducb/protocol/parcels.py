@@ -17,6 +17,7 @@ class ParcelKind(StrEnum):
     UPLOAD = "upload"  # raw: sealed, for a trusted controller alone
     ROW = "row"  # under noise and pads: anybody may see it, and nobody learns anything by it
     MAKE_UP = "make-up"  # the same, once more, for a row that was closed empty
+    NONCE = "nonce"  # on a graph, what a row will be masked for: random
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class Parcel:
 
     @property
     def padded(self) -> bool:
-        """Whether it is a row under pads."""
-        return self.kind in (ParcelKind.ROW, ParcelKind.MAKE_UP)
+        """Whether it is a row under pads or masks, or the nonce of one."""
+        return self.kind in (ParcelKind.ROW, ParcelKind.MAKE_UP, ParcelKind.NONCE)
 
     def released(self) -> bytes:
         """The bytes of a release.

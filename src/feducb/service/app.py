@@ -46,6 +46,7 @@ def create_app(
     engine_status: EngineFacts | None = None,
     engine_file: Path | None = None,
     open_keeper: Callable[[], KeeperBook] | None = None,
+    keeper_file: Path | None = None,
 ) -> FastAPI:
     """The service.
 
@@ -57,12 +58,13 @@ def create_app(
         engine_status: how that goes.
         engine_file: the store beside which that is written down, for `feducb agent status`.
         open_keeper: opens the file of the keeper that answers at this agent's door, if there is one.
+        keeper_file: that of the keeper in this process, whoever carries its answers.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         keeper = None if open_keeper is None else KeeperDesk(open_keeper)
-        service = Service(GroupCommit(open_agent), keys, largest_body, engine_status, keeper)
+        service = Service(GroupCommit(open_agent), keys, largest_body, engine_status, keeper, keeper_file)
         app.state.service = service
         tasks = [asyncio.create_task(keep_up(service.commit, service.mailbox, alone=engine is None))]
         if engine is not None:

@@ -76,6 +76,7 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
         engine_status=status,
         engine_file=file.store,
         open_keeper=open_keeper if at_the_door else None,
+        keeper_file=file.keeper_state(),
     )
     run(app, file.service)
 

@@ -121,6 +121,7 @@ def play(plan: Plan, run: int = 0, *, link: Link = on_time) -> Played:
             due = now in memory.public_rounds or peers.owes_release(states[agent], now=now)
             if due and memory.batch is not None and not memory.batch.spent:
                 release = memory.batch.release(noise[agent], NOBODY)
+                assert release is not None  # nobody is away on a graph
                 published[agent].append((now, release))
                 states[agent], outgoing = peers.publish(
                     states[agent], group=group, number=release.number, payload=release, now=now

@@ -41,8 +41,8 @@ def simulate(
     """Simulate a federation in a world: ``simulate(federation, world, horizon=…)``; or all by keywords.
 
     Beside a federation, keywords are ``horizon``, ``runs``, ``seed``, ``absence`` and those of `RunOptions`
-    (``backend``, ``threads``, ``progress``, ``observer``, ``checkpoint``, ``note``). Without one, others tell:
-    ``mode``, ``baseline``, ``alpha``, ``policy``, ``regularizer``, ``mechanism``, ``trust``,
+    (``backend``, ``threads``, ``progress``, ``observer``, ``checkpoint``, ``note``). Without one, the others
+    describe it: ``mode``, ``baseline``, ``alpha``, ``policy``, ``regularizer``, ``mechanism``, ``trust``,
     ``records_per_person``, ``estimators`` and ``tuning`` are those of `Federation`.
 
     Args:

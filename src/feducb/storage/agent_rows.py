@@ -25,7 +25,8 @@ class Secrets(NamedTuple):
 
 def begin(db: sqlite3.Connection) -> None:
     """Draw what a new season needs; what the old one had is deleted."""
-    db.execute("DELETE FROM cards")
+    for table in ("cards", "settled", "said"):
+        db.execute(f"DELETE FROM {table}")
     db.execute("REPLACE INTO secrets VALUES (1, ?, ?, '')", (token_bytes(32), token_bytes(32)))
 
 

@@ -19,7 +19,7 @@ from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import encode_upload
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import agent_rows, events
-from feducb.storage.row_store import RowStore
+from feducb.storage.clique_store import CliqueStore
 
 __all__ = ["AgentStore", "is_text"]
 
@@ -31,7 +31,7 @@ def is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
-class AgentStore(RowStore):
+class AgentStore(CliqueStore):
     """An agent's file: records in; releases out, or raw uploads if its terms trust the controller.
 
     Guarantees:

@@ -16,7 +16,8 @@ from feducb.privacy.terms import Terms
 from feducb.protocol.keeping import Duty
 from feducb.protocol.pads import Charter, Label, SeasonKey
 from feducb.protocol.roster import Roster, Signer
-from feducb.protocol.secure_rows import Ask, SignedList, TwoLists, list_digest
+from feducb.protocol.secure_rows import Ask, list_digest
+from feducb.protocol.two_lists import SignedList, TwoLists
 from feducb.storage.sqlite import STORE_TABLE, SqliteFile
 from feducb.trust import Keepers
 
@@ -79,10 +80,11 @@ class KeeperBook(SqliteFile):
         fresh = row is None or row[0] < season
         key = SeasonKey() if fresh else SeasonKey(row[3])
         if fresh:
-            with self.writing() as db:
+            with (
+                self.writing() as db
+            ):  # the key before is overwritten; opening cuts the log, where it was too
                 new = (keeper, season, agreed.digest, key.private)
                 db.execute("REPLACE INTO open_season VALUES (1, ?, ?, ?, ?, '')", new)
-            self.cut_log()  # with the key of the season before
         self.duty = Duty(*self._duty_of, key, agreed)
         self._load()
 

@@ -11,7 +11,7 @@ from feducb.protocol.hiding import Cover, Member
 from feducb.protocol.keeping import quorum_of
 from feducb.protocol.pads import Charter, Label
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.protocol.secure_rows import KeyCard, Opened, PaddedRow
+from feducb.protocol.secure_rows import KeyCard, Opened, PaddedRow, is_card
 from feducb.storage import agent_rows
 from feducb.storage.sqlite import utc_now
 from feducb.storage.store import Store
@@ -23,6 +23,7 @@ class RowStore(Store):
     """Rows of an agent: built once each, spent when they are built, skipped on a certificate alone."""
 
     member: Member | None = None  # who it is among the others; needed where rows leave under pads
+    covering: type[Cover] = Cover
     _charter: tuple[tuple[Member, Terms, int], Charter] | None = None
 
     def may_build(self, group: int = 0) -> bool:
@@ -64,17 +65,16 @@ class RowStore(Store):
             row and its noise are nowhere on disk. Once it is built a row is spent: made again, for a row that
             was closed empty, it has noise alone.
         """
-        member, label = self._require_member(), self.next_label(group)
+        self._require_member()
+        label = self.next_label(group)
         if not self.may_build(group):
             why = self.halted or "the row before is not over, or a keeper's key is not here yet"
             raise PrivacyError(f"{label} cannot be built: {why}")
         stream = self._privatizers[group]
         with self.writing() as db:
-            key, secret, _ = agent_rows.secrets_of(db)
             with_data = stream.released < label.row
             row = stream.row(data=with_data)
-            cover = Cover(member.name, member.roster, member.signer, key, secret, self.charter)
-            padded = cover.hide(label, row.values, agent_rows.cards(db))
+            padded = self._cover(db).hide(label, row.values, agent_rows.cards(db))
             kind = ParcelKind.ROW if label.attempt == 1 else ParcelKind.MAKE_UP
             self._put_out(db, kind, label.row, padded.to_bytes(), group=group)
             if with_data:
@@ -89,6 +89,22 @@ class RowStore(Store):
     def mark_row_sent(self, item: Parcel) -> None:
         """The controller has a row on disk; it stays here until its sum is over."""
         self._sent(item.kind, item.season, item.number, group=item.group)
+
+    def hear(self, db: sqlite3.Connection, data: bytes) -> tuple[bool, bytes | None]:
+        """Take in, within `writing`, what is said about secure sums: a keeper's key, or a row that is over.
+
+        Returns:
+            Whether it is new; and what all rows so far tell, if they tell more by it.
+
+        Raises:
+            RefusedError: it does not prove itself, or is not the next row.
+        """
+        if is_card(data):
+            return self.take_card(db, data), None
+        opened = self.read_opened(data)
+        if opened.label < self.next_label(opened.label.group):
+            return False, None
+        return True, self.take_opened(db, opened)
 
     def take_card(self, db: sqlite3.Connection, data: bytes) -> bool:
         """Take a keeper's key of the season in, within `writing`; the first stays, another one is refused."""
@@ -116,30 +132,40 @@ class RowStore(Store):
         Raises:
             RefusedError: it is not the next row.
         """
-        label, stream = opened.label, self._privatizers[self._require_group(opened.label.group)]
+        label = opened.label
         with self.part(db):
             if label != self.next_label(label.group):
                 raise RefusedError("order", f"{label}, expected {self.next_label(label.group)}")
             if self._is_foreign(opened):
                 agent_rows.halt(db, f"another copy of this agent is in {label}: this file is older than it")
-            listed = self._require_member().place in [one.place for one in opened.listed]
-            agents = len(opened.listed)
-            agent_rows.put_opened(db, label, agents=agents, refused=opened.refused, listed=listed)
             over = 'season = ? AND "group" = ? AND number <= ? AND sent_at IS NULL'
             db.execute(
                 f"UPDATE outgoing SET sent_at = ? WHERE {over} AND kind IN ('row', 'make-up')",
                 (utc_now(), label.season, label.group, label.row),
             )
-            if label.following(empty=opened.empty).row == label.row:
-                return None  # it is made up for
-            self._moves += 1
-            if stream.released < label.row:
-                stream.skip()  # what waits enters a later row, and spaced records count from there
-                db.execute("UPDATE people SET last = last + 1 WHERE last = ?", (label.row,))
-            told = stream.read(None if opened.refused else opened.values, agents=agents)
-            self._keep_stream(db, label.group)
+            return self._end_row(db, opened)
+
+    def _end_row(self, db: sqlite3.Connection, opened: Opened) -> bytes | None:
+        """Note that a row is over, and read it with all before; what they tell, if this one tells more."""
+        label, stream = opened.label, self._privatizers[self._require_group(opened.label.group)]
+        listed = self._require_member().place in [one.place for one in opened.listed]
+        agents = len(opened.listed)
+        agent_rows.put_opened(db, label, agents=agents, refused=opened.refused, listed=listed)
+        if label.following(empty=opened.empty).row == label.row:
+            return None  # it is made up for
+        self._moves += 1
+        if stream.released < label.row:
+            stream.skip()  # what waits enters a later row, and spaced records count from there
+            db.execute("UPDATE people SET last = last + 1 WHERE last = ?", (label.row,))
+        told = stream.read(None if opened.refused else opened.values, agents=agents)
+        self._keep_stream(db, label.group)
         unused = opened.empty or bool(opened.refused)
         return None if unused else messages.encode(told, season=self.season, group=label.group)
+
+    def _cover(self, db: sqlite3.Connection) -> Cover:
+        """What this agent hides its rows with."""
+        member, (key, secret, _) = self._require_member(), agent_rows.secrets_of(db)
+        return self.covering(member.name, member.roster, member.signer, key, secret, self.charter)
 
     def _keep_stream(self, db: sqlite3.Connection, group: int) -> None:
         """What waits is kept by itself: it may outlast the row."""
@@ -161,8 +187,8 @@ class RowStore(Store):
     def _has_built(self, label: Label) -> bool:
         return self._built(label) is not None
 
-    def _built(self, label: Label) -> bytes | None:
-        kind = ParcelKind.ROW if label.attempt == 1 else ParcelKind.MAKE_UP
+    def _built(self, label: Label, kind: ParcelKind | None = None) -> bytes | None:
+        kind = kind or (ParcelKind.ROW if label.attempt == 1 else ParcelKind.MAKE_UP)
         name = 'kind = ? AND season = ? AND "group" = ? AND number = ?'
         query = f"SELECT payload FROM outgoing WHERE {name}"
         row = self.database.execute(query, (kind, label.season, label.group, label.row)).fetchone()

@@ -108,7 +108,8 @@ MIGRATIONS = (
     """
     ALTER TABLE people ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
     """,
-    # Secure sums: an agent's keys of the open season, keepers' cards, and rows that are over.
+    # Secure sums: an agent's keys of the open season, keepers' cards, and rows that are over. On a graph, the
+    # row that waits for others' nonces, and what members said for the row that is next.
     """
     CREATE TABLE secrets (
         id INTEGER PRIMARY KEY CHECK (id = 1), private BLOB NOT NULL, secret BLOB NOT NULL,
@@ -118,5 +119,9 @@ MIGRATIONS = (
         season INTEGER NOT NULL REFERENCES seasons, "group" INTEGER NOT NULL, row INTEGER NOT NULL,
         attempt INTEGER NOT NULL, agents INTEGER NOT NULL, refused TEXT NOT NULL, listed INTEGER NOT NULL,
         PRIMARY KEY (season, "group", row, attempt)) WITHOUT ROWID;
+    CREATE TABLE settled ("group" INTEGER PRIMARY KEY, hidden BLOB NOT NULL);
+    CREATE TABLE said (
+        "group" INTEGER NOT NULL, kind TEXT NOT NULL, agent TEXT NOT NULL, message BLOB NOT NULL,
+        PRIMARY KEY ("group", kind, agent)) WITHOUT ROWID;
     """,
 )

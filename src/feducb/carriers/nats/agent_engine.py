@@ -61,6 +61,7 @@ class NatsEngine:
                 self._agent,
                 self._terms,
                 seal=frames.OriginSeal(self._roster, self._agent, self._signer),
+                roster=self._roster,
                 book=book,
                 on_refusal=self._say_refused,
             )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.nats.desk import Desk
 from feducb.carriers.nats.link import Link, apart, counting
 from feducb.carriers.nats.link_status import EngineStatus
-from feducb.carriers.peering import Packet, PeerDriver
+from feducb.carriers.peering import Packet, PeerDriver, tell_members
 from feducb.errors import ConfigurationError
 from feducb.protocol.engine_table import NatsSettings
+from feducb.protocol.pads import Label
+from feducb.protocol.parcels import Parcel
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -29,10 +31,14 @@ class OnGraph(Desk):
     """Sessions of an agent on a graph, over JetStream."""
 
     driver: PeerDriver
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _announced: set[Parcel] = field(default_factory=set)  # in this session; rows stay in the outbox for long
 
     async def session(self, client: Client) -> None:
         """Read what neighbours sent, send what waits; until the connection is lost."""
         stream = client.jetstream(timeout=self.settings.timeout)
+        self._announced.clear()
+        self.driver.begin_session()
         await self._absorb_new()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._hear(stream))
@@ -42,15 +48,29 @@ class OnGraph(Desk):
         while True:
             trouble = True
             with counting(self.status, self.log):
-                for item in await self.mailbox.outbox():
+                await self._send_outbox(stream)
+                trouble = False
+            await (asyncio.sleep(self.settings.retry) if trouble else self.mailbox.wait())
+
+    async def _send_outbox(self, stream: JetStreamContext) -> None:
+        """Send what was not sent in this session, and what the agent makes of what it is told by that."""
+        async with self._sending:
+            waiting = await self._not_announced()
+            while waiting:
+                for item in waiting:
                     packets = self.driver.announce(item)
                     self.driver.commit()
                     await self._publish(stream, packets)
                     await self.mailbox.mark_sent(item)
+                    self._announced.add(item)
                     self.status.arrived()
                     await self._absorb_new()
-                trouble = False
-            await (asyncio.sleep(self.settings.retry) if trouble else self.mailbox.wait())
+                waiting = await self._not_announced()
+
+    async def _not_announced(self) -> list[Parcel]:
+        outbox = await self.mailbox.outbox()
+        self._announced.intersection_update(outbox)
+        return [item for item in outbox if item not in self._announced]
 
     async def _hear(self, stream: JetStreamContext) -> None:
         name = subjects.stream_name(self.roster.federation)
@@ -68,7 +88,8 @@ class OnGraph(Desk):
             await self._publish(stream, passed_on)
             for message in messages:
                 await apart(message.ack())
-            await self._absorb_new()
+            if await self._absorb_new():
+                await self._send_outbox(stream)
 
     async def _publish(self, stream: JetStreamContext, packets: list[Packet]) -> None:
         """Returns when JetStream has them all."""
@@ -79,9 +100,19 @@ class OnGraph(Desk):
                 headers = {"Nats-Msg-Id": one.identity}
                 group.create_task(apart(stream.publish(subject, one.data, headers=headers)))
 
-    async def _absorb_new(self) -> None:
+    async def _absorb_new(self) -> bool:
+        """Hand over sums, or what members said about rows; whether there may be more to send by that."""
         for names, total in self.driver.new_sums():
             await self.absorb(names, total)
+        if not self.driver.untold():
+            return False
+        place = await self.mailbox.place()
+        told = await tell_members(self.driver, self.mailbox)
+        if told and (now := await self.mailbox.place()) != place:
+            label = Label.from_bytes(now)
+            self.status.absorbed += 1
+            self.status.newest, self.status.members = (label.season, label.row), self.driver.members
+        return told
 
 
 async def make_streams(settings: NatsSettings, *, days: float = 30.0, per_link: int = 4096) -> None:
