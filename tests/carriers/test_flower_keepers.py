@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_keepers import GAP, START, Secured, SecuredSite, running
 from flower_net import Keys, Network, kill, require_flower, run_app, wait_for, wait_for_reports
 
 from feducb.carriers.flower.desks import RowDesk, open_desk
@@ -21,6 +20,7 @@ from feducb.errors import ConfigurationError
 from feducb.protocol.pads import Label
 from feducb.protocol.roster import Signer
 from feducb.storage import RowBook
+from secured_sites import GAP, START, Secured, SecuredSite, running
 
 
 @pytest.fixture
