@@ -106,8 +106,8 @@ retry = 0.1
 CALLERS = 2
 REST = 0.05  # seconds between calls of a caller, so that whoever was killed finds time to come back
 PATIENCE = 300.0
-ANSWERS = 40  # decisions of all agents that are answered between two kills, at least
-LEFT_ALONE = 10  # kills after which everybody is left alone until a row has opened
+ANSWERS = 30  # decisions of all agents that are answered between two kills, at least
+LEFT_ALONE = 20  # kills after which everybody is left alone until a row has opened
 
 
 class Federation:
@@ -211,8 +211,11 @@ class Federation:
     def _rows_over(self) -> tuple[int, int]:
         """The newest row that opened, and the newest that is over."""
         rows = "SELECT coalesce(max(row) FILTER (WHERE names != '[]'), 0), coalesce(max(row), 0) FROM opened"
-        with closing(sqlite3.connect(f"file:{self.folder / 'controller.db'}?mode=ro", uri=True)) as db:
-            opened, over = db.execute(rows).fetchone()
+        try:
+            with closing(sqlite3.connect(f"file:{self.folder / 'controller.db'}?mode=ro", uri=True)) as db:
+                opened, over = db.execute(rows).fetchone()
+        except sqlite3.OperationalError:  # it is not made yet
+            return 0, 0
         return opened, over
 
     def _weight(self, role: str) -> int:
