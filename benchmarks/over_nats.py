@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,46 +44,65 @@ from feducb.storage import sqlite as file
 T = TypeVar("T")
 DIM = 20
 TERMS = Terms(problem=Problem(dim=DIM), budget=Budget(epsilon=1.0, delta=1e-6), releases=1000)
-CONTROLLER = """
-[controller]
-state = "controller.db"
+TABLES = """
+[{kind}]
+state = "{kind}.db"
 [terms]
 dim = {dim}
 epsilon = 1.0
 delta = 1e-6
 releases = 1000
+{more}
 [engine]
 servers = ["{server}"]
 federation = "bench"
 roster = "federation.json"
-seed = "controller.seed"
+seed = "{seed}"
 ca = "ca.pem"
 """
 
 
 class World:
-    """A broker, and a controller in a process of its own."""
+    """A broker, and a controller and keepers in processes of their own.
 
-    def __init__(self, folder: Path, names: list[str]) -> None:
-        self.folder, self.names = folder, names
+    Args:
+        folder: for everything.
+        names: of the agents.
+        dim: d.
+        keepers: those of them that keep pads.
+        more: further lines of the [terms] table.
+    """
+
+    def __init__(
+        self, folder: Path, names: list[str], *, dim: int = DIM, keepers: Sequence[str] = (), more: str = ""
+    ) -> None:
+        self.folder, self.names, self.keepers = folder, names, keepers
         with socket.create_server(("127.0.0.1", 0)) as server:
             self.port = server.getsockname()[1]
         reached = keys.Server(port=self.port, max_payload=2**18)
-        keys.init(folder, names, federation="bench", server=reached)
+        keys.init(folder, names, federation="bench", keepers=keepers, server=reached)
         self.server = f"tls://127.0.0.1:{self.port}"
-        (folder / "controller" / "controller.toml").write_text(CONTROLLER.format(dim=DIM, server=self.server))
+        for part, kind in (
+            ("controller", "controller"),
+            *((f"keepers/{name}", "keeper") for name in keepers),
+        ):
+            known = {"dim": dim, "server": self.server, "more": more, "kind": kind, "seed": f"{kind}.seed"}
+            agent = f'agent = "{Path(part).name}"\n' if kind == "keeper" else ""
+            (folder / part / f"{kind}.toml").write_text(TABLES.format(**known) + agent)
         with (folder / "log").open("wb") as log:
             self.broker = subprocess.Popen(
                 ["nats-server", "-c", "nats-server.conf"], cwd=folder / "server", stdout=log, stderr=log
             )
         time.sleep(1.0)
-        self.controller: subprocess.Popen[bytes] | None = None
+        self.started: list[subprocess.Popen[bytes]] = []
 
     def start_controller(self) -> None:
-        """As a user would."""
-        command = [sys.executable, "-m", "feducb", "controller", "serve", "--config", "controller.toml"]
-        with (self.folder / "controller.log").open("wb") as log:
-            self.controller = subprocess.Popen(command, cwd=self.folder / "controller", stderr=log)
+        """And keepers, as a user would."""
+        for part in ("controller", *(f"keepers/{name}" for name in self.keepers)):
+            kind = part.partition("/")[0].removesuffix("s")
+            command = [sys.executable, "-m", "feducb", kind, "serve", "--config", f"{kind}.toml"]
+            with (self.folder / f"{part.replace('/', '-')}.log").open("wb") as log:
+                self.started.append(subprocess.Popen(command, cwd=self.folder / part, stderr=log))
 
     def settings(self, name: str | None) -> NatsSettings:
         """Of an agent, or of the controller."""
@@ -102,10 +121,9 @@ class World:
 
     def close(self) -> None:
         """Everything."""
-        for process in (self.controller, self.broker):
-            if process is not None:
-                process.terminate()
-                process.wait(timeout=30)
+        for process in (*self.started, self.broker):
+            process.terminate()
+            process.wait(timeout=30)
 
 
 def make_release(privatizer: DeployedPrivatizer) -> Parcel:

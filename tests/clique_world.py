@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
@@ -35,25 +34,26 @@ class CliqueWorld:
     releases: int = 6
     groups: int = 1
     seed: int = 18
+    roster: Roster | None = None  # with its signers, if they are made elsewhere
+    signers: dict[str, Signer] = field(default_factory=dict)
     rows: defaultdict[tuple[str, int, int], list[Ints]] = field(default_factory=lambda: defaultdict(list))
     read: defaultdict[tuple[str, int], list[Ints | None]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
-        self.signers = {name: Signer.fresh() for name in self.names}
-        pairs = [(one, other) for one in self.names for other in self.names if one < other]
-        self.roster = Roster(
-            federation="tests",
-            agents={name: signer.nkey for name, signer in self.signers.items()},
-            edges=self.edges or tuple(pairs),
-            ttl=self.ttl,
-        )
+        if self.roster is None:
+            self.signers = {name: Signer.fresh() for name in self.names}
+            pairs = [(one, other) for one in self.names for other in self.names if one < other]
+            self.roster = Roster(
+                federation="tests",
+                agents={name: signer.nkey for name, signer in self.signers.items()},
+                edges=self.edges or tuple(pairs),
+                ttl=self.ttl,
+            )
+        self.members = {name: Member(name, self.roster, self.signers[name]) for name in self.names}
         self.draws = np.random.default_rng(self.seed)
         self.stores: dict[str, AgentStore] = {}
         for name in self.names:
             self.open(name)
-
-    def member(self, name: str) -> Member:
-        return Member(name, self.roster, self.signers[name])
 
     def terms(self, name: str) -> Terms:
         return Terms(
@@ -61,7 +61,7 @@ class CliqueWorld:
             budget=Budget(epsilon=1.0, delta=1e-6),
             releases=self.releases,
             trust="keepers:0:1",  # type: ignore[arg-type]
-            agents=len(self.member(name).clique),
+            agents=len(self.members[name].clique),
             groups=self.groups,
         )
 
@@ -70,7 +70,7 @@ class CliqueWorld:
 
     def open(self, name: str) -> AgentStore:
         store = self.stores[name] = AgentStore.open(self.path(name), self.terms(name))
-        store.member = self.member(name)
+        store.member = self.members[name]
         return store
 
     def reopen(self, name: str) -> AgentStore:
@@ -108,9 +108,9 @@ class CliqueWorld:
 
     def expected(self, name: str, number: int, group: int = 0) -> Ints:
         """The sum of the rows of an agent's clique, as they were built."""
-        parts = [self.rows[one, group, number] for one in self.member(name).clique]
+        parts = [self.rows[one, group, number] for one in self.members[name].clique]
         assert all(len(part) == 1 for part in parts)  # built once each
-        return np.sum([part[0] for part in parts], axis=0, dtype=np.int64)
+        return np.asarray(np.sum([part[0] for part in parts], axis=0, dtype=np.int64))
 
     def close(self) -> None:
         for store in self.stores.values():
@@ -140,7 +140,3 @@ class CliqueWorld:
 
         with patch.multiple(DeployedPrivatizer, row=watched_row, read=watched_read):
             yield
-
-
-def ring_of(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    return (*pairwise(names), (names[-1], names[0]))

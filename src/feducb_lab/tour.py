@@ -1,7 +1,8 @@
 """`feducb tour`: a whole federation on this machine, to look at and to disturb.
 
 Three agents run as services of their own, with simulated visitors; this process is their controller, and
-carries releases and sums through the agents' doors. Nothing leaves the machine, nothing stays when it ends.
+carries what they send, and sums, through the agents' doors. With keepers each agent is one too. Nothing
+leaves the machine, nothing stays when it ends.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from feducb.agent.agent_file import read_agent_file
 from feducb.agent.agent_http import ServiceError
 from feducb.carriers.flower.agent_door import AgentDoor
 from feducb.cli.output import counted
+from feducb.errors import ConfigurationError
 from feducb.service.api_keys import add_key
 from feducb.service.controller_page import Watcher, create_controller_page
-from feducb.storage import ReleaseBook
+from feducb_lab.tour_controller import KeepersTable, RowCarrier, SumCarrier
 
 __all__ = ["AGENTS", "Tour"]
 
@@ -42,6 +44,7 @@ dim = 4
 [privacy]
 epsilon = {epsilon}
 delta = 1e-6
+{privacy}
 [federation]
 agents = 3
 decisions = 20000
@@ -58,6 +61,7 @@ port = 0
 keys = "agent.keys"
 [engine]
 kind = "door"
+{engine}
 """
 _BACK_SECONDS = 4.0  # until somebody who was killed is started again
 _CARRY_SECONDS = 0.5
@@ -67,10 +71,13 @@ _PAUSE_SECONDS = 0.06  # between two visitors of an agent
 class _Running:
     """One agent: its process, its door, and where it listens."""
 
-    def __init__(self, folder: Path, epsilon: float, start: str) -> None:
+    def __init__(self, folder: Path, epsilon: float, start: str, table: KeepersTable | None) -> None:
         folder.mkdir()
         self.name, self.folder = folder.name, folder
-        (folder / "agent.toml").write_text(_CONFIG.format(name=folder.name, epsilon=epsilon, start=start))
+        words = {"name": self.name, "epsilon": epsilon, "start": start, "privacy": "", "engine": ""}
+        if table is not None:
+            words |= {"privacy": table.privacy(), "engine": table.engine(self.name)}
+        (folder / "agent.toml").write_text(_CONFIG.format(**words))
         self.file = read_agent_file(folder / "agent.toml")
         Agent.open(self.file.store, self.file.agent).close()
         self.key = add_key(folder / "agent.keys", "tour", "operator")
@@ -136,18 +143,21 @@ class Tour:
         page: the controller's dashboard, once `run` has started it.
     """
 
-    def __init__(self, folder: Path, *, epsilon: float, say: Callable[[str], None] = print) -> None:
+    def __init__(
+        self, folder: Path, *, epsilon: float, trust: str = "nobody", say: Callable[[str], None] = print
+    ) -> None:
+        if trust not in ("nobody", "keepers"):
+            raise ConfigurationError("trust", trust, "nobody or keepers, on the tour")
         self._say = say
         start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self.agents = {name: _Running(folder / name, epsilon, start) for name in AGENTS}
-        self._collector = ReleaseBook(
-            folder / "controller.db", {name: one.file.agent.terms for name, one in self.agents.items()}
-        )
+        table = KeepersTable(folder / "keys", AGENTS) if trust == "keepers" else None
+        self.agents = {name: _Running(folder / name, epsilon, start, table) for name in AGENTS}
+        terms = {name: one.file.agent.terms for name, one in self.agents.items()}
+        path = folder / "controller.db"
+        self._carrier = SumCarrier(path, terms) if table is None else RowCarrier(path, terms, table)
         self._key = add_key(folder / "controller.keys", "tour", "operator")
-        self._watcher = Watcher(self._status, name="tour", agents=AGENTS, releases=240, trust="nobody")
+        self._watcher = Watcher(self._status, name="tour", agents=AGENTS, releases=240, trust=trust)
         self._app = create_controller_page(self._watcher, folder / "controller.keys")
-        self._members: tuple[str, ...] = ()
-        self._newest: tuple[int, int] | None = None
         self._lately, self._steps = 0.0, 0
         self.page = ""
 
@@ -175,7 +185,7 @@ class Tour:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.gather(*(asyncio.to_thread(one.stop) for one in self.agents.values()))
-            self._collector.close()
+            self._carrier.book.close()
 
     async def kill(self, name: str) -> None:
         """Kill an agent, and bring it back a few seconds later."""
@@ -189,7 +199,7 @@ class Tour:
 
     def summary(self) -> str:
         """How well visitors fared, in one line."""
-        newest = "none" if self._newest is None else str(self._newest[1])
+        newest = "none" if self._carrier.newest is None else str(self._carrier.newest[1])
         lately = f"{100 * self._lately:.0f} % of what the best candidates pay lately"
         return f"{counted(self._steps, 'visitor', 'd')}; {lately}; newest sum: {newest}"
 
@@ -218,28 +228,19 @@ class Tour:
             await asyncio.sleep(_CARRY_SECONDS)
             for agent in self.agents.values():
                 with suppress(ServiceError), agent.door() as door:
-                    for item in await asyncio.to_thread(door.outbox):
-                        (receipt,) = self._collector.receive([(agent.name, item.released())], now=time.time())
-                        if receipt.status != "refused":
-                            await asyncio.to_thread(door.mark_sent, item.season, item.number)
-            self._collector.publish_due(now=time.time())
-            newest = self._collector.newest()
-            if newest is None:
-                continue
-            total = newest.total
-            self._newest, self._members = (total.season, total.number), newest.names
-            for agent in self.agents.values():
-                with suppress(ServiceError), agent.door() as door:
-                    await asyncio.to_thread(door.absorb, newest.payload)
+                    await self._carrier.visit(agent.name, door)
+            self._carrier.publish()
 
     def _status(self) -> dict[str, Any]:
+        book = self._carrier.book
         return {
             "at": time.time(),
             "connected": True,
             "season": 1,
-            "newest_sum": self._newest,
-            "agents_in_it": self._members,
-            "newest_message": self._collector.progress(),
-            "last_seen": self._collector.last_received(),
-            "newest_sum_at": self._collector.last_published(),
+            "newest_sum": self._carrier.newest,
+            "agents_in_it": self._carrier.members,
+            "newest_message": book.progress(),
+            "last_seen": book.last_received(),
+            "newest_sum_at": book.last_published(),
+            "rows": self._carrier.rows(),
         }

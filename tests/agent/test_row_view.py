@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
+from feducb.agent import Agent, AgentSettings
 from feducb.agent.view import look
 from feducb.agent.warning import HALTED
+from feducb.config import Budget, Problem
+from feducb.protocol.hiding import Member
+from feducb.protocol.roster import Roster, Signer
 from feducb.storage import agent_rows
-from secure_net import SecureNet
+from secure_net import START, SecureNet
+
+SENT = {"group": 0, "built": True, "sent": True, "waits_for": ()}
 
 
 @pytest.fixture
@@ -53,7 +59,9 @@ def test_a_row_waits_for_a_keeper_that_is_away_and_decisions_go_on(net: SecureNe
     assert asyncio.run(net.step()) == 1
     assert asyncio.run(net.step(without_keepers=["a1"])) == 0
     rows = _rows(net)
-    assert rows["open"] == [{"group": 0, "row": 2, "attempt": 1, "built": True, "sent": True}]
+    assert rows["open"] == [
+        {"group": 0, "row": 2, "attempt": 1, "built": True, "sent": True, "waits_for": ()}
+    ]
     assert rows["says"] == "Row 2 is sent; its sum is not open yet."
     assert net.book.facts()["waits_for_keepers"] == ["a1"]
     net.visit(["a0"], each=3)
@@ -78,7 +86,9 @@ def test_a_row_that_is_made_up_for_counts_once(net: SecureNet) -> None:
     net.now += 60.0
     asyncio.run(net.step(away=away, until=net.now))  # closed empty; a0 and a1 build it again
     rows = _rows(net)
-    assert rows["open"] == [{"group": 0, "row": 1, "attempt": 2, "built": True, "sent": True}]
+    assert rows["open"] == [
+        {"group": 0, "row": 1, "attempt": 2, "built": True, "sent": True, "waits_for": ()}
+    ]
     assert (_counts(rows), rows["made"], rows["left"]) == ((1, 0, 0, 0, 1), 1, 5)
     assert rows["says"] == "Row 1, made up for since it was closed empty, is sent; its sum is not open yet."
     asyncio.run(net.step(until=net.now))
@@ -104,3 +114,34 @@ def test_when_all_rows_are_over_it_says_so(net: SecureNet) -> None:
         asyncio.run(net.step())
     rows = _rows(net)
     assert (rows["open"], rows["left"], rows["says"]) == ([], 0, "All rows of this season are over.")
+
+
+def test_a_clique_says_whose_word_its_row_waits_for(tmp_path: Path) -> None:
+    names = ("a", "b", "c", "d")
+    signers = {name: Signer.fresh() for name in names}
+    roster = Roster(
+        federation="net",
+        agents={name: signer.nkey for name, signer in signers.items()},
+        edges=tuple((one, other) for one in names for other in names if one < other),
+    )
+    usual = {"problem": Problem(dim=2), "budget": Budget(epsilon=8.0, delta=1e-6), "releases": 6}
+    graph = {"agents": 4, "trust": "keepers:0:1", "clique": names, "schedule": "periodic", "start": START}
+    live = {
+        name: Agent.open(
+            tmp_path / name,
+            AgentSettings(name=name, **usual, **graph),  # type: ignore[arg-type]
+            member=Member(name, roster, signers[name]),
+        )
+        for name in names
+    }
+    nonces = {name: agent.release() for name, agent in live.items() if name != "d"}
+    for one in "bc":
+        live["a"].hear(nonces[one])
+    stands = live["a"].snapshot()
+    assert stands["rows"]["says"] == "Row 1 waits for d."
+    assert (stands["releases_made"], stands["releases_left"]) == (1, 5)
+    assert live["a"].ledger().current.releases_left == 5
+    live["a"].hear(live["d"].release())
+    assert live["a"].snapshot()["rows"]["says"] == "Row 1 waits for b, c, d."  # for their rows now
+    for agent in live.values():
+        agent.close()

@@ -25,7 +25,7 @@ SETTINGS = AgentSettings(
     window=10.0,
 )
 LIVE = {"agents_in_sum", "first_useful_sum", "learning", "in_batch", "season_over", "next_release_at"}
-BESIDE = {"running", "engine", "failing"}
+BESIDE = {"running", "engine", "failing", "keeper"}
 
 
 def test_an_agent_and_its_file_say_the_same(tmp_path: Path) -> None:

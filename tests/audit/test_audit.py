@@ -46,6 +46,17 @@ CAUGHT_BY = {
     "spaced records taken for unrelated": {"spaced records"},
     "spacing forgotten": {"spacing"},
     "a tally that nobody paid for": {"tally of rewards out of range", "tally beside spaced records"},
+    "noise shared with those away": {"Gaussian bound", "noise", "sensitivity", "spaced records"},
+    "two rows under one pad": {"restored agents"},
+    "a keeper's own row without its pad": {"pads"},
+    "a batch moved to another column": {"columns", "spaced rows"},
+    "data again in a row made up for": {"columns"},
+    "a record in two columns": {"columns", "spaced rows"},
+    "spaced by rows that were missed": {"spaced rows"},
+    "a restored agent that goes on": {"restored agents"},
+    "a row built again after a crash": {"restored agents"},
+    "bare rows on disk": {"rows on disk"},
+    "rows refused by value": {"rows by value"},
     "determinant trigger": {"release times"},
     "acting on raw data": {"decisions"},
 }
@@ -68,6 +79,7 @@ def test_what_is_shipped_passes(report: AuditReport) -> None:
         (1.0, "nobody"),
         (8.0, "nobody"),
         (8.0, "controller"),
+        (8.0, "keepers:1:1"),
     ]
 
 
@@ -80,6 +92,9 @@ def test_bounds_are_under_the_claim_and_not_idle(report: AuditReport) -> None:
     # Expected 6.3 and 1.6 at 900 trials; so far below with probability under 1e-6.
     assert best.epsilon_lower_bound_gaussian > 4.5
     assert best.epsilon_lower_bound > 0.4
+    # Whoever knows a colluder's row, while another agent is away, sees as much, and no more.
+    assert report.claims[-1].trust == "keepers:1:1"
+    assert report.claims[-1].epsilon_lower_bound_gaussian > 4.5
 
 
 @pytest.mark.parametrize("name", list(CAUGHT_BY))
@@ -92,7 +107,7 @@ def test_what_is_broken_is_caught(report: AuditReport, name: str) -> None:
 def test_a_fault_in_a_store_or_an_agent_is_seen_by_its_own_check_and_by_no_other(report: AuditReport) -> None:
     """Those checks know no chance, so what they say is the same every time."""
     alone = [name for name, code in FAULTS.items() if code.privatizer is None and code.policy is None]
-    assert len(alone) == 11
+    assert len(alone) == 21
     for one in report.broken:
         if one.name in alone:
             assert set(one.by) == CAUGHT_BY[one.name]
@@ -110,7 +125,7 @@ def test_the_report_reads_as_json(report: AuditReport) -> None:
     assert plain["epsilon_claimed"] == 8.0
     assert plain["epsilon_lower_bound_gaussian"] == report.headline.epsilon_lower_bound_gaussian
     assert plain["epsilon_lower_bound"] == report.headline.epsilon_lower_bound
-    assert [claim["epsilon_claimed"] for claim in plain["claims"]] == [1.0, 8.0, 8.0]
+    assert [claim["epsilon_claimed"] for claim in plain["claims"]] == [1.0, 8.0, 8.0, 8.0]
     assert set(plain["checks"][0]) == {"name", "passed", "detail"}
     assert set(plain["broken"][0]) == {"name", "caught", "by"}
     assert plain["false_alarm"] == FALSE_ALARM == 1e-6
@@ -138,12 +153,12 @@ def test_one_claim_without_self_test_tells_its_progress(monkeypatch: pytest.Monk
     assert report.passed
     assert report.broken == ()
     assert report.as_dict()["epsilon_claimed"] == 4.0
-    assert seen[-1] == (1200, 1200)
+    assert seen[-1] == (1800, 1800)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert {check.name for check in report.checks} >= {
         f"{kind} epsilon=4 trust={trust}"
         for kind in ("noise", "low bits", "grid", "sensitivity")
-        for trust in ("nobody", "controller")
+        for trust in ("nobody", "controller", "keepers:1:1")
     }
 
 

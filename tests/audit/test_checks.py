@@ -53,13 +53,13 @@ def test_every_part_of_the_shipped_code_has_its_checks() -> None:
     assert {field.name for field in fields(Code)} - settings == set(PARTS)
     assert all(getattr(SHIPPED, part) is not None for part in PARTS)
     assert SHIPPED.privatizer is SHIPPED.controller is DeployedPrivatizer
-    assert SHIPPED.store is SHIPPED.groups is AgentStore
+    assert SHIPPED.store is SHIPPED.groups is SHIPPED.rows is AgentStore
     assert SHIPPED.agent is Agent
 
 
 def test_no_check_is_in_the_table_twice_and_none_is_left_out() -> None:
     listed = [check for _, _, own in checks._CHECKS for check in own]
-    assert len(listed) == len(set(listed)) == 14
+    assert len(listed) == len(set(listed)) == 20
     imported = {one for name, one in vars(checks).items() if name.startswith("check_")}
     policy = {check_release_times, check_decisions, check_graph}
     variants = {check_sensitivity, check_noisy}  # beside some that are listed
@@ -101,7 +101,7 @@ def test_a_fault_is_in_one_part_or_in_two_that_share_it() -> None:
 
 def test_classes_that_are_broken_are_otherwise_the_shipped_ones() -> None:
     for code in FAULTS.values():
-        for part in ("privatizer", "controller", "store", "groups", "agent"):
+        for part in ("privatizer", "controller", "store", "groups", "agent", "rows"):
             broken, shipped = getattr(code, part), getattr(SHIPPED, part)
             assert broken is None or issubclass(broken, shipped)
 

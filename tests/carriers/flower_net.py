@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import hmac
 import http.server
+import importlib.util
 import ipaddress
 import json
 import os
@@ -22,7 +23,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import pytest
 
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
@@ -32,6 +35,16 @@ from feducb.storage import AgentStore
 SOURCE = Path(__file__).parents[2] / "src"
 APP = Path(__file__).parents[2] / "examples" / "flower"
 BINARIES = Path(sys.executable).parent
+_COMMANDS = ("flwr", "flower-superlink", "flower-supernode")
+
+
+def require_flower() -> None:
+    """Skip the test where Flower is not installed; CI must have it."""
+    present = all((BINARIES / name).exists() for name in _COMMANDS)
+    if not present or importlib.util.find_spec("flwr") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("Flower is not installed, and CI must have it: pip install 'feducb[flower]'")
+        pytest.skip("Flower is not installed: pip install 'feducb[flower]'")
 
 
 class Site:
@@ -200,6 +213,13 @@ class Keys:
         return private, public
 
 
+class Reached(Protocol):
+    """An agent's service, as a SuperNode is told of it."""
+
+    url: str
+    key_file: Path
+
+
 class Network:
     """A SuperLink with TLS and node authentication, SuperNodes, and the flwr command, all as processes."""
 
@@ -242,7 +262,7 @@ class Network:
     def start_node(
         self,
         name: str,
-        site: Site,
+        site: Reached,
         private_key: Path,
         *more: str,
         environment: dict[str, str] | None = None,
@@ -319,6 +339,26 @@ class Network:
             )
         self._processes.append(process)
         return process
+
+
+def run_app(network: Network, folder: Path, terms: Terms, **settings: object) -> str:
+    """Start the app as docs/flower.md says; returns the run's id."""
+    (folder / "terms.json").write_text(terms.to_json(), encoding="utf-8")
+    config: dict[str, object] = {"book": folder / "book.db", "terms": folder / "terms.json"}
+    config |= {name.replace("_", "-"): value for name, value in settings.items()}
+    given = " ".join(
+        f'{key}="{value}"' if isinstance(value, Path) else f"{key}={value}" for key, value in config.items()
+    )
+    told = network.flwr("run", str(APP), "--run-config", given, "--format", "json")
+    return str(json.loads(told)["run-id"])
+
+
+def wait_for_reports(network: Network, run: str, *texts: str) -> None:
+    def said() -> bool:
+        log = network.flwr("log", run, "--show")
+        return all(text in log for text in texts)
+
+    wait_for(said, f"the run's log has {texts}", log=network.log, every=4.0)
 
 
 def kill(process: int) -> None:

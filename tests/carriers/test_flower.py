@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 import random
@@ -20,13 +19,13 @@ from typing import Any
 import flower_net
 import numpy as np
 import pytest
-from flower_net import APP, Keys, Network, Site, kill, wait_for
+from flower_net import Keys, Network, Site, kill, require_flower, run_app, wait_for, wait_for_reports
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feducb.agent.agent_http import ServiceError
 from feducb.carriers.flower.agent_door import AgentDoor
-from feducb.carriers.flower.exchange import Answer, Ask
+from feducb.carriers.flower.exchange import Answer, Ask, digest_of
 from feducb.carriers.flower.site import visit
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
@@ -39,7 +38,6 @@ from feducb.trust import CONTROLLER
 
 TERMS = Terms(problem=Problem(dim=3), budget=Budget(epsilon=1.0, delta=1e-6), releases=8)
 TRUSTING = replace(TERMS, trust=CONTROLLER)
-_COMMANDS = ("flwr", "flower-superlink", "flower-supernode")
 
 
 def _stream(terms: Terms, count: int, *, seed: int, season: int = 1) -> list[bytes]:
@@ -300,14 +298,16 @@ _PLAIN = st.one_of(
     st.lists(st.binary()),
     st.lists(_TEXT),
 )
-_NAMES = st.sampled_from(["version", "nonce", "total", "sent", "releases", "absorbed", "more", "problems"])
+_ASKED = ["nonce", "news", "rows", "sent"]
+_ANSWERED = ["parcels", "words", "agent", "place", "heard", "more", "problems"]
+_NAMES = st.sampled_from(["version", *_ASKED, *_ANSWERED])
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(plain=st.dictionaries(_NAMES, _PLAIN), proper=st.booleans())
 def test_whatever_the_other_side_says_is_read_or_a_value_error(plain: dict[str, Any], proper: bool) -> None:
     if proper:
-        plain["version"] = 1
+        plain["version"] = 2
     for kind in (Ask, Answer):
         try:
             read = kind.from_plain(plain)
@@ -317,33 +317,46 @@ def test_whatever_the_other_side_says_is_read_or_a_value_error(plain: dict[str, 
 
 
 def test_a_flood_is_not_read() -> None:
-    with pytest.raises(ValueError, match="1025 releases"):
-        Answer.from_plain({"version": 1, "releases": [b""] * 1025, "problems": []})
-    with pytest.raises(ValueError, match="2050 parts"):
-        Ask.from_plain({"version": 1, "nonce": b"", "total": b"", "sent": [1] * 2050})
-    said = Answer.from_plain({"version": 1, "releases": [], "problems": ["\x1b[31m\n" + "a" * 500] * 100})
+    answer, ask = Answer().to_plain(), Ask(nonce=b"").to_plain()
+    for kind, plain, names in ((Answer, answer, ("parcels", "words")), (Ask, ask, ("news", "sent"))):
+        for name in names:
+            with pytest.raises(ValueError, match=f"{name} has 1025 messages"):
+                kind.from_plain(plain | {name: [b""] * 1025})
+    said = Answer.from_plain(answer | {"problems": ["\x1b[31m\n" + "a" * 500] * 100})
     assert len(said.problems) < 10
     assert all(len(text) < 400 and text.isprintable() for text in said.problems)
+
+
+def test_a_site_of_an_earlier_version_is_refused_in_one_sentence() -> None:
+    earlier = {"version": 1, "releases": [], "absorbed": 0, "more": 0, "problems": []}
+    with pytest.raises(ValueError, match="version 1, expected 2: use the same feducb at the SuperLink"):
+        Answer.from_plain(earlier)
+
+
+def test_a_place_that_is_none_is_refused() -> None:
+    plain = Answer().to_plain()
+    for place in (b"1", bytes(16), b"\xff" * 16):
+        with pytest.raises(ValueError, match=r"place has|no row has"):
+            Answer.from_plain(plain | {"place": place})
 
 
 @pytest.mark.parametrize("named", [True, False])
 def test_a_visit_acknowledges_brings_the_sum_and_fetches(site: Site, named: bool) -> None:
     site.named = named
     first, second = site.do(lambda store: [store.release(), store.release()])
-    answer = visit(_door(site), Ask(nonce=b"", total=_sum([first]), sent=((1, 1),)))
-    assert answer == Answer(releases=(second,), absorbed=True)
+    ask = Ask(nonce=b"", news=(_sum([first]),), sent=(digest_of(first),))
+    answer = visit(_door(site), ask)
+    assert answer == Answer(parcels=(second,), heard=1)
     assert site.inbox == [_sum([first])]
-    assert (
-        visit(_door(site), Ask(nonce=b"", total=_sum([first]), sent=((1, 1),))) == answer
-    )  # again: the same
+    assert visit(_door(site), ask) == answer  # again: the same
     assert site.inbox == [_sum([first])]
 
 
 def test_what_does_not_fit_into_one_answer_follows(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = site.do(lambda store: [store.release(), store.release()])
     monkeypatch.setattr("feducb.carriers.flower.site._MOST_BYTES", len(first) + 1)
-    assert visit(_door(site), Ask(nonce=b"")) == Answer(releases=(first,), more=True)
-    assert visit(_door(site), Ask(nonce=b"", sent=((1, 1),))) == Answer(releases=(second,))
+    assert visit(_door(site), Ask(nonce=b"")) == Answer(parcels=(first,), more=True)
+    assert visit(_door(site), Ask(nonce=b"", sent=(digest_of(first),))) == Answer(parcels=(second,))
 
 
 def test_raw_uploads_stay_at_the_site(tmp_path: Path, site: Site) -> None:
@@ -353,18 +366,18 @@ def test_raw_uploads_stay_at_the_site(tmp_path: Path, site: Site) -> None:
     release = site.do(lambda store: store.release())
     site.extra = [raw]
     answer = visit(_door(site), Ask(nonce=b""))
-    assert answer.releases == (release,)
+    assert answer.parcels == (release,)
     assert "kept back" in answer.problems[0]
 
 
 def test_an_agent_that_does_not_do_as_asked_is_told_of_and_the_rest_is_done(site: Site) -> None:
     release = site.do(lambda store: store.release())
     # A sum that is none is refused by the agent; what is in the outbox goes all the same.
-    answer = visit(_door(site), Ask(nonce=b"", total=b"no sum"))
-    assert (answer.releases, answer.absorbed) == ((release,), False)
+    answer = visit(_door(site), Ask(nonce=b"", news=(b"no sum", _sum([release]))))
+    assert (answer.parcels, answer.heard, site.inbox) == ((release,), 0, [])
     assert "422" in answer.problems[0]
     answer = visit(_door(site, key="wrong"), Ask(nonce=b""))
-    assert answer.releases == ()
+    assert answer.parcels == ()
     assert "401" in answer.problems[0]
     assert site.refused == 1
     with pytest.raises(ServiceError, match="no answer"):
@@ -375,7 +388,7 @@ def test_the_key_goes_to_the_right_agent_alone(tmp_path: Path, keys: Keys) -> No
     others = Keys(tmp_path / "others")
     site = Site(tmp_path / "site", TERMS, tls=(keys.certificate, keys.key))
     try:
-        assert _door(site, ca_file=keys.ca).outbox() == []
+        assert _door(site, ca_file=keys.ca).outbox().parcels == []
         with pytest.raises(ServiceError, match="CERTIFICATE_VERIFY_FAILED"):
             _door(site, ca_file=others.ca).outbox()
         assert site.refused == 0
@@ -399,24 +412,16 @@ def test_a_site_says_which_setting_it_lacks(tmp_path: Path) -> None:
 # Over Flower
 
 
-def _require_flower() -> None:
-    present = all((flower_net.BINARIES / name).exists() for name in _COMMANDS)
-    if not present or importlib.util.find_spec("flwr") is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("Flower is not installed, and CI must have it: pip install 'feducb[flower]'")
-        pytest.skip("Flower is not installed: pip install 'feducb[flower]'")
-
-
 def test_without_flower_one_line_says_so_and_ci_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flower_net, "BINARIES", tmp_path)
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="not installed"):
-        _require_flower()
+        require_flower()
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="CI must have it"):
-        _require_flower()
+        require_flower()
     for module in ("server_app", "client_app"):
         code = f"import sys; sys.modules['flwr'] = None; import feducb.carriers.flower.{module}"
         done = subprocess.run(
@@ -431,7 +436,7 @@ def test_without_flower_one_line_says_so_and_ci_fails(
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Keys:
-    _require_flower()
+    require_flower()
     return Keys(tmp_path / "keys")
 
 
@@ -465,7 +470,7 @@ _HOSTILE = """
 from pathlib import Path
 
 def hostile(self):
-    return {"version": 1, "releases": ["\\x1b[31m"], "problems": [b""]}
+    return {"version": 2, "parcels": ["\\x1b[31m"], "place": b"", "problems": [b""]}
 
 here = Path(__file__).with_name("now").exists()
 if here and "flwr-clientapp" in Path("/proc/self/cmdline").read_text():
@@ -479,24 +484,6 @@ def _hostile(folder: Path) -> dict[str, str]:
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(_HOSTILE, encoding="utf-8")
     return {"PYTHONPATH": f"{folder}{os.pathsep}{flower_net.SOURCE}"}
-
-
-def _run(network: Network, folder: Path, **settings: object) -> str:
-    """Start the app as docs/flower.md says; returns the run's id."""
-    (folder / "terms.json").write_text(TERMS.to_json(), encoding="utf-8")
-    config = {"book": f'"{folder / "book.db"}"', "terms": f'"{folder / "terms.json"}"', "agents": 3}
-    config |= {name.replace("_", "-"): value for name, value in settings.items()}
-    given = " ".join(f"{key}={value}" for key, value in config.items())
-    told = network.flwr("run", str(APP), "--run-config", given, "--format", "json")
-    return str(json.loads(told)["run-id"])
-
-
-def _wait_for_reports(network: Network, run: str, *texts: str) -> None:
-    def said() -> bool:
-        log = network.flwr("log", run, "--show")
-        return all(text in log for text in texts)
-
-    wait_for(said, f"the run's log has {texts}", log=network.log, every=4.0)
 
 
 def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) -> None:
@@ -523,7 +510,7 @@ def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) 
             "node-stranger", stranger, keys.node("stranger")[0], "--max-retries", "3"
         )
         stranger.do(_work)
-        _run(network, tmp_path, poll_seconds=60)
+        run_app(network, tmp_path, TERMS, agents=3, poll_seconds=60)
 
         def sums(number: int, parts: list[Site]) -> bytes:
             return _sum([one.do(lambda store: store.replay(1, number)) for one in parts])
@@ -548,15 +535,15 @@ def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) 
             _stream(replace(TERMS, problem=Problem(dim=5)), 1, seed=0)[0],  # the ServerApp refuses it
         ]
         (tmp_path / "hostile" / "now").touch()
-        run = _run(network, tmp_path, poll_seconds=8, quorum=2, deadline_seconds=1)
+        run = run_app(network, tmp_path, TERMS, agents=3, poll_seconds=8, quorum=2, deadline_seconds=1)
         wait_for(arrived(sums(6, agents[:2]), agents[:2]), "sum 6 at the first two", log=network.log)
-        _wait_for_reports(network, run, "releases is not a list of bytes")
+        wait_for_reports(network, run, "parcels is not a list of bytes")
         (tmp_path / "hostile" / "now").unlink()
-        _wait_for_reports(
+        wait_for_reports(
             network,
             run,
             "kept back 1 of season 1, group 0: message has 109 bytes",
-            "refused a release: size: a release of 200 bytes (dimension 5), expected 112 (dimension 3)",
+            "refused: size: a release of 200 bytes (dimension 5), expected 112 (dimension 3)",
         )
         assert arrived(sums(6, agents[:2]), agents)()
         assert stranger.inbox == []

@@ -159,10 +159,11 @@ def test_over_flower_no_raw_upload_goes_out_even_if_its_bytes_are_a_release() ->
     payload = record_streams(["a"], TERMS, 1)["a"][0].body
     listed = {"season": 1, "group": 0, "number": 1, "payload": base64.b64encode(payload).decode()}
     ask = Ask(nonce=bytes(16))
-    assert visit(_Door(listed | {"kind": "release"}), ask).releases == (payload,)
-    answer = visit(_Door(listed | {"kind": "upload"}), ask)
-    assert (answer.releases, len(answer.problems)) == ((), 1)
-    assert "raw" in answer.problems[0]
+    assert visit(_Door(listed | {"kind": "release"}), ask).parcels == (payload,)
+    for kind, why in (("upload", "raw"), ("row", "a row of"), ("make-up", "a row of")):
+        answer = visit(_Door(listed | {"kind": kind}), ask)
+        assert (answer.parcels, len(answer.problems)) == ((), 1)
+        assert why in answer.problems[0]
 
 
 @pytest.mark.parametrize("said", [{}, {"kind": "RAW1"}, {"kind": None}])

@@ -116,10 +116,11 @@ def test_help_and_version() -> None:
     assert _feducb().returncode == 0
 
 
-def test_demo_compares_four_ways_and_writes_a_picture(tmp_path: Path) -> None:
+def test_demo_compares_five_ways_and_writes_a_picture(tmp_path: Path) -> None:
     done = _feducb("demo", "--agents", "4", "--horizon", "60", "--out", "d.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for label in ("feducb (calibrated)", "the paper's constants", "each agent alone", "no privacy"):
+    others = ("the paper's constants", "each agent alone", "no privacy")
+    for label in ("feducb (calibrated)", "feducb (secure sums)", *others):
         assert label in done.stdout
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
 
@@ -217,7 +218,7 @@ def test_a_plan_says_what_keepers_cost_and_what_fewer_honest_shares_would() -> N
     assert found["grid"]["noise_over_gaussian"] == pytest.approx(1.0, abs=1e-3)
     assert "10 may be away" in told.stderr
     nobody = json.loads(_feducb(*common[:-6], "--json", "-").stdout)
-    assert nobody["shared_noise"] is None
+    assert "shared_noise" not in nobody
     assert nobody["sigma"] == found["sigma"]  # one noise, as one agent's alone would be
     assert found["regret"]["federated"] < nobody["regret"]["federated"]
 

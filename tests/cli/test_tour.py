@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from feducb_lab.tour import AGENTS, Tour
 
@@ -34,9 +35,10 @@ def test_the_command_starts_everybody_and_ends_cleanly(tmp_path: Path) -> None:
     assert left.stdout == ""
 
 
-def test_a_killed_agent_comes_back_and_the_page_follows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("trust", ["nobody", "keepers"])
+def test_a_killed_agent_comes_back_and_the_page_follows(tmp_path: Path, trust: str) -> None:
     said: list[str] = []
-    tour = Tour(tmp_path, epsilon=1e4, say=said.append)
+    tour = Tour(tmp_path, epsilon=1e4, trust=trust, say=said.append)
 
     async def whole() -> None:
         until = asyncio.Event()
@@ -71,3 +73,10 @@ def test_a_killed_agent_comes_back_and_the_page_follows(tmp_path: Path) -> None:
     assert "south is dead" in said[0]
     assert "south is back" in said[1]
     assert all(agent.process is not None and agent.process.poll() == 0 for agent in tour.agents.values())
+
+
+def test_a_trust_that_the_tour_does_not_show_is_said_in_a_sentence() -> None:
+    command = [sys.executable, "-m", "feducb", "tour", "--no-browser", "--trust", "controller"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 2
+    assert "trust is 'controller', expected nobody or keepers, on the tour" in done.stderr

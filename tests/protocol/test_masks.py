@@ -72,7 +72,7 @@ def test_the_rows_of_all_members_add_up_bit_for_bit() -> None:
         for size, largest in ((1, 2**62), (5, 2**20), (65, 2**62)):  # 2^62: sums wrap, as they are said to
             rows = {name: draws.integers(-largest, largest, size) for name in covers}
             masked = list(mask_all(covers, rows).values())
-            draws.shuffle(masked)  # type: ignore[arg-type]
+            draws.shuffle(masked)
             expected = np.sum(list(rows.values()), axis=0, dtype=np.int64)
             np.testing.assert_array_equal(add_rows(masked), expected)
 
@@ -126,7 +126,7 @@ def test_a_nonce_is_of_its_row_though_the_random_generator_was_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cover = make_covers(3)["m0"]
-    monkeypatch.setattr(pads.secrets, "token_bytes", bytes)
+    monkeypatch.setattr(secrets, "token_bytes", bytes)
     zeros = np.zeros(5, dtype=np.int64)
     one, again, other = (settle_row(cover, LABEL, row)[0] for row in (zeros, zeros, zeros + 1))
     assert one.nonce == again.nonce != other.nonce

@@ -25,13 +25,13 @@ from feducb.protocol.secure_rows import (
     Listed,
     Opened,
     PaddedRow,
-    TwoLists,
     list_digest,
     open_sum,
     require_list,
     require_signed,
     row_size,
 )
+from feducb.protocol.two_lists import TwoLists
 from secure_federation import FIRST, SecureFederation
 
 WORLD = SecureFederation()

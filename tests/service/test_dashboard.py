@@ -33,12 +33,27 @@ from feducb.service.controller_page import (
     create_controller_page,
     read_status_file,
 )
-from feducb.storage import agent_tables
+from feducb.storage import agent_rows, agent_tables
 
 PAGE = Path(__file__).parents[2] / "src" / "feducb" / "service" / "page"
 PATIENCE = 120_000.0  # milliseconds; reached only where something is broken
 expect.set_options(timeout=PATIENCE)
 NASTY = "<img src=x onerror=alert(1)>"
+OPEN_ROW: dict[str, Any] = {  # as `RowBook.facts` has it
+    "row": 8,
+    "attempt": 1,
+    "quorum": 3,
+    "since": 1_000_000.0,
+    "sent": ["north", "south", NASTY],
+    "listed": True,
+    "answered": ["north"],
+    "waits_for_keepers": ["south"],
+    "waits_for_agents": [],
+    "waiting": "Row 8 of season 3 waits for keeper south.",
+    "opened": 6,
+    "refused": 1,
+    "closed_empty": 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -322,6 +337,51 @@ def test_the_page_says_that_a_setting_does_not_fit(browser: Browser, tmp_path: P
         assert _serious(page) == []
 
 
+def test_the_page_says_what_rows_under_pads_wait_for(browser: Browser, tmp_path: Path) -> None:
+    names, keys = ["north", "south", "east", "west"], tmp_path / "keys"
+    make_keys(keys, names, federation="shops", keepers=["north", "south"])
+    engine = f"""
+    [federation]
+    agents = 4
+    [engine]
+    kind = "nats"
+    servers = ["tls://127.0.0.1:{_free_port()}"]
+    federation = "shops"
+    roster = "{keys}/federation.json"
+    seed = "{keys}/agents/north/agent.seed"
+    ca = "{keys}/ca.pem"
+    """
+    config = write_config(tmp_path, service=engine, privacy='trust = "keepers"\naway = 1\ncolluding = 1')
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    config.write_text(config.read_text().replace("[releases]", f"[releases]\nstart = {started}"))
+    with Running(config) as service, _opened(browser, service.url, width=390) as page:
+        _log_in(page, service.operator)
+        said = page.locator("#rows-said")
+        expect(said).to_contain_text("before keepers north and south have shown their keys")
+        expect(said).to_contain_text("no key of this season has come yet of north, south")
+        expect(page.locator("#rows-counts")).to_contain_text("skipped")
+        expect(page.locator("#warnings")).to_be_hidden()
+        assert _serious(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        with service.http(service.operator) as http:
+            metrics = http.get("/metrics").text
+        for line in ('rows{state="built"} 0.0', 'keeper_key{keeper="south"} 0.0', 'open_row{group="0"} 1.0'):
+            assert f"feducb_{line}" in metrics
+        service.stop()
+        told = read_agent_file(config)
+        with Agent.open(told.store, told.agent, member=told.member()) as agent, agent.writing() as db:
+            agent_rows.halt(
+                db, "another copy of this agent is in row 1 of season 1: this file is older than it"
+            )
+    with Running(config) as service, _opened(browser, service.url) as page:
+        _log_in(page, service.operator)
+        expect(page.locator("#warnings")).to_contain_text("This agent has halted: another copy of this agent")
+        expect(page.locator("#rows-said")).to_contain_text("No row is built any more.")
+        with service.http(service.operator) as http:
+            assert 'feducb_warning{kind="halted"} 1.0' in http.get("/metrics").text
+        assert _serious(page) == []
+
+
 # ---------------------------------------------------------------- the controller's page
 
 
@@ -382,9 +442,23 @@ def test_the_controllers_page(browser: Browser, controller: tuple[str, str, Path
         expect(page.locator("#t-cliques tr").last).to_contain_text(NASTY)  # as text
         assert _serious(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        expect(page.locator("#rows-card")).to_be_hidden()
+        status.write_text(json.dumps(facts | {"rows": OPEN_ROW}))
+        expect(page.locator("#rows-said")).to_have_text("Row 8 of season 3 waits for keeper south.")
+        expect(page.locator("#row-sent")).to_have_text(f"3 of 4: north, south, {NASTY}")
+        expect(page.locator("#row-answered")).to_have_text("north")
+        expect(page.locator("#row-asked")).to_have_text("south")
+        expect(page.locator("#row-over")).to_have_text(
+            "6 opened, 1 with a sum that was refused, 2 closed empty"
+        )
+        expect(page.locator("#agents-note")).to_have_text("a sum needs 3")
+        assert _serious(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     command = [sys.executable, "-m", "feducb", "watch", "--url", url, "--key", key, "--once"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     for word in ("controller of shops, season 3", "signature 2", "7, 2 agents in it", "cliques"):
+        assert word in done.stdout
+    for word in ("Row 8 of season 3 waits for keeper south.", "1 keeper: north", "sums refused"):
         assert word in done.stdout
 
 

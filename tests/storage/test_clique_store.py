@@ -48,13 +48,14 @@ def spread(world: CliqueWorld, *, but: tuple[str, ...] = ()) -> None:
 
 
 def read(world: CliqueWorld, data: bytes) -> RowNonce | MaskedRow:
-    return read_word(data, world.roster, coordinates=world.dim * (world.dim + 3) // 2)
+    return read_word(data, world.members["a"].roster, coordinates=world.dim * (world.dim + 3) // 2)
 
 
 def resigned(world: CliqueWorld, data: bytes, **changes: Any) -> bytes:
     """What its member would send if it wanted to deceive."""
     word = replace(read(world, data), **changes)
-    return word.sign(world.roster, world.signers[word.agent]).to_bytes(world.roster)
+    roster = world.members[word.agent].roster
+    return word.sign(roster, world.signers[word.agent]).to_bytes(roster)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -259,7 +260,7 @@ def test_agents_of_another_clique_are_strangers(tmp_path: Path) -> None:
     names = tuple("abcdef")
     edges = (("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("d", "e"), ("e", "f"), ("d", "f"))
     world = CliqueWorld(tmp_path, names=names, edges=edges)
-    assert world.member("a").clique == ("a", "b", "c")
+    assert world.members["a"].clique == ("a", "b", "c")
     assert tell(world, "a", world.settle("d")) == "sender"
     world.close()
 

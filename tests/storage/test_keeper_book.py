@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol.pads import Label
-from feducb.protocol.secure_rows import Answer, Ask, KeyCard, PaddedRow, TwoLists
+from feducb.protocol.secure_rows import Answer, Ask, KeyCard, PaddedRow
+from feducb.protocol.two_lists import TwoLists
 from feducb.storage.keeper_book import KeeperBook
 from feducb.trust import Nobody
 from secure_federation import FIRST, SecureFederation

@@ -12,9 +12,11 @@ from typing import Any
 from feducb.agent.settings import AgentSettings, parse_duration
 from feducb.config import Budget, Problem, require_integer
 from feducb.errors import ConfigurationError
+from feducb.privacy.terms import Terms
 from feducb.protocol.engine_table import require_keys, require_text
 from feducb.protocol.hiding import Member
 from feducb.protocol.roster import Roster, Signer
+from feducb.storage.keeper_book import KeeperBook
 from feducb.trust import NOBODY, trust_with
 
 __all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]
@@ -125,8 +127,25 @@ class AgentFile:
             return None
         return tuple(self._roster().keepers)
 
+    def keeper_state(self) -> Path | None:
+        """The file of the keeper in the agent's process; None if there is none."""
+        if self.keeper is None or "state" not in self.keeper:
+            return None
+        return self.path.parent / require_text("keeper.state", self.keeper["state"])
+
     def _roster(self) -> Roster:
         return Roster.read(self.path.parent / require_text("engine.roster", self.engine["roster"]))
+
+    def open_keeper(self, terms: Terms, season: int) -> KeeperBook:
+        """The file of the ``[keeper]`` table, for the agent's own terms and season."""
+        member, table = self.member(), self.keeper
+        require_keys("keeper", table or {}, needed=("state", "seed"), known=("season",))
+        if table is None or member is None:
+            raise ConfigurationError("keeper", "a table", f"none under trust = '{self.agent.trust.name}'")
+        names, base = ("state", "seed"), self.path.parent
+        state, seed = (base / require_text(f"keeper.{name}", table[name]) for name in names)
+        season = require_integer("keeper.season", table.get("season", season), at_least=1)
+        return KeeperBook(state, member.name, member.roster, terms, Signer(seed), season=season)
 
 
 def read_agent_file(path: str | Path) -> AgentFile:

@@ -444,6 +444,11 @@ class Agent:
             return
         self._act_on(db, total)
 
+    @property
+    def name(self) -> str:
+        """By which others know it."""
+        return self.settings.name if self.store.member is None else self.store.member.name
+
     def place(self) -> bytes:
         """The newest row of the first group that is over, as 16 bytes; none if there is none."""
         return self.store.place()

@@ -33,7 +33,8 @@ def view_rows(db: sqlite3.Connection, season: Season, keepers: Collection[str] |
         for group in range(season.settings.groups)
         if (label := agent_rows.next_label(db, season.number, group)).row <= season.settings.releases
     ]
-    stands = [row_counts.open_row(db, *_parts(label)) for label in labels]
+    others = [name for name in season.settings.clique if name != season.settings.name]
+    stands = [row_counts.open_row(db, label, others) for label in labels]
     return row_counts.count_rows(db, season.number)._asdict() | {
         "open": [
             {"group": label.group, "row": label.row, "attempt": label.attempt, **stand._asdict()}
@@ -68,6 +69,8 @@ def _of_one(label: Label, stand: row_counts.OpenRow) -> str:
     row += ", made up for since it was closed empty," if label.attempt == 2 else ""
     if not stand.built:
         return f"{row} is the next to be built."
+    if stand.waits_for:
+        return f"{row} waits for {', '.join(stand.waits_for)}."
     if not stand.sent:
         return f"{row} is built, and waits to be sent."
     return f"{row} is sent; its sum is not open yet."
@@ -75,7 +78,3 @@ def _of_one(label: Label, stand: row_counts.OpenRow) -> str:
 
 def _named(names: list[str]) -> str:
     return f"keepers {', '.join(names[:-1])} and {names[-1]}"
-
-
-def _parts(label: Label) -> tuple[int, int, int, int]:
-    return label.season, label.group, label.row, label.attempt

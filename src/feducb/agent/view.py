@@ -19,6 +19,7 @@ from feducb.agent.row_view import view_rows
 from feducb.agent.warning import read_warnings
 from feducb.protocol import messages
 from feducb.storage import agent_tables, row_counts
+from feducb.storage.keeper_facts import look_at_keeper, trouble_of
 
 __all__ = ["look", "view", "view_over_time"]
 
@@ -100,7 +101,11 @@ def _left(db: sqlite3.Connection, season: Season) -> int:
 
 
 def look(
-    path: str | Path, *, over_time: bool = False, keepers: Collection[str] | None = None
+    path: str | Path,
+    *,
+    over_time: bool = False,
+    keepers: Collection[str] | None = None,
+    keeper: Path | None = None,
 ) -> dict[str, Any]:
     """`view` of a file whose agent may be running elsewhere; and whether it runs, and how its engine does.
 
@@ -108,11 +113,13 @@ def look(
         path: of the file.
         over_time: add `view_over_time`.
         keepers: those of the roster, where it is known.
+        keeper: the file of the keeper in its process, if there is one.
     """
     with closing(agent_tables.look_into(path)) as db:
         season = season_in(db, path)
         facts = view(db, season, agent_tables.read_counts(db), keepers=keepers)
         later = view_over_time(db, season, now=time.time()) if over_time else {}
     running, engine = read_engine_file(Path(path).resolve())
-    failing = None if engine is None else engine["trouble"]
-    return facts | {"running": running, "engine": engine, "failing": failing} | later
+    own = None if keeper is None else look_at_keeper(keeper)
+    failing = trouble_of(own) or (None if engine is None else engine["trouble"])
+    return facts | {"running": running, "engine": engine, "failing": failing, "keeper": own} | later

@@ -124,6 +124,16 @@ class BrokenBatch(AgentStore):
         """Nothing is deleted."""
 
 
+class BrokenDue(AgentStore):
+    """Spaced records count from the row that they were due for, although it was missed."""
+
+    def take_opened(self, db: Connection, opened: Opened) -> bytes | None:
+        people = db.execute("SELECT last, hash FROM people").fetchall()
+        told = super().take_opened(db, opened)
+        db.executemany("UPDATE people SET last = ? WHERE hash = ?", people)
+        return told
+
+
 class BrokenHalt(AgentStore):
     """Goes on when another row of its own was listed: a file put back from a backup spends rows again."""
 
@@ -184,6 +194,7 @@ ROW_FAULTS = {
     "a batch moved to another column": Code(rows=BrokenMove),
     "data again in a row made up for": Code(rows=BrokenMakeUp),
     "a record in two columns": Code(rows=BrokenBatch),
+    "spaced by rows that were missed": Code(rows=BrokenDue),
     "a restored agent that goes on": Code(rows=BrokenHalt),
     "a row built again after a crash": Code(rows=ForgetfulRows),
     "bare rows on disk": Code(rows=BrokenDisk),

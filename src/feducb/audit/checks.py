@@ -8,6 +8,7 @@ from typing import Any
 
 from feducb.agent import Agent
 from feducb.audit.agents import check_agent_presence, check_quorum, check_shadow
+from feducb.audit.columns import check_columns, check_spaced_rows
 from feducb.audit.doors import Make, ScaleOf
 from feducb.audit.exact import (
     check_clipping,
@@ -20,7 +21,7 @@ from feducb.audit.exact import (
 )
 from feducb.audit.findings import Check
 from feducb.audit.invariance import check_decisions, check_graph, check_release_times
-from feducb.audit.secure import check_columns, check_disk, check_pads, check_restored, check_value
+from feducb.audit.secure import check_disk, check_pads, check_restored, check_value
 from feducb.audit.spaced import check_spaced, check_spaced_tally, check_spacing
 from feducb.audit.stores import check_groups, check_replay, check_several_agents
 from feducb.config import Budget, Problem
@@ -115,6 +116,7 @@ _CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], .
     ("groups", {"groups": 2}, (check_groups,)),
     ("agent", {}, (check_agent_presence, check_shadow, check_quorum)),
     ("controller", _PERSON, (check_several_agents,)),
+    ("rows", SECURE | {"records_per_person": 4, "spacing": 2}, (check_spaced_rows,)),
     ("rows", SECURE, (check_columns, check_pads, check_restored, check_disk, check_value)),
 )
 

@@ -6,10 +6,13 @@ and these keepers sign whatever they are told to, as colluding ones would.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_bytes
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +29,7 @@ from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.secure_rows import Ask, KeyCard, Opened, PaddedRow, open_sum
 from feducb.storage import AgentStore
 
-__all__ = ["Circle"]
+__all__ = ["BuiltRow", "Circle", "one_federation", "watch_rows"]
 
 Ints = NDArray[np.int64]
 _KEEPERS = 2
@@ -87,6 +90,10 @@ class Circle:
         cover = Cover(name, self.roster, signer, key, self._secret, self.charter)
         return cover.hide(label, row.values, self._cards)
 
+    def build(self, store: AgentStore) -> PaddedRow:
+        """The next row of an agent that has one."""
+        return PaddedRow.read(store.build_row(), coordinates=self.coordinates)
+
     def silent(self, label: Label, place: int) -> PaddedRow:
         """A row of an agent that colludes: without data, and without noise."""
         empty = bytes(8 * self.coordinates)
@@ -116,11 +123,16 @@ class Circle:
                 require_in_range(opened.values, self.terms)
             except RefusedError as error:
                 opened = replace(opened, refused=error.reason)
-        data = opened.to_bytes(self.charter, self.roster, self._controller)
+        self.publish(opened, stores)
+        return opened
+
+    def publish(self, opened: Opened, stores: Collection[AgentStore]) -> list[bytes | None]:
+        """Tell agents that a row is over; what each then knows of all rows so far (`take_opened`)."""
+        data, told = opened.to_bytes(self.charter, self.roster, self._controller), []
         for store in stores:
             with store.writing() as db:
-                store.take_opened(db, store.read_opened(data))
-        return opened
+                told.append(store.take_opened(db, store.read_opened(data)))
+        return told
 
     def bare(self, row: PaddedRow, place: int, *, without: Collection[str] = ()) -> Ints:
         """(q,), what is left of a padded row when all keepers tell their pads, ``without`` some."""
@@ -130,3 +142,35 @@ class Circle:
                 common = duty.key.common(row.public, self.charter, agent=agent, keeper=name)
                 left = left - pads.pad(common, row.label, row.nonce, self.coordinates)
         return np.asarray(left).view(np.int64)
+
+
+class BuiltRow(NamedTuple):
+    """What a row was made of. Private."""
+
+    noise: Ints
+    values: Ints  # under noise
+
+
+def watch_rows(store: AgentStore, built: list[BuiltRow]) -> None:
+    """From now on, note all rows that the file builds, before they are hidden."""
+    source, covering, drawn = store._privatizers[0]._noise, store.covering, list[Ints]()
+    draw = source.draw
+
+    def note_noise(count: int) -> Ints:
+        drawn.append(draw(count))
+        return drawn[-1]
+
+    class Noting(covering):  # type: ignore[misc, valid-type]
+        def hide(self, label: Label, row: Ints, cards: Mapping[str, KeyCard]) -> PaddedRow:
+            built.append(BuiltRow(drawn[-1], row.copy()))
+            return covering.hide(self, label, row, cards)
+
+    vars(source).update(draw=note_noise)
+    vars(store).update(covering=Noting)
+
+
+@contextmanager
+def one_federation(terms: Terms) -> Iterator[tuple[Circle, Path]]:
+    """A federation, and where the file of its first agent, a keeper too, is to be."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Circle(terms), Path(folder) / "agent.db"

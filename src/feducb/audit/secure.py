@@ -1,4 +1,4 @@
-"""Rows that leave under pads: what a record moves in them, what hides them, and what an old file does.
+"""Rows that leave under pads: what hides them, what is left of them on disk, and what an old file does.
 
 Through an agent's deployed file, in the hands of everybody else (`circle`), who list its rows, leave them out
 and close rows as they like. All checks are exact, but for chances of 1e-15 at most that sound code fails.
@@ -7,130 +7,29 @@ and close rows as they like. All checks are exact, but for chances of 1e-15 at m
 from __future__ import annotations
 
 import math
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from itertools import product
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.audit.canary import Batch, canary_pair, coordinates_of
-from feducb.audit.circle import Circle
+from feducb.audit.canary import Batch, canary_pair
+from feducb.audit.circle import BuiltRow, one_federation, watch_rows
 from feducb.audit.doors import entries
 from feducb.audit.findings import Check
-from feducb.config import Problem
 from feducb.errors import FeducbError
 from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.rows import MOST_RECORDS, largest_sum
 from feducb.privacy.terms import Terms
-from feducb.protocol.pads import Label
-from feducb.protocol.secure_rows import KeyCard, PaddedRow
+from feducb.protocol.secure_rows import PaddedRow
 from feducb.storage import AgentStore
 
-__all__ = ["check_columns", "check_disk", "check_pads", "check_restored", "check_value"]
+__all__ = ["check_disk", "check_pads", "check_restored", "check_value"]
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-
-class _Try(NamedTuple):
-    """One attempt at a row: whether the agent builds it, and whether it is closed empty or lists it."""
-
-    builds: bool
-    empty: bool = False
-    listed: bool = False
-
-
-_IN, _LEFT_OUT, _AWAY = _Try(builds=True, listed=True), _Try(builds=True), _Try(builds=False)
-_ENDS = (_IN, _LEFT_OUT, _AWAY, _Try(builds=True, empty=True), _Try(builds=False, empty=True))
-# All that can happen to a row: it opens, or it is closed empty and made up for. Data can enter in the last.
-_SCRIPTS: tuple[tuple[_Try, ...], ...] = (
-    *((_Try(builds, empty=True), end) for builds, end in product((True, False), _ENDS)),
-    *((end,) for end in (_LEFT_OUT, _AWAY, _IN)),
-)
-_OPENED_ANEW = 4  # rows after which the file is closed and opened
-_IDLE = 0.25  # a record that moves rows by less has not entered as it should
 _WINDOW = 3  # numbers side by side that are looked for on disk: 57 bits or more
-
-
-class _Built(NamedTuple):
-    """What a row was made of. Private."""
-
-    noise: Ints
-    values: Ints  # under noise
-
-
-def _watch(store: AgentStore, built: list[_Built]) -> None:
-    """From now on, note all rows that the file builds, before they are hidden."""
-    source, covering, drawn = store._privatizers[0]._noise, store.covering, list[Ints]()
-    draw = source.draw
-
-    def note_noise(count: int) -> Ints:
-        drawn.append(draw(count))
-        return drawn[-1]
-
-    class Noting(covering):  # type: ignore[misc, valid-type]
-        def hide(self, label: Label, row: Ints, cards: Mapping[str, KeyCard]) -> PaddedRow:
-            built.append(_Built(drawn[-1], row.copy()))
-            return covering.hide(self, label, row, cards)
-
-    vars(source).update(draw=note_noise)
-    vars(store).update(covering=Noting)
-
-
-@contextmanager
-def _federation(terms: Terms) -> Iterator[tuple[Circle, Path]]:
-    """A federation, and where the file of its first agent, a keeper too, is to be."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Circle(terms), Path(folder) / "agent.db"
-
-
-def _build(store: AgentStore, circle: Circle) -> PaddedRow:
-    return PaddedRow.read(store.build_row(), coordinates=circle.coordinates)
-
-
-def check_columns(kind: type[AgentStore], terms: Terms) -> Check:
-    """One record a row, each in a coordinate of its own, while all that can happen to rows happens.
-
-    All rows of a record that are ever built, listed or not, are together at most as long as the record: each
-    is in one column of E, which absences only shorten. The check also fails where a record is in none.
-    """
-    count = len(_SCRIPTS)
-    terms = replace(terms, releases=count, problem=Problem(dim=count))
-    records = [Batch(one[None], np.zeros(1)) for one in np.eye(count)]
-    lanes = [int(coordinates_of(terms, one).argmax()) for one in records]
-    built = _season(kind, terms, records)
-    rows = np.array([one.values - one.noise for one in built], dtype=np.float64)[:, lanes]
-    lengths = np.ldexp(np.linalg.norm(rows, axis=0), terms.certificate().exponent)
-    rounding = math.ldexp(1.0 + math.sqrt(len(rows)), terms.certificate().exponent)
-    return Check(
-        f"columns n={count}",
-        bool(rows.min() >= -1.0 and lengths.max() <= 1.0 + rounding and lengths.min() > _IDLE),
-        f"a record moves all {len(rows)} rows that were built together by {lengths.min():.6f} to "
-        f"{lengths.max():.6f} of its length",
-    )
-
-
-def _season(kind: type[AgentStore], terms: Terms, records: Sequence[Batch]) -> list[_Built]:
-    """All rows that are built in a season whose rows go by `_SCRIPTS`, with a record before each."""
-    built = list[_Built]()
-    with _federation(terms) as (circle, path):
-        for first in range(0, len(_SCRIPTS), _OPENED_ANEW):
-            some = slice(first, first + _OPENED_ANEW)
-            with circle.open(kind, path) as store:
-                _watch(store, built)
-                for script, record in zip(_SCRIPTS[some], records[some], strict=True):
-                    store.record(record.actions, record.rewards)
-                    for attempt in script:
-                        label = store.next_label()
-                        own = {0: _build(store, circle)} if attempt.builds else {}
-                        listed = own if attempt.listed else {}
-                        circle.close(label, None if attempt.empty else listed, [store])
-    return built
 
 
 def check_pads(kind: type[AgentStore], terms: Terms) -> Check:
@@ -139,12 +38,12 @@ def check_pads(kind: type[AgentStore], terms: Terms) -> Check:
     Of a first row and of one that makes up for it: without one keeper's pad no number of it is what it was
     under noise (chance of a coincidence 2^-64); with all pads, all are.
     """
-    built, rows = list[_Built](), list[PaddedRow]()
-    with _federation(terms) as (circle, path), circle.open(kind, path) as store:
-        _watch(store, built)
+    built, rows = list[BuiltRow](), list[PaddedRow]()
+    with one_federation(terms) as (circle, path), circle.open(kind, path) as store:
+        watch_rows(store, built)
         store.record(*_extreme(terms))
         for _ in range(2):
-            rows.append(_build(store, circle))
+            rows.append(circle.build(store))
             circle.close(rows[-1].label, None, [store])
     shown, wrong = list[tuple[int, str]](), 0
     for attempt, (row, one) in enumerate(zip(rows, built, strict=True), start=1):
@@ -167,18 +66,18 @@ def check_restored(kind: type[AgentStore], terms: Terms) -> Check:
     builds the row again, over other records: under another pad, or the difference of both would show. When it
     hears that another row of its own was listed, it builds none any more.
     """
-    with _federation(terms) as (circle, path):
+    with one_federation(terms) as (circle, path):
         circle.open(kind, path).close()
         backup = path.read_bytes()
         with circle.open(kind, path) as store:
             store.record(*_extreme(terms))
-            row = _build(store, circle)
+            row = circle.build(store)
         with circle.open(kind, path) as store:
             kept = [one.body for one in store.rows()] == [row.to_bytes()] and not store.may_build()
         path.write_bytes(backup)
         with circle.open(kind, path) as store:
             store.record(*_extreme(terms, 1))
-            other = _build(store, circle)
+            other = circle.build(store)
             circle.close(row.label, {0: row}, [store])
         with circle.open(kind, path) as store:
             halted = bool(store.halted) and not store.may_build()
@@ -197,12 +96,12 @@ def check_disk(kind: type[AgentStore], terms: Terms) -> Check:
     As bytes in either order and as text, while the file is open and after. The padded row is found like that,
     or the check would be idle.
     """
-    built = list[_Built]()
-    with _federation(terms) as (circle, path):
+    built = list[BuiltRow]()
+    with one_federation(terms) as (circle, path):
         with circle.open(kind, path) as store:
-            _watch(store, built)
+            watch_rows(store, built)
             store.record(*_extreme(terms))
-            row = _build(store, circle)
+            row = circle.build(store)
             seen = [path.read_bytes(), Path(f"{path}-wal").read_bytes()]
         seen.append(path.read_bytes())
     padded = circle.bare(row, 0, without=circle.roster.keepers)
@@ -232,9 +131,9 @@ def check_value(kind: type[AgentStore], terms: Terms) -> Check:
     """
     refused, largest = list[str](), 0
     for name, world, records in (("nothing", 0, 0), ("most", 0, MOST_RECORDS), ("least", 1, MOST_RECORDS)):
-        built = list[_Built]()
-        with _federation(terms) as (circle, path), circle.open(kind, path) as store:
-            _watch(store, built)
+        built = list[BuiltRow]()
+        with one_federation(terms) as (circle, path), circle.open(kind, path) as store:
+            watch_rows(store, built)
             _fill(store, canary_pair(terms)[world], records)
             try:
                 store.build_row()

@@ -4,7 +4,7 @@
     feducb.FED.release.AGENT   agent → controller  feducb.FED.peer.FROM.TO   one an edge and direction
     feducb.FED.upload.AGENT    agent → controller
     feducb.FED.ask.AGENT       the newest sum?
-    feducb.FED.sum             controller → all
+    feducb.FED.sum             controller → all; with keepers their cards too
 
     with keepers besides
     feducb.FED.row.AGENT       agent → controller

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from secrets import token_hex
 from typing import NamedTuple
 
 from feducb.agent.mailbox import Mailbox
@@ -82,6 +83,16 @@ class PeerDriver:
         self._summed: dict[int, tuple[int, int]] = {}
         self._told: set[tuple[int, int, tuple[int, int]]] = set()  # origin, group, version
         self._changed: set[tuple[int, int]] = set()
+        self._session = ""
+
+    def begin_session(self) -> None:
+        """What is announced or heard again from now on goes on, though a broker had and lost it.
+
+        Releases need none of this: the next one makes good for a lost one. A word about a row has no next.
+        """
+        if self._padded:
+            self._session = f":{token_hex(4)}"
+            self._state = replace(self._state, forwarded={})
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -204,7 +215,8 @@ class PeerDriver:
 
     def _packet(self, to: int, message: Announcement[bytes]) -> Packet:
         name = f"{message.origin}.{message.group}.{message.season}.{message.number}"
-        return Packet(to, f"{self._number}>{to}:{name}:{message.life}", peers.encode(message))
+        identity = f"{self._number}>{to}:{name}:{message.life}{self._session}"
+        return Packet(to, identity, peers.encode(message))
 
 
 def _name(one: Announcement[bytes]) -> tuple[int, int, tuple[int, int]]:

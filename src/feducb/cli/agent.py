@@ -31,7 +31,7 @@ from feducb.config import Budget
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
 from feducb.service.api_keys import add_key, revoke_key
 from feducb.system import optional
-from feducb.trust import Keepers
+from feducb.trust import NOBODY, Keepers, trust_with
 
 __all__ = ["app"]
 
@@ -66,7 +66,7 @@ epsilon = {epsilon!r}
 delta = {delta!r}
 records_per_person = {per_person}         # more needs a `person` with every decision
 spacing = {spacing}                    # above 0: a person's records are so many releases apart; less noise
-# agents_per_person = 1        # with trust = "controller": people do not visit several agents. Left out: all
+{trust}# agents_per_person = 1        # unless trust is "nobody": people visit one agent each. Left out: all
 {contexts}
 [federation]                   # the same at all agents
 agents = {agents}
@@ -101,6 +101,11 @@ _NOTHING_TO_READ = (
     "decisions will be drawn uniformly; it takes more agents, a larger epsilon or a longer season with more "
     "decisions"
 )
+_TRUST = "trust = {:22} # who adds the noise: docs/deploy.md\n"
+_KEEPERS = """\
+away = {away:<23} # how many agents may miss a row
+colluding = {colluding:<18} # how many may tell the controller what they sent
+"""
 _CONTEXTS = "contexts = {:22}# what visitors are and are shown is NOT protected, rewards are\n"
 _REWARDS = """\
 reward_bound = 1.0             # B, rewards from -B to B
@@ -138,6 +143,13 @@ class _New:
     contexts: str = option(
         "private", "public: everybody may know visitors and what they are shown; rewards alone are protected."
     )
+    trust: str = option(
+        "nobody", "Who adds the noise: nobody (every agent its own), controller, or keepers (docs/deploy.md)."
+    )
+    away: int | None = option(None, "Under keepers: agents that may miss a row.", shown="a tenth")
+    colluding: int | None = option(
+        None, "Under keepers: agents that may tell the controller what they sent.", shown="a fifth"
+    )
     agents: int = option(1, "How many agents the federation has.")
     decisions: int = option(100_000, "Decisions of one agent in a season, roughly.")
     releases: int | None = option(None, "Releases in a season.", shown="as planned; 64 with other schedules")
@@ -174,12 +186,24 @@ class _New:
             "delta": own.delta if self.delta is None else self.delta,
             "start": start,
             "schedule": self._schedule(settled),
+            "trust": self._trust(),
             "contexts": "" if self.contexts == "private" else _CONTEXTS.format(json.dumps(self.contexts)),
             "rewards": _REWARDS if self.reward_range is None else _centred(self.reward_range),
             "shadow": "true" if self.shadow else "false",
             "keep": json.dumps(self.season if self.shadow else "0s"),
         }
         return _TEMPLATE.format(**words) + "".join(f"\n{_budget_table(*one)}\n" for one in of_all.items())
+
+    def _trust(self) -> str:
+        """Its lines; none where every agent adds its own noise."""
+        trust = trust_with(self.trust, away=self.away, colluding=self.colluding).among(self.agents)
+        if trust == NOBODY:
+            return ""
+        name = trust.name.partition(":")[0]
+        said = _TRUST.format(json.dumps(name))
+        if not isinstance(trust, Keepers):
+            return said
+        return said + _KEEPERS.format(away=trust.away, colluding=trust.colluding)
 
     def _schedule(self, settled: AgentSettings | None) -> str:
         """Its lines."""
@@ -290,7 +314,7 @@ def serve(config: Config = DEFAULT) -> None:
 
     file = read_agent_file(config)
     with ExitStack() as beside:
-        if file.keeper is not None:
+        if file.keeper is not None and file.engine.get("kind") == "nats":
             from feducb.carriers import keeper_process
 
             beside.enter_context(keeper_process.beside(file))
@@ -321,13 +345,11 @@ def status(
     require_writable("--json", json_file)
     read = read_agent_file(config)
     store, reason = read.store, misfit(read.store, read.agent)
-    keepers = read.keepers()
-    write_json(
-        lambda: json.dumps(look(store, keepers=keepers) | {"misfit": reason}, indent=1) + "\n", json_file
-    )
+    beside = {"keepers": read.keepers(), "keeper": read.keeper_state()}
+    write_json(lambda: json.dumps(look(store, **beside) | {"misfit": reason}, indent=1) + "\n", json_file)
     if str(json_file) == "-":
         return
-    stands = look(store, over_time=True, keepers=keepers)
+    stands = look(store, over_time=True, **beside)
     counts = sorted(stands["counts"].items())
     rows = [*agent_facts(stands), *((f"  {name.replace('_', ' ')}", f"{count:,}") for name, count in counts)]
     title = f"agent {stands['name']}{', shadow mode' if stands['shadow'] else ''}"

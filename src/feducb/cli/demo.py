@@ -23,6 +23,8 @@ _VARIANTS: tuple[dict[str, Any], ...] = (
     {},
     {"baseline": "no-privacy"},
 )
+_SECURE_SUMS, _SECURE = {"trust": "keepers"}, "feducb (secure sums)"
+_FEWEST = 3  # agents with secure sums: one may collude, and two shares of noise are left
 
 
 def demo(
@@ -34,25 +36,27 @@ def demo(
     seed: Seed = 0,
     threads: Threads = None,
 ) -> None:
-    """Compare a private federation with the paper's constants, each agent alone, and no privacy."""
+    """Compare private federations with the paper's constants, each agent alone, and no privacy."""
     require_writable("--out", out, picture=True)
     console = Console(markup=False)
     results: dict[str, SimulationResult] = {}
     setting = _SETTING | {"agents": agents, "horizon": horizon, "epsilon": epsilon, "delta": delta}
     setting |= {"seed": seed, "threads": threads}
-    for variant in _VARIANTS:
-        with steps_progress(str(variant.get("baseline") or variant.get("mode", "calibrated"))) as progress:
+    for variant in (*_VARIANTS, _SECURE_SUMS) if agents >= _FEWEST else _VARIANTS:
+        with steps_progress(next(iter(variant.values()), "calibrated")) as progress:
             result = runner.simulate(**setting, **variant, progress=progress)
-        results[result.label] = result
-        console.print(f"{result.label:>24}: regret {regret_text(result)} ({result.seconds:.1f} s)")
+        label = _SECURE if variant == _SECURE_SUMS else result.label
+        results[label] = result
+        console.print(f"{label:>24}: regret {regret_text(result)} ({result.seconds:.1f} s)")
     console.print(_table(results))
     private, alone = results["feducb (calibrated)"], results["each agent alone"]
     better = private.mean < alone.mean
     verdict = (
         f"At ε = {epsilon:g}, δ = {delta:g} with {counted(agents, 'agent')}, federating "
         f"{'pays' if better else 'does not pay'}: the average agent loses {private.mean:,.1f} "
-        f"where it would lose {alone.mean:,.1f} alone."
+        f"where it would lose {alone.mean:,.1f} alone"
     )
+    verdict += f", and {results[_SECURE].mean:,.1f} with secure sums." if _SECURE in results else "."
     console.print(verdict)
     plot_curves(
         results,

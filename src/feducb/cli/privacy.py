@@ -350,7 +350,7 @@ def _plan_table(planned: dict[str, Any]) -> Table:
     if planned["spacing"]:
         records = f"{planned['reach']:.4g} times that of one record"
         rows.append((f"noise for records {counted(planned['spacing'], 'release')} apart", records))
-    if planned["shared_noise"]:
+    if "shared_noise" in planned:
         rows += _shares_rows(planned["shared_noise"], planned["agents"])
     rows += [
         ("mechanism", f"{planned['mechanism']}, {planned['state_bytes']:,} bytes of state"),

@@ -14,7 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from feducb.agent.warning import heading
 from feducb.cli.output import counted
+from feducb.cli.row_frames import agent_rows, controller_rows
 
 __all__ = ["agent_facts", "frame", "sparkline"]
 
@@ -30,7 +32,7 @@ def frame(snapshot: dict[str, Any]) -> RenderableType:
     if kind is None:
         return Text(f"nothing is known about a snapshot of kind {snapshot.get('kind')!r}", style="red")
     trouble = [("something is wrong", "red", snapshot["failing"])] if snapshot.get("failing") else []
-    trouble += [("a setting does not fit", "yellow", said) for said in snapshot.get("warnings", {}).values()]
+    trouble += [(heading(kind), "yellow", said) for kind, said in snapshot.get("warnings", {}).items()]
     panels = [Panel(Text(str(said)), title=title, border_style=style) for title, style, said in trouble]
     return Group(*panels, kind(snapshot)) if panels else kind(snapshot)
 
@@ -64,7 +66,7 @@ def agent_facts(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
     first = [
         ("runs", "yes" if snapshot["running"] else "no"),
         ("wrong now", snapshot["failing"] or "nothing known"),
-        *(("does not fit", said) for said in snapshot["warnings"].values()),
+        *((heading(kind), said) for kind, said in snapshot["warnings"].items()),
         ("season", str(snapshot["season"])),
         ("started", _moment(snapshot["started_at"])),
     ]
@@ -81,6 +83,7 @@ def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", ", ".join(snapshot["model"])),
         ("newest sum", ", ".join(sums) or "none yet"),
         ("waits to be sent", f"{snapshot['outbox']:,}"),
+        *agent_rows(snapshot),
         *_engine(snapshot.get("engine")),
     ]
 
@@ -149,6 +152,8 @@ def _controller(snapshot: dict[str, Any]) -> RenderableType:
     )
     title = f"controller of {snapshot['name']}, season {snapshot.get('season') or '–'}"
     parts: list[RenderableType] = [Text(title, style="bold"), Panel(facts, title="now")]
+    if snapshot.get("rows"):
+        parts.append(Panel(_facts(*controller_rows(snapshot["rows"])), title="the open row"))
     parts.append(Panel(agents, title="agents"))
     words = [f"{one['name']}: {one['last_refusal']}" for one in snapshot["agents"] if one.get("last_refusal")]
     if words:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from feducb.privacy.terms import Terms
 
-_COUNTED = ("release", "row", "make-up")  # a row and what makes up for it are one
+_COUNTED = ("release", "row", "make-up", "nonce")  # a row, its nonce and what makes up for it are one
 
 __all__ = ["Account", "Entered", "Ledger", "LedgerEntry", "admit"]
 

@@ -118,7 +118,7 @@ def statement(
             "certificate": "exact Gaussian curve; docs/theory.md, Noise on a grid"
             + (" and Secure sums" if shared else ""),
         },
-        "shared_noise": shared,
+        **({} if shared is None else {"shared_noise": shared}),
         "bounds": {
             "action": terms.problem.action_bound,
             "reward": terms.problem.reward_bound,
@@ -145,7 +145,7 @@ def statement(
 def to_markdown(plain: dict[str, Any]) -> str:
     """The statement as a page to sign."""
     noise, bounds = plain["noise"], plain["bounds"]
-    each = " at each agent" if plain["shared_noise"] else ""
+    each = " at each agent" if "shared_noise" in plain else ""
     rows = [
         (
             "Promise",
@@ -158,7 +158,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
         ("At several agents", plain["several_agents"]),
         ("Against", plain["adversary"]),
         ("Trusted", plain["trusted"]),
-        *(shares_rows(plain["shared_noise"]) if plain["shared_noise"] else []),
+        *(shares_rows(plain["shared_noise"]) if "shared_noise" in plain else []),
         (
             "Releases",
             f"{plain['releases']} at most{' of each estimator' if plain['groups'] > 1 else ''}, at rounds "

@@ -30,12 +30,12 @@ from feducb.protocol import pads
 from feducb.protocol.hiding import Cover
 from feducb.protocol.pads import KEY_SIZE, NONCE_SIZE, Charter, Label, Words, make_nonce, require_key
 from feducb.protocol.roster import SIGNATURE_SIZE, Roster, Signer, verify
-from feducb.protocol.secure_rows import _COUNT, _context, _Reader
+from feducb.protocol.secure_wire import DIGEST_SIZE, NUMBER, Reader, context_of
 
 __all__ = ["MaskedRow", "RowNonce", "Word", "add_rows", "is_word", "mask_row", "read_word", "settle_row"]
 
 _NONCE, _ROW = b"NON1", b"MSK1"
-_DIGEST, _LEAF = 32, 16
+_LEAF = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Word(ABC):
         return replace(self, signature=signer.sign(self._body(roster), *self._signed_for(roster)))
 
     def _head(self, mark: bytes, roster: Roster) -> bytes:
-        place = _COUNT.pack(roster.names.index(self.agent))
+        place = NUMBER.pack(roster.names.index(self.agent))
         return mark + bytes.fromhex(self.charter) + place + self.label.to_bytes()
 
     @abstractmethod
@@ -64,7 +64,7 @@ class Word(ABC):
         """All but the signature."""
 
     def _signed_for(self, roster: Roster) -> tuple[str, ...]:
-        return _context("clique", Charter(roster.federation, self.label.season, self.charter), self.agent)
+        return context_of("clique", Charter(roster.federation, self.label.season, self.charter), self.agent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class MaskedRow(Word):
     body: bytes = field(repr=False)  # 8q bytes
 
     def _body(self, roster: Roster) -> bytes:
-        leaves = _COUNT.pack(len(self.leaves)) + b"".join(self.leaves)
+        leaves = NUMBER.pack(len(self.leaves)) + b"".join(self.leaves)
         return self._head(_ROW, roster) + leaves + self.body
 
 
@@ -107,8 +107,8 @@ def read_word(data: bytes, roster: Roster, *, coordinates: int) -> RowNonce | Ma
     Whether the charter is the reader's own, and the member of its clique, is left to the caller.
     """
     mark = _ROW if data.startswith(_ROW) else _NONCE
-    parts = _Reader(data, mark)
-    charter, place, label = parts.take(_DIGEST).hex(), parts.number(), parts.label()
+    parts = Reader(data, mark)
+    charter, place, label = parts.take(DIGEST_SIZE).hex(), parts.number(), parts.label()
     if place >= len(roster.agents):
         raise RefusedError("sender", f"there is no agent {place} in the roster")
     if label.attempt != 1:

@@ -5,7 +5,6 @@
     Ask       controller → keepers the list of rows to be added up; final
     Answer    keeper → controller  the sum of its pads for that list
     Opened    controller → all     the certificate (list, all keepers' signatures) and the sum of the rows
-    TwoLists  keeper → everybody   proof that the controller signed two lists for one row
 
 Everything is signed for its charter (`pads.Charter`), and has one way to be written. All whole numbers are
 little-endian. Agents are named by their place in the roster.
@@ -18,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,19 @@ from numpy.typing import NDArray
 from feducb.errors import RefusedError
 from feducb.protocol import pads
 from feducb.protocol.pads import KEY_SIZE, NONCE_SIZE, Charter, Label
-from feducb.protocol.roster import SIGNATURE_SIZE, Roster, Signer, verify
+from feducb.protocol.roster import SIGNATURE_SIZE, Roster, Signer
+from feducb.protocol.secure_wire import (
+    CONTROLLER,
+    DIGEST_SIZE,
+    LABEL_SIZE,
+    MARK_SIZE,
+    NUMBER,
+    Reader,
+    context_of,
+    require_season,
+    require_signature,
+)
+from feducb.protocol.two_lists import SignedList
 
 __all__ = [
     "Answer",
@@ -37,9 +48,8 @@ __all__ = [
     "Opened",
     "PaddedRow",
     "Proof",
-    "SignedList",
-    "TwoLists",
     "ask_size",
+    "for_agents",
     "is_card",
     "list_digest",
     "open_sum",
@@ -49,18 +59,12 @@ __all__ = [
     "who_is_in",
 ]
 
-_DIGEST = 32
 _LEAF = 16
-_LABEL = 16
-_MARK = 4
-_CARD, _ROW, _ASK, _ANSWER, _OPENED, _TWO = b"CRD1", b"ROW1", b"ASK1", b"ANS1", b"OPN1", b"TWO1"
-_COUNT = struct.Struct("<H")
-_ENTRY = struct.Struct(f"<H{KEY_SIZE}s{NONCE_SIZE}s{_DIGEST}s{SIGNATURE_SIZE}s")
+_CARD, _ROW, _ASK, _ANSWER, _OPENED = b"CRD1", b"ROW1", b"ASK1", b"ANS1", b"OPN1"
+_ENTRY = struct.Struct(f"<H{KEY_SIZE}s{NONCE_SIZE}s{DIGEST_SIZE}s{SIGNATURE_SIZE}s")
 _LISTED = struct.Struct(f"<H{_LEAF}s")
-_SIGNED = struct.Struct(f"{_DIGEST}s{SIGNATURE_SIZE}s")
-_PROOF = struct.Struct(f"<H{_DIGEST}s{SIGNATURE_SIZE}s")
+_PROOF = struct.Struct(f"<H{DIGEST_SIZE}s{SIGNATURE_SIZE}s")
 _REFUSALS = ("", "definite", "range")  # why a sum is not used, by number
-_CONTROLLER = "+controller"
 
 
 def is_card(data: bytes) -> bool:
@@ -70,12 +74,12 @@ def is_card(data: bytes) -> bool:
 
 def ask_size(agents: int) -> int:
     """Bytes of a list of so many agents."""
-    return _MARK + _LABEL + _COUNT.size + agents * _ENTRY.size + SIGNATURE_SIZE
+    return MARK_SIZE + LABEL_SIZE + NUMBER.size + agents * _ENTRY.size + SIGNATURE_SIZE
 
 
 def row_size(coordinates: int) -> int:
     """Bytes of a padded row of q numbers."""
-    return _MARK + _LABEL + KEY_SIZE + NONCE_SIZE + 8 * coordinates + SIGNATURE_SIZE
+    return MARK_SIZE + LABEL_SIZE + KEY_SIZE + NONCE_SIZE + 8 * coordinates + SIGNATURE_SIZE
 
 
 class Entry(NamedTuple):
@@ -120,22 +124,27 @@ class KeyCard:
     @classmethod
     def make(cls, charter: Charter, keeper: str, public: bytes, signer: Signer) -> KeyCard:
         """Sign it."""
-        return cls(keeper, public, signer.sign(public, *_context("card", charter, keeper)))
+        return cls(keeper, public, signer.sign(public, *context_of("card", charter, keeper)))
 
     def to_bytes(self, roster: Roster) -> bytes:
         """102 bytes."""
-        return _CARD + _COUNT.pack(_keeper_number(roster, self.keeper)) + self.public + self.signature
+        return _CARD + NUMBER.pack(_keeper_number(roster, self.keeper)) + self.public + self.signature
 
     @classmethod
     def read(cls, data: bytes, charter: Charter, roster: Roster) -> KeyCard:
         """Read a card and check its signature, or raise `RefusedError`."""
-        parts = _Reader(data, _CARD)
+        parts = Reader(data, _CARD)
         keeper = _keeper_named(roster, parts.number())
         card = cls(keeper, parts.take(KEY_SIZE), parts.take(SIGNATURE_SIZE))
         parts.end()
-        _verify(roster.keepers[keeper], card.signature, card.public, "card", charter, keeper)
+        require_signature(roster.keepers[keeper], card.signature, card.public, "card", charter, keeper)
         pads.require_key(card.public)
         return card
+
+
+def for_agents(data: bytes) -> bool:
+    """Whether a message says that it is one that agents hear: a `KeyCard`, or an `Opened`."""
+    return data[:MARK_SIZE] in (_CARD, _OPENED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +169,7 @@ class PaddedRow:
     def sign(self, charter: Charter, agent: str, signer: Signer) -> PaddedRow:
         """With the agent's signature, which is the same each time."""
         body = self.entry(0).signed(self.label)
-        return replace(self, signature=signer.sign(body, *_context("row", charter, agent)))
+        return replace(self, signature=signer.sign(body, *context_of("row", charter, agent)))
 
     def to_bytes(self) -> bytes:
         """148 + 8q bytes."""
@@ -172,16 +181,16 @@ class PaddedRow:
         if len(data) != row_size(coordinates):
             size = f"{len(data)} bytes, expected {row_size(coordinates)}"
             raise RefusedError("size", f"a row of {size}: other bounds or another dimension")
-        parts = _Reader(data, _ROW)
+        parts = Reader(data, _ROW)
         label, public, nonce = parts.label(), parts.take(KEY_SIZE), parts.take(NONCE_SIZE)
         return cls(label, public, nonce, parts.take(8 * coordinates), parts.take(SIGNATURE_SIZE))
 
 
 def require_signed(entry: Entry, label: Label, charter: Charter, roster: Roster) -> str:
     """Whose row it is, by its signature for this charter and label; or `RefusedError`."""
-    _require_season(label, charter)
+    require_season(label, charter)
     agent = _agent_named(roster, entry.place)
-    _verify(roster.agents[agent], entry.signature, entry.signed(label), "row", charter, agent)
+    require_signature(roster.agents[agent], entry.signature, entry.signed(label), "row", charter, agent)
     return agent
 
 
@@ -198,7 +207,7 @@ class Ask:
         return tuple(entry.listed(_agent_named(roster, entry.place)) for entry in self.entries)
 
     def _content(self) -> bytes:
-        return _COUNT.pack(len(self.entries)) + b"".join(_ENTRY.pack(*entry) for entry in self.entries)
+        return NUMBER.pack(len(self.entries)) + b"".join(_ENTRY.pack(*entry) for entry in self.entries)
 
     @property
     def signed(self) -> SignedList:
@@ -207,73 +216,19 @@ class Ask:
 
     def to_bytes(self, charter: Charter, signer: Signer) -> bytes:
         """Signed."""
-        signature = signer.sign(self.signed.content(self.label), *_context("ask", charter, _CONTROLLER))
+        signature = signer.sign(self.signed.content(self.label), *context_of("ask", charter, CONTROLLER))
         return _ASK + self.label.to_bytes() + self._content() + signature
 
     @classmethod
     def read(cls, data: bytes, charter: Charter, roster: Roster) -> Ask:
         """Read a list and check the controller's signature, or raise `RefusedError`; its rows are not."""
-        parts = _Reader(data, _ASK)
-        label = _require_season(parts.label(), charter)
-        entries = tuple(Entry(*parts.unpack(_ENTRY)) for _ in range(parts.number()))
+        parts = Reader(data, _ASK)
+        label = require_season(parts.label(), charter)
+        entries = tuple(Entry(*one) for one in parts.several(_ENTRY))
         ask = cls(label, entries, parts.take(SIGNATURE_SIZE))
         parts.end()
         ask.signed.require(label, charter, roster)
         return ask
-
-
-class SignedList(NamedTuple):
-    """That the controller signed a list, in short."""
-
-    digest: bytes  # SHA-256 of the entries and their number
-    signature: bytes
-
-    def content(self, label: Label) -> bytes:
-        """What the controller signed."""
-        return label.to_bytes() + self.digest
-
-    def to_bytes(self) -> bytes:
-        """96 bytes."""
-        return _SIGNED.pack(*self)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> SignedList:
-        """Back from `to_bytes`; the signature is not checked."""
-        return cls(*_SIGNED.unpack(data))
-
-    def require(self, label: Label, charter: Charter, roster: Roster) -> None:
-        """Raise `RefusedError` unless the controller signed it for this row."""
-        _verify(roster.controller, self.signature, self.content(label), "ask", charter, _CONTROLLER)
-
-
-@dataclass(frozen=True, slots=True)
-class TwoLists:
-    """Proof that the controller signed two lists for a row; an honest one that has its file never does."""
-
-    label: Label
-    lists: tuple[SignedList, SignedList]  # by digest, rising
-
-    @classmethod
-    def of(cls, label: Label, one: SignedList, other: SignedList) -> TwoLists:
-        """From both, in either order."""
-        return cls(label, (min(one, other), max(one, other)))
-
-    def to_bytes(self) -> bytes:
-        """212 bytes; whoever knows the roster and the terms can check them."""
-        return _TWO + self.label.to_bytes() + b"".join(one.to_bytes() for one in self.lists)
-
-    @classmethod
-    def read(cls, data: bytes, charter: Charter, roster: Roster) -> TwoLists:
-        """Read a proof and check it, or raise `RefusedError`."""
-        parts = _Reader(data, _TWO)
-        label = _require_season(parts.label(), charter)
-        one, other = (SignedList.from_bytes(parts.take(_SIGNED.size)) for _ in range(2))
-        parts.end()
-        if one.digest >= other.digest:
-            raise RefusedError("malformed", "not two lists, or out of order")
-        for signed in (one, other):
-            signed.require(label, charter, roster)
-        return cls(label, (one, other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,20 +249,20 @@ class Answer:
     def sign(self, charter: Charter, signer: Signer) -> Answer:
         """With the keeper's signature."""
         body = self.proof.signed(self.label, self.listed)
-        return replace(self, signature=signer.sign(body, *_context("answer", charter, self.keeper)))
+        return replace(self, signature=signer.sign(body, *context_of("answer", charter, self.keeper)))
 
     def to_bytes(self, roster: Roster) -> bytes:
         """118 + 8q bytes."""
-        number = _COUNT.pack(_keeper_number(roster, self.keeper))
+        number = NUMBER.pack(_keeper_number(roster, self.keeper))
         return _ANSWER + number + self.label.to_bytes() + self.listed + self.body + self.signature
 
     @classmethod
     def read(cls, data: bytes, charter: Charter, roster: Roster, *, coordinates: int) -> Answer:
         """Read an answer and check its signature, or raise `RefusedError`."""
-        parts = _Reader(data, _ANSWER)
+        parts = Reader(data, _ANSWER)
         keeper = _keeper_named(roster, parts.number())
-        label = _require_season(parts.label(), charter)
-        listed, body = parts.take(_DIGEST), parts.take(8 * coordinates)
+        label = require_season(parts.label(), charter)
+        listed, body = parts.take(DIGEST_SIZE), parts.take(8 * coordinates)
         answer = cls(keeper, label, listed, body, parts.take(SIGNATURE_SIZE))
         parts.end()
         answer.proof.require(label, listed, charter, roster)
@@ -328,7 +283,7 @@ class Proof(NamedTuple):
     def require(self, label: Label, listed: bytes, charter: Charter, roster: Roster) -> None:
         """Raise `RefusedError` unless the keeper signed for this list."""
         signed = self.signed(label, listed)
-        _verify(roster.keepers[self.keeper], self.signature, signed, "answer", charter, self.keeper)
+        require_signature(roster.keepers[self.keeper], self.signature, signed, "answer", charter, self.keeper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,13 +312,13 @@ class Opened:
         body = (
             _OPENED
             + self.label.to_bytes()
-            + _COUNT.pack(len(self.listed))
+            + NUMBER.pack(len(self.listed))
             + b"".join(_LISTED.pack(*one) for one in self.listed)
             + b"".join(_PROOF.pack(*one) for one in proofs)
-            + _COUNT.pack(_REFUSALS.index(self.refused))
+            + NUMBER.pack(_REFUSALS.index(self.refused))
             + sum_bytes
         )
-        return body + signer.sign(body, *_context("opened", charter, _CONTROLLER))
+        return body + signer.sign(body, *context_of("opened", charter, CONTROLLER))
 
     @classmethod
     def read(cls, data: bytes, charter: Charter, roster: Roster, *, coordinates: int, quorum: int) -> Opened:
@@ -372,15 +327,15 @@ class Opened:
         Guarantees:
             Every keeper has signed for exactly this list, which is empty or of ``quorum`` agents at least.
         """
-        parts = _Reader(data, _OPENED)
-        label = _require_season(parts.label(), charter)
-        listed = tuple(Listed(*parts.unpack(_LISTED)) for _ in range(parts.number()))
+        parts = Reader(data, _OPENED)
+        label = require_season(parts.label(), charter)
+        listed = tuple(Listed(*one) for one in parts.several(_LISTED))
         raw = [parts.unpack(_PROOF) for _ in roster.keepers]
         refused = parts.number()
         values = pads.from_bytes(parts.take(8 * coordinates)).view(np.int64) if listed else None
         signature = parts.take(SIGNATURE_SIZE)
         parts.end()
-        _verify(roster.controller, signature, data[:-SIGNATURE_SIZE], "opened", charter, _CONTROLLER)
+        require_signature(roster.controller, signature, data[:-SIGNATURE_SIZE], "opened", charter, CONTROLLER)
         if refused >= len(_REFUSALS) or (refused and not listed):
             raise RefusedError("malformed", "a refusal that nobody knows, or of no sum")
         if [one[0] for one in raw] != list(range(len(roster.keepers))):
@@ -395,9 +350,9 @@ class Opened:
 
 def who_is_in(data: bytes, roster: Roster) -> tuple[Label, tuple[str, ...]]:
     """Of an `Opened` that was found good: which row, and who is in it."""
-    parts = _Reader(data, _OPENED)
+    parts = Reader(data, _OPENED)
     label = parts.label()
-    return label, tuple(_agent_named(roster, parts.unpack(_LISTED)[0]) for _ in range(parts.number()))
+    return label, tuple(_agent_named(roster, place) for place, _ in parts.several(_LISTED))
 
 
 def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:
@@ -435,6 +390,10 @@ class _Reader:
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
         return form.unpack(self.take(form.size))
 
+    def several(self, form: struct.Struct) -> Iterator[tuple[Any, ...]]:
+        """As many as the number before them says."""
+        return form.iter_unpack(self.take(self.number() * form.size))
+
     def number(self) -> int:
         return int(_COUNT.unpack(self.take(_COUNT.size))[0])
 
@@ -446,7 +405,7 @@ class _Reader:
             raise RefusedError("size", f"a message of {len(self._data)} bytes, expected {self._at}")
 
 
-def _require_season(label: Label, charter: Charter) -> Label:
+def require_season(label: Label, charter: Charter) -> Label:
     """The label, if it is of the charter's season; the signature would not fit either, but this says why."""
     if label.season != charter.season:
         raise RefusedError("season", f"{label}, expected season {charter.season}")

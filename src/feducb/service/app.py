@@ -24,8 +24,10 @@ from feducb.service.commits import GroupCommit, NotDurableError
 from feducb.service.dashboard import add_dashboard, reason_of
 from feducb.service.gate import RefusedError, Service
 from feducb.service.json_logs import log_failure
+from feducb.service.keeper_desk import KeeperDesk
 from feducb.service.openapi import document, page_of
 from feducb.service.routes import add_routes, json_response, reason_for
+from feducb.storage.keeper_book import KeeperBook
 from feducb.version import __version__
 
 __all__ = ["create_app"]
@@ -43,6 +45,8 @@ def create_app(
     engine: Engine | None = None,
     engine_status: EngineFacts | None = None,
     engine_file: Path | None = None,
+    open_keeper: Callable[[], KeeperBook] | None = None,
+    keeper_file: Path | None = None,
 ) -> FastAPI:
     """The service.
 
@@ -53,11 +57,14 @@ def create_app(
         engine: carries releases to others and sums back; without one, an only agent's releases are its sums.
         engine_status: how that goes.
         engine_file: the store beside which that is written down, for `feducb agent status`.
+        open_keeper: opens the file of the keeper that answers at this agent's door, if there is one.
+        keeper_file: that of the keeper in this process, whoever carries its answers.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service = Service(GroupCommit(open_agent), keys, largest_body, engine_status)
+        keeper = None if open_keeper is None else KeeperDesk(open_keeper)
+        service = Service(GroupCommit(open_agent), keys, largest_body, engine_status, keeper, keeper_file)
         app.state.service = service
         tasks = [asyncio.create_task(keep_up(service.commit, service.mailbox, alone=engine is None))]
         if engine is not None:
@@ -72,6 +79,8 @@ def create_app(
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await service.commit.close()
+            if keeper is not None:
+                keeper.close()
             log.info("stopped")
 
     app = FastAPI(

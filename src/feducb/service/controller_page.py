@@ -8,7 +8,7 @@ be missing or None; times are seconds since 1970.
     name            of the federation
     season          the open one
     connected       whether the broker is reached
-    trust           "nobody" or "controller"
+    trust           "nobody", "controller" or "keepers"
     quorum          how many agents a sum needs
     releases        how many sums the season covers
     agents          [{name, last_seen, number, in_sum, refused, last_refusal}]: the number of its newest
@@ -16,6 +16,7 @@ be missing or None; times are seconds since 1970.
     strangers       refused messages of nobody's, by reason
     newest_sum      {season, number, agents}: how many are in it
     sums            [{season, number, published_at, agents}], newest first
+    rows            under keepers, how the open row stands (`RowBook.facts`)
     graph           {nodes: [name], edges: [[name, name]], cliques: [[name]]} of a decentralised run
     failing         a sentence, if something is wrong
 """
@@ -85,7 +86,8 @@ class Watcher:
 
         Args:
             status: what the controller says about itself: ``at``, ``connected``, ``season``, ``newest_sum``,
-                ``agents_in_it``, ``newest_message``, ``refused``, ``last_refusals``, ``last_error``.
+                ``agents_in_it``, ``newest_message``, ``refused``, ``last_refusals``, ``last_error``,
+                ``rows``.
             name: of the federation.
             agents: all of them, by name.
             quorum: how many a sum needs; all if not given.
@@ -117,7 +119,7 @@ class Watcher:
                 at = facts.get("newest_sum_at") or (now if self._looked else None)
                 self._sums = [newest | {"published_at": at}, *self._sums][:_SUMS]
         self._looked = self._looked or "newest_message" in facts
-        refused, failing = facts.get("refused") or {}, None
+        refused, rows, failing = facts.get("refused") or {}, facts.get("rows"), None
         if facts.get("connected") is False:
             failing = f"The broker is not reached. {facts.get('last_error') or ''}".strip()
         return self._about | {
@@ -129,6 +131,8 @@ class Watcher:
             "strangers": refused.get(_STRANGERS, {}),
             "newest_sum": newest,
             "sums": list(self._sums),
+            "rows": rows,
+            **({"quorum": rows["quorum"]} if rows else {}),
             "failing": failing,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -10,9 +11,11 @@ from pydantic import BaseModel, ValidationError
 from feducb.agent.mailbox import EngineFacts
 from feducb.service.api_keys import ApiKeys, Role
 from feducb.service.commits import GroupCommit
+from feducb.service.keeper_desk import KeeperDesk
 from feducb.service.metrics import Metrics
 from feducb.service.running_mailbox import ServiceMailbox
 from feducb.service.sessions import Sessions
+from feducb.storage.keeper_facts import look_at_keeper, trouble_of
 
 __all__ = ["RefusedError", "Service"]
 
@@ -31,9 +34,16 @@ class Service:
     """What the routes share."""
 
     def __init__(
-        self, commit: GroupCommit, keys: ApiKeys, largest_body: int, engine: EngineFacts | None = None
+        self,
+        commit: GroupCommit,
+        keys: ApiKeys,
+        largest_body: int,
+        engine: EngineFacts | None = None,
+        keeper: KeeperDesk | None = None,
+        keeper_file: Path | None = None,
     ) -> None:
         self.commit, self.keys, self.largest_body, self.engine = commit, keys, largest_body, engine
+        self.keeper, self._keeper_file = keeper, keeper_file
         self.metrics = Metrics()
         self.mailbox = ServiceMailbox(commit)
         self.sessions = Sessions(keys)
@@ -43,10 +53,11 @@ class Service:
         return await self.commit(lambda agent: agent.snapshot()) | self.beside()
 
     def beside(self) -> dict[str, Any]:
-        """What the agent's file does not know: the engine, and what is wrong now."""
+        """What the agent's file does not know: the engine, its keeper, and what is wrong now."""
         engine = None if self.engine is None else self.engine.as_dict()
-        trouble = None if engine is None else engine["trouble"]
-        return {"failing": self.commit.failing or trouble, "engine": engine}
+        keeper = None if self._keeper_file is None else look_at_keeper(self._keeper_file)
+        trouble = trouble_of(keeper) or (None if engine is None else engine["trouble"])
+        return {"failing": self.commit.failing or trouble, "engine": engine, "keeper": keeper}
 
     def admit(self, request: Request, role: Role) -> None:
         """Let nobody in who does not belong."""

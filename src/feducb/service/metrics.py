@@ -49,10 +49,41 @@ class _AgentCollector(Collector):
         yield _family(
             CounterMetricFamily, "events", "What happened, since the file was made.", counts, "event"
         )
-        text = "Whether a setting does not fit what is seen, by setting."
+        text = "Whether a setting does not fit what is seen, by setting; or the agent has halted."
         yield _family(GaugeMetricFamily, "warning", text, [(one, one in warnings) for one in KINDS], "kind")
+        if self.facts["rows"] is not None:
+            yield from _of_rows(self.facts["rows"])
+        if self.facts["keeper"] is not None:
+            yield from _of_keeper(self.facts["keeper"])
         if self.facts["engine"] is not None:
             yield from _of_engine(self.facts["engine"])
+
+
+def _of_rows(rows: dict[str, Any]) -> Iterator[Metric]:
+    """Where rows leave under pads."""
+    counts = [(name, rows[name]) for name in ("built", "skipped", "opened", "refused", "closed_empty")]
+    yield _family(GaugeMetricFamily, "rows", "Rows of this season, by what became of them.", counts, "state")
+    names = [(str(one["group"]), one["row"]) for one in rows["open"]]
+    yield _family(GaugeMetricFamily, "open_row", "The row that is not over, by group.", names, "group")
+    sent = [(str(one["group"]), one["sent"]) for one in rows["open"]]
+    yield _family(
+        GaugeMetricFamily, "open_row_sent", "Whether this agent's part of it is sent.", sent, "group"
+    )
+    cards = [(name, name not in rows["missing_cards"]) for name in rows["keepers"] or ()]
+    yield _family(
+        GaugeMetricFamily, "keeper_key", "Whether a keeper's key is here, by keeper.", cards, "keeper"
+    )
+
+
+def _of_keeper(facts: dict[str, Any]) -> Iterator[Metric]:
+    """Of the keeper in the same process."""
+    answered, halted = [(facts["answered"],)], [(facts["halted"] is not None,)]
+    yield _family(
+        GaugeMetricFamily, "keeper_answered", "Lists that it has answered in this season.", answered
+    )
+    yield _family(GaugeMetricFamily, "keeper_halted", "Whether it has halted for the season.", halted)
+    text = "Rows for which the controller has signed a second list."
+    yield _family(GaugeMetricFamily, "keeper_second_lists", text, [(facts["second_lists"],)])
 
 
 def _of_engine(facts: dict[str, Any]) -> Iterator[Metric]:
@@ -66,6 +97,9 @@ def _of_engine(facts: dict[str, Any]) -> Iterator[Metric]:
     yield _family(CounterMetricFamily, "engine_sent", "Messages that have arrived.", sent)
     text = "Own messages that were refused, by reason."
     yield _family(CounterMetricFamily, "engine_refused", text, refused, "reason")
+    waited = [(name, 1) for name in (facts.get("rows") or {}).get("waits_for_keepers", ())]
+    text = "Keepers that the open row waits for, as the controller says."
+    yield _family(GaugeMetricFamily, "waits_for_keeper", text, waited, "keeper")
     text = "On a graph: others' messages that were refused here, by agent and reason."
     neighbours = [
         (agent, reason, count)

@@ -106,7 +106,8 @@ class OutboxName(_Strict):
     group: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     number: Annotated[int, Field(ge=1, le=2**31 - 1)]
     kind: ParcelKind = Field(
-        default=ParcelKind.RELEASE, description="A noisy release, or a raw upload to be sealed."
+        default=ParcelKind.RELEASE,
+        description="A noisy release, a raw upload to be sealed, or a row under pads.",
     )
 
 
@@ -117,13 +118,16 @@ class OutboxItem(OutboxName):
 
 
 class OutboxResponse(BaseModel):
-    """What waits, oldest first."""
+    """What waits, oldest first; and how far the agent is, so that a carrier knows what to bring."""
 
     items: list[OutboxItem]
+    agent: str = Field(description="Its name.")
+    place: str = Field(description="Under trust keepers, the newest row that is over: 16 bytes as base64.")
+    card: str = Field(description="If the agent is a keeper, its key of the season, signed: base64.")
 
 
 class InboxRequest(_Strict):
-    """A sum that a carrier brings."""
+    """What a carrier brings: a sum; under trust keepers, a keeper's card or a row that is over."""
 
     payload: Annotated[str, Field(max_length=2**28)] = Field(description="Base64.")
     agents: int | None = Field(
@@ -135,6 +139,18 @@ class InboxResponse(BaseModel):
     """Whether it is newer than what was there."""
 
     new: bool
+
+
+class KeeperRequest(_Strict):
+    """The list of a row, for the keeper in this process."""
+
+    payload: Annotated[str, Field(max_length=2**28)] = Field(description="Base64.")
+
+
+class KeeperResponse(BaseModel):
+    """The keeper's answer, the same bytes each time."""
+
+    payload: str = Field(description="Base64.")
 
 
 class Problem(BaseModel):

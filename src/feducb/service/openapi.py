@@ -20,6 +20,7 @@ _BY_HAND: tuple[type[BaseModel], ...] = (
     models.ErasureRequest,
     models.OutboxName,
     models.InboxRequest,
+    models.KeeperRequest,
     models.Problem,
 )
 _WHY = {

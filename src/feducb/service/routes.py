@@ -20,6 +20,7 @@ from feducb.agent.upkeep import erase
 from feducb.errors import ConfigurationError
 from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel
+from feducb.protocol.secure_rows import for_agents
 from feducb.service import models
 from feducb.service.api_keys import Role
 from feducb.service.gate import Model, RefusedError, Service
@@ -191,10 +192,12 @@ def _add_engine_door(app: FastAPI) -> None:
         service.admit(request, "carrier")
         names = ("season", "group", "number", "kind")
         items = [
-            {name: getattr(one, name) for name in names} | {"payload": base64.b64encode(one.body).decode()}
+            {name: getattr(one, name) for name in names} | {"payload": _text(one.body)}
             for one in await service.mailbox.outbox()
         ]
-        return json_response({"items": items})
+        name, place = await service.commit(lambda agent: (agent.name, agent.place()))
+        card = b"" if service.keeper is None else service.keeper.card
+        return json_response({"items": items, "agent": name, "place": _text(place), "card": _text(card)})
 
     @_post(app, "/v1/outbox/sent", "carrier", models.OutboxName)
     async def sent(service: Service, asked: models.OutboxName) -> None:
@@ -203,10 +206,28 @@ def _add_engine_door(app: FastAPI) -> None:
 
     @_post(app, "/v1/inbox", "carrier", models.InboxRequest, models.InboxResponse)
     async def inbox(service: Service, asked: models.InboxRequest) -> object:
-        """Bring a sum to the agent."""
-        try:
-            payload = base64.b64decode(asked.payload, validate=True)
-        except (binascii.Error, ValueError):
-            raise RefusedError(422, "the payload is not base64") from None
+        """Bring a sum to the agent, a keeper's card, or a row that is over."""
+        payload = _bytes(asked.payload)
+        if for_agents(payload):
+            return {"new": await service.mailbox.hear(payload)}
         total = messages.decode(payload)  # a ValueError is answered with 422
         return {"new": await service.mailbox.absorb(total, agents=asked.agents)}
+
+    @_post(app, "/v1/keeper", "carrier", models.KeeperRequest, models.KeeperResponse)
+    async def keep(service: Service, asked: models.KeeperRequest) -> object:
+        """Have the keeper answer a list."""
+        payload = _bytes(asked.payload)
+        if service.keeper is None:
+            raise RefusedError(422, "this agent is no keeper: there is no [keeper] table in its file")
+        return {"payload": _text(await service.keeper.answer(payload))}
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise RefusedError(422, "the payload is not base64") from None

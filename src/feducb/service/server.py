@@ -10,6 +10,7 @@ import signal
 import ssl
 import sys
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -57,7 +58,11 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
 
     with suppress(StoreError):  # a file of an earlier version is read once it is opened
         changed = edited(file.store, file.agent)
-    open_agent().close()  # whatever is wrong with the file is said now, in one sentence
+    with open_agent() as agent:  # whatever is wrong with the file is said now, in one sentence
+        open_keeper = partial(file.open_keeper, agent.store.terms, agent.store.season)
+    at_the_door = file.keeper is not None and file.engine.get("kind") == "door"
+    if at_the_door:
+        open_keeper().close()
     GridNoise(file.agent.terms.certificate()).draw(1)  # loads OpenDP now, not while decisions wait
     set_up_logs()
     if changed:
@@ -70,6 +75,8 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
         engine=engine,
         engine_status=status,
         engine_file=file.store,
+        open_keeper=open_keeper if at_the_door else None,
+        keeper_file=file.keeper_state(),
     )
     run(app, file.service)
 

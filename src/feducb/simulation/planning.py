@@ -157,7 +157,7 @@ def _noise(season: Season, mechanism: Mechanism) -> dict[str, Any]:
         "agents": season.agents,
         "visitors": season.visitors,
         "trust": terms.trust.name,
-        "shared_noise": _shared_noise(terms),
+        **_shared_noise(terms),
         "per_person": terms.records_per_person,
         "spacing": terms.spacing,
         "reach": terms.reach,
@@ -179,17 +179,17 @@ def _noise(season: Season, mechanism: Mechanism) -> dict[str, Any]:
     }
 
 
-def _shared_noise(terms: Terms) -> dict[str, Any] | None:
-    """Who may be away and collude, and what that costs, where one noise is divided; else None.
+def _shared_noise(terms: Terms) -> dict[str, Any]:
+    """Who may be away and collude, and what that costs, where one noise is divided; else nothing.
 
     A sum of all M shares has √(M/H) times the deviation that a trusted controller would add. H = M − D − C:
     what D and C cost is seen beside nobody away, and beside one who colludes, the least there can be.
     """
     stated = stated_shares(terms, ())
     if stated is None:
-        return None
+        return {}
     agents, away, colluding, shares = (stated[name] for name in ("agents", "away", "colluding", "shares"))
-    return {
+    shared = {
         "away": away,
         "colluding": colluding,
         "shares": shares,
@@ -198,6 +198,7 @@ def _shared_noise(terms: Terms) -> dict[str, Any] | None:
         "noise_if_one_colludes": math.sqrt(agents / (agents - away - 1)),
         "by_honest_shares": stated["by_honest_shares"],
     }
+    return {"shared_noise": shared}
 
 
 def _nothing_to_read(season: Season) -> str:

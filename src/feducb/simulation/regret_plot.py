@@ -16,6 +16,7 @@ __all__ = ["plot_curves"]
 
 _COLOURS = {
     "feducb (calibrated)": "#1b6ca8",
+    "feducb (secure sums)": "#7a4fa3",
     "the paper's constants": "#b23a48",
     "each agent alone": "#6b6b6b",
     "no privacy": "#3a7d44",

@@ -16,7 +16,8 @@ from feducb.privacy.terms import Terms
 from feducb.protocol.keeping import Duty
 from feducb.protocol.pads import Charter, Label, SeasonKey
 from feducb.protocol.roster import Roster, Signer
-from feducb.protocol.secure_rows import Ask, SignedList, TwoLists, list_digest
+from feducb.protocol.secure_rows import Ask, list_digest
+from feducb.protocol.two_lists import SignedList, TwoLists
 from feducb.storage.sqlite import STORE_TABLE, SqliteFile
 from feducb.trust import Keepers
 

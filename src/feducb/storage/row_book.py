@@ -6,6 +6,7 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -79,7 +80,8 @@ class RowBook(SqliteFile):
             received_at REAL NOT NULL, answer BLOB NOT NULL, PRIMARY KEY (season, row, attempt, keeper));
         CREATE TABLE opened (
             season INTEGER NOT NULL, row INTEGER NOT NULL, attempt INTEGER NOT NULL, opened_at REAL NOT NULL,
-            names TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (season, row, attempt));
+            names TEXT NOT NULL, refused TEXT NOT NULL, body BLOB NOT NULL,
+            PRIMARY KEY (season, row, attempt));
         """
         + "".join(
             f"CREATE TRIGGER {table}_stay_{verb} BEFORE {verb} ON {table}"
@@ -118,6 +120,7 @@ class RowBook(SqliteFile):
         if close_after is not None:
             require_finite("close_after", close_after, at_least=deadline or 0.0)
         self.season, self._close_after, self._listens_since = season, close_after, 0.0
+        self._opened_since: list[PublishedRow] = []  # and not yet handed out by `publish_due`
         super().__init__(path)
 
     def _set_up(self) -> None:
@@ -167,19 +170,22 @@ class RowBook(SqliteFile):
         told = [one for one in read if isinstance(one, Receipt)]
         if len(told) == len(read):
             return told
-        with self.writing() as db:
+        with self._advancing(now) as db:
             return [
                 one if isinstance(one, Receipt) else self._put_row(db, agent, one, payload, now)
                 for one, (agent, payload) in zip(read, batch, strict=True)
             ]
 
     def hear(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
-        """Take in what keepers say, their cards and answers; as `receive` does."""
+        """Take in what keepers say, their cards and answers, as `receive` does.
+
+        The last answer opens the row; `publish_due` returns it then.
+        """
         read = [self._gate.word(keeper, payload) for keeper, payload in batch]
         told = [one for one in read if isinstance(one, Receipt)]
         if len(told) == len(read):
             return told
-        with self.writing() as db:
+        with self._advancing(now) as db:
             return [
                 one if isinstance(one, Receipt) else self._put_word(db, one, payload, now)
                 for one, (_, payload) in zip(read, batch, strict=True)
@@ -188,21 +194,19 @@ class RowBook(SqliteFile):
     def exchange(
         self, batch: Sequence[tuple[str, bytes]], *, now: float
     ) -> tuple[list[Receipt], list[PublishedRow]]:
-        """`receive`, then `publish_due`: rows are on disk before a list is made of them."""
+        """`receive`, then `publish_due`."""
         return self.receive(batch, now=now), self.publish_due(now=now)
 
     def publish_due(self, *, now: float) -> list[PublishedRow]:
-        """Make the open row's list final if it is time to (`asks`); open it if all keepers have answered.
+        """Rows that have opened since the last call; and a list is made, if it is time to (`asks`).
 
-        On disk before this returns.
+        All of it is on disk before this returns.
         """
-        listed, answers = self._list(), self._answers()
-        if listed is None:
-            self._close_row(now)
-        elif len(answers) == len(self._gate.roster.keepers):
-            with self.writing() as db:
-                return [self._open_row(db, listed, answers, now)]
-        return []
+        if self._is_due(now):
+            with self._advancing(now):
+                pass
+        opened, self._opened_since = self._opened_since, []
+        return opened
 
     def asks(self) -> dict[str, bytes]:
         """The open row's list, for each keeper that has not answered: the same bytes for ever."""
@@ -269,7 +273,18 @@ class RowBook(SqliteFile):
             "waits_for_keepers": keepers,
             "waits_for_agents": [name for name in roster.agents if begun and name not in sent],
             "waiting": self._sentence(len(sent), keepers, listed=listed),
+            **self._counts(),
         }
+
+    def _counts(self) -> dict[str, int]:
+        """Of rows of this season that are over: sums that were used, that were not, and attempts without."""
+        states = {"opened": "names != '[]' AND refused = ''", "refused": "refused != ''"}
+        states["closed_empty"] = "names = '[]'"
+        counts = ", ".join(f"count(*) FILTER (WHERE {one})" for one in states.values())
+        row = self.database.execute(
+            f"SELECT {counts} FROM opened WHERE season = ?", (self.season,)
+        ).fetchone()
+        return dict(zip(states, row, strict=True))
 
     def _sentence(self, here: int, keepers: Sequence[str], *, listed: bool) -> str:
         """What the open row waits for; empty if for nothing but its time."""
@@ -350,29 +365,44 @@ class RowBook(SqliteFile):
         db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?)", (*key, answer.keeper, now, payload))
         return Receipt("stored")
 
-    def _close_row(self, now: float) -> None:
-        """Make the list, if it is time to: of all that are here, or empty if they are too few."""
+    @contextmanager
+    def _advancing(self, now: float) -> Iterator[sqlite3.Connection]:
+        """A transaction, at whose end the open row's list is made or the row opens, if that is due."""
+        opened: list[PublishedRow] = []
+        with self.writing() as db:
+            yield db
+            if self._is_due(now):
+                listed = self._list()
+                if listed is None:
+                    self._make_list(db, now)
+                else:
+                    opened.append(self._open_row(db, listed, now))
+        self._opened_since += opened
+
+    def _is_due(self, now: float) -> bool:
+        """Whether the open row's list is to be made, or the row to be opened."""
+        if self._list() is not None:
+            return len(self._answers()) == len(self._gate.roster.keepers)
         here, first = self._here()
         if first is None:
-            return
-        first = max(first, self._listens_since)
-        full = self.quorum.due(here, first, now)
-        too_few = here < self.quorum.enough and self._close_after is not None
-        if not full and not (too_few and now - first >= (self._close_after or 0.0)):
-            return
-        gate = self._gate
-        columns = "place, public, nonce, digest, signature"
-        rows = self.database.execute(f"SELECT {columns} FROM waiting ORDER BY place")
-        ask = Ask(self._open, tuple(Entry(*row) for row in rows) if full else ())
-        digest = list_digest(self._open, ask.listed(gate.roster))
-        with self.writing() as db:
-            row = (*_key(self._open), now, digest, ask.to_bytes(gate.charter, self._signer))
-            db.execute("INSERT INTO lists VALUES (?, ?, ?, ?, ?, ?)", row)
+            return False
+        first, close_after = max(first, self._listens_since), self._close_after
+        if self.quorum.due(here, first, now):
+            return True
+        return here < self.quorum.enough and close_after is not None and now - first >= close_after
 
-    def _open_row(
-        self, db: sqlite3.Connection, listed: _List, answers: dict[str, bytes], now: float
-    ) -> PublishedRow:
-        gate = self._gate
+    def _make_list(self, db: sqlite3.Connection, now: float) -> None:
+        """Of all that are here, or empty if they are too few."""
+        gate, columns = self._gate, "place, public, nonce, digest, signature"
+        rows = db.execute(f"SELECT {columns} FROM waiting ORDER BY place").fetchall()
+        entries = tuple(Entry(*row) for row in rows) if len(rows) >= self.quorum.enough else ()
+        ask = Ask(self._open, entries)
+        digest = list_digest(self._open, ask.listed(gate.roster))
+        row = (*_key(self._open), now, digest, ask.to_bytes(gate.charter, self._signer))
+        db.execute("INSERT INTO lists VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def _open_row(self, db: sqlite3.Connection, listed: _List, now: float) -> PublishedRow:
+        gate, answers = self._gate, self._answers()
         ask = Ask.read(listed.ask, gate.charter, gate.roster)
         read = [
             Answer.read(one, gate.charter, gate.roster, coordinates=gate.coordinates)
@@ -383,8 +413,8 @@ class RowBook(SqliteFile):
         proofs = tuple(answer.proof for answer in read)
         opened = self._judged(Opened(self._open, ask.listed(gate.roster), proofs, values))
         names, body = opened.names(gate.roster), opened.to_bytes(gate.charter, gate.roster, self._signer)
-        row = (*_key(self._open), now, json.dumps(names), body)
-        db.execute("INSERT INTO opened VALUES (?, ?, ?, ?, ?, ?)", row)
+        row = (*_key(self._open), now, json.dumps(names), opened.refused, body)
+        db.execute("INSERT INTO opened VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         db.execute("DELETE FROM waiting")
         published = PublishedRow(self.season, self._open.row, names, body)
         self._open = self._open.following(empty=opened.empty)

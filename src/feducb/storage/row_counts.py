@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from typing import NamedTuple
+
+from feducb.protocol.pads import Label
 
 __all__ = ["OpenRow", "RowCounts", "count_rows", "open_row", "skipped"]
 
-_ATTEMPTS = "('row', 'make-up')"  # kinds of what was built for the first and the second attempt at a row
+_BUILT = "('row', 'make-up', 'nonce')"  # what there is of a row once it is built; in a clique its nonce first
 _IS_OVER = "(agents > 0 OR attempt = 2)"  # one that was closed empty is made up for
 
 
@@ -24,15 +27,16 @@ class RowCounts(NamedTuple):
 class OpenRow(NamedTuple):
     """What this agent has done for a row that is not over."""
 
-    built: bool
+    built: bool  # data and noise are in it: it is spent
     sent: bool
+    waits_for: tuple[str, ...] = ()  # in a clique, members whose nonce, or then whose row, has not come
 
 
 def count_rows(db: sqlite3.Connection, season: int) -> RowCounts:
     """What became of rows so far."""
     (built,) = db.execute(
         f'SELECT count(*) FROM (SELECT DISTINCT "group", number FROM outgoing'
-        f" WHERE season = ? AND kind IN {_ATTEMPTS})",
+        f" WHERE season = ? AND kind IN {_BUILT})",
         (season,),
     ).fetchone()
     sums = ("agents > 0 AND refused = ''", "refused != ''", "agents = 0")
@@ -43,7 +47,7 @@ def count_rows(db: sqlite3.Connection, season: int) -> RowCounts:
 
 def skipped(db: sqlite3.Connection, season: int) -> dict[int, int]:
     """By group, how many rows are over of which this agent built none."""
-    own = f'kind IN {_ATTEMPTS} AND number = row AND outgoing."group" = opened."group"'
+    own = f'kind IN {_BUILT} AND number = row AND outgoing."group" = opened."group"'
     rows = db.execute(
         f'SELECT "group", count(*) FROM opened WHERE season = ? AND {_IS_OVER} AND NOT EXISTS'
         f' (SELECT 1 FROM outgoing WHERE outgoing.season = opened.season AND {own}) GROUP BY "group"',
@@ -52,9 +56,19 @@ def skipped(db: sqlite3.Connection, season: int) -> dict[int, int]:
     return dict(rows)
 
 
-def open_row(db: sqlite3.Connection, season: int, group: int, row: int, attempt: int) -> OpenRow:
-    """How far this agent is with a row that is not over."""
-    kind = "row" if attempt == 1 else "make-up"
-    query = 'SELECT sent_at FROM outgoing WHERE (kind, season, "group", number) = (?, ?, ?, ?)'
-    found = db.execute(query, (kind, season, group, row)).fetchone()
-    return OpenRow(found is not None, found is not None and found[0] is not None)
+def open_row(db: sqlite3.Connection, label: Label, others: Collection[str] = ()) -> OpenRow:
+    """How far this agent is with a row that is not over.
+
+    Args:
+        db: the agent's file.
+        label: the row.
+        others: the other members of its clique, on a graph.
+    """
+    query = 'SELECT kind, sent_at FROM outgoing WHERE (season, "group", number) = (?, ?, ?)'
+    sent = dict(db.execute(query, (label.season, label.group, label.row)))
+    kind = "row" if label.attempt == 1 else "make-up"
+    built = kind in sent or (label.attempt == 1 and "nonce" in sent)
+    said = 'SELECT agent FROM said WHERE ("group", kind) = (?, ?)'
+    heard = {agent for (agent,) in db.execute(said, (label.group, kind if kind in sent else "nonce"))}
+    waits_for = tuple(name for name in others if built and name not in heard)
+    return OpenRow(built, sent.get(kind) is not None, waits_for)

@@ -48,9 +48,10 @@ class Keepers(Trust):
     words: ClassVar[TrustWords] = TrustWords(
         adversary=(
             "Anyone but the agent itself: the controller, together with as many agents as are stated to "
-            "collude and all keepers but one, who read everything that leaves every agent, choose later "
-            "visitors by it, and make agents, keepers or controller restart at any moment. Computationally "
-            "bounded: X25519, HKDF, ChaCha20, Ed25519 and SHA-256 are taken to be sound."
+            "collude, the owners of keepers among them, as long as one keeper does not. They read everything "
+            "that leaves every agent, choose later visitors by it, and make agents, keepers or controller "
+            "restart at any moment. Computationally bounded: X25519, HKDF, ChaCha20, Ed25519 and SHA-256 are "
+            "taken to be sound."
         ),
         trusted=(
             "Nobody by itself. One keeper, whichever, must be honest and must not have been put back from a "

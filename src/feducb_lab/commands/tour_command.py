@@ -33,13 +33,16 @@ def tour(
     epsilon: float = option(
         1e4, "Large, so that three agents learn within a minute; no privacy to speak of."
     ),
+    trust: str = option(
+        "nobody", "nobody: every agent adds its own noise; keepers: secure sums, each agent keeps pads too."
+    ),
 ) -> None:
     """Three agents, a controller and simulated visitors here: look at them, kill one, watch it come back."""
     with optional("the tour", "service"):
         from feducb_lab.tour import Tour
     with tempfile.TemporaryDirectory(prefix="feducb-tour-") as folder:
         typer.echo("starting three agents and a controller …")
-        made = Tour(Path(folder), epsilon=epsilon, say=typer.echo)
+        made = Tour(Path(folder), epsilon=epsilon, trust=trust, say=typer.echo)
         asyncio.run(_run(made, seconds, browser=browser))
     typer.echo(f"ended, nothing is left. {made.summary()}")
 

@@ -1,4 +1,4 @@
-"""The door of a running agent: three calls of its HTTP API, by which a site's carrier reaches it.
+"""The door of a running agent: four calls of its HTTP API, by which a site's carrier reaches it.
 
 An agent's file has one writer, the agent's own process, so whoever carries asks that process. The carrier
 sees what already may leave, and nothing else.
@@ -10,13 +10,14 @@ import base64
 import binascii
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from feducb.agent.agent_http import AgentHttp, ServiceError
 from feducb.errors import ConfigurationError
 from feducb.protocol.parcels import Parcel, ParcelKind
 
-__all__ = ["AgentDoor"]
+__all__ = ["AgentDoor", "Outbox"]
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SETTINGS = {
@@ -24,6 +25,15 @@ _SETTINGS = {
     "agent-key-file": "FEDUCB_AGENT_KEY_FILE",
     "agent-ca-file": "FEDUCB_AGENT_CA_FILE",
 }
+
+
+class Outbox(NamedTuple):
+    """What an agent has for its carrier."""
+
+    parcels: list[Parcel]  # not yet reported sent, oldest first
+    agent: str = ""  # its name
+    place: bytes = b""  # the newest row that is over, as 16 bytes; none if there is none
+    card: bytes = b""  # its keeper's key of the season, signed; none if it has no keeper
 
 
 class AgentDoor(AgentHttp):
@@ -60,31 +70,53 @@ class AgentDoor(AgentHttp):
         ca_file = named["agent-ca-file"]
         return cls(str(named["agent-url"]), key=key, ca_file=Path(str(ca_file)) if ca_file else None)
 
-    def outbox(self) -> list[Parcel]:
-        """What the agent has on disk and not yet reported sent, oldest first."""
+    def outbox(self) -> Outbox:
+        """What the agent has on disk and not yet reported sent, and how far it is."""
         listed = self._send("GET", "/v1/outbox")
         try:
-            items = listed["items"] if isinstance(listed, dict) else listed
-            return [
+            told = listed if isinstance(listed, dict) else {"items": listed}
+            parcels = [
                 Parcel(
                     kind=ParcelKind(item["kind"]),
                     season=int(item["season"]),
                     group=int(item["group"]),
                     number=int(item["number"]),
-                    body=base64.b64decode(item["payload"], validate=True),
+                    body=_bytes(item["payload"]),
                 )
-                for item in items
+                for item in told["items"]
             ]
+            place, card = (_bytes(told.get(name, "")) for name in ("place", "card"))
+            return Outbox(parcels, str(told.get("agent", "")), place, card)
         except (TypeError, KeyError, ValueError, binascii.Error) as error:
             raise ServiceError(f"the agent's outbox cannot be read: {error!r}") from error
 
-    def mark_sent(self, season: int, number: int, *, group: int = 0) -> None:
-        """The other side has this release on disk."""
-        self._send("POST", "/v1/outbox/sent", {"season": season, "group": group, "number": number})
+    def mark_sent(self, item: Parcel) -> None:
+        """The other side has this on disk."""
+        names = ("kind", "season", "group", "number")
+        self._send("POST", "/v1/outbox/sent", {name: getattr(item, name) for name in names})
 
-    def absorb(self, payload: bytes) -> bool:
-        """Hand the agent a sum; on its disk when this returns. False if it has a newer one."""
-        answer = self._send("POST", "/v1/inbox", {"payload": base64.b64encode(payload).decode("ascii")})
+    def bring(self, payload: bytes) -> bool:
+        """Hand the agent a sum, a keeper's card or a row that is over; on its disk when this returns.
+
+        False if it was there already, or a newer one.
+        """
+        answer = self._send("POST", "/v1/inbox", {"payload": _text(payload)})
         if not isinstance(answer, dict) or not isinstance(answer.get("new"), bool):
-            raise ServiceError("the agent's inbox did not say whether the sum is new")
+            raise ServiceError("the agent's inbox did not say whether that is new")
         return bool(answer["new"])
+
+    def answer(self, rows: bytes) -> bytes:
+        """What the agent's keeper answers to the list of a row."""
+        answer = self._send("POST", "/v1/keeper", {"payload": _text(rows)})
+        try:
+            return _bytes(answer["payload"])
+        except (TypeError, KeyError, ValueError, binascii.Error) as error:
+            raise ServiceError(f"the keeper's answer cannot be read: {error!r}") from error
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

@@ -6,15 +6,19 @@ exactly this shape is a ``ValueError``.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MOST_RELEASES", "RECORD", "VERSION", "Answer", "Ask", "Plain", "quoted"]
+from feducb.protocol.pads import Label
+
+__all__ = ["MOST_MESSAGES", "RECORD", "VERSION", "Answer", "Ask", "Plain", "digest_of", "quoted"]
 
 RECORD = "feducb"  # the record's name in a message
-VERSION = 1
-MOST_RELEASES = 1024  # in one answer
+VERSION = 2
+MOST_MESSAGES = 1024  # of a kind, in one question or answer
+_PLACE = (0, 16)  # bytes
 _MOST_PROBLEMS = 8
 _MOST_LETTERS = 300
 
@@ -23,50 +27,63 @@ _Scalar = int | float | str | bytes | bool
 Plain = dict[str, _Scalar | list[int] | list[float] | list[str] | list[bytes] | list[bool]]
 
 
+def digest_of(payload: bytes) -> bytes:
+    """SHA-256, by which the ServerApp names what it has on disk."""
+    return hashlib.sha256(payload).digest()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ask:
     """What the ServerApp sends to a site."""
 
     nonce: bytes  # random: so the message's id, by which a site answers, is one that no other site can guess
-    total: bytes = b""  # the newest sum, or nothing
-    sent: tuple[tuple[int, int], ...] = ()  # (season, number) of releases on the ServerApp's disk
+    news: tuple[bytes, ...] = ()  # for the agent, in order: the newest sum; or keepers' cards and opened rows
+    rows: bytes = b""  # for the keeper beside it: the list of a row, or nothing
+    sent: tuple[bytes, ...] = ()  # digests of what is on the ServerApp's disk
 
     def to_plain(self) -> Plain:
         """What a Flower record holds of it."""
         return {
             "version": VERSION,
             "nonce": self.nonce,
-            "total": self.total,
-            "sent": [part for name in self.sent for part in name],
+            "news": list(self.news),
+            "rows": self.rows,
+            "sent": list(self.sent),
         }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Ask:
         """Back from plain values."""
         _require_version(plain)
-        sent = _list(plain, "sent", int)
-        if len(sent) % 2 or len(sent) > 2 * MOST_RELEASES:
-            expected = f"season and number of at most {MOST_RELEASES} releases"
-            raise ValueError(f"sent has {len(sent)} parts, expected {expected}")
-        pairs = tuple(zip(sent[::2], sent[1::2], strict=True))
-        return cls(nonce=_bytes(plain, "nonce"), total=_bytes(plain, "total"), sent=pairs)
+        return cls(
+            nonce=_value(plain, "nonce", bytes),
+            news=_messages(plain, "news"),
+            rows=_value(plain, "rows", bytes),
+            sent=_messages(plain, "sent"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """What a site answers."""
 
-    releases: tuple[bytes, ...] = ()  # what its agent has not yet reported sent, oldest first
-    absorbed: bool = False  # whether the sum that came with the question is on the agent's disk
-    more: bool = False  # whether releases are left that did not fit
+    parcels: tuple[bytes, ...] = ()  # releases or padded rows that its agent has not yet reported sent
+    words: tuple[bytes, ...] = ()  # of its keeper: its card, and what it answers to a list
+    agent: str = ""  # as the agent calls itself: rows and words prove it or are refused
+    place: bytes = b""  # the newest row that is over, at the agent; 16 bytes or none
+    heard: int = 0  # how many of the news, from the first on, are on the agent's disk
+    more: bool = False  # whether parcels are left that did not fit
     problems: tuple[str, ...] = ()  # what went wrong, in words, for the ServerApp's log
 
     def to_plain(self) -> Plain:
         """What a Flower record holds of it."""
         return {
             "version": VERSION,
-            "releases": list(self.releases),
-            "absorbed": int(self.absorbed),
+            "parcels": list(self.parcels),
+            "words": list(self.words),
+            "agent": self.agent,
+            "place": self.place,
+            "heard": self.heard,
             "more": int(self.more),
             "problems": [quoted(problem) for problem in self.problems[:_MOST_PROBLEMS]],
         }
@@ -75,12 +92,17 @@ class Answer:
     def from_plain(cls, plain: Mapping[str, Any]) -> Answer:
         """Back from plain values."""
         _require_version(plain)
-        releases = _list(plain, "releases", bytes)
-        if len(releases) > MOST_RELEASES:
-            raise ValueError(f"answer has {len(releases)} releases, expected at most {MOST_RELEASES}")
+        place = _value(plain, "place", bytes)
+        if len(place) not in _PLACE:
+            raise ValueError(f"place has {len(place)} bytes, expected 16 or none")
+        if place:
+            Label.from_bytes(place)  # a `RefusedError` is a ValueError
         return cls(
-            releases=tuple(releases),
-            absorbed=plain.get("absorbed") == 1,
+            parcels=_messages(plain, "parcels"),
+            words=_messages(plain, "words"),
+            agent=quoted(_value(plain, "agent", str)),
+            place=place,
+            heard=_value(plain, "heard", int),
             more=plain.get("more") == 1,
             problems=tuple(quoted(text) for text in _list(plain, "problems", str)[:_MOST_PROBLEMS]),
         )
@@ -98,11 +120,18 @@ def _require_version(plain: Mapping[str, Any]) -> None:
         raise ValueError(f"{has}: use the same feducb at the SuperLink and at every site")
 
 
-def _bytes(plain: Mapping[str, Any], name: str) -> bytes:
+def _value(plain: Mapping[str, Any], name: str, kind: type) -> Any:
     value = plain.get(name)
-    if not isinstance(value, bytes):
-        raise ValueError(f"{name} is a {type(value).__name__}, expected bytes")
+    if type(value) is not kind:
+        raise ValueError(f"{name} is a {type(value).__name__}, expected {kind.__name__}")
     return value
+
+
+def _messages(plain: Mapping[str, Any], name: str) -> tuple[bytes, ...]:
+    value = _list(plain, name, bytes)
+    if len(value) > MOST_MESSAGES:
+        raise ValueError(f"{name} has {len(value)} messages, expected at most {MOST_MESSAGES}")
+    return tuple(value)
 
 
 def _list(plain: Mapping[str, Any], name: str, kind: type) -> list[Any]:

@@ -1,34 +1,28 @@
 """The ServerApp: asks every connected site for what is new, adds it up, and sends the sum back.
 
 It runs its own loop on the grid, without a Strategy. Each site is asked by itself, so that one that is slow
-or gone holds nobody up. Whatever it knows is in its book: killed and started again, it goes on.
+or gone holds nobody up. Whatever it knows is in its desk's book: killed and started again, it goes on.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from feducb.carriers.flower.exchange import RECORD, Answer, Ask, quoted
-from feducb.errors import ConfigurationError
-from feducb.privacy.terms import Terms
-from feducb.protocol import messages
-from feducb.storage.flower_book import FlowerBook
+from feducb.carriers.flower.desks import Desk, open_desk, seconds
+from feducb.carriers.flower.exchange import RECORD, Answer, Ask, digest_of, quoted
 from feducb.system import optional
 
 with optional("Flower", "flower"):
     from flwr.app import ConfigRecord, Context, Message, RecordDict
     from flwr.serverapp import Grid, ServerApp
 
-__all__ = ["Collector", "app", "open_book"]
+__all__ = ["Collector", "app"]
 
 _LOG = logging.getLogger("feducb.carriers.flower")
 _TICK = 0.5  # seconds between two looks at the grid
@@ -47,29 +41,13 @@ def main(grid: Grid, context: Context) -> None:
         _LOG.addHandler(handler)
         _LOG.setLevel(logging.INFO)
         _LOG.propagate = False
-    poll = _seconds(context.run_config, "poll-seconds")
-    patience = max(_LEAST_PATIENCE, _seconds(context.run_config, "patience-seconds"))
-    with open_book(context.run_config) as book:
-        collector = Collector(grid, book, poll=poll, patience=patience)
+    poll = seconds(context.run_config, "poll-seconds")
+    patience = max(_LEAST_PATIENCE, seconds(context.run_config, "patience-seconds"))
+    with closing(open_desk(context.run_config)) as desk:
+        collector = Collector(grid, desk, poll=poll, patience=patience)
         while True:
             collector.step()
             time.sleep(_TICK)
-
-
-def open_book(run_config: Mapping[str, Any]) -> FlowerBook:
-    """The book that the run's settings name."""
-    paths = {name: Path(str(run_config.get(name, ""))) for name in ("book", "terms")}
-    for name, path in paths.items():
-        if not path.is_absolute():
-            raise ConfigurationError(name, run_config.get(name), "an absolute path at the SuperLink")
-    terms = Terms.from_json(paths["terms"].read_text(encoding="utf-8"))
-    return FlowerBook(
-        paths["book"],
-        terms,
-        agents=run_config.get("agents", 0),
-        quorum=run_config.get("quorum") or None,
-        deadline=_seconds(run_config, "deadline-seconds"),
-    )
 
 
 @dataclass(slots=True)
@@ -77,72 +55,78 @@ class _Site:
     """What the loop remembers of a site. All of it may be forgotten: the site is then asked anew."""
 
     node: int
-    agent: str
+    key: str  # digest of the SuperNode's
+    agent: str = ""  # as it calls itself
+    place: bytes | None = None  # how far its agent is; None if it has not said
     message: str | None = None  # id of the question that is out
     asked_at: float = -float("inf")
-    total: bytes = b""  # the sum in that question
-    has: bytes = b""  # the sum that its agent has on disk
+    news: list[bytes] = field(default_factory=list)  # in that question
+    has: set[bytes] = field(default_factory=set)  # of what is news now, what its agent has on disk
     eager: bool = True  # ask as soon as there is something to tell or to fetch; not after a failure
     more: bool = False
-    sent: list[tuple[int, int]] = field(default_factory=list)  # to be acknowledged
+    sent: list[bytes] = field(default_factory=list)  # to be acknowledged
     problems: list[str] = field(default_factory=list)
 
 
 class Collector:
-    """Visits sites over a grid and keeps what they release in a book.
+    """Visits sites over a grid, and takes what they bring to a desk.
 
     There are ``poll`` seconds between two visits at a site when there is nothing to tell it, and a site has
     ``patience`` seconds to answer; a question that is older is forgotten.
     """
 
-    def __init__(self, grid: Grid, book: FlowerBook, *, poll: float, patience: float) -> None:
-        self._grid, self._book = grid, book
+    def __init__(self, grid: Grid, desk: Desk, *, poll: float, patience: float) -> None:
+        self._grid, self._desk = grid, desk
         self._poll, self._patience = poll, patience
         self._sites: dict[int, _Site] = {}  # by Flower's node id
-        self._published = b""
 
     def step(self) -> None:
         """Look once: take answers in, publish what is due, ask whom it is time to ask."""
         for site in self._sites.values():
             if site.message is not None:
                 self._hear(site, site.message)
-        self._book.publish_due(now=time.time())
-        named = self._book.newest()
-        newest = named.payload if named is not None else b""
-        if newest != self._published:
-            total = messages.decode(newest)
-            _LOG.info("sum %d of season %d: %d agents", total.number, total.season, total.agents)
-            self._published = newest
+        for said in self._desk.settle(now=time.time()):
+            _LOG.info("%s", said)
         now = time.monotonic()
-        asked = [site for site in self._connected() if self._is_due(site, newest, now)]
+        asked = [site for site in self._connected() if self._is_due(site, now)]
         if asked:
-            names = self._grid.push_messages([self._question(site, newest, now) for site in asked])
+            names = self._grid.push_messages([self._question(site, now) for site in asked])
             for site, name in zip(asked, names, strict=False):  # no names at all, if the push was too large
                 site.message = name or None
 
-    def _is_due(self, site: _Site, newest: bytes, now: float) -> bool:
+    def _is_due(self, site: _Site, now: float) -> bool:
         waited = now - site.asked_at
         if site.message is not None:
             if waited <= 2.0 * self._patience:
                 return False
             site.message, site.eager = None, False  # Flower reports an expired question long before
-        return waited >= self._poll or (site.eager and (site.more or site.has != newest))
+        if waited >= self._poll:
+            return True
+        return site.eager and (site.more or self._has_news(site))
+
+    def _has_news(self, site: _Site) -> bool:
+        """For its agent, or for the keeper beside it."""
+        return bool(self._desk.rows_for(site.agent)) or not site.has.issuperset(self._desk.news(site.place))
 
     def _connected(self) -> list[_Site]:
         nodes = list(self._grid.get_nodes())
         for node in nodes:
-            # The key, not the node's id, is the agent's name: ids are new whenever a SuperLink forgets.
-            agent = hashlib.sha256(node.public_key).hexdigest()[:32]
+            # The key, not the node's id, says who it is: ids are new whenever a SuperLink forgets.
+            key = hashlib.sha256(node.public_key).hexdigest()[:32]
             known = self._sites.get(node.node_id)
-            if node.public_key and (known is None or known.agent != agent):
-                self._sites[node.node_id] = _Site(node.node_id, agent)
-                _LOG.info("agent %s is there, as node %d", agent, node.node_id)
+            if node.public_key and (known is None or known.key != key):
+                self._sites[node.node_id] = _Site(node.node_id, key)
+                _LOG.info("agent %s is there, as node %d", key, node.node_id)
         return [self._sites[node.node_id] for node in nodes if node.node_id in self._sites]
 
-    def _question(self, site: _Site, newest: bytes, now: float) -> Message:
-        site.asked_at = now
-        site.total = newest if site.has != newest else b""
-        ask = Ask(nonce=secrets.token_bytes(16), total=site.total, sent=tuple(site.sent))
+    def _question(self, site: _Site, now: float) -> Message:
+        site.asked_at, site.news = now, self._desk.news(site.place)
+        ask = Ask(
+            nonce=secrets.token_bytes(16),
+            news=tuple(site.news),
+            rows=self._desk.rows_for(site.agent),
+            sent=tuple(site.sent),
+        )
         site.sent.clear()  # lost on the way, they are acknowledged again when they come again
         content = RecordDict({RECORD: ConfigRecord(ask.to_plain())})
         return Message(content, site.node, "query.exchange", ttl=self._patience)
@@ -169,32 +153,20 @@ class Collector:
             return
         if answer is None:
             return
-        site.message = None
-        problems = list(answer.problems)
-        if site.total and answer.absorbed:
-            site.has = site.total
-        batch = [(site.agent, payload) for payload in answer.releases]
-        receipts = self._book.receive(batch, now=time.time())
-        for receipt, payload in zip(receipts, answer.releases, strict=True):
-            if receipt.status == "refused":
-                problems.append(f"refused a release: {receipt.reason}: {receipt.text}")
-                continue
-            release = messages.decode(payload)
-            site.sent.append((release.season, release.number))
+        site.message, site.agent, site.place = None, answer.agent, answer.place
+        told = site.news[: max(0, answer.heard)]
+        site.has = site.has.union(told).intersection(self._desk.news(site.place))
+        receipts = self._desk.take(site.key, answer, now=time.time())
+        refused = [one for one in receipts if one.status == "refused"]
+        taken = zip(answer.parcels, receipts, strict=False)  # a keeper's words come after them
+        site.sent += [digest_of(payload) for payload, receipt in taken if receipt.status != "refused"]
         site.more = answer.more and bool(site.sent)
-        self._report(site, problems)
+        self._report(site, [*answer.problems, *(f"refused: {one.reason}: {one.text}" for one in refused)])
 
     def _report(self, site: _Site, problems: list[str]) -> None:
         site.eager = not problems
         del problems[_MOST_REPORTS:]
         if problems != site.problems:  # said once, not at every visit
             for problem in problems:
-                _LOG.warning("agent %s: %s", site.agent, quoted(problem))
+                _LOG.warning("agent %s: %s", site.agent or site.key, quoted(problem))
         site.problems = problems
-
-
-def _seconds(run_config: Mapping[str, Any], name: str) -> float:
-    value = run_config.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ConfigurationError(name, value, "seconds, at least 0")
-    return float(value)

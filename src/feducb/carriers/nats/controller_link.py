@@ -159,9 +159,9 @@ class NatsController:
 
     async def _exchange(self, client: Client, batch: list[_Opened]) -> None:
         """One commit for all that came; then the sums that are due, for which everybody waits; receipts."""
-        words = [one for one in batch if one.kind in subjects.KINDS_FROM_KEEPERS]
+        words = [one for one in batch if one.kind in subjects.KINDS_FROM_KEEPERS]  # first: a row may open
         batch = [one for one in batch if one.kind not in subjects.KINDS_FROM_KEEPERS]
-        heard = self._hear(words)
+        heard = await self._hear(client, words)
         receipts, due = self._collector.exchange([(one.name, one.payload) for one in batch], now=time.time())
         for named in due:
             await self._publish(client, named)
@@ -170,14 +170,17 @@ class NatsController:
         for one, receipt in zip([*words, *batch], [*heard, *receipts], strict=True):
             await self._answer(client, one.message, one.sender, receipt)
 
-    def _hear(self, words: list[_Opened]) -> list[Receipt]:
-        """Take keepers' cards and answers in."""
+    async def _hear(self, client: Client, words: list[_Opened]) -> list[Receipt]:
+        """Take keepers' cards and answers in; new cards are told to all."""
         if not words or not isinstance(self._collector, RowBook) or self._talk is None:
             return []
-        for one in words:
+        receipts = self._collector.hear([(one.name, one.payload) for one in words], now=time.time())
+        for one, receipt in zip(words, receipts, strict=True):
             if one.kind == "card":
                 self._talk.forget(one.name)
-        return self._collector.hear([(one.name, one.payload) for one in words], now=time.time())
+                if receipt.status == "stored":
+                    await apart(client.publish(subjects.topic(self._roster.federation, "sum"), one.payload))
+        return receipts
 
     async def _ask_keepers(self, client: Client) -> None:
         for keeper, ask in self._talk.asks_due().items() if self._talk is not None else ():

@@ -38,6 +38,7 @@ class OnGraph(Desk):
         """Read what neighbours sent, send what waits; until the connection is lost."""
         stream = client.jetstream(timeout=self.settings.timeout)
         self._announced.clear()
+        self.driver.begin_session()
         await self._absorb_new()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._hear(stream))

@@ -75,6 +75,10 @@ const fact = (id, label) => [h("dt", {}, label), h("dd", { id }, "–")];
 const card = (width, id, title, ...inside) =>
   h("section", { class: "card " + width, "aria-labelledby": id }, h("h2", { id }, title), ...inside);
 
+// A card that is there only where it has something to show.
+const hidden = (width, id, heading, title, ...inside) =>
+  h("section", { class: "card " + width, id, "aria-labelledby": heading, hidden: "" }, h("h2", { id: heading }, title), ...inside);
+
 function table(id, caption, columns) {
   return h("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": caption },
     h("table", {}, h("caption", {}, caption),
@@ -262,6 +266,8 @@ function standAgent() {
       behind(table("t-activity", "Decisions and rewards", ["From", "Decisions", "Rewards"]))),
     card("w5", "h-sync", "Sync", h("p", { class: "said", id: "sync-said" }),
       table("t-sync", "What left, newest first", ["Number", "Made", "Arrived"])),
+    hidden("w12", "rows-card", "h-rows", "Rows under pads", h("p", { class: "said", id: "rows-said" }),
+      h("dl", { class: "facts many", id: "rows-counts" })),
     card("w12", "h-counters", "Counters since the file was made", h("dl", { class: "facts many", id: "counters" })));
 }
 function showAgent(it) {
@@ -299,10 +305,21 @@ function showAgent(it) {
   say("sync-said", (it.sums.length
     ? "Newest sum: " + it.sums.map((one) => `${it.groups > 1 ? "group " + one.group + ", " : ""}number ${one.number} with ${counted(one.agents, "agent")} in it, came ${day.format(seconds(one.received_at) * 1000)}`).join("; ") + "."
     : "No sum has come yet.") + ` ${counted(it.outbox, "message")} ${it.outbox === 1 ? "waits" : "wait"} to be sent.` + sayEngine(it.engine));
-  fill("t-sync", it.history.map((one) => [(it.groups > 1 ? one.group + "/" : "") + one.number + (one.kind === "upload" ? " (raw)" : ""),
+  fill("t-sync", it.history.map((one) => [(it.groups > 1 ? one.group + "/" : "") + one.number + (one.kind === "upload" ? " (raw)" : one.kind === "make-up" ? " (made up for)" : ""),
     stamp.format(seconds(one.made_at) * 1000), one.sent_at ? stamp.format(seconds(one.sent_at) * 1000) : ["waits", "no"]]), "Nothing has left");
+  $("rows-card").hidden = !it.rows;
+  if (it.rows) sayRows(it.rows, it.engine, it.keeper);
   tally("counters", counts);
   drawAgent();
+}
+// Where rows leave under pads: what this agent has done, and what the controller says the open row waits for.
+function sayRows(rows, engine, keeper) {
+  const waits = ((engine || {}).rows || {}).waiting, missing = rows.missing_cards || [];
+  const keys = !rows.keepers ? "" : !rows.keepers.length ? " Members of the clique hide their rows in pairs."
+    : ` Keepers are ${rows.keepers.join(", ")}; ` + (missing.length ? `no key of this season has come yet of ${missing.join(", ")}.` : "all their keys are here.");
+  const own = keeper ? ` This agent's own keeper has answered ${counted(keeper.answered, "list")}${keeper.row ? `, the newest for row ${keeper.row}` : ""}.` : "";
+  say("rows-said", rows.says + (waits ? ` The controller says: ${waits}` : "") + keys + own);
+  tally("rows-counts", { built: rows.built, skipped: rows.skipped, opened: rows.opened, "sums refused": rows.refused, "closed empty": rows.closed_empty });
 }
 function sayEngine(engine) {
   if (!engine) return "";
@@ -336,7 +353,10 @@ function standController() {
       tile("agents", "Agents"), tile("inside", "In the newest sum"), tile("sum", "Newest sum"), tile("refused-all", "Messages refused"))),
     card("w7", "h-agents", "Agents", table("t-agents", "Who is there", ["Agent", "In sum", "Last seen", "Message"])),
     card("w5", "h-refused", "Refused messages", table("t-refused", "By reason", ["Reason", "Agent", "Count"])),
-    h("section", { class: "card w7", id: "graph-card", "aria-labelledby": "h-graph", hidden: "" }, h("h2", { id: "h-graph" }, "Graph"),
+    hidden("w12", "rows-card", "h-rows", "The open row", h("p", { class: "said", id: "rows-said" }),
+      h("dl", { class: "facts" }, fact("row-sent", "Have sent"), fact("row-late", "Have not sent"), fact("row-answered", "Keepers that answered"),
+        fact("row-asked", "Keepers waited for"), fact("row-over", "Rows before it"))),
+    hidden("w7", "graph-card", "h-graph", "Graph",
       h("p", { class: "said" }, "The number in a circle names its clique; thick lines are inside one."),
       h("div", { class: "chart", id: "graph" }),
       h("details", {}, h("summary", {}, "The cliques as a table"), table("t-cliques", "Cliques", ["Clique", "Agents"]))),
@@ -363,9 +383,21 @@ function showController(it) {
     one.last_seen ? { ago: seconds(one.last_seen) } : "–", count(one.number)]), "No agents");
   fill("t-refused", refused.map(([reason, name, number]) => [reason, name, count(number)]), "None");
   fill("t-sums", (it.sums || []).map((one) => [one.number, one.season, one.agents, one.published_at ? short.format(seconds(one.published_at) * 1000) : "–"]), "None yet");
+  $("rows-card").hidden = !it.rows;
+  if (it.rows) sayOpenRow(it.rows, agents.length);
   $("graph-card").hidden = !it.graph;
   if (it.graph) fill("t-cliques", it.graph.cliques.map((names, place) => [place + 1, [names.join(", "), "words"]]), "None");
   drawController();
+}
+function sayOpenRow(rows, agents) {
+  const some = (names) => (names.length ? names.slice(0, 12).join(", ") + (names.length > 12 ? ` and ${names.length - 12} more` : "") : "nobody");
+  const again = rows.attempt === 2 ? ", made up for since it was closed empty," : "";
+  say("rows-said", rows.row === null ? "All rows of this season are over." : rows.waiting || `Row ${rows.row}${again} is open, and waits for its time.`);
+  say("row-sent", `${rows.sent.length} of ${agents}: ${some(rows.sent)}`);
+  say("row-late", some(rows.waits_for_agents));
+  say("row-answered", rows.listed ? some(rows.answered) : "none is asked yet");
+  say("row-asked", some(rows.waits_for_keepers));
+  say("row-over", `${count(rows.opened)} opened, ${count(rows.refused)} with a sum that was refused, ${count(rows.closed_empty)} closed empty`);
 }
 function drawController() {
   if (told && told.graph) drawGraph($("graph"), told.graph);
@@ -385,7 +417,8 @@ function show(snapshot) {
   content.hidden = false;
   content.classList.remove("old");
   kind[1](snapshot);
-  const doubts = Object.values(snapshot.warnings || {}).map((one) => `A setting does not fit: ${one}.`).join(" ");
+  const doubts = Object.entries(snapshot.warnings || {})
+    .map(([kind, one]) => (kind === "halted" ? `This agent has halted: ${one}.` : `A setting does not fit: ${one}.`)).join(" ");
   for (const [id, text] of [["failing", snapshot.failing ? `Something is wrong: ${snapshot.failing}` : ""], ["warnings", doubts]]) {
     say(id, text);
     $(id).hidden = !text;
