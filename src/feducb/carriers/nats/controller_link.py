@@ -97,6 +97,8 @@ class NatsController:
                 subject, cb=on_message, pending_msgs_limit=_UNREAD, pending_bytes_limit=_UNREAD_BYTES
             )
             await apart(reading)
+        if isinstance(self._collector, RowBook):
+            self._collector.listen(now=time.time())
         if (newest := self._collector.newest()) is not None:
             await self._publish(client, newest)
         batch: list[_Opened] = []  # what an earlier session took in may be due
