@@ -357,7 +357,7 @@ def who_is_in(data: bytes, roster: Roster) -> tuple[Label, tuple[str, ...]]:
     """Of an `Opened` that was found good: which row, and who is in it."""
     parts = Reader(data, _OPENED)
     label = parts.label()
-    return label, tuple(_agent_named(roster, place) for place, _ in parts.several(_LISTED))
+    return label, tuple(roster.names[place] for place, _ in parts.several(_LISTED))
 
 
 def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:

@@ -14,6 +14,7 @@ __all__ = ["KeeperTalk"]
 
 _ASK_AGAIN = 3.0  # seconds
 _NEWS_BYTES = 2**18  # of one reply; an agent asks again until there is nothing new
+_NEWS_ROWS = 64  # and no more rows than this
 _WORTH_SAYING = 10.0  # seconds that a row waits before others are told for whom
 
 
@@ -67,7 +68,7 @@ class KeeperTalk:
         """
         parts = [json.dumps(self.standing()).encode(), *self._book.cards()]
         left = min(most, _NEWS_BYTES) - sum(map(len, parts)) - 1024
-        for opened in self._book.since(Label.from_bytes(place) if place else None):
+        for opened in self._book.since(Label.from_bytes(place) if place else None, most=_NEWS_ROWS):
             left -= len(opened) + 4
             if left < 0:
                 break
