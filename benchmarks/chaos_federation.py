@@ -33,7 +33,7 @@ from feducb.controller.controller_file import ControllerSettings
 from feducb.protocol import messages
 
 NAMES = {"nobody": ("north", "south", "west"), "keepers": ("north", "south", "west", "east")}  # by trust
-RELEASES = {"nobody": 400, "keepers": 200}
+RELEASES = {"nobody": 400, "keepers": 100}
 BESIDE = "north"  # a keeper in its agent's process
 APART = ("south", "west")  # keepers that are processes of their own
 AGENT = """
@@ -106,7 +106,8 @@ retry = 0.1
 CALLERS = 2
 REST = 0.05  # seconds between calls of a caller, so that whoever was killed finds time to come back
 PATIENCE = 300.0
-ANSWERS = 40  # decisions of all agents that are answered between two kills, at least
+ANSWERS = 30  # decisions of all agents that are answered between two kills, at least
+LEFT_ALONE = 20  # kills after which everybody is left alone until a row has opened
 
 
 class Federation:
@@ -170,11 +171,10 @@ class Federation:
         starting: dict[str, asyncio.Future[None]] = {}
         while self.kills.total() < kills:
             await asyncio.sleep(self._rng.uniform(0.0, 2 * pause))
-            enough = (self.kills.total() + 1) * ANSWERS
-            while sum(len(agent.seen.decisions) for agent in self.agents.values()) < enough:
-                await asyncio.sleep(0.01)
+            await self._progress()
             there = [one for one in roles if one not in starting or starting[one].done()]
             (role,) = self._rng.choices(there, [self._weight(one) for one in there])
+            self._require_running(role)
             self._processes[role].kill()
             self._processes[role].wait()
             self.kills[role] += 1
@@ -191,6 +191,33 @@ class Federation:
             self._processes[role].send_signal(signal.SIGTERM)
             self._processes[role].wait(timeout=PATIENCE)
 
+    def _require_running(self, role: str) -> None:
+        status = self._processes[role].poll()
+        assert status is None, f"{role} ended by itself, with status {status}"
+
+    async def _progress(self) -> None:
+        """Until some calls were answered since the last kill; now and then, until a row more has opened."""
+        enough = (self.kills.total() + 1) * ANSWERS
+        while sum(len(agent.seen.decisions) for agent in self.agents.values()) < enough:
+            await asyncio.sleep(0.01)
+        if self._trust == "keepers" and self.kills.total() % LEFT_ALONE == LEFT_ALONE - 1:
+            (before, over), begun = self._rows_over(), time.monotonic()
+            opened = before
+            while opened == before and over < RELEASES[self._trust]:
+                opened, over = self._rows_over()
+                assert time.monotonic() - begun < PATIENCE, "no row opens though everybody is left alone"
+                await asyncio.sleep(0.05)
+
+    def _rows_over(self) -> tuple[int, int]:
+        """The newest row that opened, and the newest that is over."""
+        rows = "SELECT coalesce(max(row) FILTER (WHERE names != '[]'), 0), coalesce(max(row), 0) FROM opened"
+        try:
+            with closing(sqlite3.connect(f"file:{self.folder / 'controller.db'}?mode=ro", uri=True)) as db:
+                opened, over = db.execute(rows).fetchone()
+        except sqlite3.OperationalError:  # it is not made yet
+            return 0, 0
+        return opened, over
+
     def _weight(self, role: str) -> int:
         """How often somebody is killed: each kind about as often, though there are more agents."""
         if role in self.agents:
@@ -201,6 +228,8 @@ class Federation:
         """Seconds until all agents have the same sum, of the release that is due, with everybody in it."""
         begun = time.monotonic()
         while time.monotonic() - begun < PATIENCE:
+            for role in self._processes:
+                self._require_running(role)
             newest = {self._newest(name) for name in self._names}
             if len(newest) == 1 and None not in newest:
                 return time.monotonic() - begun

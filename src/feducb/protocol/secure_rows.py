@@ -16,7 +16,8 @@ import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import starmap
+from operator import ge
 from typing import NamedTuple
 
 import numpy as np
@@ -110,7 +111,7 @@ class Listed(NamedTuple):
 
 def list_digest(label: Label, listed: Sequence[Listed]) -> bytes:
     """SHA-256 of a list; keepers sign it."""
-    return hashlib.sha256(label.to_bytes() + b"".join(_LISTED.pack(*one) for one in listed)).digest()
+    return hashlib.sha256(label.to_bytes() + b"".join(starmap(_LISTED.pack, listed))).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,7 @@ class Ask:
         """Read a list and check the controller's signature, or raise `RefusedError`; its rows are not."""
         parts = Reader(data, _ASK)
         label = require_season(parts.label(), charter)
-        entries = tuple(Entry(*one) for one in parts.several(_ENTRY))
+        entries = tuple(map(Entry._make, parts.several(_ENTRY)))
         ask = cls(label, entries, parts.take(SIGNATURE_SIZE))
         parts.end()
         ask.signed.require(label, charter, roster)
@@ -329,7 +330,7 @@ class Opened:
         """
         parts = Reader(data, _OPENED)
         label = require_season(parts.label(), charter)
-        listed = tuple(Listed(*one) for one in parts.several(_LISTED))
+        listed = tuple(map(Listed._make, parts.several(_LISTED)))
         raw = [parts.unpack(_PROOF) for _ in roster.keepers]
         refused = parts.number()
         values = pads.from_bytes(parts.take(8 * coordinates)).view(np.int64) if listed else None
@@ -357,9 +358,9 @@ def who_is_in(data: bytes, roster: Roster) -> tuple[Label, tuple[str, ...]]:
 
 def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:
     """Raise `RefusedError` unless a list is empty, or of enough agents, each once and in order."""
-    if any(place >= len(roster.agents) for place in places):
+    if max(places, default=0) >= len(roster.agents):
         raise RefusedError("sender", "a list with somebody who is not of this federation")
-    if any(one >= other for one, other in pairwise(places)):
+    if any(map(ge, places, places[1:])):
         raise RefusedError("list", "a list with an agent twice, or out of order")
     if places and len(places) < quorum:
         raise RefusedError("quorum", f"a list of {len(places)} agents, expected {quorum} at least, or none")
@@ -370,60 +371,6 @@ def open_sum(bodies: Sequence[bytes], answers: Sequence[Answer]) -> NDArray[np.i
     parts = [np.stack([pads.from_bytes(one) for one in some]) for some in (bodies, [a.body for a in answers])]
     total, hidden = (np.asarray(part.sum(axis=0, dtype=np.uint64)) for part in parts)
     return np.asarray(total - hidden).view(np.int64)
-
-
-class _Reader:
-    """Takes a message apart; whatever does not fit is a `RefusedError`."""
-
-    def __init__(self, data: bytes, mark: bytes) -> None:
-        self._data, self._at = data, 0
-        if self.take(_MARK) != mark:
-            raise RefusedError("malformed", f"a message that does not begin with {mark.decode()}")
-
-    def take(self, size: int) -> bytes:
-        part = self._data[self._at : self._at + size]
-        if len(part) != size:
-            raise RefusedError("size", f"a message of {len(self._data)} bytes, which ends too early")
-        self._at += size
-        return part
-
-    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        return form.unpack(self.take(form.size))
-
-    def several(self, form: struct.Struct) -> Iterator[tuple[Any, ...]]:
-        """As many as the number before them says."""
-        return form.iter_unpack(self.take(self.number() * form.size))
-
-    def number(self) -> int:
-        return int(_COUNT.unpack(self.take(_COUNT.size))[0])
-
-    def label(self) -> Label:
-        return Label.from_bytes(self.take(_LABEL))
-
-    def end(self) -> None:
-        if self._at != len(self._data):
-            raise RefusedError("size", f"a message of {len(self._data)} bytes, expected {self._at}")
-
-
-def require_season(label: Label, charter: Charter) -> Label:
-    """The label, if it is of the charter's season; the signature would not fit either, but this says why."""
-    if label.season != charter.season:
-        raise RefusedError("season", f"{label}, expected season {charter.season}")
-    return label
-
-
-def _context(kind: str, charter: Charter, who: str) -> tuple[str, ...]:
-    """What everything here is signed for; no other messages of a federation begin like this."""
-    return "secure sums", kind, charter.federation, charter.digest, who
-
-
-def _verify(nkey: str | None, signature: bytes, body: bytes, kind: str, charter: Charter, who: str) -> None:
-    assert nkey is not None  # a roster with keepers has a controller
-    try:
-        verify(nkey, signature, body, *_context(kind, charter, who))
-    except RefusedError as error:
-        whose = f"{kind}: not signed by {who.lstrip('+')} for this season, roster and terms"
-        raise RefusedError(error.reason, whose) from None
 
 
 def _keeper_number(roster: Roster, keeper: str) -> int:

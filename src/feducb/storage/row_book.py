@@ -109,16 +109,17 @@ class RowBook(SqliteFile):
             roster: with keepers.
             terms: of everybody.
             signer: in the controller's name.
-            deadline: seconds after the first row arrived when a quorum will do; None waits for everybody.
-            close_after: seconds after the first row arrived when one below its quorum is closed empty; None
-                waits for ever.
+            deadline: seconds after the first row arrived, or `listen`, when a quorum will do; None waits for
+                everybody.
+            close_after: seconds, counted likewise, when one below its quorum is closed empty; None waits for
+                ever.
             season: the open one.
         """
         self._gate, self._signer = RowGate.of(roster, terms, signer, season=season), signer
         self.quorum = Quorum(len(roster.agents), quorum_of(terms), deadline)
         if close_after is not None:
             require_finite("close_after", close_after, at_least=deadline or 0.0)
-        self.season, self._close_after = season, close_after
+        self.season, self._close_after, self._listens_since = season, close_after, 0.0
         self._opened_since: list[PublishedRow] = []  # and not yet handed out by `publish_due`
         super().__init__(path)
 
@@ -136,6 +137,17 @@ class RowBook(SqliteFile):
                 db.execute("REPLACE INTO open_season VALUES (1, ?, ?)", (self.season, charter))
                 db.execute("DELETE FROM waiting")
         self._load()
+
+    def listen(self, *, now: float) -> None:
+        """Rows can come in again: what was waited while none could does not count against those who send.
+
+        A row that was built for a list which it then missed is spent, so nobody is to miss one because the
+        controller was away.
+
+        Args:
+            now: in seconds since 1970.
+        """
+        self._listens_since = now
 
     def _load(self) -> None:
         self._reader: RowReader | None = None
@@ -220,7 +232,7 @@ class RowBook(SqliteFile):
         if first is None or self._list() is not None:
             return None
         wait = self.quorum.deadline if here >= self.quorum.enough else self._close_after
-        return None if wait is None else first + wait
+        return None if wait is None else max(first, self._listens_since) + wait
 
     def newest(self) -> PublishedRow | None:
         """The newest row that is over, of this season or one before."""
@@ -372,9 +384,11 @@ class RowBook(SqliteFile):
         if self._list() is not None:
             return len(self._answers()) == len(self._gate.roster.keepers)
         here, first = self._here()
-        if first is None or self.quorum.due(here, first, now):
-            return first is not None
-        close_after = self._close_after
+        if first is None:
+            return False
+        first, close_after = max(first, self._listens_since), self._close_after
+        if self.quorum.due(here, first, now):
+            return True
         return here < self.quorum.enough and close_after is not None and now - first >= close_after
 
     def _make_list(self, db: sqlite3.Connection, now: float) -> None:

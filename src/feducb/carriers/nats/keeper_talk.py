@@ -23,15 +23,18 @@ class KeeperTalk:
     def __init__(self, book: RowBook) -> None:
         self._book = book
         self._asked: dict[str, tuple[bytes, float]] = {}  # by keeper: which list, and when
+        self.again = 0  # how often keepers were asked once more for the same list
 
     def asks_due(self) -> dict[str, bytes]:
         """Lists to send now: new ones at once, others again and again, always the same bytes."""
         now, asks = time.monotonic(), self._book.asks()
-        due = {}
+        due, fresh = {}, False
         for keeper, ask in asks.items():
             last, at = self._asked.get(keeper, (b"", 0.0))
             if last != ask or now - at >= _ASK_AGAIN:
-                due[keeper] = ask
+                due[keeper], fresh = ask, fresh or last != ask
+        if due:
+            self.again = 0 if fresh else self.again + 1
         sent = {keeper: (ask, now) for keeper, ask in due.items()}
         self._asked = {keeper: one for keeper, one in (self._asked | sent).items() if keeper in asks}
         return due
