@@ -8,16 +8,19 @@ from pathlib import Path
 import pytest
 from harness import Running, write_config
 
+from feducb.agent.agent_file import read_agent_file
 from feducb.agent.agent_http import ServiceError
 from feducb.carriers.flower.agent_door import AgentDoor
 from feducb.carriers.flower.exchange import Ask, digest_of
 from feducb.carriers.flower.site import visit
+from feducb.errors import ConfigurationError
 from feducb.protocol import messages
 from feducb.protocol.pads import Charter, Label
 from feducb.protocol.roster import Signer
 from feducb.protocol.secure_rows import Answer, KeyCard, Opened
 from feducb.protocol.secure_rows import Ask as List
 from feducb.service.api_keys import add_key
+from feducb.service.server import serve
 from feducb.storage.keeper_book import KeeperBook
 from secured_sites import Secured
 
@@ -90,3 +93,11 @@ def test_a_keeper_answers_at_its_agents_door_the_same_after_a_kill(tmp_path: Pat
         assert Label.from_bytes(door.outbox().place) == label
         with pytest.raises(ServiceError, match="422: signature"):
             door.bring(over[:-1] + bytes([over[-1] ^ 1]))
+
+
+def test_a_keeper_that_nobody_can_ask_is_refused(tmp_path: Path) -> None:
+    Secured(tmp_path)
+    config = tmp_path / "a" / "agent.toml"
+    config.write_text(config.read_text().replace('kind = "door"', 'kind = "none"'))
+    with pytest.raises(ConfigurationError, match=r"keeper is 'a table', expected an \[engine\] table too"):
+        serve(read_agent_file(config), None, None)
