@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from feducb.agent import Agent
 from feducb.errors import ConfigurationError, PrivacyError, RefusedError
 from feducb.privacy import grid
 from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.protocol.hiding import Cover, Member
+from feducb.protocol.pads import Label, SeasonKey
 from feducb.protocol.parcels import ParcelKind
-from secure_net import SecureNet
+from secure_net import START, SecureNet
 
 
 @pytest.fixture
@@ -181,6 +184,39 @@ def test_without_its_roster_an_agent_builds_no_row_and_no_release(tmp_path: Path
     with pytest.raises(ConfigurationError, match="roster and seed"):
         agent.store.build_row()
     net.close()
+
+
+def test_with_a_roster_that_hides_nothing_no_row_leaves(net: SecureNet, tmp_path: Path) -> None:
+    """Without keepers there are no pads: a row would leave under one share of noise, H of which make ε."""
+    agent, bare = net.live["a0"], replace(net.roster, keepers={})
+    exposed = Member("a0", bare, net.signers["a0"])
+    with pytest.raises(ConfigurationError, match="keepers") as refused:
+        Agent.open(tmp_path / "new", net.settings_of("a0"), clock=lambda: net.now, member=exposed)
+    assert refused.value.setting == "roster"
+    net.visit(["a0"])
+    net.now += 1200.0
+    agent.store.member = exposed  # as if nobody had asked
+    assert agent.tick(alone=False) == 0
+    with pytest.raises(PrivacyError, match="cannot be built"):
+        agent.store.build_row()
+    cover = Cover("a0", bare, net.signers["a0"], SeasonKey(), bytes(32), net.live["a1"].store.charter)
+    with pytest.raises(RefusedError, match="no key"):
+        cover.hide(Label(1, 0, 1), np.zeros(5, dtype=np.int64), {})
+    assert agent.outbox() == []
+
+
+@pytest.mark.parametrize(("changes", "named"), [({"agents": 6}, "agents"), ({"groups": 2}, "groups")])
+def test_settings_that_do_not_go_with_the_roster_are_refused(
+    net: SecureNet, tmp_path: Path, changes: dict[str, Any], named: str
+) -> None:
+    member = Member("a0", net.roster, net.signers["a0"])
+    other = replace(net.settings_of("a0"), **changes)
+    with pytest.raises(ConfigurationError) as refused:
+        Agent.open(tmp_path / "new", other, clock=lambda: net.now, member=member)
+    assert refused.value.setting == named
+    with pytest.raises(ConfigurationError) as refused:
+        net.live["a0"].new_season(replace(other, start=START + 1.0))
+    assert (refused.value.setting, net.live["a0"].store.season) == (named, 1)
 
 
 def test_what_is_heard_out_of_order_or_of_another_federation_is_refused(

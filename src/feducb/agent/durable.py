@@ -146,9 +146,8 @@ class Agent:
         try:
             if given:  # terms of the file: an older feducb may have made others of the same settings
                 require_promised(store.database, settings)
-            if member is not None and set(member.clique) != set(settings.clique):
-                expected = f"{', '.join(member.clique) or 'nobody'}, as the roster has it"
-                raise ConfigurationError("clique", ", ".join(settings.clique), expected)
+            if member is not None:
+                _require_place(member, settings)
             store.member = member
             return cls(store, settings, clock)
         except BaseException:
@@ -492,6 +491,8 @@ class Agent:
         """Close the season and open the next, over new decisions only, with a fresh budget."""
         settings = settings or replace(self.settings, start=None, promised=None)
         require_later(settings, self.started_at)
+        if self.store.member is not None:
+            _require_place(self.store.member, settings)
         self.store.new_season(settings.terms, drop_pending=drop_open)
         self.settings = settings
         try:
@@ -675,3 +676,11 @@ class Agent:
         self._inbox.load(db, self.settings)
         for group in range(self.settings.groups):
             self._chooser.learn(group, self._inbox.read(group))
+
+
+def _require_place(member: Member, settings: AgentSettings) -> None:
+    """Raise unless the settings go with the roster: in a clique as there, and rows hidden before they leave."""
+    if set(member.clique) != set(settings.clique):
+        expected = f"{', '.join(member.clique) or 'nobody'}, as the roster has it"
+        raise ConfigurationError("clique", ", ".join(settings.clique), expected)
+    member.require_hidden(settings.terms)

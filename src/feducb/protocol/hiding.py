@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError, RefusedError
+from feducb.privacy.terms import Terms
 from feducb.protocol import pads
 from feducb.protocol.pads import Charter, Label, SeasonKey
 from feducb.protocol.roster import Roster, Signer
@@ -46,6 +47,23 @@ class Member:
         """In the roster."""
         return self.roster.names.index(self.name)
 
+    def require_hidden(self, terms: Terms) -> None:
+        """Raise unless rows under these terms are hidden here, and add up as their noise was shared out.
+
+        Without keepers, and without a clique, a row would leave under nothing but its own share of noise.
+        """
+        if not terms.trust.padded:
+            return
+        if not self.clique and not self.roster.keepers:
+            expected = "one with keepers (`feducb keys init … --keepers`) or a graph, under trust keepers"
+            raise ConfigurationError("roster", self.roster.federation, expected)
+        many = len(self.clique or self.roster.agents)
+        if terms.agents != many:
+            expected = f"{many}, as many as the {'clique' if self.clique else 'roster'} has"
+            raise ConfigurationError("agents", terms.agents, expected)
+        if terms.groups > 1 and not self.clique:
+            raise ConfigurationError("groups", terms.groups, "1 with a controller, which adds up one group")
+
 
 @dataclass(frozen=True, slots=True)
 class Cover:
@@ -77,8 +95,8 @@ class Cover:
             row: (q,), under this agent's share of noise.
             cards: every keeper's, as `KeyCard.read` found them good.
         """
-        if set(cards) != set(self.roster.keepers):
-            missing = ", ".join(sorted(set(self.roster.keepers) - set(cards))) or "nobody"
+        if not cards or set(cards) != set(self.roster.keepers):
+            missing = ", ".join(sorted(set(self.roster.keepers) - set(cards))) or "any"
             raise RefusedError("key", f"a row is padded for all keepers and nobody else; no key of {missing}")
         nonce = pads.make_nonce(self.secret, label, row)
         words = pads.to_words(row)

@@ -33,7 +33,8 @@ class RowStore(Store):
         label = self.next_label(group)
         if label.row > self.terms.releases or self.halted or self._has_built(label):
             return False
-        return self.member.roster.keepers.keys() == agent_rows.cards(self.database).keys()
+        keepers = self.member.roster.keepers.keys()
+        return bool(keepers) and keepers == agent_rows.cards(self.database).keys()
 
     def next_label(self, group: int = 0) -> Label:
         """The row that comes next: the one after the newest that is over."""
@@ -54,6 +55,7 @@ class RowStore(Store):
         """What all have agreed on for this season; made once, since it is of the whole roster."""
         agreed = (self._require_member(), self.terms, self.season)
         if self._charter is None or self._charter[0] != agreed:
+            agreed[0].require_hidden(self.terms)
             self._charter = (agreed, Charter.of(agreed[0].roster, *agreed[1:]))
         return self._charter[1]
 
