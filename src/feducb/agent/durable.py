@@ -679,7 +679,7 @@ class Agent:
 
 
 def _require_place(member: Member, settings: AgentSettings) -> None:
-    """Raise unless the settings go with the roster: in a clique as there, and rows hidden before they leave."""
+    """Raise unless the settings go with the roster: the same clique, and rows that leave hidden."""
     if set(member.clique) != set(settings.clique):
         expected = f"{', '.join(member.clique) or 'nobody'}, as the roster has it"
         raise ConfigurationError("clique", ", ".join(settings.clique), expected)
