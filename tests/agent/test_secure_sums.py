@@ -15,6 +15,7 @@ from feducb.agent import Agent
 from feducb.errors import ConfigurationError, PrivacyError, RefusedError
 from feducb.privacy import grid
 from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.protocol import messages
 from feducb.protocol.hiding import Cover, Member
 from feducb.protocol.pads import Label, SeasonKey
 from feducb.protocol.parcels import ParcelKind
@@ -238,6 +239,17 @@ def test_what_is_heard_out_of_order_or_of_another_federation_is_refused(
     assert late.hear(second)
     assert not late.hear(first)
     other.close()
+
+
+def test_a_sum_that_does_not_prove_itself_is_not_acted_on(net: SecureNet) -> None:
+    """Whoever carries for an agent can write down any sum, but no keeper's signature."""
+    net.visit()
+    asyncio.run(net.step(away=["a4"]))
+    agent, bare = net.live["a4"], messages.encode(net.live["a0"]._inbox._sums[0])
+    with pytest.raises(RefusedError, match="proof"):
+        agent.absorb(messages.decode(bare))
+    assert agent.snapshot()["model"] == ["1.0"]
+    assert agent._counters.total("refused_sums") == 1
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from feducb.agent.settings import AgentSettings
 from feducb.agent.view import view, view_over_time
 from feducb.agent.warning import PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
 from feducb.config import require_integer
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
 from feducb.protocol import messages
@@ -397,9 +397,12 @@ class Agent:
             agents: where the controller is trusted, how many agents handed records over to it.
 
         Raises:
-            ValueError: it is of another federation, or below the quorum; it is counted, and not kept.
+            ValueError: it is of another federation, or below the quorum, or rows leave under pads here, whose
+                sums prove themselves (`hear`); it is counted, and not kept.
         """
         try:
+            if self.settings.trust.padded:
+                raise RefusedError("malformed", "a sum without proof, expected a row that is over")
             new = self._inbox.admit(total, self.settings, self.store.season, agents)
         except ValueError:
             with self.writing():
