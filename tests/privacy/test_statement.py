@@ -231,6 +231,29 @@ def test_one_honest_share_is_listed_once_and_the_fewest_are_always_there() -> No
         assert (counts[0], counts[-1]) == (plain["shares"], 1)
 
 
+def test_on_a_graph_the_page_speaks_of_the_clique_and_of_no_keeper_or_controller(tmp_path: Path) -> None:
+    names = ("ana", "bo", "cy", "di", "ed")
+    settings = AgentSettings(
+        name="bo",
+        problem=SHARED.problem,
+        budget=SHARED.budget,
+        agents=5,
+        clique=names,
+        trust=Keepers(0, 1),
+        agents_per_person=1,
+        start=1e9,
+        releases=4,
+        schedule="periodic",
+    )
+    Agent.open(tmp_path / "agent.db", settings).close()
+    told = CliRunner().invoke(app, ["statement", "--store", str(tmp_path / "agent.db"), "--out", "-"])
+    page = told.stdout
+    assert "| **Clique** | ana, bo, cy, di, ed" in page
+    assert "If all other members of the clique collude" in page
+    for absent in ("keeper", "controller"):
+        assert absent not in page.lower()
+
+
 KEPT = ["--trust", "keepers", "--agents-per-person", "1"]
 
 

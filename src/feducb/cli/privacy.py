@@ -228,6 +228,7 @@ def write_statement(asked: _Stated) -> None:
     ledger: dict[str, Any] | None = None
     followed: str | None = None
     others: list[Budget] = []
+    clique: tuple[str, ...] = ()
     if asked.store is not None:
         said = click.get_current_context().get_parameter_source
         for name in (one.name for one in fields(asked) if one.name not in ("store", "out", "keepers")):
@@ -237,7 +238,7 @@ def write_statement(asked: _Stated) -> None:
                     setting, getattr(asked, name), "nothing beside --store, which says it"
                 )
         terms, ledger = _read_store(asked.store)
-        followed, others = _stated_in(asked.store)
+        followed, others, clique = _stated_in(asked.store)
     else:
         if asked.agents_per_person is None and require_trust(asked.trust).joint:
             raise ConfigurationError(
@@ -252,7 +253,11 @@ def write_statement(asked: _Stated) -> None:
         terms = _terms(asked, visited)
         terms = replace(terms, model=with_contexts(terms.model, asked.contexts))  # type: ignore[arg-type]
     keepers = _keepers(asked.keepers, terms)
-    plain = statement(terms, ledger=ledger, followed=followed, others=others, keepers=keepers)
+    if keepers and clique:
+        raise ConfigurationError(
+            "--keepers", asked.keepers, "nothing for an agent on a graph: there are none"
+        )
+    plain = statement(terms, ledger=ledger, followed=followed, others=others, keepers=keepers, clique=clique)
     page, out = to_markdown(plain), asked.out
     if str(out) == "-":
         typer.echo(page)
@@ -317,8 +322,8 @@ def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
         return controller.terms, controller.ledger().as_dict()
 
 
-def _stated_in(path: Path) -> tuple[str | None, list[Budget]]:
-    """Whom an agent in shadow mode follows, or None; and others' budgets, where agents have their own."""
+def _stated_in(path: Path) -> tuple[str | None, list[Budget], tuple[str, ...]]:
+    """Whom an agent in shadow mode follows, or None; others' budgets, if they have their own; its clique."""
     from feducb.agent.kept import season_in
     from feducb.storage import StoreError, agent_tables
 
@@ -326,11 +331,11 @@ def _stated_in(path: Path) -> tuple[str | None, list[Budget]]:
         try:
             season, settings, _ = season_in(db, path)
         except StoreError:
-            return None, []
+            return None, [], ()
         if agent_tables.is_unused(db):
             note(f"nothing has happened in season {season} yet: until then agent.toml may still change it")
     others = [budget for name, budget in settings.budgets.items() if name != settings.name]
-    return settings.follow_policy if settings.shadow else None, others
+    return settings.follow_policy if settings.shadow else None, others, settings.clique
 
 
 def _as_json(plain: dict[str, Any]) -> str:

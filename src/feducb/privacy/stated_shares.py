@@ -12,7 +12,19 @@ from feducb.privacy.calibration import to_epsilon
 from feducb.privacy.grid import Certificate
 from feducb.privacy.terms import Terms
 
-__all__ = ["shares_rows", "stated_shares"]
+__all__ = ["CLIQUE_ADVERSARY", "CLIQUE_TRUSTED", "shares_rows", "stated_shares"]
+
+# On a graph members of a clique mask their rows in pairs: there is neither a controller nor a keeper.
+CLIQUE_ADVERSARY = (
+    "Anyone but the agent itself: everybody outside its clique and whoever carries messages, together with "
+    "as many members of the clique as are stated to collude. They read everything that leaves every agent, "
+    "choose later visitors by it, and make agents restart at any moment. Computationally bounded: X25519, "
+    "HKDF, ChaCha20, Ed25519 and SHA-256 are taken to be sound."
+)
+CLIQUE_TRUSTED = (
+    "Nobody by itself. The other members of the clique, but for those that are stated to collude, must be "
+    "honest, and must not all have been put back from a backup: a row then opens once, as the sum over all."
+)
 
 _ATTENDANCE = (
     "The fewest honest shares must be fixed in advance. No ε is stated after the fact: whoever chooses who "
@@ -21,6 +33,10 @@ _ATTENDANCE = (
 _OPENED_ALONE = (
     "No promise. They can open an agent's rows one by one; each is built once and has the agent's own share "
     "of noise, so that it alone would make ε"
+)
+_LEFT_ALONE = (
+    "No promise. They can take their own rows out of a sum; each row of this agent is built once and has its "
+    "own share of noise, so that it alone would make ε"
 )
 _SPOILED = (
     "Cannot be named or refused one by one, since nobody sees single uploads. A sum that no honest agents "
@@ -33,20 +49,29 @@ _SECRETS = (
 )
 
 
-def stated_shares(terms: Terms, keepers: Sequence[str]) -> dict[str, Any] | None:
+def stated_shares(terms: Terms, keepers: Sequence[str], clique: Sequence[str] = ()) -> dict[str, Any] | None:
     """The numbers and sentences as plain data; None where noise is not shared out.
 
     Args:
         terms: what is promised.
         keepers: their names, if known.
+        clique: on a graph the members' names; empty with a controller.
     """
     certificate = terms.certificate()
     if certificate.shares == 1:
         return None
     quorum = terms.trust.quorum(terms.agents)
     by_shares = _by_honest_shares(certificate, terms.budget)
-    return {
+    alone = f"= {by_shares[-1]['epsilon']:.4g}. Nothing is claimed here."
+    hidden_by: dict[str, Any] = {
         "keepers": list(keepers),
+        "all_keepers_collude": f"{_OPENED_ALONE} {alone}",
+        "keeper_secrets": _SECRETS,
+    }
+    if clique:
+        hidden_by = {"clique": list(clique), "all_others_collude": f"{_LEFT_ALONE} {alone}"}
+    return {
+        **hidden_by,
         "agents": terms.agents,
         "away": terms.agents - quorum,
         "colluding": quorum - certificate.shares,
@@ -57,9 +82,7 @@ def stated_shares(terms: Terms, keepers: Sequence[str]) -> dict[str, Any] | None
         "attendance": _ATTENDANCE,
         "records_covered": terms.records_covered,
         "records_of_a_person": _of_a_person(terms),
-        "all_keepers_collude": f"{_OPENED_ALONE} = {by_shares[-1]['epsilon']:.4g}. Nothing is claimed here.",
         "spoiled_uploads": _SPOILED,
-        "keeper_secrets": _SECRETS,
     }
 
 
@@ -68,8 +91,14 @@ def shares_rows(plain: dict[str, Any]) -> list[tuple[str, str]]:
     fewer = "; ".join(
         f"{one['shares']}: μ = {one['mu']:.4g}, ε = {one['epsilon']:.4g}" for one in plain["by_honest_shares"]
     )
+    in_clique = "clique" in plain
+    whom = ("Keepers", ", ".join(plain.get("keepers", ())) or "those that the federation's roster names")
+    all_collude = "If the controller and all keepers collude", plain.get("all_keepers_collude")
+    if in_clique:
+        whom = "Clique", f"{', '.join(plain['clique'])}: they mask their rows in pairs"
+        all_collude = "If all other members of the clique collude", plain["all_others_collude"]
     return [
-        ("Keepers", ", ".join(plain["keepers"]) or "those that the federation's roster names"),
+        whom,
         (
             "Shares of noise",
             f"Of {plain['agents']} agents {plain['away']} may miss a row (D) and {plain['colluding']} may "
@@ -79,9 +108,9 @@ def shares_rows(plain: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("With so many honest shares", f"{fewer}. {plain['attendance']}"),
         ("Records of a person", plain["records_of_a_person"]),
-        ("If the controller and all keepers collude", plain["all_keepers_collude"]),
+        all_collude,
         ("Spoiled uploads", plain["spoiled_uploads"]),
-        ("Secrets of keepers", plain["keeper_secrets"]),
+        *([] if in_clique else [("Secrets of keepers", plain["keeper_secrets"])]),
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from feducb.config import Budget
 from feducb.interfaces import interactions
 from feducb.privacy.calibration import to_epsilon
-from feducb.privacy.stated_shares import shares_rows, stated_shares
+from feducb.privacy.stated_shares import CLIQUE_ADVERSARY, CLIQUE_TRUSTED, shares_rows, stated_shares
 from feducb.privacy.terms import Terms
 
 __all__ = ["LIBRARIES", "statement", "to_markdown"]
@@ -79,6 +79,7 @@ def statement(
     followed: str | None = None,
     others: Sequence[Budget] = (),
     keepers: Sequence[str] = (),
+    clique: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The statement as plain data.
 
@@ -88,9 +89,11 @@ def statement(
         followed: the `AgentSettings.follow_policy` of an agent in shadow mode; None for any other.
         others: budgets of the other agents, where agents have budgets of their own.
         keepers: names of the keepers, where rows leave under pads; left out where they are not known.
+        clique: names of the agent's clique, on a graph.
     """
     certificate, mechanism, public = terms.certificate(), terms.factors, terms.contexts == "public"
-    shared = stated_shares(terms, keepers)
+    shared, words = stated_shares(terms, keepers, clique), terms.trust.words
+    masked = shared is not None and bool(clique)
     return {
         "epsilon": terms.budget.epsilon,
         "delta": terms.budget.delta,
@@ -103,9 +106,9 @@ def statement(
         "neighbours": terms.neighbours.value,
         "contexts": _PUBLIC if public else "protected",
         "presence": _PUBLIC_PRESENCE if public else _PRESENCE,
-        "adversary": terms.trust.words.adversary,
+        "adversary": CLIQUE_ADVERSARY if masked else words.adversary,
         "trust": terms.trust.name,
-        "trusted": terms.trust.words.trusted,
+        "trusted": CLIQUE_TRUSTED if masked else words.trusted,
         "releases": terms.releases,
         "groups": terms.groups,
         "estimators": _estimators(terms.groups),
