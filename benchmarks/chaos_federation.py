@@ -25,7 +25,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from chaos_service import Chaos, check, settled
+from chaos_service import Chaos, check, settled, start
 from row_checks import RowFiles, newest_over, require_quiet_logs
 
 from feducb.carriers import nats_keys as keys
@@ -151,16 +151,21 @@ class Federation:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def start(self, role: str) -> None:
-        """Start somebody; an agent is waited for until it listens."""
+        """Start somebody and wait until they are at work."""
         if role in self.agents:
             self._processes[role] = self.agents[role].start()
             return
-        command, where = ["nats-server", "-c", "nats-server.conf"], self._keys / "server"
-        if role != "broker":
-            kind, file = role.partition("-")[0], f"{role}.toml"
+        log = self.folder / f"{role}.log"
+        if role == "broker":
+            command, where, said = (
+                ["nats-server", "-c", "nats-server.conf"],
+                self._keys / "server",
+                "is ready",
+            )
+        else:
+            kind, file, said = role.partition("-")[0], f"{role}.toml", '"started"'
             command, where = [sys.executable, "-m", "feducb", kind, "serve", "--config", file], self.folder
-        with (self.folder / f"{role}.log").open("ab") as log:
-            self._processes[role] = subprocess.Popen(command, cwd=where, stdout=log, stderr=log)
+        self._processes[role], _ = start(command, log, said, cwd=where)
 
     async def run(self, kills: int, *, pause: float = 1.0) -> None:
         """Kill so often, soon after some calls were answered; then leave everybody alone until all agree."""
