@@ -153,6 +153,7 @@ def test_opened_and_reopened_at_every_step_it_tells_the_same_bytes(tmp_path: Pat
         told.append((asks, published.body))
     with world.row_book() as book:
         assert book.since(None) == [body for _, body in told]
+        assert book.since(FIRST, most=1) == [told[1][1]]
         assert book.database.execute("SELECT count(*) FROM waiting").fetchone() == (0,)
     for one in keepers.values():
         one.close()

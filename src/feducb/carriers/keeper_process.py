@@ -19,6 +19,7 @@ from feducb.controller.controller_file import status_path
 from feducb.controller.keeper_file import KeeperSettings
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
 from feducb.storage.keeper_book import KeeperBook
+from feducb.storage.keeper_facts import trouble_of
 
 __all__ = ["beside", "serve", "settings_beside"]
 
@@ -46,18 +47,20 @@ def _work(settings: KeeperSettings, book: KeeperBook, log: Log) -> Coroutine[Any
 
 
 def _facts(book: KeeperBook, status: EngineStatus) -> dict[str, Any]:
+    stands = book.facts()
     return {
         "at": time.time(),
         "pid": os.getpid(),
         "connected": status.connected,
-        **book.facts(),
+        **stands,
+        "evidence": [proof.hex() for proof in book.evidence()],  # `two_lists.TwoLists` reads them
         "sent": status.sent,
         "last_receipt_at": status.last_receipt_at,
         "refused_by_controller": dict(status.refused),
         "last_refusal": status.last_refusal or None,
         "errors": dict(status.errors),
         "last_error": status.last_error,
-        "trouble": status.trouble,
+        "trouble": trouble_of(stands) or status.trouble,
     }
 
 

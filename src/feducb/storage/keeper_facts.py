@@ -51,7 +51,7 @@ def trouble_of(facts: dict[str, Any] | None) -> str | None:
     if facts is None:
         return None
     if facts["halted"]:
-        return f"The keeper of this agent has halted for the season: {facts['halted']}."
+        return f"Keeper {facts['keeper']} has halted for the season: {facts['halted']}."
     if facts["second_lists"]:
-        return "The controller has signed two lists for a row; the keeper of this agent keeps the proof."
+        return f"The controller has signed two lists for a row; keeper {facts['keeper']} has the proof."
     return None

@@ -218,13 +218,17 @@ class RowBook(SqliteFile):
         """Of the keepers that have shown theirs this season."""
         return list(self._cards().values())
 
-    def since(self, label: Label | None) -> list[bytes]:
-        """Rows that are over (`Opened`), in order: those after a label, or all of this season."""
+    def since(self, label: Label | None, *, most: int = -1) -> list[bytes]:
+        """Rows that are over (`Opened`), in order: those after a label, or all of this season.
+
+        Args:
+            label: the newest one that is known already; None for none.
+            most: how many to return at most; all if negative.
+        """
         after = (self.season, 0, 0) if label is None else _key(label)
-        query = (
-            "SELECT body FROM opened WHERE (season, row, attempt) > (?, ?, ?) ORDER BY season, row, attempt"
-        )
-        return [bytes(body) for (body,) in self.database.execute(query, after)]
+        name = "season, row, attempt"
+        query = f"SELECT body FROM opened WHERE ({name}) > (?, ?, ?) ORDER BY {name} LIMIT ?"
+        return [bytes(body) for (body,) in self.database.execute(query, (*after, most))]
 
     def next_due(self) -> float | None:
         """When, in seconds since 1970, the open row's list is made though nobody else sends; None: never."""
