@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -171,6 +172,7 @@ class Federation:
         """Kill so often, soon after some calls were answered; then leave everybody alone until all agree."""
         loop = asyncio.get_running_loop()
         roles = ("broker", "controller", *self._keepers.values(), *self._names)
+        loop.set_default_executor(ThreadPoolExecutor(len(roles)))  # all may be on their way back at once
         await asyncio.gather(*(loop.run_in_executor(None, self.start, role) for role in roles))
         callers = [one for agent in self.agents.values() for one in agent.call(CALLERS, rest=REST)]
         starting: dict[str, asyncio.Future[None]] = {}
@@ -178,6 +180,8 @@ class Federation:
             await asyncio.sleep(self._rng.uniform(0.0, 2 * pause))
             await self._progress()
             there = [one for one in roles if one not in starting or starting[one].done()]
+            if not there:
+                continue
             (role,) = self._rng.choices(there, [self._weight(one) for one in there])
             self._require_running(role)
             self._processes[role].kill()
