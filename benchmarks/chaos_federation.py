@@ -158,11 +158,7 @@ class Federation:
             return
         log = self.folder / f"{role}.log"
         if role == "broker":
-            command, where, said = (
-                ["nats-server", "-c", "nats-server.conf"],
-                self._keys / "server",
-                "is ready",
-            )
+            command, said, where = ["nats-server", "-c", "nats-server.conf"], "ready", self._keys / "server"
         else:
             kind, file, said = role.partition("-")[0], f"{role}.toml", '"started"'
             command, where = [sys.executable, "-m", "feducb", kind, "serve", "--config", file], self.folder
@@ -199,6 +195,12 @@ class Federation:
         for role in reversed(roles):
             self._processes[role].send_signal(signal.SIGTERM)
             self._processes[role].wait(timeout=PATIENCE)
+
+    def end(self) -> None:
+        """Leave nobody behind, whatever went wrong."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
 
     def _require_running(self, role: str) -> None:
         status = self._processes[role].poll()
@@ -303,7 +305,10 @@ def chaos(
 ) -> dict[str, str]:
     """Run and check."""
     made = Federation(folder, seed, trust)
-    asyncio.run(made.run(kills, pause=pause))
+    try:
+        asyncio.run(made.run(kills, pause=pause))
+    finally:
+        made.end()
     return made.check()
 
 
