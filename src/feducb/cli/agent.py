@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -345,11 +346,11 @@ def status(
     require_writable("--json", json_file)
     read = read_agent_file(config)
     store, reason = read.store, misfit(read.store, read.agent)
-    beside = {"keepers": read.keepers(), "keeper": read.keeper_state()}
-    write_json(lambda: json.dumps(look(store, **beside) | {"misfit": reason}, indent=1) + "\n", json_file)
+    see = partial(look, store, keepers=read.keepers(), keeper=read.keeper_state())
+    write_json(lambda: json.dumps(see() | {"misfit": reason}, indent=1) + "\n", json_file)
     if str(json_file) == "-":
         return
-    stands = look(store, over_time=True, **beside)
+    stands = see(over_time=True)
     counts = sorted(stands["counts"].items())
     rows = [*agent_facts(stands), *((f"  {name.replace('_', ' ')}", f"{count:,}") for name, count in counts)]
     title = f"agent {stands['name']}{', shadow mode' if stands['shadow'] else ''}"

@@ -57,8 +57,9 @@ def watch(
         snapshots = _again_and_again(partial(look_at_simulation, checkpoint), every)
     else:
         file = read_agent_file(config or Path("agent.toml"))
-        beside = {"keepers": file.keepers(), "keeper": file.keeper_state()}
-        look_again = partial(look, file.store, over_time=True, **beside)
+        look_again = partial(
+            look, file.store, over_time=True, keepers=file.keepers(), keeper=file.keeper_state()
+        )
         snapshots = _again_and_again(look_again, every)
     console = Console(markup=False)
     if once:
