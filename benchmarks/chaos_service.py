@@ -69,14 +69,14 @@ class Seen:
     Attributes:
         decisions: index by id, of acknowledged decisions.
         rewards: value by id, of rewards acknowledged as recorded.
-        releases: SHA-256 by (season, group, number), all that were ever told.
+        releases: SHA-256 by (kind, season, group, number), all that were ever told.
         kills: how many.
         under_way: of those, how many hit while requests were waiting for an answer.
     """
 
     decisions: dict[str, int] = field(default_factory=dict)
     rewards: dict[str, float] = field(default_factory=dict)
-    releases: dict[tuple[int, int, int], set[str]] = field(default_factory=dict)
+    releases: dict[tuple[str, int, int, int], set[str]] = field(default_factory=dict)
     kills: int = 0
     under_way: int = 0
 
@@ -139,20 +139,21 @@ class Chaos:
         process.terminate()
         process.wait(timeout=PATIENCE)
 
-    def call(self, callers: int) -> list[asyncio.Task[None]]:
-        """Start so many callers; they go on until `hang_up`."""
-        return [asyncio.create_task(self._call(random.Random(100 + one))) for one in range(callers)]
+    def call(self, callers: int, *, rest: float = 0.0) -> list[asyncio.Task[None]]:
+        """Start so many callers, who rest so many seconds between calls; they go on until `hang_up`."""
+        return [asyncio.create_task(self._call(random.Random(100 + one), rest)) for one in range(callers)]
 
     def hang_up(self) -> None:
         """No more calls."""
         self._over = True
 
-    async def _call(self, rng: random.Random) -> None:
+    async def _call(self, rng: random.Random, rest: float) -> None:
         """Decide, reward some of it, look at the ledger now and then; what got no answer is sent again."""
         mine: list[str] = []
         turn = 0
         async with httpx.AsyncClient(headers={"authorization": f"Bearer {self._key}"}, timeout=60) as http:
             while not self._over:
+                await asyncio.sleep(rest)
                 turn += 1
                 if turn % 40 == 0:
                     await self._look(http)
@@ -195,7 +196,7 @@ class Chaos:
             ledger = (await http.get(f"http://127.0.0.1:{self._port}/v1/privacy")).json()
             for season in ledger["seasons"]:
                 for entry in season["entries"]:
-                    name = (entry["season"], entry["group"], entry["number"])
+                    name = (entry["kind"], entry["season"], entry["group"], entry["number"])
                     self.seen.releases.setdefault(name, set()).add(entry["sha256"])
 
 
@@ -219,7 +220,7 @@ def check(folder: Path, seen: Seen) -> dict[str, int]:
         "SELECT number, tag, id, state, chosen, reward, batch, action FROM decisions"
     ).fetchall()
     counters = dict(db.execute("SELECT name, value FROM counters"))
-    outgoing = db.execute('SELECT season, "group", number, sha256, payload FROM outgoing').fetchall()
+    outgoing = db.execute('SELECT kind, season, "group", number, sha256, payload FROM outgoing').fetchall()
     db.close()
     assert sorted(row[0] for row in rows) == list(range(1, len(rows) + 1)), "numbers without gaps or repeats"
     assert counters["decisions"] == len(rows) == counters["settled"]
@@ -240,17 +241,8 @@ def check(folder: Path, seen: Seen) -> dict[str, int]:
         for name, value in seen.rewards.items():
             assert known[name][5] == value, "an acknowledged reward was lost"
         assert counters.get("rewards", 0) == sum(row[5] is not None for row in rows)
-        # What is in the batch now must be, to the last bit, the sum over the records that say they are in it.
-        batch = agent.settings.releases - agent.store.releases_left + 1
-        privatizer = DeployedPrivatizer(agent.settings.terms)
-        current = [row for row in rows if row[6] == batch]
-        for row in current:
-            reward = 0.25 if row[5] is None else row[5]
-            privatizer.record(np.frombuffer(row[7])[None], np.array([reward]))
-        kept = agent.store._privatizers[0]
-        assert [int(one) for one in kept._batch] == [int(one) for one in privatizer._batch]
-        assert kept.pending == len(current)
-    contents = {(season, group, number): digest for season, group, number, digest, _ in outgoing}
+        waiting = _check_batches(agent, rows, {number for _, _, _, number, _, _ in outgoing})
+    contents = {tuple(name): digest for *name, digest, _ in outgoing}
     for release, digests in seen.releases.items():
         assert digests == {contents[release]}, f"release {release} has two contents"
     assert all(sha256(payload).hexdigest() == digest for *_, digest, payload in outgoing)
@@ -261,8 +253,39 @@ def check(folder: Path, seen: Seen) -> dict[str, int]:
         "decisions in the file": len(rows),
         "rewards acknowledged": len(seen.rewards),
         "releases": len(outgoing),
-        "records in the last batch": len(current),
+        "records in the last batch": waiting,
     }
+
+
+def _check_batches(agent: Agent, rows: list[tuple[Any, ...]], made: set[int]) -> int:
+    """Make all batches again of the records that say they are in them: they must be the same to the last bit.
+
+    Args:
+        agent: with its file.
+        rows: decisions, as `check` reads them.
+        made: numbers of releases, or of rows that this agent built; a batch whose row was skipped waits on.
+
+    Returns:
+        How many records wait for the next release.
+    """
+    kept, again = agent.store._privatizers[0], DeployedPrivatizer(agent.settings.terms)
+    batches: dict[int, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        if row[6] is not None:  # after the last release there is none
+            batches.setdefault(row[6], []).append(row)
+    for number in range(1, kept.released + 2):
+        if some := batches.pop(number, []):
+            rewards = np.array([0.25 if row[5] is None else row[5] for row in some])
+            again.record(np.stack([np.frombuffer(row[7]) for row in some]), rewards)
+        if number in made:
+            _ = again.row() if agent.settings.trust.padded else again.release()
+        elif number <= kept.released:
+            again.skip()
+    assert not batches, "records of a batch that is still to come"
+    assert again._encoder.dump() == kept._encoder.dump(), "a release has other records than say so"
+    assert [int(one) for one in again._batch] == [int(one) for one in kept._batch]
+    assert again.pending == kept.pending
+    return kept.pending
 
 
 def chaos(folder: Path, *, kills: int, seed: int = 0, longest: float = 1.0) -> dict[str, int]:

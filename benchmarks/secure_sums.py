@@ -4,8 +4,9 @@
 
 The same agents, all in this process, with a controller (and keepers) in processes of their own, TLS and nkeys
 on loopback, d = 10. Once under trust "nobody" and once under "keepers": from the moment everybody's message
-is in its outbox until the last agent has read the sum and checked all signatures. A keeper's answer is timed
-here as well, in a process that does nothing else. Needs nats-server and the nats extra.
+is in its outbox until the last agent has read the sum and checked all signatures. `agents_cpu` is what that
+takes of this process, all agents together. A keeper's answer is timed here as well, in a process that does
+nothing else. Needs nats-server and the nats extra.
 """
 
 from __future__ import annotations
@@ -135,11 +136,11 @@ async def time_sums(world: World, terms: Terms, rounds: int) -> dict[str, Any]:
     if terms.trust.padded:
         while not all(box.cards.keys() == roster.keepers.keys() for box in boxes.values()):
             await asyncio.sleep(0.05)
-    rows, first, last, size = Rows(world, terms, boxes), [], [], 0
+    rows, first, last, busy, size = Rows(world, terms, boxes), [], [], [], 0
     for number in range(1, rounds + 2):
         made = rows.make(number)
         size = max(len(item.body) for item in made.values())
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         for name, item in made.items():
             boxes[name].put(item)
         while not all(number in box.heard for box in boxes.values()):
@@ -147,6 +148,7 @@ async def time_sums(world: World, terms: Terms, rounds: int) -> dict[str, Any]:
         heard = [box.heard[number] - began for box in boxes.values()]
         first.append(min(heard))
         last.append(max(heard))
+        busy.append(time.process_time() - worked)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -154,6 +156,7 @@ async def time_sums(world: World, terms: Terms, rounds: int) -> dict[str, Any]:
     return {
         "first_agent": statistics.median(first[1:]),
         "last_agent": statistics.median(last[1:]),
+        "agents_cpu": statistics.median(busy[1:]),
         "message_bytes": size,
     }
 

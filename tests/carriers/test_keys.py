@@ -76,6 +76,61 @@ def test_permissions_are_exactly_the_edges_of_the_graph(tmp_path: Path) -> None:
     assert (again.neighbours, again.cliques, again.ttl) == (topology.neighbours, topology.cliques, 2)
 
 
+def test_keepers_have_keys_of_their_own_and_may_say_what_keepers_say_alone(tmp_path: Path) -> None:
+    done = _feducb("keys", "init", "fed", "--agents", "a,b,c,d", "--keepers", "b, d", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "fed"
+    found = Roster.read(folder / "federation.json")
+    assert list(found.keepers) == ["b", "d"]
+    configuration = (folder / "server" / "nats-server.conf").read_text()
+    for name in found.keepers:
+        seed = folder / "keepers" / name / "keeper.seed"
+        assert Signer(seed).nkey == found.keepers[name] != found.agents[name]
+        assert seed.stat().st_mode & 0o077 == 0
+        assert (seed.parent / "federation.json").read_text() == found.to_json()
+        assert (seed.parent / "ca.pem").is_file()
+        publish, subscribe = _permissions(configuration, found.keepers[name])
+        assert publish == {f"feducb.feducb.card.{name}", f"feducb.feducb.answer.{name}"}
+        assert subscribe == {f"feducb.feducb.list.{name}", f"_INBOX.+keeper-{name}.>"}
+    publish, subscribe = _permissions(configuration, found.agents["b"])
+    assert publish == {f"feducb.feducb.{kind}.b" for kind in ("release", "upload", "ask", "row")}
+    assert subscribe == {"feducb.feducb.sum", "_INBOX.b.>"}
+    assert found.controller is not None
+    publish, subscribe = _permissions(configuration, found.controller)
+    assert {f"feducb.feducb.list.{name}" for name in "bd"} == {one for one in publish if ".list." in one}
+    assert {one for one in subscribe if ".card." in one} == {f"feducb.feducb.card.{name}" for name in "bd"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--keepers", "b"], "keepers is 'b', expected at least two different agents"),
+        (["--keepers", "b,b"], "keepers is 'b, b', expected at least two different agents"),
+        (["--keepers", "b,x"], "keepers is 'x', expected agents: a, b, c"),
+        (["--keepers", "a,b", "--topology", "ring:3"], "keepers is 'a, b', expected none on a graph"),
+        (["--keepers", "a,b", "--max-payload", "500"], "max_payload is 500, expected at least 572"),
+    ],
+)
+def test_keepers_that_cannot_be_are_refused_in_a_sentence(tmp_path: Path, flags: list[str], why: str) -> None:
+    done = _feducb("keys", "init", "fed", "--agents", "a,b,c", *flags, cwd=tmp_path)
+    assert (done.returncode, (tmp_path / "fed").exists()) == (2, False)
+    assert why in " ".join(done.stderr.split())
+
+
+def test_a_new_key_of_a_keeper_needs_a_new_season_of_everybody(tmp_path: Path) -> None:
+    before = keys.init(tmp_path / "fed", ["a", "b", "c"], keepers=["a", "b"])
+    done = _feducb("keys", "rotate", "fed", "--keeper", "b", cwd=tmp_path)
+    after = Roster.read(tmp_path / "fed" / "federation.json")
+    assert (after.keepers["a"], after.agents) == (before.keepers["a"], before.agents)
+    assert after.keepers["b"] != before.keepers["b"]
+    said = " ".join(done.stderr.split())
+    assert "keepers/b to keeper b; controller to the controller; federation.json to all agents and k" in said
+    assert "restart the controller, all agents and all keepers" in said
+    assert "in a new season" in said
+    nobody = _feducb("keys", "rotate", "fed", "--keeper", "c", cwd=tmp_path)
+    assert "keeper is 'c', expected one of a, b" in nobody.stderr
+
+
 def test_rotation_replaces_what_was_asked_for_and_nothing_else(tmp_path: Path) -> None:
     server = keys.Server(hosts=["broker.example", "192.0.2.7"], days=10)
     before = keys.init(tmp_path / "fed", ["a", "b"], server=server)
@@ -99,7 +154,7 @@ def test_rotation_replaces_what_was_asked_for_and_nothing_else(tmp_path: Path) -
     fresh = x509.load_pem_x509_certificate((folder / "server" / "server.pem").read_bytes())
     assert 19 <= (fresh.not_valid_after_utc - datetime.now(UTC)).days <= 20
     nothing = _feducb("keys", "rotate", "fed", cwd=tmp_path)
-    assert (nothing.returncode, "--agent, --controller or --server" in nothing.stderr) == (2, True)
+    assert (nothing.returncode, "--agent, --keeper, --controller or" in nothing.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

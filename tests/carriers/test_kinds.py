@@ -25,7 +25,7 @@ from feducb.controller.collector import open_collector
 from feducb.errors import ConfigurationError
 from feducb.protocol.graphs import build_topology
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.storage import AgentStore
+from feducb.storage import AgentStore, RowBook
 
 NAMES = ("a", "b", "c", "d")
 TERMS = make_terms(releases=5)
@@ -133,6 +133,7 @@ def test_a_controller_in_the_same_process_takes_in_what_it_is_meant_for_alone(
     released = record_streams(["a"], TERMS, 1)["a"][0].body
     payload = released if kind is ParcelKind.UPLOAD else _upload(tmp_path / "a.db")
     collector = open_collector(tmp_path / "controller.db", {"a": terms})
+    assert not isinstance(collector, RowBook)
     box = MemoryMailbox([Parcel(kind, 1, 0, 1, payload)])
     local = LocalController(collector, {"a": box})
     assert asyncio.run(local.step()) == 0

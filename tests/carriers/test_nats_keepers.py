@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,18 +17,23 @@ from typing import Any
 import numpy as np
 import pytest
 from nats_world import PATIENCE, Broker, make_terms, running, until
+from typer.testing import CliRunner
 
+from feducb.agent import Agent
+from feducb.agent.agent_file import read_agent_file
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.local import StoreMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsController, NatsEngine, NatsKeeper, keeper_talk
-from feducb.controller.controller_file import ControllerSettings
+from feducb.cli.program import app
+from feducb.controller.controller_file import ControllerSettings, terms_from_table
 from feducb.controller.keeper_file import KeeperSettings
 from feducb.errors import ConfigurationError
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.hiding import Member
-from feducb.protocol.pads import Label
-from feducb.protocol.roster import Signer
+from feducb.protocol.pads import Charter, Label
+from feducb.protocol.roster import Roster, Signer
+from feducb.service.api_keys import add_key
 from feducb.storage import AgentStore, RowBook
 from feducb.storage.keeper_book import KeeperBook
 
@@ -57,8 +63,8 @@ def _terms() -> Terms:
 class Federation:
     """Everybody's files; agents record two visitors a row."""
 
-    def __init__(self, broker: Broker, folder: Path) -> None:
-        self.broker, self.folder, self.terms = broker, folder, _terms()
+    def __init__(self, broker: Broker, folder: Path, terms: Terms) -> None:
+        self.broker, self.folder, self.terms = broker, folder, terms
         self.stores: dict[str, AgentStore] = {}
         for name in NAMES:
             store = AgentStore.open(folder / f"{name}.db", self.terms)
@@ -119,7 +125,7 @@ class Federation:
 
 @pytest.fixture
 def federation(broker: Broker, tmp_path: Path) -> Iterator[Federation]:
-    one = Federation(broker, tmp_path)
+    one = Federation(broker, tmp_path, _terms())
     yield one
     one.close()
 
@@ -400,3 +406,82 @@ def test_settings_of_keepers_that_cannot_be_are_named(broker: Broker) -> None:
     path.write_text(usual.replace("deadline = 2.0", "deadline = 2.0\nquorum = 5"))
     with pytest.raises(ConfigurationError, match="quorum is 5, expected 4"):
         ControllerSettings.read(path).open()
+
+
+AGENT = """
+version = 1
+[agent]
+name = "b"
+store = "agent.db"
+[problem]
+dim = 3
+[privacy]
+epsilon = 1.0
+delta = 1e-6
+trust = "keepers"
+away = 1
+colluding = 1
+agents_per_person = 1
+[federation]
+agents = 5
+[releases]
+releases = 6
+season = "1d"
+start = 2100-01-01T00:00:00Z
+[service]
+port = 0
+keys = "agent.keys"
+[keeper]
+state = "keeper.db"
+seed = "{keys}/keepers/b/keeper.seed"
+[engine]
+kind = "nats"
+servers = ["{url}"]
+federation = "tests"
+roster = "{keys}/federation.json"
+seed = "{keys}/agents/b/agent.seed"
+ca = "{keys}/ca.pem"
+retry = 0.05
+"""
+
+
+def test_an_agent_is_its_own_keeper_in_one_process_and_promises_what_the_controller_reads(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Its own rows are not waited for: one agent may be away."""
+    config = tmp_path / "b" / "agent.toml"
+    config.parent.mkdir()
+    config.write_text(AGENT.format(url=broker.url, keys=broker.folder))
+    file = read_agent_file(config)
+    Agent.open(file.store, file.agent, member=file.member()).close()
+    add_key(file.service.keys, "operator", "operator")
+    printed = CliRunner().invoke(app, ["agent", "terms", "--config", str(config)]).stdout
+    terms = terms_from_table(tomllib.loads(printed)["terms"], agents=5)
+    for roster in (broker.roster, Roster.read(broker.folder / "federation.json")):
+        assert Charter.of(roster, terms, 1) == Charter.of(broker.roster, file.agent.terms, 1)
+    others = ("a", "c", "d", "e")
+    federation = Federation(broker, tmp_path, terms)
+
+    async def run() -> None:
+        async with (
+            federation.controlling(deadline=0.05) as (controller, book),
+            federation.keeping("c", "d"),
+            running(*federation.agents(*others)),
+        ):
+            for number in (1, 2):
+                await federation.build(others)
+                await federation.over(Label(1, 0, number), others)
+            assert set(book.progress()) == set(others)
+            assert subjects.keeper_user("b") in controller.heard
+
+    command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(config)]
+    with (tmp_path / "log").open("wb") as log:
+        served = subprocess.Popen(command, stderr=log)
+    try:
+        asyncio.run(run())
+    finally:
+        served.terminate()
+        assert served.wait(timeout=PATIENCE) == 0, (tmp_path / "log").read_text()
+        federation.close()
+    told = json.loads((config.parent / "keeper.db.status.json").read_text())
+    assert (told["keeper"], told["answered"], told["refused"]) == ("b", 2, {})

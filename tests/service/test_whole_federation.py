@@ -1,4 +1,4 @@
-"""Services, a controller and a broker, killed under load. The long run is benchmarks/chaos_federation.py."""
+"""Services, keepers, controller and broker, killed under load; at length: benchmarks/chaos_federation.py."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 from chaos_federation import chaos
 
 
-def test_a_federation_over_nats_survives_kills_of_anybody(tmp_path: Path) -> None:
+@pytest.mark.parametrize("trust", ["nobody", "keepers"])
+def test_a_federation_over_nats_survives_kills_of_anybody(tmp_path: Path, trust: str) -> None:
     if shutil.which("nats-server") is None:
         if os.environ.get("CI") == "true":
             pytest.fail("nats-server is not installed, and CI=true: apt-get install nats-server")
         pytest.skip("nats-server is not installed, so nothing was sent over NATS")
-    found = chaos(tmp_path, kills=5, seed=3)
+    found = chaos(tmp_path, kills=6, seed=2, trust=trust)
     assert int(found["decisions acknowledged"]) > 100
     assert int(found["rewards acknowledged"]) > 50
     assert int(found["releases"]) >= 3

@@ -3,8 +3,9 @@
 What these tests can see. Where nobody means harm the set fails in none of 240 runs, against visitors who
 know θ* and every belief in up to 5 %: a count of 240 runs sees what is grossly wrong (a chance of 2α is
 missed with a chance of 1e-5). Runs are seeded; over seeds, 5 % would be a false alarm with a chance of
-1e-3. Who knows all noise, and stops where the set has just failed, gets to 0.5 to 0.6 of α: there 8,000
-runs see rewards' noise that is understated 1.1-fold (missed with a chance of 1e-5) and privacy's noise
+1e-3. Where agents miss a tenth of rows, so that records count in part, it fails in none, with and without
+such a visitor. Who knows all noise, and stops where the set has just failed, gets to 0.5 to 0.6 of α: there
+8,000 runs see rewards' noise that is understated 1.1-fold (missed with a chance of 1e-5) and privacy's noise
 understated 1.7-fold, but not 1.1-fold, at which the set still covers. To see that is for the laws that the
 proof rests on: `test_noise_power.py`.
 """

@@ -62,10 +62,10 @@ def resigned(world: CliqueWorld, data: bytes, **changes: Any) -> bytes:
 def test_sums_are_those_of_the_rows_whatever_the_order_the_copies_and_the_restarts(
     tmp_path: Path, groups: int
 ) -> None:
-    world, draws = CliqueWorld(tmp_path, groups=groups, releases=5), random.Random(3)
+    world, draws = CliqueWorld(tmp_path, groups=groups, releases=3), random.Random(3)
     flying: list[tuple[str, bytes]] = []
     with world.watched():
-        while any(world.stores["a"].next_label(group).row <= 5 for group in range(groups)):
+        while any(world.stores["a"].next_label(group).row <= 3 for group in range(groups)):
             for name, store in world.stores.items():
                 for group in range(groups):
                     if store.may_build(group) and draws.random() < 0.3:
@@ -80,13 +80,13 @@ def test_sums_are_those_of_the_rows_whatever_the_order_the_copies_and_the_restar
             for group in range(groups):
                 sums = world.read[name, group]
                 tried, read = sums[::2], sums[1::2]  # looked at before it is used
-                assert len(read) == 5
+                assert len(read) == 3
                 for number, values in enumerate(read, start=1):
                     np.testing.assert_array_equal(values, world.expected(name, number, group))
                     np.testing.assert_array_equal(values, tried[number - 1])
             store = world.stores[name]
             assert store.halted == ""
-            assert [item.number for item in store.rows()] == [5, 5] * groups  # somebody may lack it still
+            assert [item.number for item in store.rows()] == [3, 3] * groups  # somebody may lack it still
     world.close()
 
 

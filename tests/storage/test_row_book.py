@@ -153,6 +153,7 @@ def test_opened_and_reopened_at_every_step_it_tells_the_same_bytes(tmp_path: Pat
         told.append((asks, published.body))
     with world.row_book() as book:
         assert book.since(None) == [body for _, body in told]
+        assert book.since(FIRST, most=1) == [told[1][1]]
         assert book.database.execute("SELECT count(*) FROM waiting").fetchone() == (0,)
     for one in keepers.values():
         one.close()
@@ -290,6 +291,26 @@ def test_below_the_quorum_a_row_is_closed_empty_made_up_for_once_and_then_left(t
         assert _answer(book, keepers)[0].names == world.names[1:]
         assert book.since(None)[:2] == bodies
         assert book.since(FIRST) == book.since(None)[1:]
+
+
+def test_time_that_the_controller_was_away_closes_no_row(tmp_path: Path) -> None:
+    """Agents that could not send meanwhile are waited for as if the first row had come just now."""
+    world = World(tmp_path)
+    keepers = world.keeper_books()
+    with world.row_book(deadline=5.0, close_after=60.0) as book:
+        cards = _introduce(world, book, keepers)
+        rows = {name: world.build(name, FIRST, cards)[0].to_bytes() for name in world.names}
+        book.exchange([(name, rows[name]) for name in world.names[:3]], now=100.0)
+    with world.row_book(deadline=5.0, close_after=60.0) as book:
+        book.listen(now=9000.0)
+        assert (book.publish_due(now=9000.1), book.asks(), book.next_due()) == ([], {}, 9060.0)
+        book.exchange([(world.names[3], rows[world.names[3]])], now=9001.0)
+        assert (book.asks(), book.next_due()) == ({}, 9005.0)  # now a quorum
+        book.listen(now=9004.0)  # away again, for a moment
+        book.exchange([], now=9006.0)
+        assert book.asks() == {}
+        book.exchange([(world.names[4], rows[world.names[4]])], now=9007.0)
+        assert _answer(book, keepers)[0].names == world.names
 
 
 def test_a_sum_that_no_honest_rows_make_is_told_as_refused_and_the_next_is_read_without_it(

@@ -83,7 +83,7 @@ class BrokenMove(AgentStore):
 
     def take_opened(self, db: Connection, opened: Opened) -> bytes | None:
         told, group = super().take_opened(db, opened), opened.label.group
-        own = self._require_member().place in [one.place for one in opened.listed]
+        own = opened.leaf_of(self._require_member().place) is not None
         if opened.label.attempt == 1 and self._has_built(opened.label) and not own:
             stream = self._privatizers[group]
             stream._batch = stream._batch + stream._encoder._batches[opened.label.row - 1]  # type: ignore[attr-defined]

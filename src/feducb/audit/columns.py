@@ -49,7 +49,7 @@ _IDLE = 0.25  # a record that moves rows by less has not entered as it should
 
 
 def check_columns(kind: type[AgentStore], terms: Terms) -> Check:
-    """One record a row, each in a coordinate of its own, while all that can happen to rows happens.
+    """One record a row, each in a coordinate of its own, while a row ends once in each way that it can.
 
     All rows of a record that are ever built, listed or not, are together at most as long as the record: each
     is in one column of E, which absences only shorten. The check also fails where a record is in none.

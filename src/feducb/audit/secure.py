@@ -1,7 +1,7 @@
 """Rows that leave under pads: what hides them, what is left of them on disk, and what an old file does.
 
 Through an agent's deployed file, in the hands of everybody else (`circle`), who list its rows, leave them out
-and close rows as they like. All checks are exact, but for chances of 1e-15 at most that sound code fails.
+and close rows as they like. All checks are exact, but for coincidences: of pads, and of bytes in a file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["check_disk", "check_pads", "check_restored", "check_value"]
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_WINDOW = 3  # numbers side by side that are looked for on disk: 57 bits or more
+_WINDOW = 5  # numbers side by side that are looked for on disk: 96 random bits at ε = 8
 
 
 def check_pads(kind: type[AgentStore], terms: Terms) -> Check:
@@ -91,7 +91,7 @@ def check_restored(kind: type[AgentStore], terms: Terms) -> Check:
 
 
 def check_disk(kind: type[AgentStore], terms: Terms) -> Check:
-    """Neither a row before it is padded nor its noise is in the file or in its log: no three numbers of it.
+    """Neither a row before it is padded nor its noise is in the file or in its log: no five numbers of it.
 
     As bytes in either order and as text, while the file is open and after. The padded row is found like that,
     or the check would be idle.

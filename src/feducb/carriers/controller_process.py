@@ -100,7 +100,7 @@ async def keep_status(
         write_status(path, facts())
 
 
-async def _serve(settings: ControllerSettings, collector: Collector, log: JsonLog) -> None:
+async def _serve(settings: ControllerSettings, collector: Collector | RowBook, log: JsonLog) -> None:
     from feducb.carriers.nats import NatsController
 
     link = NatsController(settings.engine, collector, log=log)

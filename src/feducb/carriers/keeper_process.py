@@ -53,6 +53,7 @@ def _facts(book: KeeperBook, status: EngineStatus) -> dict[str, Any]:
         "pid": os.getpid(),
         "connected": status.connected,
         **stands,
+        "evidence": [proof.hex() for proof in book.evidence()],  # `two_lists.TwoLists` reads them
         "sent": status.sent,
         "last_receipt_at": status.last_receipt_at,
         "refused_by_controller": dict(status.refused),

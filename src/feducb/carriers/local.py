@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from feducb.agent.mailbox import Mailbox
 from feducb.carriers.peering import PeerDriver, tell_members
-from feducb.controller.collector import TrustedCollector
+from feducb.controller.collector import Collector
 from feducb.errors import RefusedError
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
@@ -25,7 +25,7 @@ from feducb.protocol.messages import GridSum
 from feducb.protocol.pads import Label
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.protocol.roster import Roster
-from feducb.storage import AgentStore, ReleaseBook
+from feducb.storage import AgentStore
 from feducb.storage.keeper_book import KeeperBook
 from feducb.storage.row_book import RowBook
 
@@ -141,7 +141,7 @@ class StoreMailbox(MemoryMailbox):
 class LocalController:
     """A controller and its agents' mailboxes in one process."""
 
-    def __init__(self, collector: ReleaseBook | TrustedCollector, mailboxes: Mapping[str, Mailbox]) -> None:
+    def __init__(self, collector: Collector, mailboxes: Mapping[str, Mailbox]) -> None:
         self._collector, self._mailboxes = collector, mailboxes
         self.refusals = RefusalCount(mailboxes)
 

@@ -346,11 +346,11 @@ def status(
     require_writable("--json", json_file)
     read = read_agent_file(config)
     store, reason = read.store, misfit(read.store, read.agent)
-    see = partial(look, store, keepers=read.keepers(), keeper=read.keeper_state())
-    write_json(lambda: json.dumps(see() | {"misfit": reason}, indent=1) + "\n", json_file)
+    stands_at = partial(look, store, keepers=read.keepers(), keeper=read.keeper_state())
+    write_json(lambda: json.dumps(stands_at() | {"misfit": reason}, indent=1) + "\n", json_file)
     if str(json_file) == "-":
         return
-    stands = see(over_time=True)
+    stands = stands_at(over_time=True)
     counts = sorted(stands["counts"].items())
     rows = [*agent_facts(stands), *((f"  {name.replace('_', ' ')}", f"{count:,}") for name, count in counts)]
     title = f"agent {stands['name']}{', shadow mode' if stands['shadow'] else ''}"

@@ -32,7 +32,7 @@ def open_collector(
     budget: Terms | None = None,
     close_after: float | None = None,
     signing: tuple[Roster, Signer] | None = None,
-) -> Collector:
+) -> Collector | RowBook:
     """Open or make a controller's file.
 
     Args:
@@ -207,5 +207,6 @@ def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-# What a controller does with what agents send, whoever is trusted; a call that returned is on disk.
-Collector: TypeAlias = ReleaseBook | TrustedCollector | RowBook
+# What a controller does with what agents send, nobody or the controller trusted; a call that returned is on
+# disk. Where rows are padded, a `RowBook` does the same, and what it publishes is no sum yet.
+Collector: TypeAlias = ReleaseBook | TrustedCollector

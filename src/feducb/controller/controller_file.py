@@ -42,6 +42,7 @@ from feducb.interfaces import Trust
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
 from feducb.protocol.roster import Signer
+from feducb.storage import RowBook
 from feducb.storage.sqlite import is_locked
 from feducb.system import write_atomically
 from feducb.trust import NOBODY, trust_with
@@ -150,7 +151,7 @@ class ControllerSettings:
             **{name: table[name] for name in _TIMES if name in table},
         )
 
-    def open(self) -> Collector:
+    def open(self) -> Collector | RowBook:
         """The controller's file; raises `StoreInUseError` if another process has it."""
         padded = next(iter(self.terms.values())).trust.padded
         return open_collector(

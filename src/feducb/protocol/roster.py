@@ -44,7 +44,10 @@ class Roster:
     edges: tuple[tuple[str, str], ...] | None = None  # pairs of names; None with a controller
     ttl: int = 1  # γ, hops that a release lives
 
+    names: tuple[str, ...] = field(init=False, repr=False, compare=False)  # of the agents, in order
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(self.agents))
         require_name("federation", self.federation)
         if not self.agents:
             raise ConfigurationError("agents", [], "at least one")
@@ -74,11 +77,6 @@ class Roster:
         if len(self.agents) > _MOST_AGENTS:
             raise ConfigurationError("agents", len(self.agents), f"at most {_MOST_AGENTS} with keepers")
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the agents, in order."""
-        return tuple(self.agents)
-
     def topology(self) -> Topology:
         """The graph, its cliques and the like; the same wherever it is computed."""
         if self.edges is None:
@@ -95,6 +93,7 @@ class Roster:
     def to_json(self) -> str:
         """The text of the federation's file."""
         plain = asdict(self)
+        del plain["names"]
         if not self.keepers:  # as it was before there were any
             del plain["keepers"]
         return json.dumps(plain, indent=1) + "\n"

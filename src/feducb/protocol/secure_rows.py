@@ -16,7 +16,8 @@ import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import starmap
+from operator import ge
 from typing import NamedTuple
 
 import numpy as np
@@ -108,9 +109,9 @@ class Listed(NamedTuple):
     leaf: bytes
 
 
-def list_digest(label: Label, listed: Sequence[Listed]) -> bytes:
+def list_digest(label: Label, listed: Sequence[tuple[int, bytes]]) -> bytes:
     """SHA-256 of a list; keepers sign it."""
-    return hashlib.sha256(label.to_bytes() + b"".join(_LISTED.pack(*one) for one in listed)).digest()
+    return hashlib.sha256(label.to_bytes() + b"".join(starmap(_LISTED.pack, listed))).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,7 @@ class Ask:
         """Read a list and check the controller's signature, or raise `RefusedError`; its rows are not."""
         parts = Reader(data, _ASK)
         label = require_season(parts.label(), charter)
-        entries = tuple(Entry(*parts.unpack(_ENTRY)) for _ in range(parts.number()))
+        entries = tuple(map(Entry._make, parts.several(_ENTRY)))
         ask = cls(label, entries, parts.take(SIGNATURE_SIZE))
         parts.end()
         ask.signed.require(label, charter, roster)
@@ -291,7 +292,7 @@ class Opened:
     """A row that is over: who is in it, that all keepers say so, and the sum; none if it was closed empty."""
 
     label: Label
-    listed: tuple[Listed, ...]
+    listed: tuple[tuple[int, bytes], ...]  # each a `Listed`; plain, since there may be many
     proofs: tuple[Proof, ...]  # one of each keeper, in the roster's order
     values: NDArray[np.int64] | None  # (q,), the sum of the rows; None if the list is empty
     refused: str = ""  # why the sum is not used: ``definite`` or ``range``; it is spent all the same
@@ -301,9 +302,13 @@ class Opened:
         """Whether nobody is in it."""
         return not self.listed
 
+    def leaf_of(self, place: int) -> bytes | None:
+        """Which row of an agent is in it; None if none is."""
+        return dict(self.listed).get(place)
+
     def names(self, roster: Roster) -> tuple[str, ...]:
         """Who is in it."""
-        return tuple(_agent_named(roster, one.place) for one in self.listed)
+        return tuple(_agent_named(roster, place) for place, _ in self.listed)
 
     def to_bytes(self, charter: Charter, roster: Roster, signer: Signer) -> bytes:
         """Signed by the controller, which says what the sum is; the rest proves itself."""
@@ -329,7 +334,7 @@ class Opened:
         """
         parts = Reader(data, _OPENED)
         label = require_season(parts.label(), charter)
-        listed = tuple(Listed(*parts.unpack(_LISTED)) for _ in range(parts.number()))
+        listed = tuple(parts.several(_LISTED))
         raw = [parts.unpack(_PROOF) for _ in roster.keepers]
         refused = parts.number()
         values = pads.from_bytes(parts.take(8 * coordinates)).view(np.int64) if listed else None
@@ -340,7 +345,7 @@ class Opened:
             raise RefusedError("malformed", "a refusal that nobody knows, or of no sum")
         if [one[0] for one in raw] != list(range(len(roster.keepers))):
             raise RefusedError("malformed", "not one proof of each keeper, in order")
-        require_list([one.place for one in listed], roster, quorum)
+        require_list([place for place, _ in listed], roster, quorum)
         proofs = tuple(Proof(_keeper_named(roster, one[0]), one[1], one[2]) for one in raw)
         digest = list_digest(label, listed)
         for proof in proofs:
@@ -352,14 +357,14 @@ def who_is_in(data: bytes, roster: Roster) -> tuple[Label, tuple[str, ...]]:
     """Of an `Opened` that was found good: which row, and who is in it."""
     parts = Reader(data, _OPENED)
     label = parts.label()
-    return label, tuple(_agent_named(roster, parts.unpack(_LISTED)[0]) for _ in range(parts.number()))
+    return label, tuple(roster.names[place] for place, _ in parts.several(_LISTED))
 
 
 def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:
     """Raise `RefusedError` unless a list is empty, or of enough agents, each once and in order."""
-    if any(place >= len(roster.agents) for place in places):
+    if max(places, default=0) >= len(roster.agents):
         raise RefusedError("sender", "a list with somebody who is not of this federation")
-    if any(one >= other for one, other in pairwise(places)):
+    if any(map(ge, places, places[1:])):
         raise RefusedError("list", "a list with an agent twice, or out of order")
     if places and len(places) < quorum:
         raise RefusedError("quorum", f"a list of {len(places)} agents, expected {quorum} at least, or none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 from feducb.errors import RefusedError
@@ -45,6 +46,10 @@ class Reader:
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
         """What has this form."""
         return form.unpack(self.take(form.size))
+
+    def several(self, form: struct.Struct) -> Iterator[tuple[Any, ...]]:
+        """As many of this form as the number before them says."""
+        return form.iter_unpack(self.take(self.number() * form.size))
 
     def number(self) -> int:
         """Of two bytes."""

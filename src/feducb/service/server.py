@@ -42,7 +42,9 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
         engine: what carries its releases; None if it is on its own.
         status: how that goes, if it is known.
     """
-    keys = file.service.keys
+    keys, kind = file.service.keys, file.engine.get("kind", "none")
+    if file.keeper is not None and kind == "none":
+        raise ConfigurationError("keeper", "a table", "an [engine] table too: somebody must ask the keeper")
     if not read_keys(keys):
         raise ConfigurationError("service.keys", str(keys), "keys: `feducb agent key add` makes one")
     if not file.store.exists():
@@ -60,7 +62,7 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
         changed = edited(file.store, file.agent)
     with open_agent() as agent:  # whatever is wrong with the file is said now, in one sentence
         open_keeper = partial(file.open_keeper, agent.store.terms, agent.store.season)
-    at_the_door = file.keeper is not None and file.engine.get("kind") == "door"
+    at_the_door = file.keeper is not None and kind == "door"
     if at_the_door:
         open_keeper().close()
     GridNoise(file.agent.terms.certificate()).draw(1)  # loads OpenDP now, not while decisions wait

@@ -44,7 +44,7 @@ class FlowerBook(ReleaseBook):
             raise ConfigurationError("quorum", quorum, f"at most agents, {agents}")
         require_finite("deadline", deadline, at_least=0.0)
         if terms.trust.raw:
-            expected = "nobody: over Flower agents add their own noise, as the SuperLink keeps what passes"
+            expected = "nobody or keepers: the SuperLink keeps what passes, which must not be raw"
             raise ConfigurationError("trust", terms.trust.name, expected)
         if terms.groups != 1:
             raise ConfigurationError("groups", terms.groups, "1: a controller adds up a single group")

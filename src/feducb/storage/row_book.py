@@ -109,16 +109,17 @@ class RowBook(SqliteFile):
             roster: with keepers.
             terms: of everybody.
             signer: in the controller's name.
-            deadline: seconds after the first row arrived when a quorum will do; None waits for everybody.
-            close_after: seconds after the first row arrived when one below its quorum is closed empty; None
-                waits for ever.
+            deadline: seconds after the first row arrived, or `listen`, when a quorum will do; None waits for
+                everybody.
+            close_after: seconds, counted likewise, when one below its quorum is closed empty; None waits for
+                ever.
             season: the open one.
         """
         self._gate, self._signer = RowGate.of(roster, terms, signer, season=season), signer
         self.quorum = Quorum(len(roster.agents), quorum_of(terms), deadline)
         if close_after is not None:
             require_finite("close_after", close_after, at_least=deadline or 0.0)
-        self.season, self._close_after = season, close_after
+        self.season, self._close_after, self._listens_since = season, close_after, 0.0
         self._opened_since: list[PublishedRow] = []  # and not yet handed out by `publish_due`
         super().__init__(path)
 
@@ -136,6 +137,17 @@ class RowBook(SqliteFile):
                 db.execute("REPLACE INTO open_season VALUES (1, ?, ?)", (self.season, charter))
                 db.execute("DELETE FROM waiting")
         self._load()
+
+    def listen(self, *, now: float) -> None:
+        """Rows can come in again: what was waited while none could does not count against those who send.
+
+        A row that was built for a list which it then missed is spent, so nobody is to miss one because the
+        controller was away.
+
+        Args:
+            now: in seconds since 1970.
+        """
+        self._listens_since = now
 
     def _load(self) -> None:
         self._reader: RowReader | None = None
@@ -206,13 +218,17 @@ class RowBook(SqliteFile):
         """Of the keepers that have shown theirs this season."""
         return list(self._cards().values())
 
-    def since(self, label: Label | None) -> list[bytes]:
-        """Rows that are over (`Opened`), in order: those after a label, or all of this season."""
+    def since(self, label: Label | None, *, most: int = -1) -> list[bytes]:
+        """Rows that are over (`Opened`), in order: those after a label, or all of this season.
+
+        Args:
+            label: the newest one that is known already; None for none.
+            most: how many to return at most; all if negative.
+        """
         after = (self.season, 0, 0) if label is None else _key(label)
-        query = (
-            "SELECT body FROM opened WHERE (season, row, attempt) > (?, ?, ?) ORDER BY season, row, attempt"
-        )
-        return [bytes(body) for (body,) in self.database.execute(query, after)]
+        name = "season, row, attempt"
+        query = f"SELECT body FROM opened WHERE ({name}) > (?, ?, ?) ORDER BY {name} LIMIT ?"
+        return [bytes(body) for (body,) in self.database.execute(query, (*after, most))]
 
     def next_due(self) -> float | None:
         """When, in seconds since 1970, the open row's list is made though nobody else sends; None: never."""
@@ -220,7 +236,7 @@ class RowBook(SqliteFile):
         if first is None or self._list() is not None:
             return None
         wait = self.quorum.deadline if here >= self.quorum.enough else self._close_after
-        return None if wait is None else first + wait
+        return None if wait is None else max(first, self._listens_since) + wait
 
     def newest(self) -> PublishedRow | None:
         """The newest row that is over, of this season or one before."""
@@ -372,9 +388,11 @@ class RowBook(SqliteFile):
         if self._list() is not None:
             return len(self._answers()) == len(self._gate.roster.keepers)
         here, first = self._here()
-        if first is None or self.quorum.due(here, first, now):
-            return first is not None
-        close_after = self._close_after
+        if first is None:
+            return False
+        first, close_after = max(first, self._listens_since), self._close_after
+        if self.quorum.due(here, first, now):
+            return True
         return here < self.quorum.enough and close_after is not None and now - first >= close_after
 
     def _make_list(self, db: sqlite3.Connection, now: float) -> None:

@@ -148,8 +148,7 @@ class RowStore(Store):
     def _end_row(self, db: sqlite3.Connection, opened: Opened) -> bytes | None:
         """Note that a row is over, and read it with all before; what they tell, if this one tells more."""
         label, stream = opened.label, self._privatizers[self._require_group(opened.label.group)]
-        listed = self._require_member().place in [one.place for one in opened.listed]
-        agents = len(opened.listed)
+        listed, agents = opened.leaf_of(self._require_member().place) is not None, len(opened.listed)
         agent_rows.put_opened(db, label, agents=agents, refused=opened.refused, listed=listed)
         if label.following(empty=opened.empty).row == label.row:
             return None  # it is made up for
@@ -175,14 +174,14 @@ class RowStore(Store):
     def _is_foreign(self, opened: Opened) -> bool:
         """Whether the list has a row of this agent that is not the one it built."""
         member = self._require_member()
-        for one in opened.listed:
-            if one.place == member.place:
-                own = self._built(opened.label)
-                if own is None:
-                    return True
-                count = self.terms.model.coordinates(self.terms.problem.dim)
-                return PaddedRow.read(own, coordinates=count).entry(one.place).listed(member.name) != one
-        return False
+        leaf = opened.leaf_of(member.place)
+        if leaf is None:
+            return False
+        own, count = self._built(opened.label), self.terms.model.coordinates(self.terms.problem.dim)
+        if own is None:
+            return True
+        entry = PaddedRow.read(own, coordinates=count).entry(member.place)
+        return entry.listed(member.name).leaf != leaf
 
     def _has_built(self, label: Label) -> bool:
         return self._built(label) is not None

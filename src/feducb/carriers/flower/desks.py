@@ -118,10 +118,13 @@ class RowDesk:
         return said
 
     def news(self, place: bytes | None) -> list[bytes]:
-        """Keepers' cards, at every visit: they are small. Then the rows that were over since."""
+        """The rows that were over since. Then keepers' cards, at every visit: they are small.
+
+        In this order, so that whoever is a season behind hears the end of its own before it refuses a card.
+        """
         if place is None:
             return self._cards
-        return self._cards + self.book.since(Label.from_bytes(place) if place else None)[:_MOST_TOLD]
+        return self.book.since(Label.from_bytes(place) if place else None)[:_MOST_TOLD] + self._cards
 
     def rows_for(self, agent: str) -> bytes:
         """The open row's list."""

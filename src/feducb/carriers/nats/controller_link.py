@@ -50,7 +50,9 @@ class _Opened(NamedTuple):
 class NatsController:
     """The controller's link. One thread, which opened the collector."""
 
-    def __init__(self, settings: NatsSettings, collector: Collector, *, log: Log = say_nothing) -> None:
+    def __init__(
+        self, settings: NatsSettings, collector: Collector | RowBook, *, log: Log = say_nothing
+    ) -> None:
         self.status = EngineStatus()
         self._roster = settings.read_roster()
         if self._roster.controller is None:
@@ -95,6 +97,8 @@ class NatsController:
                 subject, cb=on_message, pending_msgs_limit=_UNREAD, pending_bytes_limit=_UNREAD_BYTES
             )
             await apart(reading)
+        if isinstance(self._collector, RowBook):
+            self._collector.listen(now=time.time())
         if (newest := self._collector.newest()) is not None:
             await self._publish(client, newest)
         batch: list[_Opened] = []  # what an earlier session took in may be due
@@ -181,8 +185,13 @@ class NatsController:
         return receipts
 
     async def _ask_keepers(self, client: Client) -> None:
-        for keeper, ask in self._talk.asks_due().items() if self._talk is not None else ():
+        if self._talk is None:
+            return
+        due = self._talk.asks_due()
+        for keeper, ask in due.items():
             await apart(client.publish(subjects.topic(self._roster.federation, "list", keeper), ask))
+        if due and self._talk.again:
+            say_rarely(self._log, "row_waits", count=self._talk.again, keepers=list(due))
 
     def _open(self, kind: str, name: str, data: bytes) -> bytes:
         if kind in (ParcelKind.ROW, *subjects.KINDS_FROM_KEEPERS):  # the book checks who signed

@@ -14,6 +14,7 @@ __all__ = ["KeeperTalk"]
 
 _ASK_AGAIN = 3.0  # seconds
 _NEWS_BYTES = 2**18  # of one reply; an agent asks again until there is nothing new
+_NEWS_ROWS = 64  # and no more rows than this
 _WORTH_SAYING = 10.0  # seconds that a row waits before others are told for whom
 
 
@@ -23,15 +24,18 @@ class KeeperTalk:
     def __init__(self, book: RowBook) -> None:
         self._book = book
         self._asked: dict[str, tuple[bytes, float]] = {}  # by keeper: which list, and when
+        self.again = 0  # how often keepers were asked once more for the same list
 
     def asks_due(self) -> dict[str, bytes]:
         """Lists to send now: new ones at once, others again and again, always the same bytes."""
         now, asks = time.monotonic(), self._book.asks()
-        due = {}
+        due, fresh = {}, False
         for keeper, ask in asks.items():
             last, at = self._asked.get(keeper, (b"", 0.0))
             if last != ask or now - at >= _ASK_AGAIN:
-                due[keeper] = ask
+                due[keeper], fresh = ask, fresh or last != ask
+        if due:
+            self.again = 0 if fresh else self.again + 1
         sent = {keeper: (ask, now) for keeper, ask in due.items()}
         self._asked = {keeper: one for keeper, one in (self._asked | sent).items() if keeper in asks}
         return due
@@ -64,7 +68,7 @@ class KeeperTalk:
         """
         parts = [json.dumps(self.standing()).encode(), *self._book.cards()]
         left = min(most, _NEWS_BYTES) - sum(map(len, parts)) - 1024
-        for opened in self._book.since(Label.from_bytes(place) if place else None):
+        for opened in self._book.since(Label.from_bytes(place) if place else None, most=_NEWS_ROWS):
             left -= len(opened) + 4
             if left < 0:
                 break

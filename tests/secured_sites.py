@@ -7,6 +7,7 @@ and the roster's file, seeds, keys of the API, HTTP.
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -138,7 +139,7 @@ class SecuredSite:
         self._world, file = world, read_agent_file(folder / "agent.toml")
         keys = folder / "agent.keys"
         self.key_file.write_text(add_key(keys, "carrier", "carrier"), encoding="utf-8")
-        self._application, self._operator = add_key(keys, "shop"), add_key(keys, "operator", "operator")
+        self._application = add_key(keys, "shop")
         with self._open(file) as agent:
             open_keeper = partial(file.open_keeper, agent.store.terms, agent.store.season)
         app = create_app(
@@ -155,6 +156,7 @@ class SecuredSite:
             assert self._thread.is_alive()
             self._thread.join(0.02)
         self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
+        self._http = httpx.Client(base_url=self.url, timeout=120, trust_env=False)
 
     def _open(self, file: AgentFile) -> Agent:
         return Agent.open(file.store, file.agent, member=file.member(), clock=lambda: self._world.now)
@@ -166,22 +168,20 @@ class SecuredSite:
         """A visitor; returns the sum that the decision rests on, season.number."""
         return str(self._call("POST", "/v1/decisions", self._application, {"actions": ACTIONS})["model"])
 
-    def status(self) -> dict[str, Any]:
-        return self._call("GET", "/v1/status", self._operator)
-
     def place(self) -> Label | None:
         """The newest row that is over here."""
-        with self.door() as door:
-            place = door.outbox().place
+        key = self.key_file.read_text(encoding="utf-8")
+        place = base64.b64decode(self._call("GET", "/v1/outbox", key)["place"])
         return Label.from_bytes(place) if place else None
 
     def _call(self, method: str, path: str, key: str, asked: object = None) -> dict[str, Any]:
         headers = {"authorization": f"Bearer {key}"}
-        response = httpx.request(method, self.url + path, headers=headers, json=asked, timeout=120)
+        response = self._http.request(method, path, headers=headers, json=asked)
         assert response.is_success, response.text
         return dict(response.json())
 
     def close(self) -> None:
+        self._http.close()
         self._server.should_exit = True
         self._thread.join()
 
