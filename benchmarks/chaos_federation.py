@@ -22,10 +22,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-from chaos_service import Chaos, check, settled
+from chaos_service import Chaos, check, settled, start
 from row_checks import RowFiles, newest_over, require_quiet_logs
 
 from feducb.carriers import nats_keys as keys
@@ -151,21 +152,23 @@ class Federation:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def start(self, role: str) -> None:
-        """Start somebody; an agent is waited for until it listens."""
+        """Start somebody and wait until they are at work."""
         if role in self.agents:
             self._processes[role] = self.agents[role].start()
             return
-        command, where = ["nats-server", "-c", "nats-server.conf"], self._keys / "server"
-        if role != "broker":
-            kind, file = role.partition("-")[0], f"{role}.toml"
+        log = self.folder / f"{role}.log"
+        if role == "broker":
+            command, said, where = ["nats-server", "-c", "nats-server.conf"], "ready", self._keys / "server"
+        else:
+            kind, file, said = role.partition("-")[0], f"{role}.toml", '"started"'
             command, where = [sys.executable, "-m", "feducb", kind, "serve", "--config", file], self.folder
-        with (self.folder / f"{role}.log").open("ab") as log:
-            self._processes[role] = subprocess.Popen(command, cwd=where, stdout=log, stderr=log)
+        self._processes[role], _ = start(command, log, said, cwd=where)
 
     async def run(self, kills: int, *, pause: float = 1.0) -> None:
         """Kill so often, soon after some calls were answered; then leave everybody alone until all agree."""
         loop = asyncio.get_running_loop()
         roles = ("broker", "controller", *self._keepers.values(), *self._names)
+        loop.set_default_executor(ThreadPoolExecutor(len(roles)))  # all may be on their way back at once
         await asyncio.gather(*(loop.run_in_executor(None, self.start, role) for role in roles))
         callers = [one for agent in self.agents.values() for one in agent.call(CALLERS, rest=REST)]
         starting: dict[str, asyncio.Future[None]] = {}
@@ -173,6 +176,8 @@ class Federation:
             await asyncio.sleep(self._rng.uniform(0.0, 2 * pause))
             await self._progress()
             there = [one for one in roles if one not in starting or starting[one].done()]
+            if not there:
+                continue
             (role,) = self._rng.choices(there, [self._weight(one) for one in there])
             self._require_running(role)
             self._processes[role].kill()
@@ -190,6 +195,12 @@ class Federation:
         for role in reversed(roles):
             self._processes[role].send_signal(signal.SIGTERM)
             self._processes[role].wait(timeout=PATIENCE)
+
+    def end(self) -> None:
+        """Leave nobody behind, whatever went wrong."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
 
     def _require_running(self, role: str) -> None:
         status = self._processes[role].poll()
@@ -294,7 +305,10 @@ def chaos(
 ) -> dict[str, str]:
     """Run and check."""
     made = Federation(folder, seed, trust)
-    asyncio.run(made.run(kills, pause=pause))
+    try:
+        asyncio.run(made.run(kills, pause=pause))
+    finally:
+        made.end()
     return made.check()
 
 

@@ -94,26 +94,10 @@ class Chaos:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the service and wait until it listens."""
-        log_path = self.folder / "log"
-        with log_path.open("ab") as log:
-            begun = log.tell()
-            command = [
-                sys.executable,
-                "-m",
-                "feducb",
-                "agent",
-                "serve",
-                "--config",
-                str(self.folder / "agent.toml"),
-            ]
-            process = subprocess.Popen(command, stderr=log)
-        while process.poll() is None:
-            for line in log_path.read_bytes()[begun:].splitlines():
-                if b'"listening"' in line:
-                    self._port = int(json.loads(line)["port"])
-                    return process
-            time.sleep(0.02)
-        raise SystemExit(f"the service did not come back: {log_path.read_text()[begun:]}")
+        command = [sys.executable, "-m", "feducb", "agent", "serve", "--config"]
+        process, line = start([*command, str(self.folder / "agent.toml")], self.folder / "log", '"listening"')
+        self._port = int(json.loads(line)["port"])
+        return process
 
     async def run(self, kills: int, longest: float) -> None:
         """Kill so often; each life lasts up to ``longest`` seconds after some calls were answered."""
@@ -198,6 +182,22 @@ class Chaos:
                 for entry in season["entries"]:
                     name = (entry["kind"], entry["season"], entry["group"], entry["number"])
                     self.seen.releases.setdefault(name, set()).add(entry["sha256"])
+
+
+def start(
+    command: list[str], log_path: Path, said: str, *, cwd: Path | None = None
+) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a process and wait until a line of its log has these words; the process, and that line."""
+    with log_path.open("ab") as log:
+        begun = log.tell()
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=cwd)
+    while process.poll() is None:
+        lines = log_path.read_bytes()[begun:].decode(errors="replace").splitlines(keepends=True)
+        for line in lines:
+            if said in line and line.endswith("\n"):
+                return process, line
+        time.sleep(0.02)
+    raise SystemExit(f"it did not come back: {log_path.read_text(errors='replace')[-2000:]}")
 
 
 async def settled(store: Path) -> None:

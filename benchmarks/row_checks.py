@@ -102,8 +102,8 @@ class RowFiles:
             return
         names = opened.names(self._roster)
         rows = [self._built[name][opened.label] for name in names]
-        for name, row, listed in zip(names, rows, opened.listed, strict=True):
-            assert row.entry(listed.place).listed(name) == listed, f"{opened.label} has two rows of {name}"
+        for name, row, (place, leaf) in zip(names, rows, opened.listed, strict=True):
+            assert row.entry(place).listed(name).leaf == leaf, f"{opened.label} has two rows of {name}"
         answers = [answers[opened.label] for answers in self._answers.values()]
         assert np.array_equal(open_sum([row.body for row in rows], answers), opened.values)
 

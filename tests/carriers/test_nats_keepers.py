@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import secure_sums
 from nats_world import PATIENCE, Broker, make_terms, running, until
 from typer.testing import CliRunner
 
@@ -33,6 +34,7 @@ from feducb.protocol import messages
 from feducb.protocol.hiding import Member
 from feducb.protocol.pads import Charter, Label
 from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.secure_rows import row_size
 from feducb.service.api_keys import add_key
 from feducb.storage import AgentStore, RowBook
 from feducb.storage.keeper_book import KeeperBook
@@ -485,3 +487,11 @@ def test_an_agent_is_its_own_keeper_in_one_process_and_promises_what_the_control
         federation.close()
     told = json.loads((config.parent / "keeper.db.status.json").read_text())
     assert (told["keeper"], told["answered"], told["refused"]) == ("b", 2, {})
+
+
+def test_the_benchmark_of_secure_sums_runs_and_an_upload_has_700_bytes_at_most() -> None:
+    """With few agents; the long one has a thousand."""
+    found = secure_sums.measure(4, 2, 1)
+    assert found["keepers_message_bytes"] == row_size(65) <= 700
+    assert found["nobody_last_agent"] > 0.0
+    assert found["keepers_last_agent"] > 0.0

@@ -63,7 +63,7 @@ def test_1000_rows_open_as_the_sum_of_what_was_padded_bit_for_bit(tmp_path: Path
             trust=f"keepers:{away}:1",
             seed=number,
         )
-        with world.row_book(deadline=0.0, close_after=0.0) as book:
+        with world.row_book(deadline=1.0, close_after=1.0) as book:
             keepers = world.keeper_books()
             cards = _introduce(world, book, keepers)
             label = FIRST
@@ -96,11 +96,11 @@ def _one_row(
     cut = int(draws.integers(1, len(order)))
     statuses = [one.status for part in (order[:cut], order[cut:]) for one in book.receive(part, now=0.0)]
     assert sorted(statuses) == ["known"] * 2 + ["stored"] * len(here)
-    assert book.publish_due(now=0.0) == []
+    assert book.publish_due(now=1.0) == []
     asks = book.asks()
     replies = [(name, keepers[name].answer(asks[name])) for name in draws.permutation(list(keepers))]
-    assert {one.status for one in book.hear([*replies, replies[0]], now=0.0)} == {"stored", "known"}
-    (published,) = book.publish_due(now=0.0)
+    assert {one.status for one in book.hear([*replies, replies[0]], now=1.0)} == {"stored", "known"}
+    (published,) = book.publish_due(now=1.0)
     opened = _read(world, published.body)
     if len(here) < quorum_of(world.terms):
         assert opened.empty

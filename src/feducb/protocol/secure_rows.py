@@ -357,7 +357,8 @@ def who_is_in(data: bytes, roster: Roster) -> tuple[Label, tuple[str, ...]]:
     """Of an `Opened` that was found good: which row, and who is in it."""
     parts = Reader(data, _OPENED)
     label = parts.label()
-    return label, tuple(roster.names[place] for place, _ in parts.several(_LISTED))
+    places = [place for place, _ in parts.several(_LISTED)]
+    return label, tuple(map(roster.names.__getitem__, places))
 
 
 def require_list(places: Sequence[int], roster: Roster, quorum: int) -> None:
