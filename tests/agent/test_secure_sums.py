@@ -241,6 +241,15 @@ def test_what_is_heard_out_of_order_or_of_another_federation_is_refused(
     other.close()
 
 
+def test_an_agent_in_another_season_holds_up_nobody(net: SecureNet) -> None:
+    net.visit()
+    ahead = net.live["a4"]
+    ahead.new_season(replace(net.settings_of("a4"), start=net.now + 3000.0), drop_open=True)
+    assert asyncio.run(net.step()) == 1
+    assert net.live["a0"].snapshot()["model"] == ["1.1"]
+    assert ahead.snapshot()["model"] == ["2.0"]
+
+
 def test_a_sum_that_does_not_prove_itself_is_not_acted_on(net: SecureNet) -> None:
     """Whoever carries for an agent can write down any sum, but no keeper's signature."""
     net.visit()

@@ -209,6 +209,13 @@ def test_a_charter_says_who_in_which_order_what_and_when() -> None:
     assert len(digests) == 1 + len(others)
 
 
+def test_a_season_that_no_label_can_name_is_refused() -> None:
+    world = SecureFederation()
+    with pytest.raises(ConfigurationError, match="at most 4294967295") as refused:
+        Charter.of(world.roster, world.terms, 2**32)
+    assert refused.value.setting == "season"
+
+
 def test_a_whole_number_is_the_same_promise_written_with_a_point_or_without() -> None:
     one, other = SecureFederation(epsilon=1), SecureFederation(epsilon=1.0)
     assert one.charter == other.charter

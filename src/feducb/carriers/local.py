@@ -174,6 +174,7 @@ class LocalKeepers:
         keepers: their books, by name; those that are left out are away.
         refusals: of rows, by agent.
         answers_refused: of lists, by keeper and reason.
+        hearing_refused: of cards and rows that are over, by agent and reason.
     """
 
     def __init__(
@@ -182,6 +183,7 @@ class LocalKeepers:
         self._book, self._mailboxes, self.keepers = book, mailboxes, dict(keepers)
         self.refusals = RefusalCount(mailboxes)
         self.answers_refused: Counter[tuple[str, str]] = Counter()
+        self.hearing_refused: Counter[tuple[str, str]] = Counter()
 
     async def step(self, *, now: float | None = None) -> int:
         """Tell all what is new, empty all outboxes once, open what can be; returns how many rows were."""
@@ -212,10 +214,13 @@ class LocalKeepers:
                 self.answers_refused[name, error.reason] += 1
 
     async def _tell(self) -> None:
-        for mailbox in self._mailboxes.values():
+        for name, mailbox in self._mailboxes.items():
             place = await mailbox.place()
-            for data in (*self._book.cards(), *self._book.since(Label.from_bytes(place) if place else None)):
-                await mailbox.hear(data)
+            for data in (*self._book.since(Label.from_bytes(place) if place else None), *self._book.cards()):
+                try:
+                    await mailbox.hear(data)
+                except RefusedError as error:  # of another season or other terms: its own affair
+                    self.hearing_refused[name, error.reason] += 1
 
 
 class LocalPeers:

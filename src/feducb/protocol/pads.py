@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.errors import RefusedError
+from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.terms import Terms
 from feducb.protocol.roster import Roster
 from feducb.system import optional
@@ -51,6 +51,7 @@ Words = NDArray[np.uint64]
 KEY_SIZE = NONCE_SIZE = 32
 _INFO = "feducb pad 1"
 _LABEL = struct.Struct("<IIII")
+_LAST_SEASON = 2**32 - 1
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -104,7 +105,9 @@ class Charter:
 
     @classmethod
     def of(cls, roster: Roster, terms: Terms, season: int) -> Charter:
-        """The charter of a season."""
+        """The charter of a season; raises `ConfigurationError` for one that no label can name."""
+        if season > _LAST_SEASON:
+            raise ConfigurationError("season", season, f"at most {_LAST_SEASON} under trust keepers")
         # In the roster's own order, since agents are told by their place in it. Terms are equal if their
         # numbers are, though one file says 1 and another 1.0.
         known = hashlib.sha256(roster.to_json().encode()).hexdigest()
