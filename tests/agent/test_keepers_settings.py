@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import nkeys
 import pytest
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.agent_file import read_agent_file
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
+from feducb.protocol.roster import Roster, Signer
 from feducb.trust import KEEPERS, NOBODY, Keepers
 
 SETTINGS = AgentSettings(
@@ -104,3 +107,40 @@ def test_a_file_of_an_agent_on_its_own_noise_can_go_over_to_keepers(tmp_path: Pa
     with Agent.open(path, replace(SETTINGS, trust=KEEPERS)) as agent:
         rows = agent.snapshot()["rows"]
     assert (rows["built"], rows["halted"]) == (0, None)
+
+
+def _roster(where: Path, names: str, *keepers: str) -> None:
+    """federation.json, and north's seed once."""
+    seed = where / "north.seed"
+    if not seed.exists():
+        seed.write_bytes(bytes(nkeys.encode_seed(secrets.token_bytes(32), nkeys.PREFIX_BYTE_USER)))
+    agents = {name: Signer(seed).nkey if name == "north" else Signer.fresh().nkey for name in names.split()}
+    kept = {name: Signer.fresh().nkey for name in keepers}
+    roster = Roster(
+        federation="shops", agents=agents, keepers=kept, controller=Signer.fresh().nkey, sealing="00" * 32
+    )
+    (where / "federation.json").write_text(roster.to_json(), encoding="utf-8")
+
+
+def test_a_new_season_takes_a_new_roster_and_none_without_keepers(tmp_path: Path) -> None:
+    """The roster is the next season's when the command runs; it need not go with the season before."""
+    _init(tmp_path, "--agents", "4", "--trust", "keepers")
+    config, names = tmp_path / "agent.toml", "north east south west"
+    engine = '\n[engine]\nkind = "door"\nroster = "federation.json"\nseed = "north.seed"\n'
+    config.write_text(config.read_text(encoding="utf-8") + engine, encoding="utf-8")
+    _roster(tmp_path, names, "east", "west")
+    file = read_agent_file(config)
+    with Agent.open(file.store, file.agent, member=file.member()) as agent:
+        agent.decide([[0.1] * file.agent.problem.dim] * 2)
+    later = (
+        config.read_text(encoding="utf-8").replace("agents = 4", "agents = 5").replace("2027-01", "2027-06")
+    )
+    config.write_text(later, encoding="utf-8")
+    _roster(tmp_path, f"{names} centre")
+    said = _feducb("agent", "new-season", "--drop-open", status=2, where=tmp_path)
+    assert "roster is 'shops', expected one with keepers" in said
+    _roster(tmp_path, f"{names} centre", "east", "west")
+    assert "season 2 is open" in _feducb("agent", "new-season", "--drop-open", where=tmp_path)
+    file = read_agent_file(config)
+    with Agent.open(file.store, file.agent, member=file.member()) as agent:
+        assert (agent.store.season, agent.store.terms.agents) == (2, 5)

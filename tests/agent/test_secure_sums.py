@@ -19,6 +19,7 @@ from feducb.protocol import messages
 from feducb.protocol.hiding import Cover, Member
 from feducb.protocol.pads import Label, SeasonKey
 from feducb.protocol.parcels import ParcelKind
+from feducb.protocol.roster import Signer
 from secure_net import START, SecureNet
 
 
@@ -248,6 +249,29 @@ def test_an_agent_in_another_season_holds_up_nobody(net: SecureNet) -> None:
     assert asyncio.run(net.step()) == 1
     assert net.live["a0"].snapshot()["model"] == ["1.1"]
     assert ahead.snapshot()["model"] == ["2.0"]
+
+
+def test_another_roster_in_an_open_season_is_refused_and_before_its_first_row_taken(net: SecureNet) -> None:
+    """As `feducb keys rotate` writes one: a row under its charter would be spent, and nobody opens it."""
+    before, after = net.roster, replace(net.roster, agents=net.roster.agents | {"a3": Signer.fresh().nkey})
+    asyncio.run(net.step(until=START))
+    net.live["a4"].close()
+    net.roster = after
+    agent = net.open_agent("a4")
+    assert agent.snapshot()["rows"]["missing_cards"] == ["a0", "a1", "a2"]
+    agent.close()
+    net.roster = before
+    net.live["a4"] = net.open_agent("a4")
+    net.visit()
+    assert asyncio.run(net.step()) == 1
+    net.live["a4"].close()
+    net.roster = after
+    with pytest.raises(ConfigurationError, match="needs a new season") as refused:
+        net.open_agent("a4")
+    assert refused.value.setting == "roster"
+    net.roster = before
+    net.live["a4"] = net.open_agent("a4")
+    assert asyncio.run(net.step()) == 1
 
 
 def test_a_sum_that_does_not_prove_itself_is_not_acted_on(net: SecureNet) -> None:

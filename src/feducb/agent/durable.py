@@ -22,7 +22,15 @@ from feducb.agent.chooser import Chooser
 from feducb.agent.curve import Curve, width_for
 from feducb.agent.ids import kept_tag, make_id, new_tag, numbers_of
 from feducb.agent.inbox import Counters, Inbox
-from feducb.agent.kept import Season, require_later, require_promised, season_in, started_at, stored_settings
+from feducb.agent.kept import (
+    Season,
+    require_later,
+    require_place,
+    require_promised,
+    season_in,
+    started_at,
+    stored_settings,
+)
 from feducb.agent.requests import require_candidates, require_follow, require_id, require_reward
 from feducb.agent.settings import AgentSettings
 from feducb.agent.view import view, view_over_time
@@ -147,9 +155,11 @@ class Agent:
             if given:  # terms of the file: an older feducb may have made others of the same settings
                 require_promised(store.database, settings)
             if member is not None:
-                _require_place(member, settings)
+                require_place(member, settings)
             store.member = member
-            return cls(store, settings, clock)
+            agent = cls(store, settings, clock)
+            store.require_same_charter()
+            return agent
         except BaseException:
             store.close()
             raise
@@ -495,7 +505,7 @@ class Agent:
         settings = settings or replace(self.settings, start=None, promised=None)
         require_later(settings, self.started_at)
         if self.store.member is not None:
-            _require_place(self.store.member, settings)
+            require_place(self.store.member, settings)
         self.store.new_season(settings.terms, drop_pending=drop_open)
         self.settings = settings
         try:
@@ -679,11 +689,3 @@ class Agent:
         self._inbox.load(db, self.settings)
         for group in range(self.settings.groups):
             self._chooser.learn(group, self._inbox.read(group))
-
-
-def _require_place(member: Member, settings: AgentSettings) -> None:
-    """Raise unless the settings go with the roster: the same clique, and rows that leave hidden."""
-    if set(member.clique) != set(settings.clique):
-        expected = f"{', '.join(member.clique) or 'nobody'}, as the roster has it"
-        raise ConfigurationError("clique", ", ".join(settings.clique), expected)
-    member.require_hidden(settings.terms)

@@ -18,10 +18,20 @@ from typing import NamedTuple
 from feducb.agent.settings import PLACE, PROMISED, AgentSettings
 from feducb.errors import ConfigurationError, StoreError
 from feducb.privacy.terms import Terms
+from feducb.protocol.hiding import Member
 from feducb.storage import agent_tables
 from feducb.storage.store import require_same
 
-__all__ = ["Season", "edited", "misfit", "require_later", "require_promised", "season_in", "stored_settings"]
+__all__ = [
+    "Season",
+    "edited",
+    "misfit",
+    "require_later",
+    "require_place",
+    "require_promised",
+    "season_in",
+    "stored_settings",
+]
 
 _SAME_START = 0.001  # seconds: what is written as text is rounded
 
@@ -94,6 +104,14 @@ def require_promised(db: sqlite3.Connection, settings: AgentSettings) -> None:
     except ConfigurationError as error:
         expected = f"{error.expected} (`feducb agent new-season`)"
         raise ConfigurationError(error.setting, error.value, expected) from None
+
+
+def require_place(member: Member, settings: AgentSettings) -> None:
+    """Raise unless the settings go with the roster: the same clique, and rows that leave hidden."""
+    if set(member.clique) != set(settings.clique):
+        expected = f"{', '.join(member.clique) or 'nobody'}, as the roster has it"
+        raise ConfigurationError("clique", ", ".join(settings.clique), expected)
+    member.require_hidden(settings.terms)
 
 
 def misfit(path: Path, settings: AgentSettings) -> str | None:

@@ -23,7 +23,7 @@ from typer.core import TyperCommand
 
 from feducb.agent import Agent, AgentSettings, upkeep
 from feducb.agent.agent_file import read_agent_file, read_budgets
-from feducb.agent.kept import edited, misfit
+from feducb.agent.kept import edited, misfit, require_place
 from feducb.agent.view import look
 from feducb.cli.options import option, takes_options
 from feducb.cli.output import counted, facts_table, require_writable, show_keys, write_json
@@ -448,6 +448,9 @@ def new_season(
     drop: bool = option(False, "Agree that what waits is lost.", "--drop-open"),
 ) -> None:
     """Close the season and open the next, with the configuration's settings and a fresh budget."""
+    file = read_agent_file(config)
+    if (member := file.member()) is not None:
+        require_place(member, file.agent)
     with _opened(config) as (agent, settings):
         try:
             number = agent.new_season(settings, drop_open=drop)
@@ -514,13 +517,16 @@ def _number(text: str) -> float:
 
 @contextmanager
 def _opened(config: Path) -> Iterator[tuple[Agent, AgentSettings]]:
-    """The agent, for one command, and its file's settings; if it is running, an error says what to do."""
+    """The agent, for one command, and its file's settings; if it is running, an error says what to do.
+
+    Without its place among the others: the roster may be the next season's already, and nothing leaves here.
+    """
     file = read_agent_file(config)
     if not file.store.exists():
         raise StoreError(f"{file.store} does not exist; `feducb agent create` makes it")
     fits = misfit(file.store, file.agent) is None  # what was edited before anything happened
     try:
-        agent = Agent.open(file.store, file.agent if fits else None, member=file.member())
+        agent = Agent.open(file.store, file.agent if fits else None)
     except StoreInUseError as error:
         raise StoreInUseError(f"{error}: stop the agent first, or ask its service") from None
     with closing(agent):

@@ -138,9 +138,16 @@ class KeyCard:
         keeper = _keeper_named(roster, parts.number())
         card = cls(keeper, parts.take(KEY_SIZE), parts.take(SIGNATURE_SIZE))
         parts.end()
-        require_signature(roster.keepers[keeper], card.signature, card.public, "card", charter, keeper)
+        card.require(charter, roster)
         pads.require_key(card.public)
         return card
+
+    def require(self, charter: Charter, roster: Roster) -> None:
+        """Raise `RefusedError` unless a keeper of this roster signed it for this charter."""
+        if self.keeper not in roster.keepers:
+            raise RefusedError("sender", f"there is no keeper {self.keeper}")
+        nkey = roster.keepers[self.keeper]
+        require_signature(nkey, self.signature, self.public, "card", charter, self.keeper)
 
 
 def for_agents(data: bytes) -> bool:

@@ -12,7 +12,7 @@ from feducb.protocol.keeping import quorum_of
 from feducb.protocol.pads import Charter, Label
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.protocol.secure_rows import KeyCard, Opened, PaddedRow, is_card
-from feducb.storage import agent_rows
+from feducb.storage import agent_rows, row_counts
 from feducb.storage.sqlite import utc_now
 from feducb.storage.store import Store
 
@@ -58,6 +58,23 @@ class RowStore(Store):
             agreed[0].require_hidden(self.terms)
             self._charter = (agreed, Charter.of(agreed[0].roster, *agreed[1:]))
         return self._charter[1]
+
+    def require_same_charter(self) -> None:
+        """Raise if keepers have shown keys for another roster: a row would be spent that nobody can open.
+
+        Before the first row of the season such keys are deleted instead, and keepers show others.
+        """
+        if self.member is None or not self.terms.trust.padded or self.member.clique:
+            return
+        try:
+            for card in agent_rows.cards(self.database).values():
+                card.require(self.charter, self.member.roster)
+        except RefusedError:
+            if any(row_counts.count_rows(self.database, self.season)):
+                expected = f"that of season {self.season} in {self.path}; another one needs a new season"
+                raise ConfigurationError("roster", self.member.roster.federation, expected) from None
+            with self.writing() as db:
+                db.execute("DELETE FROM cards")
 
     def build_row(self, group: int = 0) -> bytes:
         """Build the next row: data, a share of noise, pads.
