@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from feducb.errors import RefusedError
+from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.rows import require_in_range
 from feducb.protocol import pads
 from feducb.protocol.admission import REASONS
+from feducb.protocol.hiding import Member
 from feducb.protocol.pads import Label
 from feducb.protocol.secure_rows import (
     Answer,
@@ -406,3 +407,11 @@ def test_no_row_leaves_unless_it_is_padded_for_every_keeper(keepers: list[str]) 
     with pytest.raises(RefusedError) as refused:
         WORLD.covers["a0"].hide(FIRST, ROWS["a0"], cards)
     assert refused.value.reason == "key"
+
+
+def test_an_agent_hides_nothing_under_a_roster_without_keepers() -> None:
+    bare = replace(WORLD.roster, keepers={})
+    with pytest.raises(ConfigurationError, match="expected one with keepers"):
+        Member("a0", bare, WORLD.signers["a0"])
+    with pytest.raises(RefusedError, match="padded for all keepers"):
+        replace(WORLD.covers["a0"], roster=bare).hide(FIRST, ROWS["a0"], {})

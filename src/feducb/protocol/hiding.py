@@ -39,6 +39,9 @@ class Member:
         if self.roster.edges is not None:
             members = self.roster.topology().members(self.place)
             clique = tuple(self.roster.names[member] for member in members)
+        elif not self.roster.keepers:  # rows would leave under no pads at all
+            expected = "one with keepers: `feducb keys init … --keepers` makes it"
+            raise ConfigurationError("roster", self.roster.federation, expected)
         object.__setattr__(self, "clique", clique)
 
     @property
@@ -77,7 +80,7 @@ class Cover:
             row: (q,), under this agent's share of noise.
             cards: every keeper's, as `KeyCard.read` found them good.
         """
-        if set(cards) != set(self.roster.keepers):
+        if not cards or set(cards) != set(self.roster.keepers):
             missing = ", ".join(sorted(set(self.roster.keepers) - set(cards))) or "nobody"
             raise RefusedError("key", f"a row is padded for all keepers and nobody else; no key of {missing}")
         nonce = pads.make_nonce(self.secret, label, row)
