@@ -247,6 +247,6 @@ def test_a_keeper_that_is_none_has_another_seed_or_other_terms_is_refused(tmp_pa
         KeeperBook(path, "a0", roster, terms, WORLD.signers["a0"])
     with pytest.raises(ConfigurationError, match="among the 6 agents"):
         KeeperBook(path, "a0", roster, fewer, WORLD.keepers["a0"])
-    with pytest.raises(ConfigurationError, match="trust = keepers"):
+    with pytest.raises(ConfigurationError, match="trust is 'nobody', expected keepers, among"):
         KeeperBook(path, "a0", roster, replace(terms, trust=Nobody()), WORLD.keepers["a0"])
     assert not path.exists()

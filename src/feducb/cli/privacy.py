@@ -159,6 +159,11 @@ def plan(asked: _Planned) -> None:
     screen.print(_plan_table(planned))
     write_json(lambda: _as_json(planned), asked.json_file)
     screen.print(planned["verdict"], highlight=False)
+    if visited is None and season.agents_per_person > 1:
+        note(
+            f"the noise covers a person at all {season.agents_per_person:,} agents; if people visit one "
+            "each, plan with --agents-per-person 1: it takes far less"
+        )
 
 
 def _world(asked: _Planned) -> Environment:
@@ -396,7 +401,7 @@ def _shares_rows(shared: dict[str, Any], agents: int) -> list[tuple[str, str]]:
             "noise of a sum",
             f"{shared['noise_over_controller']:.4g} times a trusted controller's "
             f"({shared['noise_if_none_away']:.4g} if none might be away, "
-            f"{shared['noise_if_one_colludes']:.4g} if one might collude)",
+            f"{shared['noise_if_one_colludes']:.4g} if only one might collude)",
         ),
         ("ε with fewer honest shares", fewer),
     ]

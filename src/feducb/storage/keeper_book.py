@@ -64,8 +64,9 @@ class KeeperBook(SqliteFile):
         if signer.nkey != roster.keepers[keeper]:
             raise ConfigurationError("seed", signer.nkey, f"that of keeper {keeper}, as in the roster")
         if not isinstance(terms.trust, Keepers) or terms.agents != len(roster.agents):
-            expected = f"trust = keepers among the {len(roster.agents)} agents of the roster"
-            raise ConfigurationError("terms", f"{terms.trust.name} among {terms.agents}", expected)
+            expected = f"keepers, among the {len(roster.agents)} agents of the roster"
+            given = f"{terms.trust.name} among {terms.agents}" if terms.agents else terms.trust.name
+            raise ConfigurationError("trust", given, expected)
         self._duty_of = (keeper, roster, terms, season, signer)
         self.refusals: Counter[str] = Counter()
         super().__init__(path)

@@ -57,7 +57,7 @@ class Keepers(Trust):
             "Nobody by itself. One keeper, whichever, must be honest and must not have been put back from a "
             "backup: a row then opens once, as the sum over enough agents."
         ),
-        reads="every opened sum, and what colluding agents know",
+        reads="every opened sum and what colluding agents know,",
         where="at all agents together",
         elsewhere="covered by the noise",
     )
