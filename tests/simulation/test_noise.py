@@ -46,7 +46,7 @@ def test_the_variance_of_a_sum_follows_from_the_budget(trust: Trust, by_use: boo
     mu = to_mu(budget)
     assert result.privacy["mu"] == pytest.approx(mu)
     scale = noise_scale(LINEAR.radius(problem, LINEAR.weight(problem)), mu)
-    noises = trust.noises(agents)
+    noises = trust.noises(agents) / trust.shares(agents)  # one noise, or one per agent, or shares of one
     for number, step in enumerate(steps, start=1):
         assert step.total is not None
         expected = noises * (scale * mechanism.error(number)) ** 2
