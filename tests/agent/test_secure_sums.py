@@ -34,6 +34,14 @@ def _no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid.GridNoise, "draw", lambda self, count: np.zeros(count, dtype=np.int64))
 
 
+def _visited(net: SecureNet) -> None:
+    """Visitors came, and all their records are in the open batches."""
+    net.visit()
+    for agent in net.live.values():
+        while agent.settle_some():
+            pass
+
+
 def _exact(net: SecureNet, names: list[str]) -> np.ndarray:
     """(q,), all that these agents have taken in, in grid steps: from their open batches."""
     total: np.ndarray = np.sum([_batch(net, name) for name in names], axis=0) / 2.0**grid.FINE_BITS
@@ -54,10 +62,7 @@ def test_what_opens_is_the_sum_of_all_and_everybody_acts_on_it(
     net: SecureNet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _no_noise(monkeypatch)
-    net.visit()
-    for agent in net.live.values():
-        while agent.settle_some():
-            pass
+    _visited(net)
     exact = _exact(net, net.names)
     assert asyncio.run(net.step()) == 1
     for name in net.names:
@@ -70,10 +75,7 @@ def test_rows_of_some_are_missing_and_their_records_come_with_the_next(
     net: SecureNet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _no_noise(monkeypatch)
-    net.visit()
-    for agent in net.live.values():
-        while agent.settle_some():
-            pass
+    _visited(net)
     here, everything = _exact(net, net.names[:4]), _exact(net, net.names)
     asyncio.run(net.step(away=["a4"]))
     np.testing.assert_allclose(_told(net), here, atol=len(net.names))
@@ -87,10 +89,7 @@ def test_a_row_closed_empty_is_made_up_for_and_who_built_it_sends_noise_alone(
 ) -> None:
     _no_noise(monkeypatch)
     net = SecureNet(tmp_path, close_after=5.0)
-    net.visit()
-    for agent in net.live.values():
-        while agent.settle_some():
-            pass
+    _visited(net)
     others = _exact(net, net.names[2:])
     assert asyncio.run(net.step(away=net.names[2:])) == 1  # two of five: below the quorum, closed empty
     assert net.live["a0"].store.next_label().attempt == 2

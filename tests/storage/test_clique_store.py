@@ -222,7 +222,7 @@ def test_whatever_does_not_belong_is_refused_for_its_own_reason(world: CliqueWor
         "season": resigned(world, first["b"], label=replace(label, season=2), charter="00" * 32),
         "number": resigned(world, first["b"], label=replace(label, row=7)),
         "signature": first["c"][:-1] + bytes([first["c"][-1] ^ 1]),
-        "malformed": b"XXXX" + first["c"],
+        "malformed": b"????" + first["c"],
         "size": first["c"] + b"\0",
         "key": resigned(world, first["c"], public=bytes(32)),
     }

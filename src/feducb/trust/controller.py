@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from feducb.interfaces import Feature, Trust, TrustWords, interactions
+from feducb.interfaces import Feature, TrustWords
+from feducb.trust.one_noise import OneNoise
 from feducb.types import Array
 
 __all__ = ["Controller"]
 
 
 @dataclass(frozen=True, slots=True)
-class Controller(Trust):
+class Controller(OneNoise):
     """Raw sums leave an agent, sealed for the controller; the total of all agents carries one noise.
 
     Guarantees:
@@ -24,7 +25,7 @@ class Controller(Trust):
 
     pooled: ClassVar[bool] = True
     raw: ClassVar[bool] = True
-    joint: ClassVar[bool] = True
+    whose: ClassVar[str] = "the controller's noise"
     words: ClassVar[TrustWords] = TrustWords(
         adversary=(
             "Anyone but the agent itself and the controller, who reads everything the controller shows, "
@@ -55,33 +56,3 @@ class Controller(Trust):
         """One noise for all, at the least of the budgets."""
         largest: Array = own.max(keepdims=True)
         return largest
-
-    def spend(self, mus: Sequence[float], records: Sequence[int]) -> float:
-        """One mechanism: costs add up."""
-        return min(mus) * sum(records)
-
-    def records_covered(self, per_agent: int, agents_per_person: int) -> int:
-        """Those at all the agents she visits."""
-        return per_agent * agents_per_person
-
-    def mu_at(self, mu: float, agents: int, *, agents_per_person: int) -> float:
-        """As promised at the stated number of agents; in proportion at another."""
-        return mu * agents / agents_per_person
-
-    def agents_visited(self, agents: int) -> int:
-        """All of them: the noise must cover what nobody rules out."""
-        return agents
-
-    def several_agents(self, records: int, agents: int, price: Callable[[int], str]) -> str:
-        """Covered as far as stated."""
-        if agents > 1:
-            return (
-                f"Covered: the controller's noise is for up to {interactions(records)} at each of up to "
-                f"{agents} agents, {self.records_covered(records, agents)} in all. Each agent holds its own "
-                "bound; nobody can count a person over agents, since each hashes ids under a key of its own."
-            )
-        return (
-            "Not covered: whoever runs the federation states that people do not visit several agents, and "
-            f"nothing checks it. A person with {interactions(records)} at each of k agents has k times this "
-            f"μ: at 2 agents {price(2)}."
-        )

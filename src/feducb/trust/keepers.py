@@ -7,7 +7,7 @@ of all rows opens (`protocol.pads`, docs/cryptography.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,8 +15,9 @@ import numpy as np
 
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
-from feducb.interfaces import Feature, Trust, TrustWords, interactions
+from feducb.interfaces import Feature, TrustWords
 from feducb.system import counted
+from feducb.trust.one_noise import OneNoise
 from feducb.types import Array
 
 __all__ = ["Keepers"]
@@ -25,7 +26,7 @@ _FEWEST_SHARES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Keepers(Trust):
+class Keepers(OneNoise):
     """Padded rows leave an agent; what opens is their sum, under at least H honest shares of one noise.
 
     Guarantees:
@@ -43,7 +44,7 @@ class Keepers(Trust):
 
     pooled: ClassVar[bool] = False
     raw: ClassVar[bool] = False
-    joint: ClassVar[bool] = True
+    whose: ClassVar[str] = "the noise of a sum"
     padded: ClassVar[bool] = True
     words: ClassVar[TrustWords] = TrustWords(
         adversary=(
@@ -130,33 +131,3 @@ class Keepers(Trust):
     def scales(self, own: Array) -> Array:
         """Each agent adds a share: that of one noise, at the least of the budgets, divided among H."""
         return np.full(len(own), own.max() / np.sqrt(self.shares(len(own))))
-
-    def spend(self, mus: Sequence[float], records: Sequence[int]) -> float:
-        """One noise: costs add up."""
-        return min(mus) * sum(records)
-
-    def records_covered(self, per_agent: int, agents_per_person: int) -> int:
-        """Those at all the agents she visits."""
-        return per_agent * agents_per_person
-
-    def mu_at(self, mu: float, agents: int, *, agents_per_person: int) -> float:
-        """As promised at the stated number of agents; in proportion at another."""
-        return mu * agents / agents_per_person
-
-    def agents_visited(self, agents: int) -> int:
-        """All of them: the noise must cover what nobody rules out."""
-        return agents
-
-    def several_agents(self, records: int, agents: int, price: Callable[[int], str]) -> str:
-        """Covered as far as stated."""
-        if agents > 1:
-            return (
-                f"Covered: the noise of a sum is for up to {interactions(records)} at each of up to {agents} "
-                f"agents, {self.records_covered(records, agents)} in all. Each agent holds its own bound; "
-                "nobody can count a person over agents, since each hashes ids under a key of its own."
-            )
-        return (
-            "Not covered: whoever runs the federation states that people do not visit several agents, and "
-            f"nothing checks it. A person with {interactions(records)} at each of k agents has k times this "
-            f"μ: at 2 agents {price(2)}."
-        )
