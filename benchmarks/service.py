@@ -74,12 +74,19 @@ def agent_service(
     file = read_agent_file(folder / "agent.toml")
     Agent.open(file.store, file.agent).close()
     key = add_key(folder / "agent.keys", "load", "operator")
-    with (folder / "log").open("ab") as log:
-        command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(folder / "agent.toml")]
+    with serving(folder / "agent.toml", port) as process:
+        yield key, process
+
+
+@contextmanager
+def serving(config: Path, port: int) -> Iterator[int]:
+    """`feducb agent serve` as a process; its id."""
+    with config.with_name("log").open("ab") as log:
+        command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(config)]
         process = subprocess.Popen(command, stderr=log)
     try:
         wait_for(port)
-        yield key, process.pid
+        yield process.pid
     finally:
         process.terminate()
         process.wait(timeout=30)

@@ -103,7 +103,7 @@ def test_the_private_schedule_is_refused_with_a_reason(monkeypatch: pytest.Monke
 
 def test_a_graph_is_given_where_the_setting_has_none() -> None:
     assert {**CALIBRATED, **invariance._ON_A_GRAPH} == GRAPH
-    trace = invariance._trace(invariance._STEADY_WORLD, GRAPH)
+    trace = invariance._trace(invariance.STEADY_WORLD, GRAPH)
     assert trace.graph is not None
     assert (trace.graph.agents, trace.graph.ttl) == (5, 2)
     assert trace.decided.shape == (5, 60)

@@ -486,6 +486,7 @@ def _hostile(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{folder}{os.pathsep}{flower_net.SOURCE}"}
 
 
+@pytest.mark.xdist_group("Flower")  # it starts many processes: one network at a time
 def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) -> None:
     """The ServerApp is killed, a stranger comes, an agent breaks: sums are exactly those of `combine`."""
     sites = [

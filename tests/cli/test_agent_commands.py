@@ -235,3 +235,25 @@ def test_a_header_is_told_by_its_actions_and_never_by_a_reward() -> None:
     """Where contexts are public, a first row without a reward must not be left out for it."""
     assert agent_commands._numbers([["a", "b", "reward"], [], ["1", "2", "3"]]) == [[1.0, 2.0, 3.0]]
     assert len(agent_commands._numbers([["1", "2", "none"], ["1", "2", "3"]])) == 2
+
+
+def test_own_play_writes_its_close_down_or_says_that_an_agent_alone_does_better(tmp_path: Path) -> None:
+    given = ("--dim", "2", "--decisions", "1000", "--epsilon", "4", "--play", "own")
+    many = ("--agents", "20", "--start", "2027-01-01T00:00:00Z")
+    said = " ".join(_feducb(tmp_path, "init", *given, status=2)[1].split())
+    assert (
+        "play is 'own', expected nothing that leaves: by these public numbers an agent alone does better"
+        in said
+    )
+    assert not (tmp_path / "agent.toml").exists()
+    _, noted = _feducb(tmp_path, "init", *given, *many, "--distance", "0.1")
+    assert "note" not in noted
+    config = tmp_path / "agent.toml"
+    written, settings = tomllib.loads(config.read_text()), read_agent_file(config).agent
+    assert (written["decisions"]["play"], written["decisions"]["distance"]) == ("own", 0.1)
+    close = {name: getattr(settings, name) for name in ("releases", "first_release", "last_release")}
+    assert close.items() <= written["releases"].items()
+    assert settings.last_release is not None
+    assert settings.last_release < 0.2 * settings.season
+    assert "sharing until 2027-01-0" in " ".join(_feducb(tmp_path, "status")[0].split())
+    assert "distance" in _feducb(tmp_path, "init", "b.toml", "--name", "b", "--distance", "1", status=2)[1]

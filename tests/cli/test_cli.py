@@ -90,6 +90,14 @@ def test_budgets_come_from_a_file(tmp_path: Path, name: str) -> None:
         (["simulate", "--alone", "--uniform"], "expected at most one of"),
         (["simulate", "--agents", "many"], "many"),
         (["simulate", "--json", "no/such/folder.json"], "expected a file in a folder that exists"),
+        (["simulate", "--play", "alone"], "play is 'alone', expected released or own"),
+        (["simulate", "--distance", "0.1"], "distance is 0.1, expected own play beside it"),
+        (["simulate", "--play", "own", "--alone"], "expected no --epsilon"),
+        (["simulate", "--play", "own", "--topology", "ring:6"], "its agents have no common close"),
+        (["simulate", "--heterogeneity", "3"], "heterogeneity is 3.0, expected a number from 0 to 2"),
+        (["simulate", "--heterogeneity", "0.1", "--world", "isotropic"], "only in the paper's world"),
+        (["simulate", "--history", "-1"], "history is -1, expected"),
+        (["simulate", "--history", "9", "--topology", "ring:6"], "history is 9, expected 0 on a graph"),
         (["simulate", "--budgets", "missing.csv"], "missing.csv"),
         (["simulate", "--wings", "2"], "--wings"),
         (["simulat"], "simulat"),
@@ -123,6 +131,30 @@ def test_demo_compares_five_ways_and_writes_a_picture(tmp_path: Path) -> None:
     for label in ("feducb (calibrated)", "feducb (secure sums)", *others):
         assert label in done.stdout
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
+
+
+def _unframed(table: str) -> str:
+    """The words of a table, whose lines may be broken anywhere."""
+    return " ".join(table.replace("│", " ").split())
+
+
+def test_own_play_says_until_when_it_shares_or_that_it_stays_alone(tmp_path: Path) -> None:
+    own = ("simulate", *TINY, "--play", "own", "--json", "-")
+    shares = ("--schedule", "explicit:4,9", "--heterogeneity", "0.2", "--distance", "0.2")
+    done = _feducb(*own, *shares, "--plot", "own.svg", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert "shares until visitor 9 (2 releases), then acts on own records" in _unframed(done.stderr)
+    assert (found["config"]["play"], found["config"]["distance"]) == ("own", 0.2)
+    assert found["release_rounds"] == [4, 9]
+    assert "NOT an agent's own visitors after the close" in found["privacy"]["adversary"]
+    assert (tmp_path / "own.svg").exists()
+    done = _feducb(*own, "--history", "30")
+    assert "shares its history (1 release), then" in _unframed(done.stderr)
+    done = _feducb(*own, "--epsilon", "0.01")
+    found = json.loads(done.stdout)
+    assert "stays alone: no sum would be worth its noise" in _unframed(done.stderr)
+    assert (found["privacy"]["epsilon"], found["releases"], found["release_rounds"]) == (0.0, 0, [])
 
 
 def test_privacy_plan_tells_noise_regret_and_a_verdict() -> None:
@@ -329,6 +361,10 @@ def test_privacy_audit_ends_with_0_on_the_shipped_code() -> None:
         (["plan", "--away", "1"], "away is 1, expected nothing under trust nobody: it is for keepers"),
         (["plan", "--trust", "keepers", "--agents", "2"], "expected at least 2 honest shares of noise a row"),
         (["plan", "--visitors", "0"], "visitors is 0, expected"),
+        (["plan", "--play", "own", "--releases", "9"], "releases is 9, expected none under own play"),
+        (["plan", "--play", "released", "--distance", "0"], "distance is 0.0, expected own play beside it"),
+        (["plan", "--play", "paper"], "play is 'paper', expected released or own"),
+        (["plan", "--history", "-1"], "history is -1, expected"),
         (["plan", "--runs", "1"], "runs is 1, expected"),
         (["plan", "--agents", "1"], "agents is 1, expected 2 or more: a federation of one is an agent alone"),
         (["statement", "--store", "missing.db"], "missing.db"),

@@ -33,6 +33,9 @@ def _build(folder: Path, *, config: Path = ROOT / "mkdocs.yml") -> subprocess.Co
     )
 
 
+pytestmark = pytest.mark.xdist_group("site")  # built once for all
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")

@@ -28,6 +28,9 @@ def tiny(point: Point) -> Point:
     return replace(point, setting=setting)
 
 
+pytestmark = pytest.mark.xdist_group("prior")  # played once for all
+
+
 @pytest.fixture(scope="module")
 def played() -> dict[str, Results]:
     """Both figures in a tiny world."""

@@ -23,6 +23,9 @@ LONG = "Donaudampfschifffahrtsgesellschaft" * 8
 WIDE = [[f"column {i}" for i in range(24)], *([[f"{i * j / 7:.6f}" for i in range(24)] for j in range(5)])]
 
 
+pytestmark = pytest.mark.xdist_group("report")  # one browser for all
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     chromium = shutil.which("chromium")

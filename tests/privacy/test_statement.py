@@ -284,3 +284,40 @@ def test_counts_that_make_no_sense_are_refused(options: list[str], complaint: st
     result = CliRunner().invoke(app, ["statement", *options, "--out", "-"])
     assert result.exit_code != 0
     assert complaint in str(result.exception)
+
+
+def test_own_play_is_stated_with_whom_it_does_not_protect_and_what_later_seasons_need() -> None:
+    terms = SETTINGS.terms
+    plain = statement(terms, play="own")
+    assert "NOT protected" in plain["play"]
+    assert "own visitors" in plain["play"]
+    assert "only until the close" in plain["provided_that"]
+    assert "every agent's last batch is sealed" in plain["provided_that"]
+    assert "one close, for ever" in plain["provided_that"]
+    assert "own visitors" in plain["not_covered"]
+    assert "exact sums of all of the season's records" in plain["retention"]
+    assert "| **Play** | own: agents share until their last release" in to_markdown(plain)
+    released = statement(terms)
+    assert released["play"] == "released"
+    assert "close" not in json.dumps(released)
+    assert "**Play**" not in to_markdown(released)
+    promised = {"epsilon", "delta", "mu", "unit", "adversary", "noise", "releases"}
+    assert {name: plain[name] for name in promised} == {name: released[name] for name in promised}
+
+
+def test_own_play_is_stated_from_the_command_line() -> None:
+    told = CliRunner().invoke(app, ["statement", "--play", "own", "--out", "-"])
+    assert told.exit_code == 0
+    assert "**Play** | own" in told.output
+    refused = CliRunner().invoke(app, ["statement", "--play", "raw", "--out", "-"])
+    assert "--play is 'raw', expected released or own" in str(refused.exception or refused.output)
+
+
+def test_an_agent_s_file_says_that_it_plays_own(tmp_path: Path) -> None:
+    settings = AgentSettings(
+        problem=SHARED.problem, budget=Budget(epsilon=4.0, delta=1e-6), agents=20, start=1e9, play="own"
+    )
+    Agent.open(tmp_path / "agent.db", settings).close()
+    told = CliRunner().invoke(app, ["statement", "--store", str(tmp_path / "agent.db"), "--out", "-"])
+    assert told.exit_code == 0
+    assert "**Play** | own" in told.output

@@ -7,7 +7,6 @@ the commit why. Only public names and the command line are used, so that code ma
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import math
@@ -235,7 +234,7 @@ def _records(rng: np.random.Generator, count: int) -> tuple[NDArray[np.float64],
 
 
 def _releases_of_a_store() -> Any:
-    """Hashes of every release of an agent's file, and the last one's content."""
+    """What is in every release of an agent's file."""
     rng, made = np.random.default_rng(7), []
     with (
         _seeded_noise(8),
@@ -245,12 +244,14 @@ def _releases_of_a_store() -> Any:
         for _ in range(4):
             store.record(*_records(rng, 5))
             made.append(store.release())
-    last = messages.decode(made[-1])
-    return {
-        "sha256": [hashlib.sha256(one).hexdigest() for one in made],
-        "values": [int(value) for value in last.values],
-        "variance": last.variance,
-    }
+    return [_content(one) for one in made]
+
+
+def _content(release: bytes) -> dict[str, Any]:
+    """What is in a release; noise's variance is a float, whose last bits are the machine's."""
+    told = messages.decode(release)
+    named = {name: getattr(told, name) for name in ("season", "number", "group", "dim", "exponent", "agents")}
+    return named | {"variance": told.variance, "values": [int(value) for value in told.values]}
 
 
 def _releases_of_a_controller() -> Any:
@@ -269,7 +270,7 @@ def _releases_of_a_controller() -> Any:
                 agent.record(*_records(rng, 5))
                 controller.receive(agent.upload(), from_agent=name)
             made.append(controller.release())
-    return {"sha256": [hashlib.sha256(one).hexdigest() for one in made]}
+    return [_content(one) for one in made]
 
 
 def _decisions_of_an_agent() -> Any:

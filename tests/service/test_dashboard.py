@@ -56,6 +56,9 @@ OPEN_ROW: dict[str, Any] = {  # as `RowBook.facts` has it
 }
 
 
+pytestmark = pytest.mark.xdist_group("dashboard")  # one service and one browser for all
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     chromium = shutil.which("chromium")

@@ -41,11 +41,14 @@ print(json.dumps(result.regret.tolist()))
 """
 
 SETTING: dict[str, Any] = {"agents": 4, "dim": 3, "arms": 40, "runs": 2, "seed": 4}
+CLOSED: dict[str, Any] = {"play": "own", "schedule": "explicit:20,40", "epsilon": 8.0, "heterogeneity": 0.2}
 CASES: dict[str, dict[str, Any]] = {
-    "reference": {"backend": "reference", "horizon": 20_000, "epsilon": 8.0},
+    "reference": {"backend": "reference", "horizon": 6_000, "epsilon": 8.0},
     "reference, trigger": {"backend": "reference", "horizon": 3_000, "mode": "paper", "epsilon": 1e3},
     "cpu": {"backend": "cpu", "horizon": 300_000, "epsilon": 8.0},
     "cpu, own data": {"backend": "cpu", "horizon": 30_000, "baseline": "alone"},
+    "reference, own play": {"backend": "reference", "horizon": 3_000} | CLOSED,
+    "cpu, own play": {"backend": "cpu", "horizon": 30_000} | CLOSED,
     "cpu, trigger": {"backend": "cpu", "horizon": 10_000, "mode": "paper", "epsilon": 1e3},
 }
 if missing_gpu() is None:

@@ -32,16 +32,20 @@ planned = memory.plan_bytes(setting["agents"], private="baseline" not in setting
 print(1024 * (peak() - before), planned + told[-1][0])
 """
 _CPU = {"dim": 5, "arms": 10, "horizon": 10, "runs": 1, "backend": "cpu"}
+_OWN = _CPU | {"horizon": 5, "play": "own", "schedule": "explicit:2,4"}
 
 
 @pytest.mark.parametrize(
     "setting",
     [
-        _CPU | {"agents": 300_000},
-        _CPU | {"agents": 300_000, "baseline": "alone"},
-        _CPU | {"agents": 20_000, "trust": "keepers", "absence": 0.05, "schedule": "every-round"},
-        _CPU | {"agents": 100_000, "dim": 10, "runs": 2, "baseline": "alone"},
-        _CPU | {"agents": 10_000, "arms": 100, "dim": 10, "backend": "reference"},
+        _CPU | {"agents": 100_000},
+        _CPU | {"agents": 100_000, "baseline": "alone"},
+        _CPU | {"agents": 5_000, "trust": "keepers", "absence": 0.05, "schedule": "every-round"},
+        _CPU | {"agents": 30_000, "dim": 10, "runs": 2, "baseline": "alone"},
+        _CPU | {"agents": 3_000, "arms": 100, "dim": 10, "backend": "reference"},
+        _OWN | {"agents": 20_000},
+        _OWN | {"agents": 5_000, "dim": 10, "runs": 2},
+        _OWN | {"agents": 3_000, "dim": 10, "backend": "reference"},
     ],
 )
 def test_the_estimate_is_within_a_factor_of_two_of_what_is_used(setting: dict[str, Any]) -> None:

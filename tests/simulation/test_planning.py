@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import feducb
 from feducb.errors import ConfigurationError
 from feducb.evaluation.question import evaluate
 from feducb.evaluation.study import Study
-from feducb.simulation.paying import pays_from
+from feducb.protocol.federation import Play
+from feducb.simulation.paying import _recommended, pays_from
 from feducb.simulation.planning import Season, plan_privacy
+from feducb.simulation.results import SimulationResult
 from feducb.trust import require_trust
 from feducb.worlds.features import Category, Number, Recipe
 from feducb.worlds.from_recipe import RecipeWorld
@@ -105,6 +108,45 @@ def test_nothing_to_read_is_said_without_a_simulation_and_what_would_help_does_h
     assert "It takes about 600 visitors, or 10 agents, or ε = 1 to read anything" in plan["verdict"]
     for more in (_season(5, 600, 0.5), _season(10, 300, 0.5), _season(5, 300, 1.0)):
         assert plan_privacy(more, runs=2)["read_from"] is not None
+
+
+def test_both_plays_are_compared_and_the_one_that_is_recommended_is_described() -> None:
+    world = paper_world(feducb.Problem(dim=4), 16)
+    season = Season(world=world, agents=40, visitors=500, trust=require_trust("controller"))
+    plan = plan_privacy(season, runs=3)
+    assert plan["regret"]["by_play"].keys() == {"released", "own"}
+    assert plan["regret"]["federated"] == plan["regret"]["by_play"][plan["play"]]["mean"]
+    assert f"with play = {plan['play']}." in plan["verdict"]
+    assert ("where yours may differ" in plan["verdict"]) is (plan["play"] == "released")
+    own = plan_privacy(replace(season, play="own"), runs=3)
+    assert own["regret"]["by_play"] == {"own": plan["regret"]["by_play"]["own"]}
+    assert own["closes_after"] == own["release_visitors"][-1] < season.visitors
+    assert f"shares until visitor {own['closes_after']}" in own["verdict"]
+
+
+def test_own_play_is_recommended_only_where_it_is_better_for_sure() -> None:
+    def came_to(*regrets: float) -> SimulationResult:
+        result = feducb.simulate(agents=2, dim=2, horizon=10, runs=len(regrets), baseline="uniform")
+        return replace(result, regret=np.array(regrets)[:, None])
+
+    released, better, hardly = came_to(5.0, 6.0, 7.0), came_to(3.0, 4.1, 4.9), came_to(2.0, 9.0, 6.0)
+    both: list[Play] = ["released", "own"]
+    assert _recommended({"released": released, "own": better}, both) == "own"
+    assert _recommended({"released": released, "own": hardly}, both) == "released"
+    assert _recommended({"released": better, "own": released}, ["own"]) == "own"  # the only one that pays
+
+
+def test_as_much_history_as_a_plan_names_is_read_at_once_and_less_is_not() -> None:
+    season = Season(world=paper_world(feducb.Problem(dim=3), 9), agents=10, visitors=300, play="released")
+    plan = plan_privacy(season, runs=2)
+    enough = plan["enough_history"]
+    assert plan["read_from"] > 0
+    assert f"About {enough:,} records of history per site (feducb agent warm-start)" in plan["verdict"]
+    given = plan_privacy(replace(season, play="own", history=enough), runs=2)
+    assert (given["release_visitors"], given["closes_after"]) == ([0], 0)
+    assert "records of history" not in given["verdict"]
+    assert plan_privacy(replace(season, history=2 * enough), runs=2)["read_from"] == 0
+    assert plan_privacy(replace(season, history=enough // 2), runs=2)["read_from"] > 0
 
 
 def test_a_federation_of_one_is_refused() -> None:

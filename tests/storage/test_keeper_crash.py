@@ -22,9 +22,10 @@ from feducb.protocol.secure_rows import Ask
 
 KEEPER = Path(__file__).with_name("crash_keeper.py")
 KILLS, IN_ANSWER = 240, 60  # so many, at least so many of them between being asked and having sent
+FEW = 30  # are enough for a careless one to be caught
 LONGEST = 900  # points of a life: opening the file takes about 200 of them, an answer about 150
 PATIENCE = 120.0  # seconds that nothing here needs: only a hang takes so long
-FUZZED = 10_000
+FUZZED = 2_000
 
 
 @dataclass
@@ -96,8 +97,8 @@ def test_killed_at_any_point_a_keeper_answers_one_list_a_row_with_the_same_bytes
     assert len(rows) > 0.75 * rows[-1]
 
 
-def test_the_same_kills_catch_a_keeper_that_stores_after_it_sends(tmp_path: Path) -> None:
-    assert _kill_often(tmp_path / "keeper.db", _fates(KILLS), "careless").torn() != []
+def test_the_first_of_these_kills_catch_a_keeper_that_stores_after_it_sends(tmp_path: Path) -> None:
+    assert _kill_often(tmp_path / "keeper.db", _fates(FEW), "careless").torn() != []
 
 
 def _tampered(ask: bytes, other: bytes, rng: random.Random) -> bytes:
@@ -115,7 +116,7 @@ def _tampered(ask: bytes, other: bytes, rng: random.Random) -> bytes:
     )
 
 
-def test_10000_fuzzed_asks_get_one_list_a_row_answered_and_nothing_else_breaks(tmp_path: Path) -> None:
+def test_2000_fuzzed_asks_get_one_list_a_row_answered_and_nothing_else_breaks(tmp_path: Path) -> None:
     """A third are lists that the controller signed, of rows up to the next; the others are tampered with."""
     rng, town, seen = random.Random(18), Town(), Seen()
     refused: Counter[str] = Counter()
@@ -136,13 +137,13 @@ def test_10000_fuzzed_asks_get_one_list_a_row_answered_and_nothing_else_breaks(t
             asked = Ask.read(data, town.charter, town.roster)  # a part of another list may be all of it
             lists = [one for one in range(3) if town.ask(asked.label, one) == data]
             seen.note(asked.label, lists[0], answer)
-        if number % 1000 == 999:
+        if number % 200 == 199:
             book.close()
             book = town.open(tmp_path / "keeper.db")
     assert seen.torn() == []
     assert not book.halted
-    assert len(seen.answers) > 200
-    assert refused["second list"] > 500
+    assert len(seen.answers) > 40
+    assert refused["second list"] > 100
     assert refused.keys() <= {"second list", "signature", "size", "malformed", "season", "number", "sender"}
     # A list of a row beyond the next one, which only a store older than the federation is asked for.
     last = max(row for row, _ in seen.answers)

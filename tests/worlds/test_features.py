@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import feducb
 from feducb.types import Belief
-from feducb.worlds.features import Category, Coded, Hashed, Number, Recipe, Tags
+from feducb.worlds.features import Category, Coded, Hashed, Number, Recipe, Tags, problem_for
 
 RECIPE = Recipe(
     context=(Number("age", 0, 120), Category("region", ("north", "south")), Hashed("zip", 8)),
@@ -177,3 +177,25 @@ def test_a_recipe_whose_terms_all_have_the_one_hot_action_says_its_blocks() -> N
         assert not vectors[:, action, np.array(owners) != action].any()
     for terms in ((("offer",), ("age",)), (("offer",), ())):
         assert Recipe(context=(age, region), action=(offer,), terms=terms).blocks is None
+
+
+def test_the_shared_part_of_a_recipe_makes_the_same_vectors_without_what_is_personal() -> None:
+    columns: dict[str, Any] = {"context": (Number("age", 0, 1),), "action": (Category("a", ("x", "y")),)}
+    recipe = Recipe(**columns, terms=((), ("a",), ("age",), ("a", "age")), personal=((), ("a", "age")))
+    values: dict[str, Any] = {"age": [0.2, 0.9], "a": ["x", "y"]}
+    np.testing.assert_allclose(
+        recipe.rows(values)[:, recipe.shared_places], recipe.shared.rows(values), rtol=1e-12
+    )
+    assert recipe.shared_places.tolist() == [1, 2, 3]
+    assert problem_for(recipe.shared).parameter_bound == pytest.approx(problem_for(recipe).parameter_bound)
+    assert Recipe.from_json(recipe.to_json()) == recipe
+    assert list(recipe.describe())[-1] == "never leave an agent: intercept, a × age"
+    assert recipe.shared.vectors({"age": 0.5}, ["x", "y"]).shape == (2, 3)
+    with pytest.raises(feducb.ConfigurationError, match="take `shared`"):
+        recipe.vectors({"age": 0.5}, ["x", "y"])
+    with pytest.raises(
+        feducb.ConfigurationError, match="personal is 'a', expected another term that tells actions"
+    ):
+        Recipe(**columns, terms=(("a",), ("age",)), personal=(("a",),))
+    with pytest.raises(feducb.ConfigurationError, match=r"personal is 'a\*age', expected some of the terms"):
+        Recipe(**columns, terms=(("a",),), personal=(("a", "age"),))

@@ -80,6 +80,26 @@ def test_a_federation_that_reads_nothing_plays_the_uniform_coins() -> None:
     np.testing.assert_array_equal(blind.regret, uniform.regret)
 
 
+def test_a_federation_for_which_nothing_is_worth_its_noise_is_agents_alone() -> None:
+    setting = {"environment": _world(), "agents": 30, "horizon": 60, "runs": 2, "seed": 4}
+    apart = feducb.simulate(**setting, epsilon=0.001, play="own")  # type: ignore[arg-type]
+    alone = feducb.simulate(**setting, baseline="alone")  # type: ignore[arg-type]
+    np.testing.assert_array_equal(apart.regret, alone.regret)
+    recipe = Recipe(context=(), action=(Number("x", 0, 1),), terms=(("x",),))
+    found = compare_online(
+        Known(world=_world(), fixed=("first", REWARDS[:, 0]), recipe=recipe),
+        source="x",
+        study=Study(epsilons=(0.001, 8.0), trusts=(CONTROLLER,), play="own"),
+        online=Online(runs=2, horizon=60),
+    )
+    row = found.row("private federation, ε = 0.001, controller trusted", "practical")
+    assert row.over_alone is not None
+    assert not row.shares
+    assert row.over_alone.value == row.over_alone.margin == 0.0
+    assert "so each agent stays alone" in found.verdict()
+    assert found.row("private federation, ε = 8, controller trusted", "practical").shares
+
+
 def test_a_world_that_cannot_be_is_refused() -> None:
     world = _world()
     with pytest.raises(feducb.ConfigurationError, match="rewards is 'up to 3'"):

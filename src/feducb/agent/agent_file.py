@@ -42,12 +42,12 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     },
     "federation": {**dict.fromkeys(("agents", "decisions", "groups", "quorum"), _INT), "alpha": _NUMBER},
     "releases": {
-        **dict.fromkeys(("season", "first_release"), _TIME),
+        **dict.fromkeys(("season", "first_release", "last_release"), _TIME),
         **{"releases": _INT, "schedule": _TEXT, "start": _MOMENT},
     },
     "decisions": {
-        **dict.fromkeys(("exploration", "uniform_share"), _NUMBER),
-        **{"policy": _TEXT, "shadow": (bool,), "follow_policy": _TEXT},
+        **dict.fromkeys(("exploration", "uniform_share", "distance"), _NUMBER),
+        **{"play": _TEXT, "policy": _TEXT, "shadow": (bool,), "follow_policy": _TEXT},
     },
     "rewards": {"window": _TIME, "default_reward": _NUMBER},
     "retention": {"keep_events": _TIME},

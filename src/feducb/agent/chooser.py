@@ -1,4 +1,4 @@
-"""How an agent chooses: by its policy, from the newest sum of the visitor's group."""
+"""How an agent chooses: by its policy, from what it knows for the visitor's group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from feducb.agent.settings import AgentSettings
 from feducb.policies import Optimistic, Tempered
 from feducb.policies.decider import Decider
 from feducb.policies.policy import certain
-from feducb.types import ReleasedSum
+from feducb.types import Belief, ReleasedSum
 
 __all__ = ["Chooser"]
 
@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 
 class Chooser:
-    """What was learnt from sums, by group, ready to decide by.
+    """What was learnt, by group, ready to decide by.
 
     Attributes:
         deciders: by group; a group that has learnt nothing yet has none.
@@ -35,6 +35,10 @@ class Chooser:
         if total is not None:
             rule = self._settings.rule_for(total)
             belief = rule.absorb(rule.start(()), total).belief
+        self.know(group, belief)
+
+    def know(self, group: int, belief: Belief | None) -> None:
+        """Go by this from now on; None is nothing."""
         if belief is None:
             self.deciders.pop(group, None)
         else:

@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from feducb.agent import own_phase
 from feducb.agent.chooser import Chooser
 from feducb.agent.curve import Curve, width_for
 from feducb.agent.ids import kept_tag, make_id, new_tag, numbers_of
@@ -44,7 +45,7 @@ from feducb.protocol.admission import require_definite
 from feducb.protocol.hiding import Member
 from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.storage import AgentStore, agent_tables, events
+from feducb.storage import AgentStore, agent_tables, events, own_sums
 
 __all__ = ["Agent", "Decision", "Outcome"]
 
@@ -98,7 +99,8 @@ class Agent:
     Guarantees:
         Whatever a call returns is on disk. A decision's record enters exactly one batch: with the reward that
         came within the window, which is fixed and public, or with the default. Decisions are a function of
-        released sums, coins and the visitor's own candidates: no record changes one before its release.
+        released sums, coins and the visitor's own candidates: no record changes one before its release. Under
+        own play that holds until the close, and after it nothing of the season leaves any more (`own_phase`).
         Each visitor has coins of her own, for her group too: that she came moves nobody else's record.
 
         In shadow mode the application decides. Its records are then released only if ``follow_policy`` is
@@ -323,6 +325,9 @@ class Agent:
                 if item.season == self.store.season:
                     self.absorb(messages.decode(item.released()))
                 self.mark_sent(item)
+        if self._may_close():  # the last sum was here before the last release was made
+            with self.writing() as db:
+                self._read_own(db)
         return made
 
     def settle_some(self, moment: int | None = None) -> bool:
@@ -351,6 +356,11 @@ class Agent:
     def season_over(self) -> bool:
         """Whether all releases of this season are made."""
         return all(self._made(group) >= self.settings.releases for group in range(self.settings.groups))
+
+    @property
+    def closed(self) -> bool:
+        """Whether it goes by its own records too (`own_phase`)."""
+        return own_sums.closed_at(self.store.database) is not None
 
     def releases_due(self, group: int = 0) -> int:
         """How many releases the clock asks for that were not made yet."""
@@ -421,6 +431,7 @@ class Agent:
         if new:
             with self.writing() as db:
                 self._act_on(db, total)
+                self._close_if_over(db)
         return new
 
     def _act_on(self, db: Connection, total: GridSum) -> None:
@@ -444,6 +455,7 @@ class Agent:
             new, told = self.store.hear(db, data)
             if told is not None:
                 self._act_on_rows(db, messages.decode(told))
+            self._close_if_over(db)
         return new
 
     def _act_on_rows(self, db: Connection, total: GridSum) -> None:
@@ -455,6 +467,22 @@ class Agent:
             self._counters.add("refused_sums")
             return
         self._act_on(db, total)
+
+    def _close_if_over(self, db: Connection) -> None:
+        """Go on with own records, once everybody's last batch is sealed."""
+        if self._may_close():
+            self._read_own(db)
+
+    def _may_close(self) -> bool:
+        if not self.settings.closes or self.closed:
+            return False
+        passed = self._now() >= 1000 * (self.started_at + self.settings.release_times[-1])
+        return passed and own_phase.is_over(self.store, self.settings, self._inbox.number(0))
+
+    def _read_own(self, db: Connection) -> None:
+        own_phase.read_now(db, self.store, self._now())
+        self._counters.add("own_readings")
+        self._chooser.know(0, own_phase.knows(self.store, self.settings, self._inbox.newest(0)))
 
     @property
     def name(self) -> str:
@@ -608,6 +636,8 @@ class Agent:
                 uniform=not self.settings.shadow and (reaches_all or not self.settings.chooses.needs_coins),
                 only_choice=reaches_all,
             )
+            if self.settings.closes and own_phase.read_again(db, self.settings):
+                self._read_own(db)
 
     def _take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:
         """Add records to what is released next; the number of that release, or None if they never leave."""
@@ -615,17 +645,20 @@ class Agent:
         if not self.settings.releases_records:
             self._counters.add("only_followed", len(rows))
             return None
-        made = self._made(group)
-        if made >= self.settings.releases:
-            self._counters.add("after_the_last_release", len(rows))
-            return None
         actions = np.frombuffer(b"".join(row.action for row in rows))
         rewards = np.array([default if row.reward is None else row.reward for row in rows])
         shaped = actions.reshape(-1, self.settings.problem.dim)
+        made = self._made(group)
+        if made >= self.settings.releases:
+            self._counters.add("after_the_last_release", len(rows))
+            if self.settings.closes:
+                self.store.keep_own(db, shaped, rewards)
+            return None
         refused = None  # where no noise could cover a tally, none is written
         if self.settings.tally_scale is not None:
             refused = [row.reward is None and bool(row.refused) for row in rows]
-        self.store.settle(db, group, shaped, rewards, [row.person for row in rows], refused)
+        hashes, own = [row.person for row in rows], self.settings.closes
+        self.store.settle(db, group, shaped, rewards, hashes, refused, own=own)
         return made + 1
 
     def _made(self, group: int) -> int:
@@ -689,3 +722,5 @@ class Agent:
         self._inbox.load(db, self.settings)
         for group in range(self.settings.groups):
             self._chooser.learn(group, self._inbox.read(group))
+        if (own := own_phase.knows(self.store, self.settings, self._inbox.newest(0))) is not None:
+            self._chooser.know(0, own)

@@ -117,8 +117,12 @@ class Inbox:
 
     def read(self, group: int) -> ReleasedSum | None:
         """The sum in use, as real numbers."""
-        total = self._sums.get(group)
+        total = self.newest(group)
         return None if total is None else total.read()
+
+    def newest(self, group: int) -> GridSum | None:
+        """The sum in use; None if there is none."""
+        return self._sums.get(group)
 
     def load(self, db: sqlite3.Connection, settings: AgentSettings) -> None:
         """From the file; a sum that is below a quorum which was raised since is left there."""

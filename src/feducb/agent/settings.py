@@ -15,15 +15,17 @@ import numpy as np
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Contexts
+from feducb.models.joint import JointBound
 from feducb.models.mixture import MixtureBound
-from feducb.models.play import ReleasedPlay
+from feducb.models.play import JointPlay, ReleasedPlay
 from feducb.policies import Mixture, parse_policy
 from feducb.privacy.grid import rounding_radius
 from feducb.privacy.mechanisms import Dense, Mechanism
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
+from feducb.protocol.closing import SHARES, closing_estimator, closing_rounds, joint_rule
 from feducb.protocol.estimators import Estimator, calibrated_estimator, plan_rounds
-from feducb.protocol.federation import EVERYTHING, Federation, Tuning
+from feducb.protocol.federation import EVERYTHING, Federation, Play, Tuning
 from feducb.protocol.names import require_name
 from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
 from feducb.trust import NOBODY, Keepers, Trust, require_trust
@@ -40,8 +42,8 @@ _LONGEST = 3650 * 86400.0
 # learning curve, counts): if it could decide what later visitors are shown, one record would move many
 # (docs/theory.md, 2). Those that terms follow from come first, since an error names the first that changed.
 PROMISED = (
-    *("agents", "budgets", "quorum", "decisions", "releases", "season", "schedule", "first_release", "alpha"),
-    *("groups", "name", "window", "default_reward"),
+    *("agents", "budgets", "quorum", "decisions", "releases", "season", "schedule", "first_release"),
+    *("last_release", "alpha", "play", "distance", "groups", "name", "window", "default_reward"),
     *("policy", "exploration", "uniform_share", "shadow", "follow_policy"),
 )
 PLACE = ("clique", "cliques")  # decides on a graph how sums are read; stays for a season once it is known
@@ -81,6 +83,8 @@ class AgentSettings:
         first_release: seconds to the first release; none with ``periodic`` (*shared*, *season*). Left out,
             ``planned`` has one of its own, which stands here from then on. It goes with ``releases``: a plan
             that was made is kept as numbers, so that no later version moves an open season.
+        last_release: under own play, seconds to the last release, at which all close; none otherwise
+            (*shared*, *season*). Left out, it is planned like ``first_release``, and goes with it.
         start: when the season starts, seconds since 1970 (*shared*, *season*). An agent on its own may leave
             it out: its season then starts when it is first opened. Several agents need the same one: their
             confidence bound rests on sums over prefixes of one common clock (docs/theory.md, 6).
@@ -101,6 +105,11 @@ class AgentSettings:
             from the first time that it is known).
         cliques: how many cliques cover the graph (*shared*, *season* like ``clique``); 1 with a controller.
         alpha: α, the chance that the confidence bound ever fails (*shared*, *season*).
+        play: ``released``, decisions look at released sums alone, to the season's end; or ``own``, until all
+            have made their last release, and from then on at own raw records and the others' sum (*shared*,
+            *season*; docs/service.md). An agent in shadow mode shares like the others, and never closes.
+        distance: under own play, by how much θ* of two agents may differ, over S: 0, all are alike; None, it
+            is not known (*shared*, *season*; `protocol.closing`).
         policy: how the agent chooses, as text (`policies.parse_policy`; *season*).
         exploration: scales the bonus of the optimistic policy; 1 is the proven bound (*season*).
         window: seconds after a decision in which its reward may come (*season*).
@@ -127,6 +136,7 @@ class AgentSettings:
     releases: int = None  # type: ignore[assignment]  # a number once it is made
     schedule: ScheduleName = "planned"
     first_release: float | None = None
+    last_release: float | None = None
     start: float | None = None
     mechanism: str = "auto"
     records_per_person: int = 1
@@ -139,6 +149,8 @@ class AgentSettings:
     clique: tuple[str, ...] = ()
     cliques: int = 1
     alpha: float = 0.1
+    play: Play = "released"
+    distance: float | None = None
     policy: str = "tempered"
     exploration: float = 1.0
     window: float = 3600.0
@@ -183,6 +195,7 @@ class AgentSettings:
                 least = self.trust.quorum(agents)
                 yield quorum == least, "quorum", f"{least}, the agents that are not away, under trust keepers"
         yield from self._check_clique()
+        yield from self._check_play()
         if self.budgets:
             yield from self._check_budgets()
         require_probability("alpha", self.alpha)
@@ -221,6 +234,22 @@ class AgentSettings:
         elif planned:
             expected = "nothing with a planned schedule, or first_release too; geometric and periodic take it"
             yield not given, "releases", expected
+        yield from self._check_close()
+
+    def _check_close(self) -> Iterator[tuple[bool, str, str]]:
+        """The last release is where the plan ends, under own play alone."""
+        last, first = self.last_release, self.first_release
+        if self.play == "released" or first is None:
+            expected = "nothing but under own play, with releases and first_release"
+            yield last is None, "last_release", expected
+            return
+        expected = "seconds to the last release: it goes with releases and first_release under own play"
+        yield last is not None, "last_release", expected
+        assert last is not None
+        last = require_finite("last_release", last, above=0)
+        yield last <= self.season, "last_release", f"at most the season's {self.season:g} seconds"
+        right = first < last if self.releases > 1 else first == last
+        yield right, "last_release", "after the first release, or the same where there is one"
 
     def _check_sets(self) -> Iterator[tuple[bool, str, str]]:
         """Not so many sets of agents that α over them is no number, nor that counting them takes for ever."""
@@ -247,6 +276,22 @@ class AgentSettings:
         yield self.quorum is None, "quorum", "none on a graph: a sum is of the whole clique"
         self.trust.refuse("graph", "trust", self.trust.name)
 
+    def _check_play(self) -> Iterator[tuple[bool, str, str]]:
+        """Own records are read after a close that is the same for all, and known by a sum of all."""
+        yield self.play in get_args(Play), "play", "released or own"
+        if self.play == "released":
+            return
+        central = not self.clique and self.groups == 1
+        yield central, "play", "released on a graph or with groups: there is no common close"
+        expected = (
+            "nobody or keepers under own play: a trusted controller's sums do not tell whose batch is in"
+        )
+        yield not self.trust.raw, "trust", expected
+        whole = self.quorum in (None, self.agents) or self.trust.padded
+        yield whole, "quorum", f"{self.agents}, or nothing, under own play: the last sum must be of all"
+        expected = "planned under own play; its releases, first_release and last_release may be given"
+        yield self.schedule == "planned", "schedule", expected
+
     def _check_budgets(self) -> Iterator[tuple[bool, str, str]]:
         self.trust.refuse("budgets", "budgets", ", ".join(self.budgets))
         yield self.name in self.budgets, "budgets", f"one for this agent, {self.name}, too"
@@ -265,14 +310,43 @@ class AgentSettings:
             return
         releases = DEFAULT_RELEASES
         if self.schedule == "planned":
-            alpha = self.alpha / (self.groups * self.sets_of_agents)
             everybody, horizon = range(self.agents), self.decisions
-            rounds = plan_rounds(self.federation, everybody, horizon, alpha=alpha, groups=self.groups)
-            # Milliseconds, rounded up: at the first release there must be as many decisions as were planned.
-            first = math.ceil(1000.0 * self.season * rounds[0] / horizon) / 1000.0
-            object.__setattr__(self, "first_release", min(first, self.season))
+            if self.play == "own":
+                rounds = self._closing_rounds()
+                object.__setattr__(self, "last_release", self._seconds(rounds[-1]))
+            else:
+                alpha = self.alpha / (self.groups * self.sets_of_agents)
+                rounds = plan_rounds(self.federation, everybody, horizon, alpha=alpha, groups=self.groups)
+            object.__setattr__(self, "first_release", self._seconds(rounds[0]))
             releases = len(rounds)
         object.__setattr__(self, "releases", releases)
+
+    def _closing_rounds(self) -> tuple[int, ...]:
+        rounds = closing_rounds(self.federation, range(self.agents), self.decisions)
+        if not rounds:
+            expected = (
+                "nothing that leaves: by these public numbers an agent alone does better than with what "
+                "others' sums would tell it under their noise. More agents, a larger epsilon or keepers "
+                "change that; releases, first_release and last_release in [releases] overrule it"
+            )
+            raise ConfigurationError("play", self.play, expected)
+        return rounds
+
+    def _seconds(self, visits: int) -> float:
+        """When a release is due that is planned for a round; under own play, with the rewards of that many.
+
+        Milliseconds, rounded up: at the first release there must be as many decisions as were planned.
+        """
+        due = math.ceil(1000.0 * self.season * visits / self.decisions) / 1000.0
+        return min(due + self._waits, self.season)
+
+    @property
+    def _waits(self) -> float:
+        """How long after a planned round its release is due.
+
+        A close comes early, so that what is still open then would be a large part of all that is shared.
+        """
+        return self.window if self.play == "own" else 0.0
 
     @cached_property
     def release_times(self) -> tuple[float, ...]:
@@ -280,6 +354,9 @@ class AgentSettings:
         if self.schedule == "planned":
             assert self.first_release is not None
             first, steps = self.first_release, self.releases
+            if self.last_release is not None:
+                growth = (self.last_release / first) ** (1.0 / max(1, steps - 1))
+                return (*(first * growth**step for step in range(steps - 1)), self.last_release)
             return tuple(first * (self.season / first) ** (step / steps) for step in range(steps))
         parts = max(1_000_000, self.releases)
         schedule = self._schedule(parts)
@@ -315,10 +392,14 @@ class AgentSettings:
         """
         names = sorted(self.budgets)
         team = [names.index(name) for name in sorted(self.clique)] if names else range(len(self.clique))
-        expected = (round(self.decisions * due / self.season) for due in self.release_times)
+        expected = (round(self.decisions * (due - self._waits) / self.season) for due in self.release_times)
+        rounds = tuple(max(1, one // self.groups) for one in expected)
+        if self.play == "own":
+            promised = self._promised_mechanism
+            return closing_estimator(self.federation, rounds, range(self.agents), promised=promised)
         return calibrated_estimator(
             self.federation,
-            tuple(max(1, one // self.groups) for one in expected),
+            rounds,
             team if self.clique else range(self.agents),
             alpha=self.alpha / (self.groups * self.cliques * self.sets_of_agents),
             promised=self._promised_mechanism,
@@ -359,6 +440,8 @@ class AgentSettings:
             mechanism=self.mechanism,
             schedule=self._schedule(self.decisions),
             alpha=self.alpha,
+            play=self.play,
+            distance=self.distance,
             policy=self.chooses if self.uniform_share else self.chooses.policy,
             tuning=Tuning(simulated=self.sets_of_agents == 1),
         )
@@ -394,12 +477,19 @@ class AgentSettings:
     @property
     def reads(self) -> bool:
         """Whether any release of the season is worth reading; if not, all decisions are drawn uniformly."""
-        return self.rule.first <= self.releases
+        return self.rule.first <= self.releases or self.closes
+
+    @property
+    def closes(self) -> bool:
+        """Whether the agent goes on with its own records once all have made their last release."""
+        return self.play == "own" and not self.shadow
 
     @cached_property
     def rule(self) -> ReleasedPlay:
         """How the agent plays: as in a simulation, with room for what the grid adds to noise."""
         rule = self.estimator.rule
+        if isinstance(rule, JointPlay):
+            rule = rule.shared
         assert isinstance(rule, ReleasedPlay)
         return replace(rule, bound=replace(_mixture(rule), rounding=rounding_radius(self.problem.dim)))
 
@@ -409,15 +499,42 @@ class AgentSettings:
         Others may have settings of their own (``records_per_person``, ``spacing``, budgets that are not
         stated here), and a sum other noise than was planned. A union over releases holds under any.
         """
+        if self._as_planned(total):
+            return self.rule
+        alpha = EVERYTHING.shares[0] * self.alpha / (self.groups * self.cliques * self.sets_of_agents)
+        if self.play == "own":
+            alpha *= SHARES[0]
+        threshold = math.log(max(1, self.releases - self.rule.first + 1) / alpha)
+        return replace(self.rule, bound=replace(_mixture(self.rule), log_threshold=threshold))
+
+    def _as_planned(self, total: ReleasedSum) -> bool:
+        """Whether a sum has the noise that its threshold was simulated with."""
         assert self.estimator.privatizer is not None
         privatizer = self.estimator.privatizer
         scale = float(np.linalg.norm(privatizer.noise_scale))
         planned = (scale * privatizer.mechanism.error(total.number)) ** 2
-        if planned <= float(total.variance) <= _AS_PLANNED * planned:
-            return self.rule
-        alpha = EVERYTHING.shares[0] * self.alpha / (self.groups * self.cliques * self.sets_of_agents)
-        threshold = math.log(max(1, self.releases - self.rule.first + 1) / alpha)
-        return replace(self.rule, bound=replace(_mixture(self.rule), log_threshold=threshold))
+        return planned <= float(total.variance) <= _AS_PLANNED * planned
+
+    def joint_for(self, total: ReleasedSum) -> JointBound:
+        """Under own play, how the sum at the close is read together with own records (`rule_for`)."""
+        rule, variance = self.estimator.rule, float(total.variance)
+        if not self._as_planned(total):
+            shared = replace(self.estimator, rule=self.rule)
+            rule = joint_rule(self.federation, shared, range(self.agents), variance=variance)
+        assert isinstance(rule, JointPlay)
+        return replace(rule.bound, variance=variance, rounding=rounding_radius(self.problem.dim))
+
+    def reads_own(self, before: int, now: int) -> bool:
+        """Whether own records are read anew now that there are so many, in the own phase: public."""
+        assert isinstance(self.estimator.rule, JointPlay)
+        rule = replace(self.estimator.rule, first=0)  # the close came, however many there were by then
+        return any(map(rule.reads_at, range(before + 1, now + 1)))
+
+    @property
+    def alone(self) -> MixtureBound:
+        """Under own play, how own records are read where the others' sum cannot be told from them."""
+        assert isinstance(self.estimator.rule, JointPlay)
+        return self.estimator.rule.bound.alone
 
     @cached_property
     def watch(self) -> MixtureBound:

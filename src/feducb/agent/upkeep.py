@@ -20,7 +20,7 @@ from feducb.agent.kept import season_in
 from feducb.agent.requests import pays_within, short_enough
 from feducb.agent.settings import AgentSettings
 from feducb.errors import ConfigurationError, StoreError
-from feducb.storage import AgentStore, agent_tables, events
+from feducb.storage import AgentStore, agent_tables, events, own_sums
 from feducb.storage.agent_store import is_text
 from feducb.system import counted
 
@@ -38,12 +38,15 @@ class Loaded:
         clipped: actions that were too long or rewards out of range, shortened to the public bounds.
         dropped: not d numbers and a reward, not finite, or without the id that is needed.
         excluded: beyond what one person may have.
+        kept: under own play, those that never leave, and that the own phase reads: excluded ones, and after
+            the last release all.
     """
 
     entered: int
     clipped: int
     dropped: int
     excluded: int
+    kept: int = 0
 
 
 def warm_start(
@@ -56,12 +59,13 @@ def warm_start(
 ) -> Loaded:
     """Take own logged records in, once; says what became of them.
 
-    They enter the next release like any other record, at the same price. Each is taken, clipped or dropped by
-    itself, by a public rule: nothing about one record decides about another. The same log a second time is
-    refused. A log that shares records with another one, or with the agent's own decisions, must not be
-    loaded: a record may enter once. Nor must one whose actions were chosen by a policy that learnt from the
-    rewards in it: one reward would then be in many records (as in shadow mode, `AgentSettings`). Nothing in a
-    log proves that, so that it must be stated.
+    They enter the next release like any other record, at the same price; under own play, after the last
+    release, the agent's own phase alone. Each is taken, clipped or dropped by itself, by a public rule:
+    nothing about one record decides about another. The same log a second time is refused. A log that shares
+    records with another one, or with the agent's own decisions, must not be loaded: a record may enter once.
+    Nor must one whose actions were chosen by a policy that learnt from the rewards in it: one reward would
+    then be in many records (as in shadow mode, `AgentSettings`). Nothing in a log proves that, so that it
+    must be stated.
 
     Args:
         agent: whose records they are.
@@ -93,7 +97,8 @@ def warm_start(
     rows, worth = np.array([row for row, _, _ in records]), np.array([reward for _, reward, _ in records])
     if not settings.releases_records:
         raise StoreError("what a policy chose that may learn from rewards does not leave in shadow mode")
-    if agent.season_over:
+    over = agent.season_over
+    if over and not settings.closes:
         raise StoreError("all releases of this season are made: these records could never leave")
     digest = sha256(rows.tobytes() + worth.tobytes()).hexdigest()
     with agent.writing() as db:
@@ -101,10 +106,12 @@ def warm_start(
             raise StoreError("this log was loaded before; its records would count twice")
         entered = 0
         groups = np.array([agent.draw_group() for _ in worth])
-        for group in range(settings.groups):
+        for group in range(0 if over else settings.groups):
             some = np.flatnonzero(groups == group)
             hashes = [records[place][2] for place in some]
-            entered += agent.store.settle(db, group, rows[some], worth[some], hashes)
+            entered += agent.store.settle(db, group, rows[some], worth[some], hashes, own=settings.closes)
+        if over:
+            agent.store.keep_own(db, rows, worth)
         agent_tables.mark_loaded(db, digest, len(worth))
         agent.count("loaded", len(worth))
     fits = np.array([pays_within(one, settings.problem) for one in worth])
@@ -112,7 +119,8 @@ def warm_start(
         entered=entered,
         clipped=int(np.sum(~(fits & short_enough(rows, settings.problem)))),
         dropped=count - len(worth),
-        excluded=len(worth) - entered,
+        excluded=0 if over else len(worth) - entered,
+        kept=len(worth) - entered if settings.closes else 0,
     )
 
 
@@ -174,6 +182,12 @@ def erase(agent: Agent, person: str) -> Erasure:
             f"{budget.delta:g}) allows. A keyed hash of the id stays until the season ends, so that this "
             "holds if the person comes back."
         )
+    if agent.settings.closes:
+        said += (
+            " Under own play this agent's own decisions rest, from the close on, on sums of all its records; "
+            "those under this id, also what came after the last release or beyond a person's limit and is "
+            "not counted here, stay in them until the season ends. Nothing of that leaves."
+        )
     said += " Records that came without an id, and those of earlier seasons, cannot be found."
     return Erasure(removed=len(still_open), content_removed=len(retained), in_sums=entered, said=said)
 
@@ -184,7 +198,8 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
     What is kept is set by ``keep_events``; by default that is only what waits for its reward. Each row also
     says whose it is and what is public: the problem's bounds, and what counts where no reward came; and
     whether the application chose (``followed``), and how it is said to (``follow_policy``), since what a
-    policy chose that learns from rewards must not be loaded elsewhere (`warm_start`).
+    policy chose that learns from rewards must not be loaded elsewhere (`warm_start`); nor must what was
+    decided after a close (``own_phase``), on raw records.
     """
     with closing(agent_tables.look_into(path)) as db:
         settings = season_in(db, path).settings
@@ -195,6 +210,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
             "followed": settings.shadow,  # for a season, and no event outlives its own
             "follow_policy": settings.follow_policy if settings.shadow else None,
         }
+        closed = own_sums.closed_at(db)
         for row in events.retained(db):
             action, features = np.frombuffer(row["action"]), row["features"]
             if features is not None:
@@ -210,6 +226,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
                 "candidates": row["candidates"],
                 "features": features,
                 **{name: row[name] for name in ("propensity", "model", "reward", "batch")},
+                "own_phase": closed is not None and row["decided_at"] >= closed,
                 **public,
             }
 

@@ -21,6 +21,7 @@ from feducb.audit.exact import (
 )
 from feducb.audit.findings import Check
 from feducb.audit.invariance import check_decisions, check_graph, check_release_times
+from feducb.audit.own_play import Closing, check_after_close, check_close, check_shared_phase
 from feducb.audit.secure import check_disk, check_pads, check_restored, check_value
 from feducb.audit.spaced import check_spaced, check_spaced_tally, check_spacing
 from feducb.audit.stores import check_groups, check_replay, check_several_agents
@@ -28,6 +29,7 @@ from feducb.config import Budget, Problem
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms
+from feducb.protocol.closing import own_estimator
 from feducb.storage import AgentStore
 from feducb.trust import CONTROLLER, Keepers
 
@@ -64,6 +66,7 @@ class Code:
         agent: the whole of it.
         controller: the privatizer of a controller that is trusted.
         rows: an agent's file, where its rows leave under pads.
+        closing: how a team shares first and closes then, under own play.
         policy: what is simulated, as settings of `feducb.simulate`.
         mechanism: with which a fault shows.
         epsilon: at which it shows; that of the audit if not given.
@@ -78,6 +81,7 @@ class Code:
     agent: type[Agent] | None = None
     controller: Make | None = None
     rows: type[AgentStore] | None = None
+    closing: Closing | None = None
     policy: dict[str, Any] | None = None
     mechanism: str = "auto"
     epsilon: float | None = None
@@ -98,6 +102,7 @@ SHIPPED = Code(
     agent=Agent,
     controller=DeployedPrivatizer,
     rows=AgentStore,
+    closing=own_estimator,
 )
 
 # A person with several records at each of several agents, and a controller that all of them trust.
@@ -118,6 +123,7 @@ _CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], .
     ("controller", _PERSON, (check_several_agents,)),
     ("rows", SECURE | {"records_per_person": 4, "spacing": 2}, (check_spaced_rows,)),
     ("rows", SECURE, (check_columns, check_pads, check_restored, check_disk, check_value)),
+    ("closing", {}, (check_close, check_shared_phase, check_after_close)),
 )
 
 

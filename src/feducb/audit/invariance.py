@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from feducb.audit.findings import Check
 from feducb.config import Problem
 from feducb.errors import PrivateScheduleError
 from feducb.protocol.graphs import Topology
-from feducb.simulation.reference import Step
+from feducb.simulation.reference import Observer, Step
 from feducb.simulation.runner import simulate
 from feducb.worlds.streams import Streams
 from feducb.worlds.synthetic import PaperEnvironment
@@ -24,14 +24,20 @@ from feducb.worlds.world import Chosen, Contexts, Environment, OwnEnvironment, V
 __all__ = [
     "CALIBRATED",
     "GRAPH",
+    "OTHER",
+    "STEADY_WORLD",
     "ReplacedRecord",
+    "Trace",
     "check_decisions",
     "check_graph",
     "check_private_schedule",
     "check_release_times",
+    "watch",
 ]
 
 Array = NDArray[np.float64]
+_Left = dict[tuple[int, int], bytes]
+_Played = TypeVar("_Played")
 
 _AGENTS, _HORIZON = 2, 60
 CALIBRATED: dict[str, Any] = {"mode": "calibrated", "epsilon": 20.0, "releases": 8, "first_release": 4}
@@ -42,7 +48,9 @@ GRAPH: dict[str, Any] = CALIBRATED | _ON_A_GRAPH
 """The same without a controller: two cliques, two estimators per agent."""
 
 _WORLD = PaperEnvironment(problem=Problem(dim=2), arms=6)
-_OTHER = (np.array([0.0, -1.0]), -1.0)  # action and reward of a replaced record
+OTHER = (np.array([0.0, -1.0]), -1.0)
+"""Action and reward of a replaced record."""
+
 _PLACES = [(agent, at) for agent in range(_AGENTS) for at in (1, 3, 4, 5, 20, 41, 60)]
 
 
@@ -104,7 +112,7 @@ class _ReplacedVisits:
         return rewards
 
 
-class _Trace(NamedTuple):
+class Trace(NamedTuple):
     """What was seen of one run, with the same seed every time.
 
     Attributes:
@@ -115,14 +123,15 @@ class _Trace(NamedTuple):
     """
 
     decided: NDArray[np.int64]
-    left: dict[tuple[int, int], bytes]
+    left: _Left
     rounds: tuple[int, ...]
     graph: Topology | None
 
 
-def _trace(environment: Environment, setting: dict[str, Any]) -> _Trace:
+def watch(play: Callable[[Observer], _Played]) -> tuple[NDArray[np.int64], _Left, _Played]:
+    """Play one run: all decisions (agents, T), by agent and round what it released, and what it came to."""
     decisions: dict[int, list[NDArray[np.int64]]] = defaultdict(list)
-    left: dict[tuple[int, int], bytes] = {}
+    left: _Left = {}
 
     def look(step: Step) -> None:
         last = step.first_round + step.rewards.shape[2] - 1
@@ -132,15 +141,21 @@ def _trace(environment: Environment, setting: dict[str, Any]) -> _Trace:
                 parts = step.release.gram[0, position], step.release.moment[0, position]
                 left[agent, last] = b"".join(part.tobytes() for part in parts)
 
-    result = simulate(environment=environment, horizon=_HORIZON, runs=1, observer=look, **setting)
-    decided = np.array([np.concatenate(decisions[agent]) for agent in sorted(decisions)])
-    return _Trace(decided, left, result.release_rounds[0], result.topology)
+    played = play(look)
+    return np.array([np.concatenate(decisions[agent]) for agent in sorted(decisions)]), left, played
 
 
-def _traces(setting: dict[str, Any]) -> tuple[_Trace, dict[tuple[int, int], _Trace]]:
+def _trace(environment: Environment, setting: dict[str, Any]) -> Trace:
+    decided, left, result = watch(
+        lambda look: simulate(environment=environment, horizon=_HORIZON, runs=1, observer=look, **setting)
+    )
+    return Trace(decided, left, result.release_rounds[0], result.topology)
+
+
+def _traces(setting: dict[str, Any]) -> tuple[Trace, dict[tuple[int, int], Trace]]:
     """With every record as it is; and, by agent and round, with one replaced."""
     setting = {"agents": _AGENTS} | setting
-    changed = {place: _trace(ReplacedRecord(_WORLD, *place, *_OTHER), setting) for place in _PLACES}
+    changed = {place: _trace(ReplacedRecord(_WORLD, *place, *OTHER), setting) for place in _PLACES}
     return _trace(_WORLD, setting), changed
 
 
@@ -187,14 +202,14 @@ def _draw_steadily(generator: np.random.Generator, agent: int, rounds: int) -> A
     return np.asarray(directions / np.linalg.norm(directions, axis=-1, keepdims=True))
 
 
-# A visitor uses up as many random numbers whatever was chosen for another.
-_STEADY_WORLD = OwnEnvironment(
+STEADY_WORLD = OwnEnvironment(
     problem=Problem(dim=2),
     arms=6,
     theta=np.array([0.5, 0.3]),
     draw=_draw_steadily,
     pay=lambda generator, actions, means: means + 0.2 * (generator.random(len(means)) - 0.5),
 )
+"""A visitor uses up as many random numbers whatever was chosen for another."""
 
 
 def check_graph(setting: dict[str, Any]) -> Check:
@@ -206,12 +221,12 @@ def check_graph(setting: dict[str, Any]) -> Check:
     leaves.
     """
     setting = _ON_A_GRAPH | setting
-    decided, left, _, graph = _trace(_STEADY_WORLD, setting)
+    decided, left, _, graph = _trace(STEADY_WORLD, setting)
     assert graph is not None
     groups = 1 if setting.get("estimators") == "one" else graph.ttl
     moved, counted = [], 0
     for agent, at in product(range(graph.agents), (1, 5, 6, 20, 41)):
-        other = _trace(ReplacedRecord(_STEADY_WORLD, agent, at, *_OTHER), setting)
+        other = _trace(ReplacedRecord(STEADY_WORLD, agent, at, *OTHER), setting)
         group, members = at % groups, graph.members(agent)
         own = {(agent, t) for who, t in left if who == agent and t >= at and t % groups == group}
         read = min((t for _, t in own), default=_HORIZON + 1) + graph.ttl

@@ -81,7 +81,7 @@ window = "{window}"                  # a reward may come so long after its decis
 default_reward = 0.0           # what counts if none came
 
 [decisions]                    # stay as they are for a season
-policy = "tempered"            # how the agent chooses; `feducb simulate --policy` has the list
+{play}policy = "tempered"            # how the agent chooses; `feducb simulate --policy` has the list
 uniform_share = 0.0            # above 0: logs can judge other policies
 shadow = {shadow:16}      # true: follow the application's own choice
 follow_policy = "learning"     # of the application; "fixed": public, and never learns from rewards
@@ -102,6 +102,8 @@ _NOTHING_TO_READ = (
     "decisions will be drawn uniformly; it takes more agents, a larger epsilon or a longer season with more "
     "decisions"
 )
+_PLAY = "play = {:23} # the same at all agents; after the last release own records are looked at too\n"
+_DISTANCE = "distance = {!r:19} # the same at all agents: by how much they may differ, over S\n"
 _TRUST = "trust = {:22} # who adds the noise: docs/deploy.md\n"
 _KEEPERS = """\
 away = {away:<23} # how many agents may miss a row
@@ -166,6 +168,17 @@ class _New:
         shown="now, for an agent on its own",
     )
     window: str = option("1h", "How long a reward may take, such as 1h.")
+    play: str = option(
+        "released",
+        "What decisions look at: released (sums under noise alone, to the end of the season), or own (share "
+        "first; once all have closed, own records and the others' sum, and nothing leaves any more).",
+    )
+    distance: float | None = option(
+        None,
+        "Under own play: by how much agents may differ, as a share of parameter_bound; 0 says that all are "
+        "alike, so that sharing goes on for longer.",
+        shown="not known",
+    )
     port: int = option(8750, "Port of the service.")
     shadow: bool = option(
         False,
@@ -188,12 +201,20 @@ class _New:
             "start": start,
             "schedule": self._schedule(settled),
             "trust": self._trust(),
+            "play": self._play(),
             "contexts": "" if self.contexts == "private" else _CONTEXTS.format(json.dumps(self.contexts)),
             "rewards": _REWARDS if self.reward_range is None else _centred(self.reward_range),
             "shadow": "true" if self.shadow else "false",
             "keep": json.dumps(self.season if self.shadow else "0s"),
         }
         return _TEMPLATE.format(**words) + "".join(f"\n{_budget_table(*one)}\n" for one in of_all.items())
+
+    def _play(self) -> str:
+        """Its lines; none where decisions look at released sums alone."""
+        if self.play == "released" and self.distance is None:
+            return ""
+        said = _PLAY.format(json.dumps(self.play))
+        return said if self.distance is None else said + _DISTANCE.format(float(self.distance))
 
     def _trust(self) -> str:
         """Its lines; none where every agent adds its own noise."""
@@ -213,13 +234,17 @@ class _New:
         if settled is not None:
             releases = settled.releases
         if name == "planned" and settled is not None:
+            next_ones = "The next two" if settled.last_release is None else "The next three"
             lines = [
-                f"{lines[0]:30} # few, once a sum of all agents is worth reading. The next two follow from",
+                f"{lines[0]:30} # few, once a sum of all agents is worth reading. {next_ones} follow from",
                 "# agents, decisions, season, bounds and budgets: take them out to have them planned anew",
             ]
         lines += [] if releases is None else [f"releases = {releases}"]
         if name == "planned" and settled is not None:
             lines.append(f"first_release = {settled.first_release!r:14} # seconds")
+            if settled.last_release is not None:
+                closes = "seconds; all close with it. Windows of what was planned are over then"
+                lines.append(f"last_release = {settled.last_release!r:15} # {closes}")
         return "\n".join(lines) + "\n"
 
 
@@ -447,7 +472,12 @@ def new_season(
     config: Config = DEFAULT,
     drop: bool = option(False, "Agree that what waits is lost.", "--drop-open"),
 ) -> None:
-    """Close the season and open the next, with the configuration's settings and a fresh budget."""
+    """Close the season and open the next, with the configuration's settings and a fresh budget.
+
+    Under own play the new season shares again, new records alone. Its promise covers people of earlier
+    seasons only if its visitors, their candidates and rewards do not depend on what was decided after the
+    last close: other people, no common stock. Where you cannot say so, one close is for ever.
+    """
     file = read_agent_file(config)
     if (member := file.member()) is not None:
         require_place(member, file.agent)
@@ -481,7 +511,10 @@ def warm_start(
         None, "Needed: 'fixed' states that the log's policy was public and did not learn from its rewards."
     ),
 ) -> None:
-    """Start from own logs: each record enters the next release once, at the same price as any other."""
+    """Start from own logs: each record enters the next release once, at the same price as any other.
+
+    Under own play, after the last release, they never leave, and the agent's own phase alone reads them.
+    """
     with log.open(encoding="utf-8-sig", newline="") as opened:
         rows = list(csv.reader(opened))
     with _opened(config) as (agent, _):
@@ -492,6 +525,8 @@ def warm_start(
             [row[-1] for row in numbers],
             policy=policy,  # type: ignore[arg-type]  # any text: it is refused there
         )
+    if loaded.kept:
+        typer.echo(f"{counted(loaded.kept, 'record')} will not leave: the agent's own phase alone reads them")
     typer.echo(
         f"{counted(loaded.entered, 'record')} wait{'s' if loaded.entered == 1 else ''} for the next release, "
         f"{loaded.clipped} of them clipped to the public bounds; {loaded.dropped} dropped that are not "

@@ -24,6 +24,8 @@ def show(compared: Comparison, json_file: Path | None, plot_file: Path | None) -
         console.print(table)
     if not all(row.reads for row in compared.rows):
         console.print("* no release is worth reading at this noise: plays at random\n", highlight=False)
+    if not all(row.shares for row in compared.rows):
+        console.print("† nothing is worth its noise: each agent stays alone\n", highlight=False)
     for remark in compared.notes:
         console.print(f"  {remark}", style="dim", highlight=False)
     console.print(compared.verdict(), highlight=False)
@@ -71,11 +73,12 @@ def _empty(title: str, *headings: str) -> Table:
 
 
 def _short(row: Row) -> str:
-    """A name that leaves room for numbers; * if it reads no release."""
+    """A name that leaves room for numbers; * if it reads no release, † if it shares nothing."""
     name = row.name.replace("private federation, ", "private ").replace(" trusted", "").replace(" = ", "=")
     name = name.replace("federation without privacy", "no privacy").replace("each agent alone", "alone")
     name = name.removeprefix("the ")
-    return f"{name}{'' if row.play == 'fixed' else f', {row.play}'}{'' if row.reads else ' *'}"
+    mark = " †" if not row.shares else "" if row.reads else " *"
+    return f"{name}{'' if row.play == 'fixed' else f', {row.play}'}{mark}"
 
 
 @contextmanager

@@ -56,6 +56,9 @@ class _Asked:
         "Of a log: what enters the vectors: offer,age,offer*age; 1 is an intercept.",
         shown="the action, each column, and action × column",
     )
+    personal: str | None = option(
+        None, "Of a log or a trial: terms that never leave an agent, offer,offer*age; with --play own alone."
+    )
     recipe: Path | None = option(None, "Of a log: how vectors are made, as --save-recipe wrote it.")
     save_recipe: Path | None = option(None, "Write how vectors are made, for an agent to use.")
     epsilon: list[float] | None = option(None, "ε of a federation; may be repeated.", shown="1 and 8")
@@ -68,6 +71,15 @@ class _Asked:
     runs: int = option(10, "Where all rewards are known: runs, played online.")
     horizon: int | None = option(None, "Where all rewards are known: rounds.", shown="all")
     policy: str = option("tempered", f"How agents choose in played rows: {', '.join(POLICIES)}.")
+    play: str = option(
+        "released",
+        "What federations look at: released sums, or after their last release own records as well.",
+    )
+    distance: float | None = option(
+        None,
+        "Under own play, how far θ* of two agents may be apart, over S.",
+        shown="0.2, or what own records do not rule out",
+    )
     exploration: float = option(
         0.1, "Where all rewards are known: part of the proven bonus in practical play."
     )

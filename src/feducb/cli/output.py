@@ -139,6 +139,12 @@ def _result_rows(result: SimulationResult) -> Iterator[tuple[str, str]]:
     )
     if "absence" in config:
         yield "absences", f"an agent misses {100 * config['absence']:g} % of rows"
+    if "heterogeneity" in config:
+        yield "sites", f"θ* of each is {config['heterogeneity']:g} of its length from the common one"
+    if "history" in config:
+        yield "history", f"{counted(config['history'], 'record')} of each agent, in its first release"
+    if result.played is not None:
+        yield "play", result.played
     if result.topology is not None:
         yield from _graph_rows(result, result.topology)
     hops = "" if result.topology is None else ", one per hop"

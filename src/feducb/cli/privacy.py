@@ -6,7 +6,7 @@ import json
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import click
 import typer
@@ -28,6 +28,7 @@ from feducb.errors import ConfigurationError
 from feducb.models import with_contexts
 from feducb.privacy.statement import statement, to_markdown
 from feducb.privacy.terms import Terms
+from feducb.protocol.federation import Play
 from feducb.simulation.planning import Season, plan_privacy
 from feducb.trust import TRUSTS, require_trust, trust_with
 from feducb.worlds.features import Recipe
@@ -90,6 +91,21 @@ class _Planned(_Promised):
     agents_per_person: int | None = option(
         None, f"{_VISITED}the noise covers them all.", shown="1 under --trust nobody, else all"
     )
+    play: str | None = option(
+        None,
+        "released: decisions look at released sums alone; own: after the last release at own records and the "
+        "others' sum.",
+        shown="both are compared",
+    )
+    distance: float | None = option(
+        None,
+        "H, under own play: by how much θ* of two sites may differ, as a part of its length; 0: all are "
+        "alike.",
+        shown="0.2, or after a single release what own records do not rule out",
+    )
+    history: int = option(
+        0, "Records of each agent from before the season, drawn uniformly, that enter the first release."
+    )
     json_file: JsonFile = None
 
 
@@ -108,6 +124,7 @@ class _Stated(_Promised):
     keepers: str | None = option(None, "Names of the keepers, for the page: a,b,c.", shown=False)
     groups: int = option(1, "Estimators an agent keeps, γ if decentralised.")
     contexts: str = option("private", "public: rewards alone are protected, actions and contexts are not.")
+    play: str = option("released", "own: after the last release decisions look at raw records.")
     store: Path | None = option(
         None, "Take all terms, and what has left, from an agent's or a controller's file."
     )
@@ -152,6 +169,9 @@ def plan(asked: _Planned) -> None:
         records_per_person=asked.per_person,
         agents_per_person=trust.agents_visited(asked.agents) if visited is None else visited,
         spacing=asked.spacing,
+        play=cast(Play | None, asked.play),
+        distance=asked.distance,
+        history=asked.history,
     )
     with steps_progress("simulating") as progress:
         planned = plan_privacy(season, runs=asked.runs, seed=asked.seed, progress=progress)
@@ -234,16 +254,19 @@ def write_statement(asked: _Stated) -> None:
     followed: str | None = None
     others: list[Budget] = []
     clique: tuple[str, ...] = ()
+    play = asked.play
     if asked.store is not None:
         said = click.get_current_context().get_parameter_source
-        for name in (one.name for one in fields(asked) if one.name not in ("store", "out", "keepers")):
+        terms, ledger = _read_store(asked.store)
+        followed, others, clique, own_play = _stated_in(asked.store)
+        sayable = {"store", "out", "keepers"} | ({"play"} if own_play is None else set())
+        for name in (one.name for one in fields(asked) if one.name not in sayable):
             if said(name) is ParameterSource.COMMANDLINE:
                 setting = f"--{name.replace('_', '-')}"
                 raise ConfigurationError(
                     setting, getattr(asked, name), "nothing beside --store, which says it"
                 )
-        terms, ledger = _read_store(asked.store)
-        followed, others, clique = _stated_in(asked.store)
+        play = own_play or play
     else:
         if asked.agents_per_person is None and require_trust(asked.trust).joint:
             raise ConfigurationError(
@@ -262,7 +285,17 @@ def write_statement(asked: _Stated) -> None:
         raise ConfigurationError(
             "--keepers", asked.keepers, "nothing for an agent on a graph: there are none"
         )
-    plain = statement(terms, ledger=ledger, followed=followed, others=others, keepers=keepers, clique=clique)
+    if play not in get_args(Play):
+        raise ConfigurationError("--play", play, "released or own")
+    plain = statement(
+        terms,
+        ledger=ledger,
+        followed=followed,
+        others=others,
+        keepers=keepers,
+        clique=clique,
+        play=play,
+    )
     page, out = to_markdown(plain), asked.out
     if str(out) == "-":
         typer.echo(page)
@@ -327,8 +360,11 @@ def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
         return controller.terms, controller.ledger().as_dict()
 
 
-def _stated_in(path: Path) -> tuple[str | None, list[Budget], tuple[str, ...]]:
-    """Whom an agent in shadow mode follows, or None; others' budgets, if they have their own; its clique."""
+def _stated_in(path: Path) -> tuple[str | None, list[Budget], tuple[str, ...], str | None]:
+    """Whom an agent in shadow mode follows, or None; others' budgets, if they have their own; clique; play.
+
+    A controller's file says none of it: how agents play is not known there.
+    """
     from feducb.agent.kept import season_in
     from feducb.storage import StoreError, agent_tables
 
@@ -336,11 +372,11 @@ def _stated_in(path: Path) -> tuple[str | None, list[Budget], tuple[str, ...]]:
         try:
             season, settings, _ = season_in(db, path)
         except StoreError:
-            return None, [], ()
+            return None, [], (), None
         if agent_tables.is_unused(db):
             note(f"nothing has happened in season {season} yet: until then agent.toml may still change it")
     others = [budget for name, budget in settings.budgets.items() if name != settings.name]
-    return settings.follow_policy if settings.shadow else None, others, settings.clique
+    return settings.follow_policy if settings.shadow else None, others, settings.clique, settings.play
 
 
 def _as_json(plain: dict[str, Any]) -> str:
@@ -376,12 +412,15 @@ def _plan_table(planned: dict[str, Any]) -> Table:
         at = [f"{visitor:,}" for visitor in planned["release_visitors"]]
         some = ", ".join(at if len(at) <= _SHOWN else [*at[: _SHOWN - 1], "…", at[-1]])
         read = "none is read" if planned["read_from"] is None else f"read from {planned['read_from']:,} on"
-        rows.append(("released after visitor", f"{some}; {read}"))
+        closes = "" if planned["closes_after"] is None else "; all close after the last"
+        rows.append(("released after visitor", f"{some}; {read}{closes}"))
     if regret:
         of, runs = counted(planned["agents"], "agent"), counted(regret["runs"], "run")
         alone = counted(regret["agents_alone"], "agent")
-        rows.append(("regret, federated", f"{_with_error(regret, 'federated')} per agent, {of}, {runs}"))
-        rows.append(("regret, alone", f"{_with_error(regret, 'alone')} per agent, {alone}, {runs}"))
+        for play, one in regret["by_play"].items():
+            rows.append((f"regret, play = {play}", f"{_with_error(**one)} per agent, {of}, {runs}"))
+        by_itself = _with_error(regret["alone"], regret["alone_stderr"])
+        rows.append(("regret, alone", f"{by_itself} per agent, {alone}, {runs}"))
         margin = f"{regret['saved']:+,.1f}, more than chance beyond ± {regret['saved_margin']:,.1f}"
         rows.append(("saved by federating", margin))
     promise = f"(ε, δ) = ({planned['epsilon']:g}, {planned['delta']:g})"
@@ -407,5 +446,5 @@ def _shares_rows(shared: dict[str, Any], agents: int) -> list[tuple[str, str]]:
     ]
 
 
-def _with_error(regret: dict[str, Any], name: str) -> str:
-    return f"{regret[name]:,.1f} ± {regret[f'{name}_stderr']:,.1f}"
+def _with_error(mean: float, stderr: float) -> str:
+    return f"{mean:,.1f} ± {stderr:,.1f}"

@@ -37,13 +37,16 @@ from feducb.protocol.federation import Baseline
 from feducb.simulation import runner
 from feducb.simulation.results import SimulationResult
 from feducb.simulation.shortcuts import Shortcuts
-from feducb.trust import trust_with
+from feducb.trust import NOBODY, trust_with
 from feducb.worlds.family import WORLDS
 
 __all__ = ["read_budgets", "simulate"]
 
-_WORLD = ("agents", "dim", "arms", "horizon", "seed", "alpha", "gap", "environment", "backend", "threads")
-_PROMISE = ("budgets", "epsilon", "delta", "records_per_person")
+_WORLD = (
+    *("agents", "dim", "arms", "horizon", "history", "seed", "alpha", "gap", "heterogeneity", "environment"),
+    *("backend", "threads"),
+)
+_PROMISE = ("budgets", "epsilon", "delta", "records_per_person", "play", "distance")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,6 +85,30 @@ class _Asked:
         None,
         "In the paper's world, distance between the reward bands of the best and the other arms.",
         shown="0.1",
+    )
+    heterogeneity: float | None = option(
+        None,
+        "H, sites that differ: in the paper's world, how far each agent's θ* is from the one that they have "
+        "in common, as a part of its length.",
+        shown="0",
+    )
+    history: int | None = option(
+        None,
+        "Records of each agent from before the first round, drawn uniformly: they enter the first release in "
+        "one go, and cost no regret.",
+        shown="0",
+    )
+    play: str | None = option(
+        None,
+        "released: decisions look at released sums alone; own: until all have made their last release, and "
+        "from then on at an agent's own records and the others' sum.",
+        shown="released",
+    )
+    distance: float | None = option(
+        None,
+        "H, under --play own: by how much θ* of two sites may differ, as a part of its length; 0: all are "
+        "alike.",
+        shown="0.2, or after a single release what own records do not rule out",
     )
     policy: str | None = option(
         None,
@@ -154,8 +181,12 @@ def simulate(asked: _Asked) -> None:
     baseline = asked.baseline
     if baseline is not None and not settings.keys().isdisjoint(_PROMISE):
         raise ConfigurationError(
-            f"--{baseline}", "given", "no --epsilon, --delta, --budgets or --records-per-person beside it"
+            f"--{baseline}",
+            "given",
+            "no --epsilon, --delta, --budgets, --records-per-person, --play or --distance beside it",
         )
+    if baseline is not None and trust != NOBODY:
+        raise ConfigurationError("--trust", trust.name, f"nothing beside --{baseline}, which adds no noise")
     if asked.budgets is not None:
         settings["budgets"] = read_budgets(asked.budgets)
     with steps_progress("simulating") as progress:

@@ -81,6 +81,7 @@ def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         ("rewards", f"{counts.get('rewards', 0):,}"),
         ("windows open", f"{snapshot['open_decisions']:,}"),
         ("model", ", ".join(snapshot["model"])),
+        *([("play", snapshot["own"]["says"])] if snapshot.get("own") else []),
         ("newest sum", ", ".join(sums) or "none yet"),
         ("waits to be sent", f"{snapshot['outbox']:,}"),
         *agent_rows(snapshot),

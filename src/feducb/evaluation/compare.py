@@ -22,6 +22,7 @@ from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
 from feducb.evaluation.weighted_sums import Tally
 from feducb.policies import Greedy, Policy, parse_policy
 from feducb.protocol.estimators import plan_rounds
+from feducb.protocol.schedules import Planned
 from feducb.system import counted
 from feducb.types import Array, Belief, Indices
 from feducb.worlds.logs import Log
@@ -71,11 +72,11 @@ def compare_source(
     if facts.rows < 2 * study.folds:
         raise ConfigurationError("folds", study.folds, f"at most half of the {counted(facts.rows, 'row')}")
     agents, arms = len(facts.agents), len(facts.actions or ())
+    learners = _learners(facts, study)
     sums = Sums.empty(repeats, study.folds, agents, arms, facts.problem.dim)
     for rows in source.blocks():
         sums.add(rows, draw_folds(rows.keys, study, repeats))
         progress("learning", len(rows.rewards))
-    learners = _learners(facts, study)
     fitted = {
         (repeat, fold): _fit(sums, repeat, fold, learners, run=repeat * study.folds + fold)
         for repeat in range(repeats)
@@ -103,9 +104,12 @@ def _policies(facts: Facts, learners: Sequence[Learner]) -> list[tuple[str, Play
 def _rounds(facts: Facts, study: Study) -> tuple[int, int, tuple[int, ...]]:
     """Rounds of training, releases that are asked for, and their rounds: fewer where some fall together.
 
-    A round is one record of the average agent's training part.
+    A round is one record of the average agent's training part. Under own play a log is a shared phase that
+    is over: what was logged does not depend on releases, so that one of everything, at the close, is best.
     """
     horizon = max(1, facts.rows * (study.folds - 1) // (study.folds * len(facts.agents)))
+    if study.play == "own" and isinstance(study.schedule, Planned):
+        return horizon, 1, (horizon,)
     if study.federation is not None and study.releases is None:
         asked = study.federation
         rounds = plan_rounds(asked, range(asked.agents), horizon, alpha=asked.alpha)
@@ -118,7 +122,10 @@ def _learners(facts: Facts, study: Study) -> list[Learner]:
     """Alone, the federation without privacy, and every private one."""
     open_federation, private = study.federations(facts.problem, len(facts.agents))
     _, _, rounds = _rounds(facts, study)
-    federated = [FederatedLearner.of(one, rounds, seed=study.seed) for one in (open_federation, *private)]
+    federated = [
+        FederatedLearner.of(one, rounds, seed=study.seed, recipe=facts.recipe)
+        for one in (open_federation, *private)
+    ]
     return [Alone(open_federation), *federated]
 
 
@@ -248,7 +255,7 @@ def _comparison(
         "level": study.level,
         "spread": study.spread,
         "seed": study.seed,
-        **study.describe_policy(),
+        **study.describe_play(),
         **facts.settings,
     }
     return Comparison(

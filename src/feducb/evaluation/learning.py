@@ -7,20 +7,24 @@ matters here, and when within the stream a record came does not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from feducb.errors import ConfigurationError
 from feducb.evaluation.verdicts import ALONE
-from feducb.models.play import AlonePlay
+from feducb.models.joint import Others
+from feducb.models.play import AlonePlay, JointPlay, ReleasedPlay
 from feducb.policies import Policy
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import PrivatizerState
+from feducb.protocol.closing import own_estimator
 from feducb.protocol.estimators import Estimator, alone_estimator, calibrated_estimator
 from feducb.protocol.federation import Federation
-from feducb.protocol.schedules import Geometric
+from feducb.protocol.schedules import Explicit, Geometric
 from feducb.protocol.synchronisation import add_up, synchronise
-from feducb.types import Array, Belief, Indices, Statistics
+from feducb.types import Array, Belief, Indices, ReleasedSum, Statistics
+from feducb.worlds.features import Recipe, problem_for
 from feducb.worlds.streams import Streams
 
 __all__ = ["Alone", "FederatedLearner", "Learner", "choices", "federation_name", "release_rounds"]
@@ -99,13 +103,32 @@ class FederatedLearner:
     federation: Federation
     estimator: Estimator  # noise, bound and release rounds
     seed: int = 0  # of the noise
+    shared: Indices | None = None  # the coordinates that leave agents, where some are personal
 
     @classmethod
-    def of(cls, federation: Federation, rounds: tuple[int, ...], *, seed: int = 0) -> FederatedLearner:
-        """With noise for the federation's budgets, or without privacy."""
-        everybody = range(federation.agents)
-        estimator = calibrated_estimator(federation, rounds, everybody, alpha=federation.alpha)
-        return cls(federation, estimator, seed)
+    def of(
+        cls, federation: Federation, rounds: tuple[int, ...], *, seed: int = 0, recipe: Recipe | None = None
+    ) -> FederatedLearner:
+        """With noise for the federation's budgets, or without privacy.
+
+        Raises:
+            ConfigurationError: a term of the recipe is personal, and play is released.
+        """
+        everybody, personal = range(federation.agents), bool(recipe and recipe.personal)
+        if federation.baseline is not None or (federation.play == "released" and not personal):
+            made = calibrated_estimator(federation, rounds, everybody, alpha=federation.alpha)
+            return cls(federation, made, seed)
+        if federation.play == "released":
+            raise ConfigurationError("play", "released", "own, since terms of the recipe are personal")
+        problem = problem_for(recipe.shared) if recipe and personal else federation.problem
+        leaves = replace(federation, problem=problem, schedule=Explicit(rounds))
+        made = own_estimator(leaves, rounds[-1], everybody)
+        if not (recipe and personal):
+            return cls(federation, made, seed)
+        assert isinstance(made.rule, JointPlay)
+        alone = replace(made.rule.bound.alone, problem=federation.problem, regularizer=federation.prior)
+        rule = replace(made.rule, bound=replace(made.rule.bound, alone=alone))
+        return cls(federation, replace(made, rule=rule), seed, recipe.shared_places)
 
     @property
     def name(self) -> str:
@@ -115,11 +138,15 @@ class FederatedLearner:
     @property
     def reads(self) -> bool:
         """Whether any release is worth reading, by public numbers; if not, actions are drawn uniformly."""
-        first: int = getattr(self.estimator.rule, "first", 1)
-        return first <= len(self.estimator.release_rounds)
+        rule = self.estimator.rule
+        assert isinstance(rule, ReleasedPlay | JointPlay)
+        return isinstance(rule, JointPlay) or rule.first <= len(self.estimator.release_rounds)
 
     def learn(self, sums: Statistics, run: int) -> Belief | None:
-        """One belief for all, from the last release; ``run`` numbers the draw of the noise."""
+        """One belief for all, from the last release; in own play one per agent, from its own records as well.
+
+        ``run`` numbers the draw of the noise.
+        """
         privatizer, rule = self.estimator.privatizer, self.estimator.rule
         assert privatizer is not None
         if not self.reads:
@@ -128,12 +155,33 @@ class FederatedLearner:
         noise = SeededNoise(Streams(self.seed).noise(range(run, run + 1), agents, pooled=trust.pooled))
         # All records are there before the first release: the last one, which counts, is the same.
         total = Statistics(sums.gram[None], sums.moment[None], sums.count)
-        state = PrivatizerState(total, 0, ())
+        state = PrivatizerState(self._leaves(total), 0, ())
         for _ in self.estimator.release_rounds:
             state, release = synchronise(privatizer, state, noise, trust=trust)
-        belief = rule.absorb(rule.start((1, len(agents))), add_up(release)).belief
+        if self.shared is not None:
+            return _part(self._joint(total, add_up(release)), 0)
+        knowledge = rule.start((1, len(agents)))
+        if rule.acts_on_own_data:
+            knowledge = replace(knowledge, sums=total)
+        belief = rule.absorb(knowledge, add_up(release)).belief
         assert belief is not None
         return _part(belief, 0)
+
+    def _leaves(self, total: Statistics) -> Statistics:
+        """The part of raw sums that may leave."""
+        if self.shared is None:
+            return total
+        gram = total.gram[..., self.shared[:, None], self.shared]
+        return Statistics(gram, total.moment[..., self.shared], total.count)
+
+    def _joint(self, total: Statistics, released: ReleasedSum) -> Belief:
+        """What raw own sums and the others' part of a sum tell, which has no personal coordinates."""
+        assert self.shared is not None
+        assert isinstance(self.estimator.rule, JointPlay)
+        own, gram, moment = self._leaves(total), np.zeros_like(total.gram), np.zeros_like(total.moment)
+        gram[..., self.shared[:, None], self.shared] = released.gram[..., None, :, :] - own.gram
+        moment[..., self.shared] = released.moment[..., None, :] - own.moment
+        return self.estimator.rule.bound.belief(total, Others.of(gram, moment))
 
 
 Learner = Alone | FederatedLearner

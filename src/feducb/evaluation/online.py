@@ -13,6 +13,7 @@ from feducb.evaluation.study import Online, Study
 from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
 from feducb.evaluation.weighted_sums import Estimate
 from feducb.policies import Optimistic, Policy, parse_policy
+from feducb.protocol.closing import closing_rounds
 from feducb.protocol.estimators import plan_rounds
 from feducb.protocol.federation import Federation
 from feducb.simulation.runner import simulate
@@ -55,12 +56,9 @@ def compare_online(
     )
     values: dict[tuple[str, Play], Array] = {(fixed, "fixed"): constant}
     federations = _federations(world, study, horizon)
-    blind = {  # no release is worth reading
-        name
-        for name, one in federations.items()
-        if one.baseline is None
-        and not FederatedLearner.of(one, plan_rounds(one, range(one.agents), horizon, alpha=one.alpha)).reads
-    }
+    private = {name: one for name, one in federations.items() if one.baseline is None}
+    blind = {name for name, one in private.items() if one.play == "released" and not _reads(one, horizon)}
+    apart = {name for name, one in private.items() if one.play == "own" and not _shares(one, horizon)}
 
     def play(name: str, federation: Federation) -> Array:
         before = 0
@@ -78,8 +76,13 @@ def compare_online(
     uniform = values[_UNIFORM, "fixed"] = play(_UNIFORM, federations.pop(_UNIFORM))
     for name, federation in federations.items():
         for how, policy in plays.items():
-            # A blind one plays uniformly, with the same coins.
-            values[name, how] = uniform if name in blind else play(name, replace(federation, policy=policy))
+            # A blind one plays uniformly, and one that stays apart as agents alone do, with the same coins.
+            if name in blind:
+                values[name, how] = uniform
+            elif name in apart:
+                values[name, how] = values[ALONE, how]
+            else:
+                values[name, how] = play(name, replace(federation, policy=policy))
     rows = []
     for (name, how), value in values.items():
         alone = values.get((ALONE, how))
@@ -90,8 +93,9 @@ def compare_online(
                 value=_estimate(value, study.level),
                 over_alone=None if alone is None or name == ALONE else _estimate(value - alone, study.level),
                 over_fixed=None if name == fixed else _estimate(value - constant, study.level),
-                private=name in federations and federations[name].baseline is None,
+                private=name in private,
                 reads=name not in blind,
+                shares=name not in apart,
             )
         )
     settings = {
@@ -107,7 +111,7 @@ def compare_online(
         "alpha": study.alpha,
         "level": study.level,
         "seed": study.seed,
-        **study.describe_policy(),
+        **study.describe_play(),
         "best_possible": float(best.mean()),
     }
     return Comparison(
@@ -131,6 +135,17 @@ def _federations(world: KnownRewards, study: Study, horizon: int) -> dict[str, F
         ALONE: replace(open_federation, baseline="alone"),
         **{federation_name(one): one for one in (open_federation, *private)},
     }
+
+
+def _reads(federation: Federation, horizon: int) -> bool:
+    """Whether a release is worth reading; if not, actions are drawn uniformly."""
+    rounds = plan_rounds(federation, range(federation.agents), horizon, alpha=federation.alpha)
+    return FederatedLearner.of(federation, rounds).reads
+
+
+def _shares(federation: Federation, horizon: int) -> bool:
+    """Whether agents make a release at all under own play; if not, each is alone from the start."""
+    return bool(closing_rounds(federation, range(federation.agents), horizon))
 
 
 def _estimate(values: Array, level: float) -> Estimate:

@@ -12,7 +12,7 @@ from feducb.evaluation.compare import compare_source
 from feducb.evaluation.exports import open_exports
 from feducb.evaluation.lines import ENDING
 from feducb.evaluation.online import compare_online
-from feducb.evaluation.sources import Progress, silent
+from feducb.evaluation.sources import Progress, Survey, silent
 from feducb.evaluation.study import Online, Study
 from feducb.evaluation.survey import parse_context, parse_terms, survey
 from feducb.evaluation.verdicts import Comparison
@@ -44,6 +44,7 @@ class Reading(TypedDict, total=False):
     actions: str | Sequence[str] | None
     terms: str | tuple[tuple[str, ...], ...] | None
     recipe: Recipe | Path | None
+    personal: str | tuple[tuple[str, ...], ...] | None
     reward_range: str | tuple[float, float] | None
     action_bound: float | None
     agents: int | None
@@ -84,6 +85,7 @@ def evaluate(
         actions: of a log: all that there can be; those in the log if not given.
         terms: of a log: what enters the vectors (``offer,age,offer*age``; 1 is an intercept).
         recipe: of a log, instead of context, actions and terms: how vectors are made, or a file that says it.
+        personal: of a log or a trial: terms that never leave an agent (``offer*age``); needs own play.
         reward_range: of a log: the public range of rewards (0 to 1). Of exports: what they say,
             or -1 to 1, if not given; agents learn from rewards less its middle.
         action_bound: of exports: L, no candidate is longer; what they say, or 1, if not given.
@@ -181,13 +183,22 @@ def _about_log(source: Where | pd.DataFrame, given: Reading, study: Study, progr
     log = open_log(source) if isinstance(source, str | Path) else FrameLog(source)
     columns, vectors = _columns(given), _vectors(given)
     surveyed = survey(log, columns, reward_range=_rewards(given) or (0.0, 1.0), progress=progress, **vectors)
-    return compare_source(surveyed, study=study, progress=progress)
+    return compare_source(_with_personal(surveyed, given), study=study, progress=progress)
+
+
+def _with_personal(surveyed: Survey, given: Reading) -> Survey:
+    """Marked in its recipe: terms that never leave an agent."""
+    personal = given.get("personal")
+    if personal is None:
+        return surveyed
+    terms = parse_terms(personal) if isinstance(personal, str) else personal
+    return replace(surveyed, recipe=replace(surveyed.recipe, personal=terms))
 
 
 def _about_exports(paths: Sequence[Where], given: Reading, study: Study, progress: Progress) -> Comparison:
     """Of what agents exported."""
     nothing = "nothing beside exports: their lines hold agents, vectors, rewards and propensities"
-    _refuse(given, (*_OF_A_LOG, "person_column", "agents"), nothing)
+    _refuse(given, (*_OF_A_LOG, "person_column", "personal", "agents"), nothing)
     rewards = _rewards(given)
     if rewards is not None and not rewards[0] < rewards[1]:
         raise UnfitSettingError("reward_range", given.get("reward_range"), "LOW:HIGH, the lower one first")
@@ -208,6 +219,8 @@ def _about_data_set(
         study = replace(study, spread=study.spread or loaded.spread)
         log, bounds = FrameLog(loaded.frame, name), loaded.reward_range
         surveyed = survey(log, columns, context=loaded.recipe, reward_range=bounds, progress=progress)
+        surveyed = _with_personal(surveyed, given)
         return compare_source(surveyed, study=study, notes=loaded.notes, progress=progress)
     _refuse(given, ("person_column",), "nothing: there are no folds")
+    _refuse(given, ("personal",), "nothing: it is for logs and trials")
     return compare_online(loaded, source=name, study=study, online=online, progress=progress)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Any, get_args
 
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
 from feducb.models.linear import Linear
 from feducb.policies import Policy, parse_policy
-from feducb.protocol.federation import Federation
+from feducb.protocol.federation import Federation, Play
 from feducb.protocol.schedules import Geometric, Planned, PublicSchedule, require_public
 from feducb.trust import CONTROLLER, NOBODY, Trust, require_trust
 from feducb.worlds.data.data_set import Spread
@@ -34,8 +34,12 @@ class Study:
         spread: intervals from the spread over records, or over agents where records of one agent are alike;
             None: as is usual for the source, else over records.
         seed: of folds, noise and replay's coins.
-        federation: compare this one instead of those of ``epsilons``, ``delta``, ``trusts``, ``alpha`` and
-            ``policy``; unless ``releases`` are given, when it releases is also its own.
+        play: what private federations look at, ``released`` sums alone or, once all have made their last
+            release, ``own`` records as well (`Federation.play`).
+        distance: as `Federation.distance`.
+        federation: compare this one instead of those of ``epsilons``, ``delta``, ``trusts``, ``alpha``,
+            ``policy``, ``play`` and ``distance``; unless ``releases`` are given, when it releases is also its
+            own.
     """
 
     epsilons: tuple[float, ...] = (1.0, 8.0)
@@ -49,6 +53,8 @@ class Study:
     spread: Spread | None = None
     seed: int = 0
     policy: str | Policy = "tempered"
+    play: Play = "released"
+    distance: float | None = None
     federation: Federation | None = None
 
     def __post_init__(self) -> None:
@@ -87,13 +93,16 @@ class Study:
             "trusts": (federation.trust,),
             "alpha": federation.alpha,
             "policy": federation.policy,
+            "play": federation.play,
+            "distance": federation.distance,
         }
         for name, value in taken.items():
             object.__setattr__(self, name, value)
 
-    def describe_policy(self) -> dict[str, str]:
+    def describe_play(self) -> dict[str, Any]:
         """For the settings in a result."""
-        return {"policy": repr(parse_policy(self.policy))}
+        own = {} if self.play == "released" else {"play": self.play, "distance": self.distance}
+        return {"policy": repr(parse_policy(self.policy)), **own}
 
     @property
     def schedule(self) -> PublicSchedule | Planned:
@@ -111,7 +120,13 @@ class Study:
         if self.federation is None:
             schedule, policy = self.schedule, parse_policy(self.policy)
             usual = Federation(
-                problem=problem, agents=agents, alpha=self.alpha, schedule=schedule, policy=policy
+                problem=problem,
+                agents=agents,
+                alpha=self.alpha,
+                schedule=schedule,
+                policy=policy,
+                play=self.play,
+                distance=self.distance,
             )
             private = [
                 replace(usual, budget=Budget(epsilon=epsilon, delta=self.delta), trust=trust)

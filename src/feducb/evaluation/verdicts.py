@@ -36,6 +36,7 @@ class Row:
     over_fixed: Estimate | None = None  # less that of the fixed policy that nobody must learn
     private: bool = False  # whether it keeps a budget
     reads: bool = True  # whether any release is worth reading; if not, it plays at random
+    shares: bool = True  # whether anything leaves agents; if not, each is alone
     details: PolicyValue | None = None  # all estimators, where it is an estimate from a log
 
     def as_dict(self) -> dict[str, Any]:
@@ -45,6 +46,7 @@ class Row:
             "play": self.play,
             "private": self.private,
             "reads_a_release": self.reads,
+            "shares": self.shares,
             "value": self.value.as_dict(),
             "over_alone": self.over_alone and self.over_alone.as_dict(),
             "over_fixed": self.over_fixed and self.over_fixed.as_dict(),
@@ -103,14 +105,15 @@ class Comparison:
         """How many differences a verdict may speak of, whichever it picks once it has seen them all.
 
         Against agents alone in the play it is about, and of every row against the fixed policy. Rows that
-        read no release are all one, uniform.
+        read no release are all one, uniform; rows that share nothing are agents alone.
         """
         alone = {
             one.name if one.reads else ""
             for one in self.rows
-            if one.play == self.primary and one.over_alone is not None
+            if one.play == self.primary and one.over_alone is not None and one.shares
         }
-        return len(alone) + sum(one.over_fixed is not None and one.reads for one in self.rows)
+        told = (one.over_fixed is not None and one.reads and one.shares for one in self.rows)
+        return len(alone) + sum(told)
 
     def _private(self) -> list[Row]:
         return [one for one in self.rows if one.private and one.play == self.primary]
@@ -147,7 +150,7 @@ class Comparison:
                 why = f"{self.fixed} surely earns more than every private federation that beats {ALONE}"
             sentences.append(f"Do not federate for this: {why}.")
         if private:
-            outcomes = "; ".join(f"{one.name}, {self._outcome(one)}" for one in private)
+            outcomes = "; ".join(f"{one.name}, {self._told(one)}" for one in private)
             sentences.append(f"Against each agent alone, {self.primary}: {outcomes}.")
         for one in self.rows:
             if one.play == self.primary and not one.private and one.name != ALONE:
@@ -158,12 +161,23 @@ class Comparison:
             sentences.append(f"What is said for sure holds at 95 % {together}; ± is of each by itself.")
         return " ".join(sentences)
 
-    def _outcome(self, row: Row) -> str:
+    def outcome(self, row: Row) -> Literal["wins", "ties", "loses"] | None:
+        """Against agents alone in the same play; None where that is not compared. A tie: it may be chance."""
+        if row.over_alone is None:
+            return None
+        sign = self._surely(row.over_alone)
+        return "wins" if sign > 0 else "loses" if sign < 0 else "ties"
+
+    def _told(self, row: Row) -> str:
         if row.over_alone is None:
             return "not compared"
         said = {1: "wins", -1: "loses", 0: "no difference can be told"}[self._surely(row.over_alone)]
-        random = "" if row.reads else ", nothing released is worth reading so it plays at random"
-        return f"{said} ({row.over_alone.text(sign='+')}{random})"
+        why = ""
+        if not row.shares:
+            why = ", nothing is worth its noise so each agent stays alone"
+        elif not row.reads:
+            why = ", nothing released is worth reading so it plays at random"
+        return f"{said} ({row.over_alone.text(sign='+')}{why})"
 
     def _against_alone(self, row: Row) -> str:
         assert row.over_alone is not None

@@ -7,7 +7,7 @@ none of them is compared with a weaker version of itself.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,50 @@ from numpy.typing import NDArray
 from feducb.config import Problem
 from feducb.types import Array, Belief
 
-__all__ = ["MixtureBound"]
+__all__ = ["MixtureBound", "narrowest"]
 
 _TAUS: Array = np.geomspace(1e-4, 1e2, 61)
 _MOST_ENTRIES = 2**21  # of an array with a row for each τ
 _PULLS: Array = np.geomspace(1e-4, 1e8, 121)  # τ where a set is looked at for being empty
+
+
+def narrowest(signal: Array, pull: Array, misfit: Array, bound: float) -> tuple[Array, Array, Array]:
+    """The ellipsoid with the least sum of squared axes around a set, in a basis of its own.
+
+    The set is Σ (signal_i θ_i² − 2 pull_i θ_i + misfit_i) ≤ 1, ‖θ‖ ≤ S. For every τ > 0 both together give
+    Σ P_i (θ_i − θ̂_i)² ≤ 1 + τ − Σ (misfit_i − P_i θ̂_i²), with P_i = signal_i + τ/S² and θ̂_i = pull_i/P_i.
+
+    Args:
+        signal: (..., d), in a basis of its own, as all others.
+        pull: (..., d).
+        misfit: (..., d); only its sum counts.
+        bound: S.
+
+    Returns:
+        P (..., d), θ̂ (..., d), and the squared radius (...).
+    """
+    dim = signal.shape[-1]
+    at_once, number = max(1, _MOST_ENTRIES // (len(_TAUS) * dim)), signal.size // dim
+    flat = [part.reshape(-1, dim) for part in (signal, pull, misfit)]
+    pieces = ([part[start : start + at_once] for part in flat] for start in range(0, number, at_once))
+    made = [_narrowest(*piece, bound=bound) for piece in pieces]
+    precision, centre, squared = (np.concatenate(parts) for parts in zip(*made, strict=True))
+    return precision.reshape(signal.shape), centre.reshape(signal.shape), squared.reshape(signal.shape[:-1])
+
+
+def _narrowest(signal: Array, pull: Array, misfit: Array, *, bound: float) -> tuple[Array, Array, Array]:
+    """`narrowest`, of few enough sums that an array with an entry for each τ is small."""
+    precision = signal[..., None, :] + (_TAUS / bound**2)[:, None]  # axis −2: candidates for τ
+    centre = pull[..., None, :] / precision
+    left_over = misfit[..., None, :] - precision * centre**2
+    squared = 1.0 + _TAUS - left_over.sum(axis=-1)
+    squared = np.where(squared > 0.0, squared, 1.0 + _TAUS)  # an empty set: the bound has failed
+    best = np.argmin(squared * (1.0 / precision).sum(axis=-1), axis=-1)[..., None]
+    squared = np.take_along_axis(squared, best, axis=-1)[..., 0]
+    precision, centre = (
+        np.take_along_axis(part, best[..., None], axis=-2)[..., 0, :] for part in (precision, centre)
+    )
+    return precision, centre, squared
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,37 +114,11 @@ class MixtureBound:
             moment: (..., d), u + h.
             variance: (...), w, the variance of one off-diagonal entry of H; 0 without noise.
         """
-        leading, dim = moment.shape[:-1], moment.shape[-1]
-        at_once = max(1, _MOST_ENTRIES // (len(_TAUS) * dim))
-        if math.prod(leading) <= at_once:
-            return self._belief(gram, moment, variance)
-        flat = gram.reshape(-1, dim, dim), moment.reshape(-1, dim), np.broadcast_to(variance, leading).ravel()
-        starts = range(0, len(flat[1]), at_once)
-        made = [self._belief(*(part[start : start + at_once] for part in flat)) for start in starts]
-        return Belief(
-            **{
-                one.name: np.concatenate([getattr(part, one.name) for part in made]).reshape(
-                    *leading, *getattr(made[0], one.name).shape[1:]
-                )
-                for one in fields(Belief)
-            }
-        )
-
-    def _belief(self, gram: Array, moment: Array, variance: Array) -> Belief:
-        """`belief`, of few enough sums that an array with an entry for each τ is small."""
         vectors, values, moments, slack = self._equations(gram, moment, variance)
-        # Axis −2: candidates for τ. Directions without signal keep only ‖θ*‖ ≤ S.
-        signal, pull = (values / slack)[..., None, :], (moments / slack)[..., None, :]
-        precision = signal * values[..., None, :] + (_TAUS / self.problem.parameter_bound**2)[:, None]
-        centre = pull * values[..., None, :] / precision
-        misfit = pull * moments[..., None, :] - precision * centre**2
-        squared = 1.0 + _TAUS - misfit.sum(axis=-1)
-        squared = np.where(squared > 0.0, squared, 1.0 + _TAUS)  # an empty set: the bound has failed
-        best = np.argmin(squared * (1.0 / precision).sum(axis=-1), axis=-1)[..., None]
-        squared = np.take_along_axis(squared, best, axis=-1)[..., 0]
-        precision, centre = (
-            np.take_along_axis(part, best[..., None], axis=-2)[..., 0, :] for part in (precision, centre)
-        )
+        # Directions without signal keep only ‖θ*‖ ≤ S.
+        signal, pull = values / slack, moments / slack
+        shape = narrowest(signal * values, pull * values, pull * moments, self.problem.parameter_bound)
+        precision, centre, squared = shape
         return Belief(
             theta=np.einsum("...dk,...k->...d", vectors, centre),
             inverse=(vectors / precision[..., None, :]) @ np.swapaxes(vectors, -1, -2),

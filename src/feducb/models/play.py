@@ -1,26 +1,30 @@
 """How an agent plays: decide → observe → absorb.
 
 A *rule* turns what an agent may look at into a belief. `ReleasedPlay` looks at released sums only, so that
-between two releases no record can change a decision. `AlonePlay` looks at own records only. `OwnDataPlay`
+between two releases no record can change a decision. `AlonePlay` looks at own records only. `JointPlay` looks
+at released sums until the last of them, and from then on at own records and the others' sum. `OwnDataPlay`
 adds the agent's own raw records to a released sum at once, as the paper prints it. All of it is state in,
 state out, with any leading axes: one agent, or runs × agents.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from feducb.interfaces import Bound
 from feducb.models.confidence import PaperBound
+from feducb.models.joint import JointBound, Others
 from feducb.models.ridge import Ridge, factorise, update
 from feducb.types import Array, Belief, ReleasedSum, Statistics, add, merge, zeros
 
 __all__ = [
     "AlonePlay",
+    "JointPlay",
     "Knowledge",
     "OwnDataPlay",
     "ReleasedPlay",
@@ -45,7 +49,8 @@ class Knowledge:
         guard: the matrix that the determinant trigger watches (with a trigger only).
         anchor: (...), log det S at the last synchronisation (with a trigger only).
         waited: Δt, rounds since then.
-        sums: of an agent's own records (alone only).
+        sums: of an agent's own records (alone, and joint play).
+        others: what the others' shared records came to, once all have closed (joint play only).
     """
 
     belief: Belief | None = None
@@ -54,6 +59,7 @@ class Knowledge:
     anchor: Array | None = None
     waited: int = 0
     sums: Statistics | None = None
+    others: Others | None = None
 
 
 class Rule:
@@ -110,21 +116,17 @@ class ReleasedPlay(Rule):
         return Knowledge(belief=belief)
 
 
-@dataclass(frozen=True, slots=True)
-class AlonePlay(Rule):
-    """Each agent acts on its own records, and nothing leaves it: what a federation is held against.
+class _Recording(Rule, ABC):
+    """Keeps own records, and reads them from a round on.
 
-    The bound is the one that federations play with, without noise. It takes an eigendecomposition, so
-    records are read anew not in every round but whenever there are about one in a hundred more.
-
-    Attributes:
-        bound: what own sums tell about θ*.
-        first: how many rounds are drawn uniformly before that.
+    Reading takes an eigendecomposition, so records are read anew not in every round but whenever there are
+    about one in a hundred more.
     """
 
+    __slots__ = ()
     acts_on_own_data: ClassVar[bool] = True
-    bound: Bound
-    first: int = 1
+    bound: Any
+    first: int
 
     def reads_at(self, rounds: int) -> bool:
         """Whether records are read after so many rounds: public, the step grows from 1 like a power of 2."""
@@ -137,7 +139,6 @@ class AlonePlay(Rule):
 
     def observe(self, knowledge: Knowledge, action: Array, reward: Array) -> Knowledge:
         """Add a record, its reward less the public centre; read all of them where it is time."""
-        assert knowledge.sums is not None
         reward = reward - self.bound.problem.reward_centre
         none = zeros(self.bound.problem.dim, reward.shape)
         return self.take_in(knowledge, add(none, action[..., None, :], reward[..., None]))
@@ -145,10 +146,69 @@ class AlonePlay(Rule):
     def take_in(self, knowledge: Knowledge, more: Statistics) -> Knowledge:
         """The sums of some more rounds, up to the next at which records are read."""
         assert knowledge.sums is not None
-        belief, sums = knowledge.belief, merge(knowledge.sums, more)
-        if self.reads_at(sums.count):
-            belief = self.bound.belief(sums.gram, sums.moment, np.zeros(sums.moment.shape[:-1]))
-        return Knowledge(belief=belief, sums=sums)
+        sums = merge(knowledge.sums, more)
+        knowledge = replace(knowledge, sums=sums)
+        return self._read(knowledge) if self.reads_at(sums.count) else knowledge
+
+    @abstractmethod
+    def _read(self, knowledge: Knowledge) -> Knowledge:
+        """The same after looking at the sums it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlonePlay(_Recording):
+    """Each agent acts on its own records, and nothing leaves it: what a federation is held against.
+
+    The bound is the one that federations play with, without noise.
+
+    Attributes:
+        bound: what own sums tell about θ*.
+        first: how many rounds are drawn uniformly before that.
+    """
+
+    bound: Bound
+    first: int = 1
+
+    def _read(self, knowledge: Knowledge) -> Knowledge:
+        assert knowledge.sums is not None
+        gram, moment = knowledge.sums.gram, knowledge.sums.moment
+        return replace(knowledge, belief=self.bound.belief(gram, moment, np.zeros(moment.shape[:-1])))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JointPlay(_Recording):
+    """Share first, then act on everything one knows (``play="own"``).
+
+    Guarantees:
+        Up to the last release decisions are those of ``shared``, which looks away from own records: all that
+        is ever released is a function of what was decided without them. After it nothing is released.
+
+    Attributes:
+        shared: how agents play before the last release.
+        bound: what own sums and the others' tell together, after it.
+        first: the round of the last release, after which all close.
+        last: its number.
+    """
+
+    shared: ReleasedPlay
+    bound: JointBound
+    first: int
+    last: int
+
+    def absorb(self, knowledge: Knowledge, total: ReleasedSum) -> Knowledge:
+        """As ``shared`` does, but for the last sum: what it holds beside own records is the others'."""
+        assert knowledge.sums is not None
+        if total.number < self.last:
+            return replace(knowledge, belief=self.shared.absorb(knowledge, total).belief)
+        own = knowledge.sums
+        gram, moment = total.gram[..., None, :, :] - own.gram, total.moment[..., None, :] - own.moment
+        return self._read(replace(knowledge, others=Others.of(gram, moment)))
+
+    def _read(self, knowledge: Knowledge) -> Knowledge:
+        if knowledge.others is None:
+            return knowledge
+        assert knowledge.sums is not None
+        return replace(knowledge, belief=self.bound.belief(knowledge.sums, knowledge.others))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

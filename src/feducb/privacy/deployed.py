@@ -7,7 +7,7 @@ number, and the state can be written to disk before anything leaves.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, NoReturn
 
 import numpy as np
@@ -168,6 +168,11 @@ class DeployedPrivatizer:
         self._batch = self._way_out.record(self._state(), actions, rewards).total
         self.pending += len(actions)
         self.taken += len(actions)
+
+    def sums_of(self, actions: Array, rewards: Array) -> Wide:
+        """(q,), what these records come to, exactly as they would enter; nothing is taken in. Raw."""
+        nothing = replace(self._state(), total=np.zeros_like(self._batch))
+        return self._way_out.record(nothing, actions, rewards).total
 
     def receive(self, upload: RawUpload, records: int = 0) -> None:
         """Take a trusting agent's batch in (the controller, where it is trusted).

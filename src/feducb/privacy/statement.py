@@ -26,6 +26,7 @@ _RETENTION = (
     "keyed hashes of their ids. A release cannot be taken back."
 )
 _PADDED_ROWS = " Of rows that leave under pads the padded bytes are kept, never the row or its noise."
+_OWN_SUMS = " Under own play the exact sums of all of the season's records stay on the agent too."
 _PRESENCE = (
     "Covered at the same price: that a record is there at all, or came at another time, shows no more than "
     "which one it is (docs/theory.md, 2)."
@@ -38,10 +39,27 @@ _PUBLIC = (
     "Public, and NOT protected: what is known of visitors and what they are shown leaves as exact sums. "
     "Rewards alone are protected, whatever is known of all else."
 )
+_DECISIONS = {
+    "released": "decisions are made from releases only",
+    "own": (
+        "decisions are made from releases only until the close; nobody opens its own phase before every "
+        "agent's last batch is sealed, and what is recorded after that enters no sum"
+    ),
+}
 _PROVIDED = (
-    "Release times are fixed in advance or follow from releases; decisions are made from releases only; a "
-    "reward is what is known a fixed time after its decision; a person keeps one id, and comes no more often "
-    "than stated."
+    "Release times are fixed in advance or follow from releases; {decisions}; a reward is what is known a "
+    "fixed time after its decision; a person keeps one id, and comes no more often than stated."
+)
+_PLAYED = (
+    "own: agents share until their last release, the close, and decide on their own records and the others' "
+    "sum since. The promise covers everything that ever leaves, against everybody named under Against. After "
+    "the close nothing leaves; but decisions are then made on raw records, and what they show to an agent's "
+    "own visitors about its earlier ones is NOT protected, as with any agent alone."
+)
+_LATER_SEASONS = (
+    " Records of an own phase enter no later season. A later season keeps the promise for earlier records "
+    "only if, given what was released, its visitors, their candidates and rewards do not depend on what was "
+    "decided after a close (other people, no shared stock). Where that cannot be said: one close, for ever."
 )
 _NOBODY_ELSE_LEARNS = (
     " What visitors are offered, and all settings, depend on nobody's raw rewards of the season: no "
@@ -70,6 +88,7 @@ _NOT_COVERED = (
     "of the agent's file put back after it released (noise would be drawn again); records of one person "
     "under several ids."
 )
+_OWN_VISITORS = " After the close also: what decisions show an agent's own visitors about its earlier ones."
 
 
 def statement(
@@ -80,6 +99,7 @@ def statement(
     others: Sequence[Budget] = (),
     keepers: Sequence[str] = (),
     clique: Sequence[str] = (),
+    play: str = "released",
 ) -> dict[str, Any]:
     """The statement as plain data.
 
@@ -90,6 +110,7 @@ def statement(
         others: budgets of the other agents, where agents have budgets of their own.
         keepers: names of the keepers, where rows leave under pads; left out where they are not known.
         clique: names of the agent's clique, on a graph.
+        play: ``released``, or ``own``: after the last release decisions look at own raw records.
     """
     certificate, mechanism, public = terms.certificate(), terms.factors, terms.contexts == "public"
     shared, words = stated_shares(terms, keepers, clique), terms.trust.words
@@ -133,13 +154,17 @@ def statement(
         "reward_weight": terms.weight,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "shadow_mode": None if followed is None else _FOLLOWED[followed],
-        "provided_that": _PROVIDED
+        "play": play if play == "released" else _PLAYED,
+        "provided_that": _PROVIDED.format(decisions=_DECISIONS[play])
         + _NOBODY_ELSE_LEARNS
         + (_WHO_IS_THERE if shared else "")
-        + (_FIXED if followed == "fixed" else ""),
+        + (_FIXED if followed == "fixed" else "")
+        + ("" if play == "released" else _LATER_SEASONS),
         "also_shown": _WITHOUT_TALLY if public or terms.trust.joint else _ALSO_SHOWN,
-        "retention": _RETENTION + (_PADDED_ROWS if terms.trust.padded else ""),
-        "not_covered": _NOT_COVERED,
+        "retention": _RETENTION
+        + (_PADDED_ROWS if terms.trust.padded else "")
+        + ("" if play == "released" else _OWN_SUMS),
+        "not_covered": _NOT_COVERED + ("" if play == "released" else _OWN_VISITORS),
         "versions": _versions(),
         "ledger": ledger,
     }
@@ -181,6 +206,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
             f"{bounds['reward']:g}{_from_centre(bounds)}, weighted by {plain['reward_weight']:.6g}; beyond: "
             f"{bounds['beyond']}",
         ),
+        *([("Play", plain["play"])] if plain["play"] != "released" else []),
         *([("Shadow mode", plain["shadow_mode"])] if plain["shadow_mode"] else []),
         ("Holds provided that", plain["provided_that"]),
         ("Shown besides", plain["also_shown"]),

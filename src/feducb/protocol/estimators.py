@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from feducb.interfaces import ConfidenceSet
 from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay, Rule, Trigger
 from feducb.models.theory import Spread, default_threshold
-from feducb.privacy.calibration import noise_scale, to_mu
 from feducb.privacy.mechanisms import BinaryTree, Dense, Mechanism, choose_mechanism
 from feducb.privacy.noise_law import mixture_threshold
 from feducb.privacy.printed import PrintedConstants, printed_constants
 from feducb.privacy.privatizer import Privatizer
 from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Determinant, Geometric, Planned
+from feducb.protocol.team_noise import TeamNoise, bound_for, worth_reading
 
 __all__ = ["Estimator", "alone_estimator", "calibrated_estimator", "paper_estimator", "plan_rounds"]
 
-_FIRST_ERROR = 1.2  # of planned releases that are spread by use, at most: up to 16 of them
 _ALONE_WAITS = 10  # an agent alone draws uniformly in one of so many rounds at most
 _OFTEN = 1.02  # from one release to the next, without privacy
 _LARGEST_SPREAD = 1e6  # from the weight of the first release to that of the last
@@ -38,45 +34,6 @@ class Estimator:
     release_rounds: tuple[int, ...] = ()  # public ones; none under the determinant trigger
     printed: tuple[PrintedConstants, ...] = ()  # the paper's, one per agent of the team (``paper`` only)
     threshold: float | None = None  # D (``paper`` only)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Noise:
-    """The noise of a team's sum: √v of each part and of the whole (0 without privacy), and s."""
-
-    scales: NDArray[np.float64]
-    weight: float
-
-    @property
-    def whole(self) -> float:
-        return float(np.linalg.norm(self.scales))
-
-    @classmethod
-    def of(cls, federation: Federation, team: Sequence[int], mechanism: Mechanism | None = None) -> _Noise:
-        """For the budgets of a team: all records of a person are covered (`Federation.reach`)."""
-        if federation.baseline is not None:
-            return cls(scales=np.zeros(len(team)), weight=1.0)
-        problem, model, everybody = federation.problem, federation.model, federation.budgets
-        weight = model.weight(problem) if federation.tuning.weighted else 1.0
-        mus = {budget: to_mu(budget) for budget in set(everybody)}
-        radius = federation.reach(mechanism) * model.radius(problem, weight)
-        own = np.array([noise_scale(radius, mus[everybody[agent]]) for agent in team])
-        return cls(scales=federation.trust.scales(own), weight=weight)
-
-
-def _worth_reading(
-    federation: Federation, agents: int, noise: _Noise, *, alpha: float, rounds: int, releases: int
-) -> bool:
-    """Whether a sum after so many rounds is worth reading, by public numbers: a computation, not a look.
-
-    M t records of length L, spread evenly over d directions, give G = (M t L²/d) I. Acting on the set that
-    such a sum leaves costs up to twice its width per visitor; drawing uniformly costs what ‖θ*‖ ≤ S allows.
-    So half an axis of it must be S/patience or less, at the noise of the first release that is read.
-    """
-    problem, patience = federation.problem, federation.tuning.patience
-    bound = _bound(federation, noise, alpha=alpha, releases=releases)
-    evenly = agents * rounds * problem.action_bound**2 / problem.dim
-    return bound.half_axis(evenly, (_FIRST_ERROR * noise.whole) ** 2) * patience <= problem.parameter_bound
 
 
 def plan_rounds(
@@ -97,21 +54,21 @@ def plan_rounds(
         return schedule.rounds(horizon)
     last = max(1, horizon - groups + 1)  # such that every estimator has a round of its own after it
 
-    def first_worth(noise: _Noise) -> int:
+    def first_worth(noise: TeamNoise) -> int:
         def worth(rounds: int) -> bool:
             releases = schedule.releases(rounds, horizon)
             own = max(1, rounds // groups)
-            return _worth_reading(federation, len(team), noise, alpha=alpha, rounds=own, releases=releases)
+            return worth_reading(federation, len(team), noise, alpha=alpha, rounds=own, releases=releases)
 
         return min(last, bisect_left(range(1, horizon), True, key=worth) + 1)
 
-    noise = _Noise.of(federation, team)
+    noise = TeamNoise.of(federation, team)
     first = first_worth(noise)
     if not noise.whole:  # more releases cost messages, and nothing else
         return Geometric(first=first, growth=_OFTEN).rounds(horizon)
     for _ in range(2 if federation.spacing else 0):  # noise follows from the releases, and these from it
         rounds = schedule.rounds(first, horizon)
-        first = first_worth(_Noise.of(federation, team, _all_read(federation, rounds)))
+        first = first_worth(TeamNoise.of(federation, team, _all_read(federation, rounds)))
     return schedule.rounds(first, horizon)
 
 
@@ -121,13 +78,13 @@ def alone_estimator(federation: Federation, horizon: int, *, alpha: float) -> Es
     Reading costs it nothing, so where records are few it does not wait for the set to tell much: at most a
     tenth of its rounds are drawn uniformly.
     """
-    noise, most = _Noise(scales=np.zeros(1), weight=1.0), max(1, horizon // _ALONE_WAITS)
+    noise, most = TeamNoise(scales=np.zeros(1), weight=1.0), max(1, horizon // _ALONE_WAITS)
 
     def worth(rounds: int) -> bool:
-        return _worth_reading(federation, 1, noise, alpha=alpha, rounds=rounds, releases=1)
+        return worth_reading(federation, 1, noise, alpha=alpha, rounds=rounds, releases=1)
 
     first = min(most, bisect_left(range(1, most + 1), True, key=worth) + 1)
-    return Estimator(rule=AlonePlay(_bound(federation, noise, alpha=alpha, releases=1), first))
+    return Estimator(rule=AlonePlay(bound_for(federation, noise, alpha=alpha, releases=1), first))
 
 
 def calibrated_estimator(
@@ -153,29 +110,29 @@ def calibrated_estimator(
     """
     tuning, model = federation.tuning, federation.model
 
-    def first_read(agents: int, sums: _Noise, alpha: float) -> int:
+    def first_read(agents: int, sums: TeamNoise, alpha: float) -> int:
         """The number of the first release worth reading; n + 1 if there is none."""
         if not tuning.patience:
             return 1
 
         def worth(number: int) -> bool:
             at = {"rounds": rounds[number - 1], "releases": len(rounds) - number + 1}
-            return _worth_reading(federation, agents, sums, alpha=alpha, **at)
+            return worth_reading(federation, agents, sums, alpha=alpha, **at)
 
         return bisect_left(range(1, len(rounds) + 1), True, key=worth) + 1
 
     mechanism = promised or _all_read(federation, rounds)
-    noise = _Noise.of(federation, team, mechanism)
+    noise = TeamNoise.of(federation, team, mechanism)
     first = first_read(len(team), noise, alpha)
     if not promised and isinstance(mechanism, Dense) and (tuning.quiet or tuning.by_use):
         # A team of everybody, at the whole of α, would read first. What not even that could read may be
         # noisy; a smaller team starts later still, so it loses nothing by it.
-        everybody = _Noise.of(federation, range(federation.agents), mechanism)
+        everybody = TeamNoise.of(federation, range(federation.agents), mechanism)
         unread = min(first_read(federation.agents, everybody, federation.alpha), len(rounds)) - 1
         quiet = unread if tuning.quiet else 0
         decay = _decay(rounds[unread:]) if tuning.by_use else None
         mechanism = _less_noisy(federation, [Dense(len(rounds), one, decay) for one in {quiet, 0}], unread)
-        noise = _Noise.of(federation, team, mechanism)
+        noise = TeamNoise.of(federation, team, mechanism)
         first = first_read(len(team), noise, alpha)
     if isinstance(mechanism, Dense):
         first = max(first, mechanism.quiet + 1)
@@ -183,7 +140,7 @@ def calibrated_estimator(
     if tuning.simulated and noise.whole:
         log_threshold = _threshold(federation, mechanism, noise, alpha, first)
     read = max(1, len(rounds) - first + 1)
-    bound = _bound(federation, noise, alpha=alpha, releases=read, log_threshold=log_threshold)
+    bound = bound_for(federation, noise, alpha=alpha, releases=read, log_threshold=log_threshold)
     privatizer = Privatizer(
         problem=federation.problem,
         mechanism=mechanism,
@@ -194,28 +151,8 @@ def calibrated_estimator(
     return Estimator(rule=ReleasedPlay(bound, first), privatizer=privatizer, release_rounds=rounds)
 
 
-def _bound(
-    federation: Federation, noise: _Noise, *, alpha: float, releases: int, log_threshold: float | None = None
-) -> ConfidenceSet:
-    """The mixture set over so many releases that are read: a union over them unless a threshold is given.
-
-    Without noise there is nothing to unite: it holds for all looks at the same records.
-    """
-    problem, model, private = federation.problem, federation.model, noise.whole > 0
-    both, gram = (share * alpha for share in federation.tuning.shares) if private else (alpha, alpha)
-    if log_threshold is None:
-        log_threshold = math.log((releases if private else 1) / both)
-    return model.released_set(
-        problem=problem,
-        log_threshold=log_threshold,
-        gram_radius=model.gram_radius(problem.dim, releases, gram) if private else 0.0,
-        residual=float(model.residual_scales(problem, noise.weight)[0]) if private else 0.0,
-        regularizer=federation.prior,
-    )
-
-
 def _threshold(
-    federation: Federation, mechanism: Mechanism, noise: _Noise, alpha: float, first: int
+    federation: Federation, mechanism: Mechanism, noise: TeamNoise, alpha: float, first: int
 ) -> float:
     """The threshold from the simulated joint law of the noise of all releases that are read."""
     problem = federation.problem

@@ -20,10 +20,11 @@ from feducb.protocol.graphs import Topology
 from feducb.protocol.schedules import Determinant, Planned, PublicSchedule, require_public
 from feducb.trust import NOBODY, Trust, require_trust
 
-__all__ = ["EVERYTHING", "Baseline", "EstimatorsKept", "Federation", "Tuning"]
+__all__ = ["EVERYTHING", "Baseline", "EstimatorsKept", "Federation", "Play", "Tuning"]
 
 Baseline = Literal["no-privacy", "alone", "uniform"]
 EstimatorsKept = Literal["paper", "one"]
+Play = Literal["released", "own"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +73,11 @@ class Federation:
         regularizer: ρ/L², how many records of each direction the confidence set begins with.
         tuning: which improvements of the noise and of the bound are on; for measuring each one's gain.
         model: what is learnt (`feducb.models`); its name will do. Compiled backends play the linear one.
+        play: ``released``, decisions look at released sums alone, to the end; or ``own``, until all have made
+            their last release, and from then on at own raw records and the others' sum: more is learnt, and
+            an agent's own visitors are protected against all but each other.
+        distance: under ``own``, by how much θ* of two sites may differ, over S: 0, all are alike; None, not
+            known (`closing`).
         contexts: ``public`` protects rewards alone: actions and contexts are known to everybody.
 
     Guarantees:
@@ -97,6 +103,8 @@ class Federation:
     tuning: Tuning = EVERYTHING
     model: Model = LINEAR
     contexts: Contexts = "private"
+    play: Play = "released"
+    distance: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.problem, Problem):
@@ -129,6 +137,7 @@ class Federation:
             raise ConfigurationError("estimators", self.estimators, "paper or one")
         self._require_budgets()
         self._require_graph()
+        self._require_play()
         if self.mode == "paper":
             self._require_printed()
         elif self.baseline in (None, "no-privacy"):
@@ -156,6 +165,24 @@ class Federation:
             expected = f"nothing, or {graph.agents} as in the topology {graph.name}"
             raise ConfigurationError("agents", self.agents, expected)
         self.trust.refuse("topology", "trust", self.trust.name)
+
+    def _require_play(self) -> None:
+        """Own records may be looked at only after a close that is the same for all."""
+        if self.play not in get_args(Play):
+            raise ConfigurationError("play", self.play, "released or own")
+        if self.distance is not None:
+            if self.play == "released":
+                raise ConfigurationError("distance", self.distance, "own play beside it")
+            if require_finite("distance", self.distance, at_least=0) > 2.0:
+                raise ConfigurationError("distance", self.distance, "at most 2: no two θ* are further apart")
+        if self.play == "own" and self.topology is not None:
+            raise ConfigurationError(
+                "play", self.play, "released on a graph: its agents have no common close"
+            )
+        if self.play == "own" and self.mode == "paper":
+            raise ConfigurationError(
+                "play", self.play, "released in paper mode, which acts on own data anyway"
+            )
 
     def _require_printed(self) -> None:
         """What the printed constants were not printed for."""
@@ -232,5 +259,6 @@ class Federation:
             "releases": None if planned else getattr(self.schedule, "releases", None),
             "first_release": getattr(self.schedule, "first", None),
             "mechanism": self.mechanism,
+            **({} if self.play == "released" else {"play": self.play, "distance": self.distance}),
             **({} if self.model == LINEAR else {"model": self.model.name}),
         }

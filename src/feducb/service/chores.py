@@ -24,13 +24,15 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
         mailbox: rung when there is something to send.
         alone: no engine will come: the agent's own releases are its sums, if it is the only one.
     """
-    failing, warned = None, set[str]()
+    failing, warned, closed = None, set[str](), False
     while True:
         await asyncio.sleep(_TICK_SECONDS)
         try:
             while await commit.apart(lambda agent: agent.settle_some()):
                 pass
-            made, warnings = await commit.apart(lambda agent: (agent.tick(alone=alone), agent.warnings))
+            made, warnings, now_closed = await commit.apart(
+                lambda agent: (agent.tick(alone=alone), agent.warnings, agent.closed)
+            )
         except Exception as error:
             if failing != str(error):
                 failing = str(error)
@@ -41,11 +43,14 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
             event = "halted" if kind == HALTED else "setting_does_not_fit"
             log.warning(event, extra={"setting": kind, "reason": warnings[kind]})
         warned = set(warnings)
+        if now_closed and not closed:
+            log.info("closed", extra={"reason": "all have closed: own records are read, and nothing leaves"})
+        closed = now_closed
         if made:
             mailbox.ring()
             facts = await commit(lambda agent: agent.snapshot())
             names = ("season", "releases_made", "releases_left")
             log.info("released", extra={name: facts[name] for name in names})
-            if facts["releases_left"] == 0:
+            if facts["releases_left"] == 0 and facts["own"] is None:
                 reason = "nothing is learnt until `feducb agent new-season`"
                 log.warning("season_over", extra={"reason": reason})

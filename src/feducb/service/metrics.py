@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from feducb.agent.own_phase import PHASES
 from feducb.agent.warning import KINDS
 
 __all__ = ["Metrics"]
@@ -51,6 +52,12 @@ class _AgentCollector(Collector):
         )
         text = "Whether a setting does not fit what is seen, by setting; or the agent has halted."
         yield _family(GaugeMetricFamily, "warning", text, [(one, one in warnings) for one in KINDS], "kind")
+        if self.facts["own"] is not None:
+            phases = [(one, one == self.facts["own"]["phase"]) for one in PHASES]
+            text = "Under own play, where the agent stands."
+            yield _family(GaugeMetricFamily, "phase", text, phases, "phase")
+            records = [(self.facts["own"]["records"],)]
+            yield _family(GaugeMetricFamily, "own_records", "Own records of this season.", records)
         if self.facts["rows"] is not None:
             yield from _of_rows(self.facts["rows"])
         if self.facts["keeper"] is not None:

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from feducb.errors import ConfigurationError
-from feducb.models.play import AlonePlay, OwnDataPlay
+from feducb.models.play import AlonePlay, JointPlay, OwnDataPlay
 from feducb.simulation.backends.teams import runs_at_once
 from feducb.simulation.plan import Plan
 from feducb.simulation.reference import checkpoints
@@ -22,6 +22,7 @@ _CALIBRATED = 300  # more while noise is calibrated for each agent
 _STREAMS = 7000  # bytes per agent and run of the reference: its random streams and arrays of its own
 _COINS = 2000  # of an agent that may be away
 _BELIEF = 1200  # bytes of an agent alone beside its matrices
+_JOINT = 16  # matrices of an agent that reads its own sums beside the others', while it does
 _FLOAT = 8
 
 
@@ -32,13 +33,16 @@ def plan_bytes(agents: int, *, private: bool) -> int:
 
 def play_bytes(plan: Plan, backend: str, threads: int) -> tuple[int, int]:
     """Bytes in main memory and on the device that playing a plan takes, beyond the plan."""
-    dim, arms, points = plan.problem.dim, plan.environment.arms, len(checkpoints(plan.horizon))
+    dim, arms, points = plan.problem.dim, plan.environment.arms, len(checkpoints(plan.horizon, plan.history))
     largest = max(len(team.agents) for team in plan.teams)
     rule = plan.teams[0].estimators[0].rule
     own = isinstance(rule, OwnDataPlay)
     together = min(plan.runs, runs_at_once(largest, dim)) * largest
     if isinstance(rule, AlonePlay) and backend != "reference":  # a belief for each, made here
         return together * (4 * _FLOAT * dim**2 + _BELIEF), 0
+    joint = _FLOAT * _JOINT * dim**2 * isinstance(rule, JointPlay)
+    if joint and backend != "reference":
+        return together * joint, 0
     kept = 0  # columns of each agent, where rows are built by those who are there
     if plan.absence:
         together = largest
@@ -52,7 +56,7 @@ def play_bytes(plan: Plan, backend: str, threads: int) -> tuple[int, int]:
         return kept + _FLOAT * together * (dim**2 + dim + points + 6), 0
     side_by_side = min(plan.runs, threads)
     drawn = _FLOAT * (2 * arms * (dim + 1) + 2 * dim**2)
-    return side_by_side * (kept + largest * (_STREAMS + drawn)), 0
+    return side_by_side * (kept + largest * (_STREAMS + drawn + joint)), 0
 
 
 def require_memory(agents: int, needed: int, free: int | None, *, of: str = "memory") -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from feducb.config import Budget, Problem, require_finite, require_integer
 from feducb.errors import ConfigurationError
 from feducb.models.linear import Linear
-from feducb.models.play import OwnDataPlay, UniformPlay
+from feducb.models.play import AlonePlay, OwnDataPlay, UniformPlay
 from feducb.policies import Optimistic, Tempered
+from feducb.protocol.closing import after_history, own_estimator
 from feducb.protocol.estimators import (
     Estimator,
     alone_estimator,
@@ -19,7 +20,7 @@ from feducb.protocol.estimators import (
 )
 from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import Topology
-from feducb.protocol.schedules import Determinant
+from feducb.protocol.schedules import Determinant, Explicit, Planned
 from feducb.trust import NOBODY, Keepers, Trust
 from feducb.worlds.world import Environment
 
@@ -46,11 +47,12 @@ class Plan:
     Attributes:
         federation: who plays, and how.
         environment: the world.
-        horizon: T.
+        horizon: rounds that are played: T, and the history before them.
         runs: independent repetitions.
         seed: of all random streams.
         teams: who works together, a partition of the agents; no team can touch another.
         absence: the chance that an agent misses a row, where rows are summed (`absences`).
+        history: how many of the first rounds were before: all draw uniformly, and they cost no regret.
     """
 
     federation: Federation
@@ -60,6 +62,7 @@ class Plan:
     seed: int
     teams: tuple[Team, ...]
     absence: float = 0.0
+    history: int = 0
 
     @property
     def agents(self) -> int:
@@ -136,12 +139,15 @@ def make_plan(
     runs: int,
     seed: int,
     absence: float = 0.0,
+    history: int = 0,
 ) -> Plan:
     """Derive noise, bounds and release rounds of a federation in a world.
 
+    The horizon is T, without the history.
+
     Raises:
-        ConfigurationError: the world is another problem than the federation's, the horizon leaves no room, or
-            nobody can be absent.
+        ConfigurationError: the world is another problem than the federation's, the horizon leaves no room,
+            nobody can be absent, or there can be no history.
     """
     require_integer("horizon", horizon, at_least=1)
     require_integer("runs", runs, at_least=1)
@@ -151,7 +157,9 @@ def make_plan(
     if federation.mode == "paper" and type(federation.model) is not Linear:
         expected = "linear in paper mode, where agents act on their own records"
         raise ConfigurationError("model", federation.model.name, expected)
-    teams, lasts = _plan_teams(federation, horizon), {"horizon": horizon, "runs": runs, "seed": seed}
+    federation, horizon = _after_history(federation, horizon, history), history + horizon
+    teams = _plan_teams(federation, horizon, history)
+    lasts = {"horizon": horizon, "runs": runs, "seed": seed, "history": history}
     plan = Plan(federation=federation, environment=environment, teams=teams, absence=absence, **lasts)
     _require_absence(plan)
     return plan
@@ -166,6 +174,8 @@ def _require_absence(plan: Plan) -> None:
     expected = None
     if not isinstance(plan.trust, Keepers):
         expected = "0 unless the trust is keepers: only there a sum opens without those who are away"
+    elif plan.federation.play == "own":
+        expected = "0 under own play: the sum at the close is everybody's"
     elif plan.topology is not None:
         expected = "0 on a graph: a clique moves only when the rows of all its members are there"
     elif (way_out := plan.estimators[0].privatizer) is not None:
@@ -176,13 +186,50 @@ def _require_absence(plan: Plan) -> None:
         raise ConfigurationError("absence", plan.absence, expected)
 
 
-def _plan_teams(federation: Federation, horizon: int) -> tuple[Team, ...]:
+def _after_history(federation: Federation, horizon: int, history: int) -> Federation:
+    """The same with a schedule whose first release is not before the end of the history.
+
+    A planned one begins there, or later where that is not worth reading yet; under own play a long history
+    is one release alone. The rounds of any other are counted from there, and it has one there.
+    """
+    if not require_integer("history", history, at_least=0):
+        return federation
+    schedule, baseline, everybody = federation.schedule, federation.baseline, range(federation.agents)
+    if federation.topology is not None:
+        raise ConfigurationError("history", history, "0 on a graph")
+    if federation.mode == "paper":
+        raise ConfigurationError("history", history, "0 in paper mode, where all act from the first round on")
+    if baseline in ("alone", "uniform"):  # nothing is released
+        return federation
+    assert not isinstance(schedule, Determinant)
+    if not isinstance(schedule, Planned):
+        rounds = tuple(history + at for at in (0, *schedule.rounds(horizon)))
+    elif federation.play == "own" and baseline is None:
+        rounds = after_history(federation, everybody, horizon, history)
+        if not rounds:  # stays alone, as it would without
+            return federation
+    else:
+        rounds = plan_rounds(federation, everybody, history + horizon, alpha=federation.alpha)
+        if rounds[0] < history:
+            rounds = (history, *(at for at in rounds if at > history))
+    return replace(federation, schedule=Explicit(rounds))
+
+
+def _plan_teams(federation: Federation, horizon: int, history: int) -> tuple[Team, ...]:
     """Everybody in one team, or a team per clique with γ estimators (or one), each at its share of α."""
     everybody = tuple(range(federation.agents))
     if federation.baseline == "uniform":
         return (Team(everybody, (Estimator(rule=UniformPlay()),)),)
     if federation.baseline == "alone":
-        return (Team(everybody, (alone_estimator(federation, horizon, alpha=federation.alpha),)),)
+        alone = alone_estimator(federation, horizon - history, alpha=federation.alpha)
+        assert isinstance(alone.rule, AlonePlay)
+        rule = replace(alone.rule, first=max(alone.rule.first, history))
+        return (Team(everybody, (replace(alone, rule=rule),)),)
+    if federation.play == "own" and federation.baseline is None:
+        own = own_estimator(federation, horizon, everybody)
+        if isinstance(own.rule, AlonePlay):  # all of the history was drawn uniformly
+            own = replace(own, rule=replace(own.rule, first=max(own.rule.first, history)))
+        return (Team(everybody, (own,)),)
     cliques, groups, budgets = federation.cliques, federation.groups, federation.budgets
     rounds: tuple[int, ...] = ()
     if not isinstance(federation.schedule, Determinant):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,14 +12,15 @@ import numpy as np
 
 from feducb.config import Budget, require_integer
 from feducb.errors import ConfigurationError
-from feducb.models.play import ReleasedPlay
+from feducb.models.play import JointPlay, ReleasedPlay
 from feducb.privacy.calibration import noise_scale, to_epsilon, to_mu
 from feducb.privacy.mechanisms import BufferedToeplitz, Dense, Mechanism, choose_mechanism
 from feducb.privacy.stated_shares import stated_shares
 from feducb.privacy.terms import Terms, require_agents_per_person
-from feducb.protocol.estimators import plan_rounds
-from feducb.protocol.federation import Federation
+from feducb.protocol.estimators import Estimator, plan_rounds
+from feducb.protocol.federation import Federation, Play
 from feducb.protocol.schedules import Geometric, Planned
+from feducb.protocol.team_noise import TeamNoise, worth_reading
 from feducb.simulation.paying import compare_with_alone, runs_for
 from feducb.simulation.plan import make_plan
 from feducb.system import counted
@@ -30,6 +32,7 @@ __all__ = ["Season", "plan_privacy"]
 # Columns of E are measured up to here; beyond, the buffered mechanism's are 1 by construction.
 _CHECKED = 2048
 _DOUBLINGS = 12  # how far is looked for what would be worth reading
+_RECORDS = 10_000_000  # of history: as far is looked for those that would
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +49,9 @@ class Season:
         records_per_person: p, how many records of one person may enter at an agent.
         agents_per_person: how many agents one person visits at most.
         spacing: by how many releases records of one person at an agent are apart at least.
+        play: as in `Federation`; None: both are compared.
+        distance: under own play, as in `Federation`.
+        history: records of each agent that enter the first release (`simulate`).
     """
 
     world: Environment
@@ -57,6 +63,9 @@ class Season:
     records_per_person: int = 1
     agents_per_person: int = 1
     spacing: int = 0
+    play: Play | None = None
+    distance: float | None = None
+    history: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trust", require_trust(self.trust))
@@ -64,6 +73,12 @@ class Season:
             expected = "2 or more: a federation of one is an agent alone under noise, and can only lose"
             raise ConfigurationError("agents", 1, expected)
         require_integer("visitors", self.visitors, at_least=1)
+        require_integer("history", self.history, at_least=0)
+        if self.play == "own" and self.releases is not None:
+            expected = "none under own play: spread over the whole season they would leave it no own phase"
+            raise ConfigurationError("releases", self.releases, expected)
+        if self.play == "released" and self.distance is not None:
+            raise ConfigurationError("distance", self.distance, "own play beside it")
         require_agents_per_person("agents_per_person", self.agents_per_person, self.agents)
 
     @property
@@ -79,7 +94,17 @@ class Season:
             agents_per_person=self.agents_per_person,
             spacing=self.spacing,
             schedule=schedule,
+            play=self.play or "released",
+            distance=self.distance if self.play == "own" else None,
         )
+
+    @property
+    def plays(self) -> dict[Play, Federation]:
+        """The federation under each play that is compared."""
+        plays: tuple[Play, ...] = ("released", "own") if self.play is None else (self.play,)
+        if self.releases is not None:
+            plays = ("released",)
+        return {play: replace(self, play=play).federation for play in plays}
 
     def terms(self, mechanism: Mechanism) -> Terms:
         """What would be promised."""
@@ -108,6 +133,8 @@ def plan_privacy(
 ) -> dict[str, Any]:
     """Noise, mechanism, re-accounted ε and expected regret of a season, as plain data.
 
+    Noise and releases are those of the better play, or of released play where nothing is worth reading.
+
     Args:
         season: what is planned.
         runs: of the simulation, two or more; 5 to 20 if not given, so that it takes seconds.
@@ -117,23 +144,67 @@ def plan_privacy(
     visitors, asked = season.visitors, season.releases
     if runs is not None:
         require_integer("runs", runs, at_least=2)
+    said: dict[str, Any] = {"play": None, "pays_after": None, "regret": None}
     if asked is not None and asked > visitors - 7:
         why = f"{counted(asked, 'release')} do not fit between visitor 8 and visitor {visitors:,}"
-        said = {"pays_after": None, "regret": None, "verdict": f"No simulation: {why} (--visitors)."}
+        said["verdict"] = f"No simulation: {why} (--visitors)."
         return _noise(season, choose_mechanism("auto", asked)) | said
-    federation, world = season.federation, season.world
-    (estimator,) = make_plan(federation, world, horizon=visitors, runs=1, seed=0).estimators
+    world, plays, lasts = season.world, season.plays, {"horizon": visitors, "history": season.history}
+    made = {
+        play: make_plan(one, world, **lasts, runs=1, seed=0).estimators[0]
+        for play, one in (replace(season, play="released", distance=None).plays | plays).items()
+    }
+    worth = {play: one for play, one in plays.items() if _read_from(season, made[play]) is not None}
+    enough = _enough_history(season)
+    if worth:
+        runs = runs_for(worth, world, visitors) if runs is None else runs
+        said = compare_with_alone(worth, world, lasts | {"runs": runs, "seed": seed}, progress)
+        if "own" in plays and "own" not in worth:
+            said["verdict"] += " Own play would stay alone: no sum is worth its noise to it."
+    else:
+        said["verdict"] = _nothing_to_read(season)
+    if enough is not None and enough > season.history:
+        said["verdict"] += (
+            f" About {enough:,} records of history per site (feducb agent warm-start) would make the first "
+            "sum readable at once; whether that pays, ask again with --history."
+        )
+    estimator = made[said["play"] or "released"]
     assert estimator.privatizer is not None
-    assert isinstance(estimator.rule, ReleasedPlay)
-    plain = _noise(season, estimator.privatizer.mechanism)
-    read = [at for at in estimator.release_rounds[estimator.rule.first - 1 :] if at < visitors]
-    plain |= {"release_visitors": list(estimator.release_rounds), "read_from": read[0] if read else None}
-    if not read:
-        return plain | {"pays_after": None, "regret": None, "verdict": _nothing_to_read(season)}
-    runs = runs_for(federation, world, visitors) if runs is None else runs
-    return plain | compare_with_alone(
-        federation, world, visitors=visitors, runs=runs, seed=seed, progress=progress
+    released = [at - season.history for at in estimator.release_rounds]
+    return (
+        _noise(season, estimator.privatizer.mechanism)
+        | {"release_visitors": released, "read_from": _read_from(season, estimator)}
+        | {"closes_after": released[-1] if said["play"] == "own" else None, "enough_history": enough}
+        | said
     )
+
+
+def _read_from(season: Season, estimator: Estimator) -> int | None:
+    """After how many visitors a released sum is first acted on; None if none ever is."""
+    rule, rounds = estimator.rule, estimator.release_rounds
+    first = len(rounds) + 1
+    if isinstance(rule, ReleasedPlay):
+        first = rule.first
+    elif isinstance(rule, JointPlay):
+        first = min(rule.shared.first, len(rounds))  # the last one is read after the close
+    read = [at - season.history for at in rounds[first - 1 :]]
+    return read[0] if read and read[0] < season.visitors else None
+
+
+def _enough_history(season: Season) -> int | None:
+    """How many records of each agent make one release of them all worth reading, by public numbers.
+
+    None if more than anybody has would not.
+    """
+    federation, agents = season.federation, season.agents
+    noise = TeamNoise.of(federation, range(agents), Dense(1))
+
+    def worth(records: int) -> bool:
+        alpha = federation.alpha
+        return worth_reading(federation, agents, noise, alpha=alpha, rounds=records, releases=1)
+
+    found = bisect_left(range(1, _RECORDS + 1), True, key=worth) + 1
+    return found if found <= _RECORDS else None
 
 
 def _noise(season: Season, mechanism: Mechanism) -> dict[str, Any]:
@@ -235,8 +306,9 @@ def _more(season: Season, much: str, times: int) -> tuple[Season, float]:
 def _readable(season: Season) -> bool:
     """Whether some release of a planned schedule would be worth reading before the last visitor."""
     federation = replace(season.federation, schedule=Planned())
-    rounds = plan_rounds(federation, range(season.agents), season.visitors, alpha=federation.alpha)
-    return rounds[0] < season.visitors
+    lasts = season.visitors + season.history
+    rounds = plan_rounds(federation, range(season.agents), lasts, alpha=federation.alpha)
+    return rounds[0] < lasts
 
 
 def _state_bytes(mechanism: Mechanism, coordinates: int) -> int:

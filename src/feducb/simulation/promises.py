@@ -19,6 +19,7 @@ _PERSON = "one person: up to {} interactions {}{}, all replaced by others"
 _REWARD = "the reward of one interaction, replaced by another; actions and contexts are public"
 _REWARDS = "the rewards of one person: of up to {} interactions {}{}; actions and contexts are public"
 _NOTHING_LEAVES = "nothing leaves an agent"
+_CLOSED = "; NOT an agent's own visitors after the close, who see what its raw records decide"
 
 
 def describe_privacy(plan: Plan) -> dict[str, Any]:
@@ -65,9 +66,10 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
             for one in (estimator.privatizer for estimator in team.estimators)
             if one is not None
         )
+        closed = _CLOSED if federation.play == "own" and federation.baseline is None else ""
         worst |= {
             "mu": float(mu),
-            "adversary": f"interactive: reads {words.reads} and chooses later visitors by it",
+            "adversary": f"interactive: reads {words.reads} and chooses later visitors by it{closed}",
             "unit": unit if records == 1 else several.format(records, words.where, apart),
         }
         return statement | worst

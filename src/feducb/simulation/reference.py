@@ -49,7 +49,7 @@ class Step:
         release: what left each agent at the end of the last of the rounds, if anything did.
         total: its sum.
         knowledge: what agents know after it, for the estimator of the last round.
-        theta: (runs, d), the truth.
+        theta: (runs, d), the truth, or (runs, agents, d) where agents differ.
     """
 
     first_round: int
@@ -80,10 +80,15 @@ class BlockResult:
     requests: tuple[int, ...] = ()
 
 
-def checkpoints(horizon: int) -> NDArray[np.int64]:
-    """Rounds at which the regret curve is read: up to 200, evenly spread, the last one T."""
-    points = min(horizon, _CURVE_POINTS)
-    return np.unique(np.round(np.linspace(horizon / points, horizon, points)).astype(np.int64))
+def checkpoints(horizon: int, history: int = 0) -> NDArray[np.int64]:
+    """Rounds at which the regret curve is read: up to 200, evenly spread, the last one T.
+
+    Where there is a history its last round comes before them.
+    """
+    counted = horizon - history
+    points = min(counted, _CURVE_POINTS)
+    spread = np.unique(np.round(np.linspace(counted / points, counted, points)).astype(np.int64))
+    return np.array([history, *(history + spread)]) if history else spread
 
 
 class _Batch:
@@ -187,7 +192,7 @@ class _Block:
         self.coins = streams.grid(runs, team.agents, Purpose.PLAY)
         shape, rows = (len(runs), len(team.agents)), rows_of(plan, team, runs.start)
         self.estimates = [Live(estimator, shape, rows) for estimator in team.estimators]
-        self.regret = np.zeros((len(runs), len(checkpoints(plan.horizon))))
+        self.regret = np.zeros((len(runs), len(checkpoints(plan.horizon, plan.history))))
         self.released_at: list[int] = []
         self.requests: list[int] = []
         self.next_round = 1
@@ -218,7 +223,7 @@ def run_block(
     block: _Block = piece.load() or _Block(plan, team, runs)
     shape, estimates, groups = (len(runs), len(team.agents)), block.estimates, len(team.estimators)
     visits, regret, policy = block.visits, block.regret, plan.federation.policy
-    points = checkpoints(plan.horizon).tolist()
+    points = checkpoints(plan.horizon, plan.history).tolist()
     one_round = 8 * len(runs) * len(team.agents) * plan.environment.arms * plan.problem.dim
     at_once = max(1, _ARRIVAL_BYTES // one_round)
     progress((block.next_round - 1) * len(runs) * len(team.agents))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.protocol.graphs import Topology
+from feducb.system import counted
 from feducb.types import Array
 
 if TYPE_CHECKING:
@@ -129,12 +130,24 @@ class SimulationResult:
         return f"{agents}, d = {config['dim']}, K = {config['arms']}, {runs}, seed {config['seed']}{private}"
 
     @property
+    def played(self) -> str | None:
+        """Under own play, until when agents share, in words; None elsewhere."""
+        if self.config.get("play") != "own" or self.config.get("baseline"):
+            return None
+        (rounds,) = set(self.release_rounds)  # public, and so the same in all runs
+        if not rounds:
+            return "stays alone: no sum would be worth its noise, and nothing leaves an agent"
+        until = f"until visitor {rounds[-1]:,}" if rounds[-1] else "its history"
+        return f"shares {until} ({counted(len(rounds), 'release')}), then acts on own records"
+
+    @property
     def label(self) -> str:
         """A short name for a legend."""
         baselines = {"no-privacy": "no privacy", "alone": "each agent alone", "uniform": "uniform play"}
         if baseline := self.config.get("baseline"):
             return baselines[baseline]
-        name = "the paper's constants" if self.config.get("mode") == "paper" else "feducb (calibrated)"
+        own = "feducb (own play)" if self.config.get("play") == "own" else "feducb (calibrated)"
+        name = "the paper's constants" if self.config.get("mode") == "paper" else own
         return name if self.topology is None else f"{name}, {self.topology.name}, γ = {self.topology.ttl}"
 
 

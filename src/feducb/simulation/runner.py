@@ -40,10 +40,11 @@ def simulate(
 ) -> SimulationResult:
     """Simulate a federation in a world: ``simulate(federation, world, horizon=…)``; or all by keywords.
 
-    Beside a federation, keywords are ``horizon``, ``runs``, ``seed``, ``absence`` and those of `RunOptions`
-    (``backend``, ``threads``, ``progress``, ``observer``, ``checkpoint``, ``note``). Without one, the others
-    describe it: ``mode``, ``baseline``, ``alpha``, ``policy``, ``regularizer``, ``mechanism``, ``trust``,
-    ``records_per_person``, ``estimators`` and ``tuning`` are those of `Federation`.
+    Beside a federation, keywords are ``horizon``, ``runs``, ``seed``, ``absence``, ``history`` and those of
+    `RunOptions` (``backend``, ``threads``, ``progress``, ``observer``, ``checkpoint``, ``note``). Without
+    one, the others describe it: ``mode``, ``baseline``, ``alpha``, ``policy``, ``regularizer``,
+    ``mechanism``, ``trust``, ``records_per_person``, ``estimators``, ``play``, ``distance`` and ``tuning``
+    are those of `Federation`.
 
     Args:
         federation: who plays, and how.
@@ -55,11 +56,15 @@ def simulate(
         runs: independent repetitions (5).
         seed: of everything random (0); the same seed gives the same result on any number of threads.
         absence: under the trust ``keepers``, the chance that an agent misses a row (0).
+        history: records of each agent from before the first round, drawn uniformly (0): they enter the first
+            release in one go, and cost no regret. Agents alone have them, too. Under own play and a planned
+            schedule all close after that release, which is of round 0.
         agents: M; 10, or as many as the topology has.
         dim: d, length of an action vector (10; taken from ``environment`` if that is given).
         arms: K, candidates per visitor; d² if not given.
         gap: in the paper's world, distance between the bands of mean rewards of the best and the other arms
             (0.1).
+        heterogeneity: in the paper's world, how far each agent's θ* is from one that they have in common (0).
         environment: a world by its name (``paper``, ``isotropic``, ``one-hot`` or ``correlated``), or one of
             your own.
         epsilon: ε of every agent (1).
@@ -82,11 +87,13 @@ def simulate(
     agents, private = federation.agents, federation.baseline is None
     require_memory(agents, plan_bytes(agents, private=private), free_memory())
     lasts = {name: given.get(name, usual) for name, usual in LASTS.items()}
-    lasts |= {"absence": given["absence"]} if given.get("absence") else {}
+    lasts |= {name: given[name] for name in ("absence", "history") if given.get(name)}
     plan = make_plan(federation, world, **lasts)
     gap = None  # between the bands of the paper's world; other worlds have none
     if isinstance(world, PaperEnvironment):
         gap = round(world.best[0] - world.others[1], 12)
+    if isinstance(world, PaperEnvironment) and world.heterogeneity:
+        words |= {"heterogeneity": world.heterogeneity}
     named = {"gap": gap, "environment": type(world).__name__}
     config = federation.as_dict() | {"arms": world.arms} | lasts | named | words
     options: Any = {name: given[name] for name in RunOptions.__annotations__ if name in given}
@@ -156,17 +163,18 @@ def summarise(
 ) -> SimulationResult:
     """The result of all runs, from what they came to for each team, in the plan's order."""
     sizes = np.array([len(team.agents) for team in plan.teams])
-    by_team = np.cumsum([team.regret for team in teams], axis=2)  # (teams, runs, points)
+    points, counts_from = checkpoints(plan.horizon, plan.history), 1 if plan.history else 0
+    by_team = np.cumsum([team.regret[:, counts_from:] for team in teams], axis=2)  # (teams, runs, points)
     regret = np.einsum("t,trp->rp", sizes / plan.agents, by_team)
     counts = np.array([[len(rounds) for rounds in team.release_rounds] for team in teams])  # (teams, runs)
     per_agent = (sizes @ counts) / plan.agents
     messages, sent = _traffic(plan, teams, counts.sum(axis=1))
     return SimulationResult(
-        rounds=checkpoints(plan.horizon),
+        rounds=points[counts_from:] - plan.history,
         regret=regret,
         clique_regret=by_team[:, :, -1] if plan.topology and plan.estimators[0].privatizer else None,
         release_rounds=tuple(
-            tuple(sorted(set().union(*(team.release_rounds[run] for team in teams))))
+            tuple(sorted({at - plan.history for team in teams for at in team.release_rounds[run]}))
             for run in range(plan.runs)
         ),
         releases=float(per_agent.mean()),

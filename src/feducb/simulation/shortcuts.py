@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from feducb.config import Budget, Mode, Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.policies import Policy, parse_policy
-from feducb.protocol.federation import Baseline, EstimatorsKept, Federation, Tuning
+from feducb.protocol.federation import Baseline, EstimatorsKept, Federation, Play, Tuning
 from feducb.protocol.graphs import Topology, parse_topology
 from feducb.protocol.schedules import Determinant, Planned, PublicSchedule, parse_schedule
 from feducb.simulation.backends.backend import Backend
@@ -17,7 +17,7 @@ from feducb.simulation.backends.choose import BackendName
 from feducb.simulation.reference import Observer
 from feducb.trust import Trust
 from feducb.worlds.family import named_world
-from feducb.worlds.synthetic import paper_world
+from feducb.worlds.synthetic import differing, paper_world
 from feducb.worlds.world import Environment
 
 __all__ = ["LASTS", "Lasting", "RunOptions", "Shortcuts", "spell_out"]
@@ -53,6 +53,7 @@ class Lasting(RunOptions, total=False):
     runs: int
     seed: int
     absence: float
+    history: int
 
 
 class Shortcuts(Lasting, total=False):
@@ -71,6 +72,7 @@ class Shortcuts(Lasting, total=False):
     releases: int | None
     first_release: int | None
     gap: float
+    heterogeneity: float
     policy: str | Policy | None
     exploration: float
     regularizer: float
@@ -82,6 +84,8 @@ class Shortcuts(Lasting, total=False):
     estimators: EstimatorsKept
     tuning: Tuning
     environment: Environment | str | None
+    play: Play
+    distance: float | None
 
 
 def spell_out(
@@ -116,8 +120,11 @@ def _from_keywords(
     """From what describes the federation and its world; it is used up."""
     gap, arms, dim = given.pop("gap", None), given.pop("arms", None), given.pop("dim", 10)
     world: Environment | str = given.pop("environment", None) or "paper"
+    differ = given.pop("heterogeneity", 0.0)
     if isinstance(world, str):
         world = named_world(world, Problem(dim=dim), arms, gap)
+    if differ:
+        world = differing(world, differ)
     schedule, words = _schedule(given)
     graph = _graph(given.pop("topology", None), given.pop("ttl", None), seed)
     agents = given.pop("agents", None)

@@ -12,14 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.errors import ConfigurationError, PrivacyError, RecordOutOfBoundsError
+from feducb.privacy.encoders import Wide
+from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.ledger import Entered, admit
 from feducb.privacy.rows import MOST_RECORDS
 from feducb.privacy.tally import exact_tally, noisy_tally
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import encode_upload
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.storage import agent_rows, events
+from feducb.storage import agent_rows, events, own_sums
 from feducb.storage.clique_store import CliqueStore
+from feducb.storage.own_sums import OwnSums, Part
 
 __all__ = ["AgentStore", "is_text"]
 
@@ -90,6 +93,8 @@ class AgentStore(CliqueStore):
         rewards: Array,
         hashes: Sequence[bytes | None],
         out_of_range: Sequence[bool] | None = None,
+        *,
+        own: bool = False,
     ) -> int:
         """As `record`, within `writing`, but only sums are kept: records leave no other trace in the file.
 
@@ -104,9 +109,14 @@ class AgentStore(CliqueStore):
             hashes: of whose record it is.
             out_of_range: whose reward was refused, so that it counts with the default (`privacy.tally`). If
                 left out these records are not in the tally, and nothing is written to it.
+            own: also add them up for own play: those that enter, and those that do not (`own_sums`).
         """
         with self.part(db):
             entered = self._take_in(db, group, actions, rewards, hashes)
+            if own:
+                part = np.array(entered, dtype=bool)
+                self.keep_own(db, actions[part], rewards[part], part="shared")
+                self.keep_own(db, actions[~part], rewards[~part])
             if out_of_range is not None:
                 db.execute(
                     'INSERT INTO tallies ("group", number, exact) VALUES (?, ?, ?)'
@@ -116,6 +126,23 @@ class AgentStore(CliqueStore):
             db.execute("REPLACE INTO batches VALUES (?, ?)", (group, self._privatizers[group].dump_batch()))
             db.execute('DELETE FROM pending WHERE "group" = ?', (group,))  # they are in those sums
         return sum(entered)
+
+    def keep_own(
+        self, db: sqlite3.Connection, actions: Array, rewards: Array, *, part: Part = "kept"
+    ) -> None:
+        """Add records up for own play, within `writing`; by itself this lets none of them leave."""
+        sums = self._privatizers[0].sums_of(actions, rewards)
+        own_sums.add(db, part, OwnSums(len(rewards), sums))
+
+    @property
+    def no_records(self) -> OwnSums:
+        """Sums of none."""
+        return OwnSums(0, np.zeros(self.terms.model.coordinates(self.terms.problem.dim), dtype=object))
+
+    def real(self, sums: Wide) -> Array:
+        """(q,), own sums off the grid."""
+        exponent = self._privatizers[0].certificate.exponent - FINE_BITS
+        return np.ldexp(sums.astype(np.float64), exponent)
 
     def tell_tallies(self, db: sqlite3.Connection, scale: int) -> tuple[int, int]:
         """Put noise on the tallies of batches that have left, each once; their sum, and how many they are.
@@ -218,7 +245,7 @@ class AgentStore(CliqueStore):
         dropped = events.drop_open(db)  # decisions of an earlier season never enter this one
         events.strip(db, before=2**62, limit=-1)  # nobody could be found in it: the key of the hashes goes
         events.add_counts(db, [("dropped", dropped)])
-        for table in ("inbox", "tallies", "warnings"):
+        for table in ("inbox", "tallies", "warnings", "own"):
             db.execute(f"DELETE FROM {table}")
         agent_rows.begin(db)
         super()._begin(db, season, terms)

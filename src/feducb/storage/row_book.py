@@ -112,13 +112,16 @@ class RowBook(SqliteFile):
             deadline: seconds after the first row arrived, or `listen`, when a quorum will do; None waits for
                 everybody.
             close_after: seconds, counted likewise, when one below its quorum is closed empty; None waits for
-                ever.
+                ever. Where agents may be away it needs a deadline.
             season: the open one.
         """
         self._gate, self._signer = RowGate.of(roster, terms, signer, season=season), signer
         self.quorum = Quorum(len(roster.agents), quorum_of(terms), deadline)
         if close_after is not None:
             require_finite("close_after", close_after, at_least=deadline or 0.0)
+            if deadline is None and self.quorum.enough < self.quorum.everybody:
+                expected = f"a deadline beside it: without one {self.quorum.enough} rows wait for everybody"
+                raise ConfigurationError("close_after", close_after, expected)
         self.season, self._close_after, self._listens_since = season, close_after, 0.0
         self._opened_since: list[PublishedRow] = []  # and not yet handed out by `publish_due`
         super().__init__(path)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from feducb.protocol.pads import Label
 
-__all__ = ["OpenRow", "RowCounts", "count_rows", "open_row", "skipped"]
+__all__ = ["OpenRow", "RowCounts", "count_rows", "open_row", "skipped", "whole_in_sum"]
 
 _BUILT = "('row', 'make-up', 'nonce')"  # what there is of a row once it is built; in a clique its nonce first
 _IS_OVER = "(agents > 0 OR attempt = 2)"  # one that was closed empty is made up for
@@ -54,6 +54,20 @@ def skipped(db: sqlite3.Connection, season: int) -> dict[int, int]:
         (season,),
     )
     return dict(rows)
+
+
+def whole_in_sum(db: sqlite3.Connection, season: int, releases: int) -> bool:
+    """Whether all that left this agent is in the sum of all rows, with its whole weight.
+
+    From the first row that it built on, each must have opened with it, built with data.
+    """
+    query = "SELECT min(number) FROM outgoing WHERE season = ? AND kind IN ('row', 'make-up')"
+    (first,) = db.execute(query, (season,)).fetchone()
+    built = "SELECT 1 FROM outgoing WHERE season = opened.season AND kind = 'row' AND number = row"
+    with_data = f"attempt = iif(EXISTS ({built}), 1, 2)"  # made up for, one that was built has noise alone
+    query = f"SELECT count(*) FROM opened WHERE season = ? AND listed AND refused = '' AND {with_data}"
+    (opened,) = db.execute(query, (season,)).fetchone()
+    return first is not None and bool(opened == releases - first + 1)
 
 
 def open_row(db: sqlite3.Connection, label: Label, others: Collection[str] = ()) -> OpenRow:

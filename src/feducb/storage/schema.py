@@ -124,4 +124,9 @@ MIGRATIONS = (
         "group" INTEGER NOT NULL, kind TEXT NOT NULL, agent TEXT NOT NULL, message BLOB NOT NULL,
         PRIMARY KEY ("group", kind, agent)) WITHOUT ROWID;
     """,
+    # Own play: what own records come to, by part (storage/own_sums.py).
+    """
+    CREATE TABLE own (
+        part TEXT PRIMARY KEY, records INTEGER NOT NULL, sums TEXT NOT NULL, since INTEGER) WITHOUT ROWID;
+    """,
 )

@@ -44,6 +44,11 @@ class RecipeWorld:
     problem: Problem = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.recipe.personal:
+            expected = "none: a plan is for what leaves agents, the recipe's `shared` part"
+            raise ConfigurationError(
+                "personal", ["*".join(term) or "1" for term in self.recipe.personal], expected
+            )
         listed = len(self.actions)
         if listed and self.drawn not in (None, listed):
             raise ConfigurationError("arms", self.drawn, f"{listed} or nothing: the recipe lists its actions")

@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     PLAY = 5  # an agent's own coin, for actions drawn uniformly
     NOISE = 6  # for privacy, simulated
     ABSENCE = 7  # whether an agent is there for a row
+    DEVIATION = 8  # which way an agent's θ* lies off the common one
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,8 @@ __all__ = [
     "FixedArms",
     "PaperEnvironment",
     "bands_for_gap",
+    "deviations",
+    "differing",
     "paper_world",
     "require_beta_rewards",
 ]
@@ -49,6 +51,8 @@ class PaperEnvironment:
         others: the other arms' band.
         parameter_norm: ‖θ*‖; θ* points uniformly. Differs from the paper: not uniform in the ball, since
             the bands need ‖θ*‖ ≥ 0.8/L.
+        heterogeneity: h, how far each agent's θ* is from the common one, over ‖θ*‖, each in a direction of
+            its own and as long; 0 to 2.
     """
 
     problem: Problem
@@ -56,6 +60,7 @@ class PaperEnvironment:
     best: Band = _BEST_BAND
     others: Band = (0.5, 0.6)
     parameter_norm: float = 1.0
+    heterogeneity: float = 0.0
 
     def __post_init__(self) -> None:
         require_integer("arms", self.arms, at_least=1)
@@ -63,6 +68,12 @@ class PaperEnvironment:
         for name, band in (("best", self.best), ("others", self.others)):
             if not 0.0 <= band[0] <= band[1] <= 1.0:
                 raise ConfigurationError(f"band {name}", band, "two rising numbers in [0, 1]")
+        if not 0.0 <= require_finite("heterogeneity", self.heterogeneity) <= 2.0:
+            raise ConfigurationError("heterogeneity", self.heterogeneity, "a number from 0 to 2")
+        if self.heterogeneity and self.problem.dim == 1:
+            raise ConfigurationError(
+                "heterogeneity", self.heterogeneity, "0 at d = 1: there is no way to turn"
+            )
         needed = max(self.best[1], self.others[1])
         if self.parameter_norm * self.problem.action_bound < needed:
             least = f"at least {needed / self.problem.action_bound:g}, so that ⟨x, θ*⟩ can reach {needed:g}"
@@ -83,6 +94,28 @@ def paper_world(problem: Problem, arms: int | None = None, gap: float = 0.1) -> 
     return PaperEnvironment(
         problem=problem, arms=problem.dim**2 if arms is None else arms, best=best, others=others
     )
+
+
+def differing(world: object, heterogeneity: float) -> PaperEnvironment:
+    """The same world with agents that differ; the paper's alone can."""
+    if not isinstance(world, PaperEnvironment):
+        raise ConfigurationError("heterogeneity", heterogeneity, "0: only in the paper's world agents differ")
+    return replace(world, heterogeneity=heterogeneity)
+
+
+def deviations(
+    streams: Streams, runs: range, agents: Sequence[int], units: Array, heterogeneity: float
+) -> Array:
+    """(runs, agents, d), unit vectors at a chord of h from ``units`` (runs, d), all ways alike."""
+    along = 1.0 - 0.5 * heterogeneity**2  # of the common one
+    drawn = [
+        [streams.agent(run, agent, Purpose.DEVIATION).standard_normal(units.shape[-1]) for agent in agents]
+        for run in runs
+    ]
+    off = np.array(drawn)
+    off -= (off @ units[..., None]) * units[:, None]
+    off /= np.linalg.norm(off, axis=-1, keepdims=True)
+    return np.asarray(along * units[:, None] + math.sqrt(1.0 - along**2) * off)
 
 
 class BetaRewards:
@@ -112,8 +145,11 @@ class _FreshArms(BetaRewards):
         self._bands = streams.grid(runs, agents, Purpose.BAND)
         dim = world.problem.dim
         draws = [streams.shared(run, Purpose.PARAMETER).standard_normal(dim) for run in runs]
-        self._unit = np.array([draw / np.linalg.norm(draw) for draw in draws])
-        self.theta = world.parameter_norm * self._unit
+        units = np.array([draw / np.linalg.norm(draw) for draw in draws])
+        self._unit, self.theta = np.repeat(units[:, None], len(agents), axis=1), world.parameter_norm * units
+        if world.heterogeneity:
+            self._unit = deviations(streams, runs, agents, units, world.heterogeneity)
+            self.theta = world.parameter_norm * self._unit
 
     def arrive(self, rounds: int) -> Contexts:
         """x = (p/‖θ*‖) û + √(L² − (p/‖θ*‖)²) · r, with r uniform in the unit ball orthogonal to û.
@@ -135,7 +171,7 @@ class _FreshArms(BetaRewards):
         means += low
 
         flat = actions.reshape(*self._shape, rounds * world.arms, dim)
-        along = (flat @ self._unit[:, None, :, None]).reshape(shape)
+        along = (flat @ self._unit[..., None]).reshape(shape)
         component = means / world.parameter_norm
         squared = np.einsum("...d,...d->...", actions, actions)  # of g with its part along û
         squared -= along**2
@@ -146,7 +182,7 @@ class _FreshArms(BetaRewards):
         along *= scale
         component -= along
         for run, agent in np.ndindex(self._shape):  # one by one: small enough to stay in cache
-            actions[run, agent] += component[run, agent, ..., None] * self._unit[run]
+            actions[run, agent] += component[run, agent, ..., None] * self._unit[run, agent]
         return Contexts(actions, means)
 
 

@@ -75,7 +75,7 @@ class Visits(Protocol):
 
     @property
     def theta(self) -> Array:
-        """(runs, d), the parameter; for regret and coverage only."""
+        """(runs, d), the parameter, or (runs, agents, d) where agents differ; for regret and coverage."""
 
     def arrive(self, rounds: int) -> Contexts:
         """The next ``rounds`` visitors of every agent."""

@@ -1,7 +1,7 @@
 """Every backend plays every plan that it does not refuse by the same law as the readable reference.
 
 Mean regrets of independent runs are compared by z tests. With at least 24 runs a side, |z| > 6.5 has a chance
-below 1e-6 a comparison even under the heavier tails of Student's law; there are about 150 comparisons.
+below 1e-6 a comparison even under the heavier tails of Student's law; there are about 200 comparisons.
 Whatever is not random (release rounds, messages, bytes, privacy) must be equal.
 """
 
@@ -18,7 +18,7 @@ from devices import MISSING_GPU, needs_gpu
 from feducb.simulation.backends.cpu import CpuBackend
 
 LIMIT = 6.5
-BASE: dict[str, Any] = {"agents": 6, "dim": 4, "arms": 12, "horizon": 400, "runs": 32}
+BASE: dict[str, Any] = {"agents": 6, "dim": 4, "arms": 12, "horizon": 400, "runs": 24}
 OVERLAP = feducb.PaperEnvironment(problem=feducb.Problem(dim=4), arms=12, best=(0.55, 0.8), others=(0.4, 0.7))
 CASES: dict[str, dict[str, Any]] = {
     "calibrated": {"epsilon": 20.0},
@@ -37,8 +37,19 @@ CASES: dict[str, dict[str, Any]] = {
     "tree": {"epsilon": 20.0, "mechanism": "tree"},
     "alone": {"baseline": "alone"},
     "uniform": {"baseline": "uniform"},
-    "paper": {"mode": "paper", "epsilon": 1e4, "runs": 24},
-    "paper, many syncs": {"mode": "paper", "epsilon": 1e5, "schedule": "determinant:60", "runs": 24},
+    "own play": {"epsilon": 20.0, "play": "own"},
+    "own play, keepers": {"epsilon": 8.0, "trust": "keepers:1:1", "play": "own"},
+    "own play, alike": {"epsilon": 20.0, "trust": "controller", "play": "own", "distance": 0.0},
+    "own play, its own rounds": {"epsilon": 50.0, "play": "own", "schedule": "explicit:20,60,110"},
+    "own play, optimistic": {"epsilon": 20.0, "play": "own", "policy": "optimistic"},
+    "own play, stays alone": {"epsilon": 0.2, "play": "own"},
+    "own play, agents differ": {"epsilon": 20.0, "play": "own", "trust": "controller", "heterogeneity": 0.4},
+    "own play, d = 2": {"dim": 2, "agents": 9, "epsilon": 40.0, "play": "own", "heterogeneity": 1.0},
+    "agents differ": {"epsilon": 20.0, "heterogeneity": 0.3},
+    "agents differ, alone": {"baseline": "alone", "heterogeneity": 1.2},
+    "agents differ, ring": {"topology": "ring:6", "ttl": 2, "baseline": "no-privacy", "heterogeneity": 0.5},
+    "paper": {"mode": "paper", "epsilon": 1e4},
+    "paper, many syncs": {"mode": "paper", "epsilon": 1e5, "schedule": "determinant:60"},
     "paper, public schedule": {"mode": "paper", "epsilon": 1e4, "schedule": "geometric"},
     "other exploration": {"baseline": "no-privacy", "exploration": 0.3},
     "tempered": {"epsilon": 20.0, "policy": "tempered"},
@@ -51,17 +62,17 @@ CASES: dict[str, dict[str, Any]] = {
     "no gap": {"baseline": "no-privacy", "gap": 0.0},
     "any arm may be best": {"baseline": "no-privacy", "environment": OVERLAP},
     "any arm may be best, alone": {"baseline": "alone", "environment": OVERLAP},
-    "alone for long": {"baseline": "alone", "agents": 2, "horizon": 3000, "runs": 24},
+    "alone for long": {"baseline": "alone", "agents": 2, "horizon": 3000},
     "alone, other exploration": {"baseline": "alone", "exploration": 0.3},
     "wide gap": {"baseline": "alone", "gap": 0.4},
     "d = 1": {"dim": 1, "epsilon": 20.0, "arms": 3},
     "d = 2, one agent": {"dim": 2, "agents": 1, "baseline": "alone"},
     "K = 1": {"arms": 1, "epsilon": 20.0},
     "K = 2": {"arms": 2, "baseline": "no-privacy"},
-    "K = 10,000": {"arms": 10_000, "agents": 2, "horizon": 40, "baseline": "no-privacy", "runs": 24},
-    "d = 33": {"dim": 33, "arms": 40, "horizon": 150, "baseline": "alone", "runs": 24},
-    "d = 128": {"dim": 128, "arms": 16, "agents": 2, "horizon": 100, "baseline": "no-privacy", "runs": 24},
-    "d = 128, own data": {"dim": 128, "arms": 16, "agents": 2, "horizon": 60, "baseline": "alone"},
+    "K = 10,000": {"arms": 10_000, "agents": 2, "horizon": 40, "baseline": "no-privacy"},
+    "d = 33": {"dim": 33, "arms": 40, "horizon": 90, "baseline": "alone"},
+    "d = 128": {"dim": 128, "arms": 16, "agents": 2, "horizon": 100, "baseline": "no-privacy"},
+    "d = 128, own data": {"dim": 128, "arms": 16, "agents": 2, "horizon": 30, "baseline": "alone"},
     "ring": {"topology": "ring:8", "ttl": 2, "baseline": "no-privacy"},
     "ring, one estimator": {"topology": "ring:8", "ttl": 3, "estimators": "one", "epsilon": 40.0},
     "ring, private": {"topology": "ring:6", "ttl": 2, "epsilon": 100.0},
@@ -113,7 +124,9 @@ def _alike(ours: Any, theirs: Any) -> None:
     assert abs(ours.mean() - theirs.mean()) <= LIMIT * error + 1e-6, (ours.mean(), theirs.mean(), error)
 
 
-@pytest.mark.parametrize("case", ["calibrated", "tempered", "alone", "paper", "ring", "any arm may be best"])
+@pytest.mark.parametrize(
+    "case", ["calibrated", "tempered", "alone", "own play", "paper", "ring", "any arm may be best"]
+)
 def test_threads_change_no_number(case: str) -> None:
     from feducb.simulation.runner import simulate
 

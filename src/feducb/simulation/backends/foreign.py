@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from feducb.config import Problem
 from feducb.models.confidence import PaperBound
 from feducb.models.linear import Linear
-from feducb.models.play import AlonePlay, OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
+from feducb.models.play import AlonePlay, JointPlay, OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
 from feducb.policies import Optimistic, Tempered
 from feducb.privacy.mechanisms import MECHANISMS
 from feducb.privacy.privatizer import Privatizer
@@ -21,7 +21,7 @@ _COMPILED: dict[str, tuple[type, ...]] = {
     "problem": (Problem,),
     "model": (Linear,),
     "policy": (Optimistic, Tempered),
-    "rule": (UniformPlay, ReleasedPlay, AlonePlay, OwnDataPlay),
+    "rule": (UniformPlay, ReleasedPlay, AlonePlay, JointPlay, OwnDataPlay),
     "policy on own data": (Optimistic,),
     "bound on own data": (PaperBound,),
     "trigger": (Trigger,),
@@ -36,6 +36,9 @@ def foreign(plan: Plan) -> str | None:
         if type(part) not in _COMPILED[what]:
             known = ", ".join(one.__name__ for one in _COMPILED[what])
             return f"the {what} {type(part).__name__} is not compiled, only {known}"
+    assert isinstance(plan.environment, PaperEnvironment)
+    if plan.environment.heterogeneity and isinstance(plan.estimators[0].rule, OwnDataPlay):
+        return "own-data play of agents that differ is not compiled"
     if plan.problem.reward_centre:
         return "a reward_centre other than 0 is not compiled"
     return None
@@ -50,7 +53,7 @@ def _parts(plan: Plan) -> Iterator[tuple[str, object]]:
     for estimator in plan.estimators:
         rule, privatizer = estimator.rule, estimator.privatizer
         yield "rule", rule
-        if isinstance(rule, ReleasedPlay | AlonePlay | OwnDataPlay):
+        if isinstance(rule, ReleasedPlay | AlonePlay | JointPlay | OwnDataPlay):
             yield "problem", rule.bound.problem
         if isinstance(rule, OwnDataPlay):  # other bounds are asked for beliefs, whatever they are
             yield "policy on own data", plan.federation.policy

@@ -6,6 +6,7 @@ The law is the reference's; the random numbers are not. What is different, and w
 - Only sums over a team are kept, and one noise of the summed variance is added to them: agents' noises are
   independent Gaussians through the same mechanism, and nobody looks at a single agent's release.
 - Everything lives in the frame where θ* = ‖θ*‖ e₁: no rotation changes the laws of arms, rewards and noise.
+  Where agents differ each of them acts in a frame of its own, out of which its sums are turned (`_Frames`).
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from feducb.errors import ConfigurationError
-from feducb.models.play import AlonePlay, Knowledge, OwnDataPlay
+from feducb.models.play import AlonePlay, JointPlay, Knowledge, OwnDataPlay
 from feducb.privacy.noise import SeededNoise
 from feducb.privacy.privatizer import Privatizer, PrivatizerState
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.synchronisation import add_up, pooled
 from feducb.simulation.absences import SecureRows, rows_of
-from feducb.simulation.backends.backend import Ints, Kernels, OwnPlay, Stretch
+from feducb.simulation.backends.backend import Ints, Kernels, OwnPlay, Stretch, Sums
 from feducb.simulation.backends.foreign import foreign
 from feducb.simulation.checkpoint import Checkpoint, Piece
 from feducb.simulation.plan import Plan, Team
@@ -34,6 +35,7 @@ from feducb.simulation.reference import BlockResult, checkpoints
 from feducb.system import single_threaded_blas
 from feducb.types import Array, Belief, ReleasedSum, Statistics, merge
 from feducb.worlds.streams import Purpose, Streams
+from feducb.worlds.synthetic import PaperEnvironment, deviations
 
 __all__ = ["MOST_ROUNDS", "KernelsBackend", "play_teams", "runs_at_once", "turns_in_all"]
 
@@ -141,7 +143,7 @@ def runs_at_once(agents: int, dim: int) -> int:
 
 def _units(plan: Plan) -> list[list[_Unit]]:
     """What is played apart: by team, one unit per estimator."""
-    points = checkpoints(plan.horizon).tolist()
+    points = checkpoints(plan.horizon, plan.history).tolist()
     groups = len(plan.teams[0].estimators)
     longest = -(-plan.horizon // groups)
     units = []
@@ -205,7 +207,9 @@ class _Out:
 
     def record(self, gram: Array, moment: Array) -> None:
         held = self.state.total
-        more = Statistics(gram.reshape(held.gram.shape), moment.reshape(held.moment.shape), 0)
+        runs, kept, dim = held.moment.shape  # of each agent, or of all together
+        grams, moments = gram.reshape(runs, kept, -1, dim, dim), moment.reshape(runs, kept, -1, dim)
+        more = Statistics(grams.sum(axis=2), moments.sum(axis=2), 0)
         self.state = PrivatizerState(merge(held, more), self.state.released, self.state.memory)
 
 
@@ -278,7 +282,8 @@ def _play_released(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, playe
     Yields:
         Agent-steps that were just done.
     """
-    rule, agents, apart = unit.estimator.rule, len(unit.team.agents), plan.absence > 0.0
+    rule, agents, frames = unit.estimator.rule, len(unit.team.agents), _Frames.of(plan, unit, runs)
+    apart = plan.absence > 0.0 or frames is not None
     if played.knowledge is None:
         played.knowledge, played.outs = rule.start((len(runs), 1)), _open_outs(plan, unit, [runs])
     due = set(unit.releases())
@@ -291,7 +296,7 @@ def _play_released(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, playe
         next_cut = cuts[bisect_right(cuts, first - 1) :][:1]
         last = min(*next_cut, len(unit.rounds), first - 1 + at_once)
         belief = _of_runs(played.knowledge.belief, plan.exploration, agents if apart else 1)
-        sums = kernels.fixed(belief, unit.stretch(runs, first, apart=apart), last - first + 1)
+        sums = _fixed(kernels, frames, belief, unit.stretch(runs, first, apart=apart), last - first + 1)
         played.regret += unit.at_checkpoints(_by_run(sums.regret, runs))
         for out in played.outs:
             out.record(sums.gram, sums.moment)
@@ -325,6 +330,85 @@ def _play_alone(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: 
         yield (last - first + 1) * len(runs) * agents
 
 
+def _play_joint(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: _Played) -> Iterator[int]:
+    """Until the last release as `_play_released`, then as `_play_alone`: sums of each agent are kept.
+
+    Yields:
+        Agent-steps that were just done.
+    """
+    rule, agents, frames = unit.estimator.rule, len(unit.team.agents), _Frames.of(plan, unit, runs)
+    assert isinstance(rule, JointPlay)
+    if played.knowledge is None:
+        played.knowledge, played.outs = rule.start((len(runs), agents)), _open_outs(plan, unit, [runs])
+    due = set(unit.releases())
+    at_once = _rounds_at_once(plan, kernels, agents * len(runs))
+    shape, dim = (len(runs), agents), plan.problem.dim
+    while played.next_round <= len(unit.rounds):
+        first = last = played.next_round
+        while last < min(len(unit.rounds), first - 1 + at_once) and not (last in due or rule.reads_at(last)):
+            last += 1
+        belief = _of_each(played.knowledge.belief, plan.exploration, shape)
+        sums = _fixed(kernels, frames, belief, unit.stretch(runs, first, apart=True), last - first + 1)
+        played.regret += unit.at_checkpoints(_by_run(sums.regret, runs))
+        gram, moment = sums.gram.reshape(*shape, dim, dim), sums.moment.reshape(*shape, dim)
+        knowledge = rule.take_in(played.knowledge, Statistics(gram, moment, last - first + 1))
+        (out,) = played.outs
+        if not out.spent:
+            out.record(gram, moment)
+        if last in due:
+            total = out.release()
+            assert total is not None  # nobody is away in joint play
+            knowledge = rule.absorb(knowledge, total)
+            played.release_rounds = [(*rounds, unit.rounds[last - 1]) for rounds in played.release_rounds]
+        played.knowledge, played.next_round = knowledge, last + 1
+        yield (last - first + 1) * agents * len(runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """Where agents differ: mirrors (n, d, d) that swap the first axis and an agent's θ*/‖θ*‖."""
+
+    mirrors: Array
+
+    @classmethod
+    def of(cls, plan: Plan, unit: _Unit, runs: range) -> _Frames | None:
+        """None where agents are alike: then one frame is everybody's."""
+        world, dim = plan.environment, plan.problem.dim
+        assert isinstance(world, PaperEnvironment)
+        if not world.heterogeneity:
+            return None
+        common = np.broadcast_to(np.eye(dim)[0], (len(runs), dim))
+        units = deviations(Streams(plan.seed), runs, unit.team.agents, common, world.heterogeneity)
+        across = (common[:, None] - units).reshape(-1, dim)
+        across /= np.linalg.norm(across, axis=-1, keepdims=True)
+        return cls(np.eye(dim) - 2.0 * across[:, :, None] * across[:, None, :])
+
+    def into(self, belief: Belief) -> Belief:
+        """As each agent sees it."""
+        return replace(
+            belief,
+            theta=(self.mirrors @ belief.theta[..., None])[..., 0],
+            inverse=self.mirrors @ belief.inverse @ self.mirrors,
+        )
+
+    def out_of(self, sums: Sums) -> Sums:
+        """As all see them."""
+        return replace(
+            sums,
+            gram=self.mirrors @ sums.gram @ self.mirrors,
+            moment=(self.mirrors @ sums.moment[..., None])[..., 0],
+        )
+
+
+def _fixed(
+    kernels: Kernels, frames: _Frames | None, belief: Belief | None, stretch: Stretch, rounds: int
+) -> Sums:
+    """`Kernels.fixed`, turned where agents differ."""
+    if frames is None:
+        return kernels.fixed(belief, stretch, rounds)
+    return frames.out_of(kernels.fixed(belief and frames.into(belief), stretch, rounds))
+
+
 def _rounds_at_once(plan: Plan, kernels: Kernels, players: int) -> int:
     """What a call takes a few seconds for: fewer rounds where a step is more work."""
     return max(1, int(kernels.work_at_once / (plan.environment.arms * plan.problem.dim)) // players)
@@ -333,6 +417,19 @@ def _rounds_at_once(plan: Plan, kernels: Kernels, players: int) -> int:
 def _by_run(regret: Array, runs: range) -> Array:
     """(runs, points), summed over agents, also where each was a run of one to the kernels."""
     return np.asarray(regret.reshape(len(runs), -1, regret.shape[-1]).sum(axis=1))
+
+
+def _of_each(belief: Belief | None, exploration: float, shape: tuple[int, int]) -> Belief | None:
+    """A belief of runs × agents, or one that a run's agents share, as one of runs of one."""
+    if belief is None:
+        return None
+    parts = {one.name: getattr(belief, one.name) for one in fields(Belief)}
+    spread = {
+        name: np.broadcast_to(part, (*shape, *part.shape[2:])).reshape(-1, 1, *part.shape[2:])
+        for name, part in parts.items()
+        if part is not None
+    }
+    return _of_runs(Belief(**spread), exploration)
 
 
 def _of_runs(belief: Belief | None, exploration: float, times: int = 1) -> Belief | None:
@@ -393,4 +490,4 @@ def _synchronise(unit: _Unit, play: OwnPlay, places: Ints, after: Ints, played: 
     play.restart(places, np.concatenate(grams), np.concatenate(moments))
 
 
-_PLAYS = {OwnDataPlay: _play_own, AlonePlay: _play_alone}
+_PLAYS = {OwnDataPlay: _play_own, AlonePlay: _play_alone, JointPlay: _play_joint}

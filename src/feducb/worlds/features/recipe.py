@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ import numpy as np
 from feducb.config import Problem, require_finite
 from feducb.errors import ConfigurationError
 from feducb.system import counted
-from feducb.types import Array
+from feducb.types import Array, Indices
 from feducb.worlds.features.columns import COLUMN_KINDS, Category, Column, Hashed, Number, Values
 
 __all__ = ["Recipe", "problem_for"]
@@ -45,6 +45,8 @@ class Recipe:
         action: columns that describe a candidate; often one, its name.
         terms: each the names of the columns whose blocks are multiplied; () is the intercept.
         action_bound: L.
+        personal: those of the terms that never leave an agent: it learns them from its own records alone, in
+            its own phase, and what is shared is of the others (`shared`).
         public: whether ranges and levels were chosen without looking at private data.
     """
 
@@ -53,6 +55,7 @@ class Recipe:
     terms: tuple[tuple[str, ...], ...]
     action_bound: float = 1.0
     public: bool = True
+    personal: tuple[tuple[str, ...], ...] = ()
     _columns: Mapping[str, Column] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +75,19 @@ class Recipe:
         if not any(acts & set(term) for term in terms):
             raise ConfigurationError("terms", terms, f"one with {' or '.join(sorted(acts))}, to tell actions")
         require_finite("action_bound", self.action_bound, above=0)
-        made = {"context": tuple(self.context), "action": tuple(self.action), "terms": terms}
+        personal = tuple(tuple(term) for term in self.personal)
+        for term in personal:
+            if term not in terms or personal.count(term) > 1:
+                raise ConfigurationError("personal", "*".join(term) or "1", "some of the terms, once each")
+        if personal and not any(acts & set(term) for term in set(terms) - set(personal)):
+            names = ", ".join("*".join(term) or "1" for term in personal)
+            raise ConfigurationError("personal", names, "another term that tells actions, which is shared")
+        made = {
+            "context": tuple(self.context),
+            "action": tuple(self.action),
+            "terms": terms,
+            "personal": personal,
+        }
         for name, value in {**made, "_columns": by_name}.items():
             object.__setattr__(self, name, value)
 
@@ -80,6 +95,19 @@ class Recipe:
     def dim(self) -> int:
         """d, the length of the vectors it makes."""
         return sum(math.prod(self._columns[name].width for name in term) for term in self.terms)
+
+    @property
+    def shared(self) -> Recipe:
+        """What may leave an agent: the same vectors without their personal coordinates, hence shorter."""
+        terms = tuple(term for term in self.terms if term not in self.personal)
+        shorter = self.action_bound * math.sqrt(len(terms) / len(self.terms))
+        return replace(self, terms=terms, personal=(), action_bound=shorter)
+
+    @property
+    def shared_places(self) -> Indices:
+        """Where the coordinates of `shared` are among all."""
+        widths = [math.prod(self._columns[name].width for name in term) for term in self.terms]
+        return np.flatnonzero(np.repeat([term not in self.personal for term in self.terms], widths))
 
     @property
     def has_constant(self) -> bool:
@@ -149,7 +177,16 @@ class Recipe:
         return made
 
     def vectors(self, context: Mapping[str, Any], actions: Sequence[Any]) -> Array:
-        """(K, d), one visitor's `candidates`, from a value for each column of the context."""
+        """(K, d), one visitor's `candidates`, from a value for each column of the context.
+
+        Raises:
+            ConfigurationError: some terms are personal: a deployed agent releases all that it is given.
+        """
+        if self.personal:
+            expected = (
+                "none where vectors are for a deployed agent, which releases all of them: take `shared`"
+            )
+            raise ConfigurationError("personal", ["*".join(term) or "1" for term in self.personal], expected)
         return np.asarray(self.candidates({name: [value] for name, value in context.items()}, actions)[0])
 
     def _described(self, action: Any) -> Mapping[str, Any]:
@@ -183,6 +220,7 @@ class Recipe:
             "context": [{"kind": column.kind, **asdict(column)} for column in self.context],
             "action": [{"kind": column.kind, **asdict(column)} for column in self.action],
             "terms": self.terms,
+            **({"personal": self.personal} if self.personal else {}),
         }
         return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
 
@@ -200,6 +238,7 @@ class Recipe:
                 terms=tuple(tuple(term) for term in plain["terms"]),
                 action_bound=float(plain["action_bound"]),
                 public=bool(plain["public"]),
+                personal=tuple(tuple(term) for term in plain.get("personal", ())),
             )
         except ConfigurationError:
             raise
@@ -219,6 +258,9 @@ class Recipe:
                 yield f"{column.name}: {levels}: {column.shown}"
         terms = ", ".join(" × ".join(term) or "intercept" for term in self.terms)
         yield f"d = {self.dim}: {terms}; each times {self.action_bound:g}/√{len(self.terms)}"
+        if self.personal:
+            personal = ", ".join(" × ".join(term) or "intercept" for term in self.personal)
+            yield f"never leave an agent: {personal}"
 
 
 def _blocks(columns: Sequence[Column], given: Mapping[str, Values], first_row: int) -> dict[str, Array]:

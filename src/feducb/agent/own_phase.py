@@ -1,0 +1,131 @@
+"""Own play in an agent's file: until the close as ever, then by own records and the others' sum.
+
+An agent closes once the moment of the last release has passed by the common clock, nothing of its season can
+leave it any more, and the total of the last release is here: everybody's last batch is sealed then. Under
+keepers that is so once the last row is over, whatever it told.
+From then on the file has what own records came to when they were last read; what is decided by follows from
+the file, so that an agent that was killed goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+
+from feducb.agent.kept import Season
+from feducb.agent.settings import AgentSettings
+from feducb.models import LINEAR
+from feducb.models.joint import Others
+from feducb.privacy.encoders import Wide
+from feducb.privacy.grid import FINE_BITS
+from feducb.protocol.messages import GridSum
+from feducb.storage import AgentStore, own_sums, row_counts
+from feducb.types import Belief, Statistics
+
+__all__ = ["PHASES", "is_over", "knows", "read_again", "read_now", "view_own"]
+
+SHARING: Final = "sharing"
+WAITING: Final = "waiting"
+CLOSED: Final = "closed"
+PHASES: Final = (SHARING, WAITING, CLOSED)
+
+
+def is_over(store: AgentStore, settings: AgentSettings, newest: int) -> bool:
+    """Whether everybody's last batch is sealed, this agent's too: it may close.
+
+    Args:
+        store: the agent's file.
+        settings: the agent's.
+        newest: the number of the newest sum that it has.
+    """
+    if settings.trust.padded:
+        return store.next_label().row > settings.releases
+    return not store.releases_left and newest >= settings.releases
+
+
+def read_now(db: sqlite3.Connection, store: AgentStore, now: int) -> None:
+    """Read all own records there are, within `writing`; the first time, that is the close."""
+    own_sums.mark_read(db, own_sums.everything(db) or store.no_records, now)
+
+
+def read_again(db: sqlite3.Connection, settings: AgentSettings) -> bool:
+    """Whether the own phase has begun, and enough own records came since they were read."""
+    before = own_sums.read(db, "read")
+    return before is not None and settings.reads_own(before.records, own_sums.count(db))
+
+
+def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None) -> Belief | None:
+    """What the agent goes by in its own phase; None before it.
+
+    If not all that it shared is in the total with its whole weight, as where a row of its own did not open,
+    or if there is no total, what is the others' cannot be told: then it goes by its own records alone.
+
+    Args:
+        store: the agent's file.
+        settings: the agent's.
+        total: the newest sum.
+    """
+    db = store.database
+    seen = own_sums.read(db, "read")
+    if seen is None:
+        return None
+    terms = store.terms
+
+    def sums(values: Wide) -> Statistics:
+        gram, moment = LINEAR.read(store.real(values), dim=terms.problem.dim, weight=terms.weight)
+        return Statistics(gram, moment, seen.records)
+
+    own = sums(seen.values)
+    if total is None or total.number < settings.releases or not _is_whole(store):
+        return settings.alone.belief(own.gram, own.moment, np.zeros(()))
+    shared = own_sums.read(db, "shared") or store.no_records
+    others = sums((total.values.astype(object) << FINE_BITS) - shared.values)
+    return settings.joint_for(total.read()).belief(own, Others.of(others.gram, others.moment))
+
+
+def _is_whole(store: AgentStore) -> bool:
+    """Whether all that this agent shared is in the last total: sums are of all, but for rows that miss."""
+    if not store.terms.trust.padded:
+        return True
+    return not store.halted and row_counts.whole_in_sum(store.database, store.season, store.terms.releases)
+
+
+def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, Any] | None:
+    """Where an agent under own play stands, for status and page; None under released play.
+
+    Args:
+        db: the agent's file.
+        season: the open one.
+        left: how many releases can still be made.
+
+    Returns:
+        ``phase``; ``shares_until`` and ``closed_at`` in seconds since 1970, the latter None before the close;
+        ``records``, how many own records there are, and ``shared``, how many of them entered sums; ``says``
+        in words.
+    """
+    _, settings, started_at = season
+    if settings.play == "released":
+        return None
+    closed, until = own_sums.closed_at(db), started_at + settings.release_times[-1]
+    phase = CLOSED if closed is not None else SHARING if left else WAITING
+    shared = own_sums.read(db, "shared")
+    after = "waiting for the others' last sums" if settings.closes else "shared; shadow mode never closes"
+    return {
+        "phase": phase,
+        "shares_until": until,
+        "closed_at": None if closed is None else closed / 1000.0,
+        "records": own_sums.count(db),
+        "shared": 0 if shared is None else shared.records,
+        "says": {
+            SHARING: f"sharing until {_moment(until)}",
+            WAITING: after,
+            CLOSED: f"closed, on your own records since {_moment((closed or 0) / 1000.0)}",
+        }[phase],
+    }
+
+
+def _moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"

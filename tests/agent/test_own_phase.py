@@ -1,0 +1,346 @@
+"""Own play in durable agents: as ever until the close, then own records too, and nothing leaves any more."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from feducb.agent import Agent, AgentSettings
+from feducb.agent.upkeep import warm_start
+from feducb.agent.view import look
+from feducb.config import Budget, Problem
+from feducb.errors import ConfigurationError, StoreError
+from feducb.models import LINEAR
+from feducb.models.joint import Others
+from feducb.privacy import grid
+from feducb.protocol import messages
+from feducb.storage import own_sums
+from feducb.types import Belief, Statistics
+from own_sites import CLOSE, START, WINDOW, Sites, settings_of
+from secure_net import SecureNet
+
+LEFT_OUT: dict[str, Any] = {"releases": None, "first_release": None, "last_release": None}
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No noise, so that sums can be told."""
+    monkeypatch.setattr(grid.GridNoise, "draw", lambda self, count: np.zeros(count, dtype=np.int64))
+
+
+@pytest.fixture
+def sites(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sites]:
+    made = Sites(tmp_path, **getattr(request, "param", {}))
+    yield made
+    made.close()
+
+
+def _sums(records: list[tuple[np.ndarray, float]]) -> Statistics:
+    actions, rewards = np.array([one for one, _ in records]), np.array([one for _, one in records])
+    return Statistics(actions.T @ actions, actions.T @ rewards, len(rewards))
+
+
+def _belief(agent: Agent) -> Belief:
+    return agent._chooser.deciders[0].belief
+
+
+def _same(one: Belief, other: Belief) -> bool:
+    return all(
+        np.allclose(getattr(one, name), getattr(other, name), rtol=1e-6, atol=1e-9)
+        for name in ("theta", "inverse", "ellipsoid_width", "estimate")
+    )
+
+
+def _made(agent: Agent) -> int:
+    return int(agent.store.database.execute("SELECT count(*) FROM outgoing").fetchone()[0])
+
+
+@pytest.mark.usefixtures("quiet")
+def test_an_agent_closes_with_the_last_total_and_reads_its_own_records_and_the_others(sites: Sites) -> None:
+    """What it knows then is what a joint reading makes of raw own records and of others' that were shared."""
+    sites.run(79)
+    assert sites.phase() == "sharing"
+    sites.visit(1)  # the last releases are made, and nothing has come back
+    for _ in range(10):
+        sites.visit(1)
+        assert sites.phase() == "waiting"  # an agent that hears nothing goes on as in the shared phase
+    before = _belief(sites.live["a"])
+    sites.exchange("ab")  # c is late: there is no total of all
+    assert [sites.phase(name) for name in "abc"] == ["waiting"] * 3
+    assert _belief(sites.live["a"]) is before
+    sites.exchange()
+    assert [sites.phase(name) for name in "abc"] == ["closed"] * 3
+    agent, settled = sites.live["a"], int(90 - WINDOW) + 1
+    total = agent._inbox.newest(0)
+    assert total is not None
+    assert total.number == CLOSE["releases"]
+    shared = {name: _sums(sites.records[name][: int(80 - WINDOW) + 1]) for name in "abc"}
+    others = Others.of(shared["b"].gram + shared["c"].gram, shared["b"].moment + shared["c"].moment)
+    expected = agent.settings.joint_for(total.read()).belief(_sums(sites.records["a"][:settled]), others)
+    assert _same(_belief(agent), expected)
+    assert agent.settings.joint_for(total.read()).rounding > 0.0
+    made = [_made(one) for one in sites.live.values()]
+    sites.run(40)
+    assert not _same(_belief(agent), expected)  # it goes on learning
+    assert [_made(one) for one in sites.live.values()] == made == [CLOSE["releases"]] * 3
+    assert all(not one.outbox() and not one.releases_due() for one in sites.live.values())
+
+
+@pytest.mark.usefixtures("quiet")
+def test_until_the_close_own_records_move_no_decision(tmp_path: Path) -> None:
+    """Two agents with the same coins and other rewards decide alike while no sum holds them; then not."""
+    decided: list[list[int]] = []
+    clock = [START]
+    for folder, turn in (("one", 1.0), ("other", -1.0)):
+        (tmp_path / folder).mkdir()
+        clock[0] = START
+        agent = Agent.open(tmp_path / folder / "a.db", settings_of("a"), clock=lambda: clock[0])
+        agent._coins, draws = random.Random(5), np.random.default_rng(3)
+        chosen = []
+        for _ in range(140):
+            candidates = draws.uniform(-0.7, 0.7, (3, 2))
+            decision = agent.decide(candidates)
+            chosen.append(decision.index)
+            agent.reward(decision.id, turn * float(candidates[decision.index][0]))
+            clock[0] += 1.0
+            agent.tick(alone=False)
+            for item in agent.outbox():
+                agent.mark_sent(item)
+                if clock[0] >= START + 100:  # others' sums come late
+                    total = messages.decode(item.released())
+                    agent.absorb(messages.combine([total, _of_others(total), _of_others(total)]))
+            if clock[0] == START + 100:
+                last = messages.decode(agent.store.replay(1, 2))
+                agent.absorb(messages.combine([last, _of_others(last), _of_others(last)]))
+        assert agent.snapshot()["own"]["phase"] == "closed"
+        agent.close()
+        decided.append(chosen)
+    assert decided[0][:100] == decided[1][:100]
+    assert decided[0][100:] != decided[1][100:]
+
+
+def _of_others(total: messages.GridSum) -> messages.GridSum:
+    """A release with nothing in it."""
+    return replace(total, values=np.zeros_like(total.values), seal=messages._SEAL)
+
+
+@pytest.mark.parametrize("sites", [{"records_per_person": 2}], indirect=True)
+@pytest.mark.usefixtures("quiet")
+def test_what_enters_is_told_from_what_the_agent_keeps_for_itself(sites: Sites) -> None:
+    """Beyond the cap, after the last release, loaded late: kept; what entered is what the sum has."""
+    agent = sites.live["a"]
+    sites.visit(6, person="regular")  # two of them enter
+    for _ in range(4):
+        sites.visit(1, person=f"p{sites.now}")
+    loaded = warm_start(agent, [[0.1, 0.2], [3.0, 0.0]], [0.5, 0.5], ["x", "y"], policy="fixed")
+    assert (loaded.entered, loaded.clipped, loaded.kept) == (2, 1, 0)
+    for _ in range(90):
+        sites.visit(1, person=f"p{sites.now}")
+        sites.exchange()
+    assert sites.phase() == "closed"
+    shared, kept = (own_sums.read(agent.store.database, part) for part in ("shared", "kept"))
+    assert shared is not None
+    assert kept is not None
+    own = messages.decode(agent.store.replay(1, CLOSE["releases"]))
+    assert np.abs(own.values - (shared.values / 2**grid.FINE_BITS).astype(float)).max() <= 2.0  # rounded rows
+    settled = 100 - int(WINDOW) + 1
+    entered = 2 + (int(80 - WINDOW) + 1 - 6)
+    assert (shared.records, kept.records) == (entered + 2, settled - entered)
+    later = warm_start(agent, [[0.3, 0.2]], [0.5], ["z"], policy="fixed")
+    assert (later.entered, later.kept) == (0, 1)
+    assert own_sums.count(agent.store.database) == settled + 3
+    with pytest.raises(StoreError, match="loaded before"):
+        warm_start(agent, [[0.3, 0.2]], [0.5], ["z"], policy="fixed")
+
+
+def test_opened_anew_it_goes_on_by_the_same_belief(sites: Sites) -> None:
+    for step in range(130):
+        sites.run(1)
+        if step % 7 == 0 or 76 <= step <= 90:
+            known = sites.live["a"]._chooser.deciders.get(0)
+            sites.reopen("a")
+            again = sites.live["a"]._chooser.deciders.get(0)
+            assert (known is None) == (again is None)
+            if known is not None and again is not None:
+                assert all(
+                    np.array_equal(getattr(known.belief, name), getattr(again.belief, name))
+                    for name in ("theta", "inverse", "ellipsoid_width", "estimate")
+                )
+    assert sites.phase() == "closed"
+
+
+def test_own_records_are_read_at_the_close_however_few_and_then_ever_more_rarely(sites: Sites) -> None:
+    sites.now += 81.0  # nobody came, and releases are of nothing
+    sites.run(1)
+    assert sites.phase() == "closed"
+    agent = sites.live["a"]
+    assert not agent.settings.reads_own(0, 0)
+    assert agent.settings.reads_own(0, 1)
+    assert agent.settings.reads_own(1000, 1008)
+    assert not agent.settings.reads_own(1000, 1007)
+    sites.run(20)
+    counts = agent.snapshot()["counts"]
+    assert counts["own_readings"] == 1 + counts["settled"]
+
+
+def test_a_new_season_shares_again_and_takes_nothing_of_the_own_phase_along(sites: Sites) -> None:
+    sites.run(100)
+    agent = sites.live["a"]
+    agent.new_season(replace(agent.settings, start=sites.now, promised=None), drop_open=True)
+    assert agent.snapshot()["own"] | {"says": ""} == {
+        "phase": "sharing",
+        "shares_until": sites.now + CLOSE["last_release"],
+        "closed_at": None,
+        "records": 0,
+        "shared": 0,
+        "says": "",
+    }
+    assert agent.store.pending == 0
+    assert agent._chooser.deciders == {}
+
+
+@pytest.mark.parametrize("sites", [{"shadow": True, "follow_policy": "fixed"}], indirect=True)
+def test_an_agent_in_shadow_mode_never_closes(sites: Sites) -> None:
+    agent = sites.live["a"]
+    for _ in range(100):
+        for name in sites.live:
+            sites.live[name].decide(np.eye(2), follow=0)
+            sites.now += 0.3
+            sites.live[name].tick(alone=False)
+        sites.exchange()
+    assert agent.season_over
+    assert sites.phase() == "waiting"
+    assert own_sums.count(agent.store.database) == 0
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[SecureNet]:
+    made = SecureNet(tmp_path, settings={"schedule": "planned", "play": "own", "season": 3600.0, **_TWO})
+    yield made
+    made.close()
+
+
+_TWO = {"releases": 2, "first_release": 600.0, "last_release": 1200.0}
+
+
+@pytest.mark.usefixtures("quiet")
+def test_under_keepers_an_agent_closes_once_the_last_row_is_over(net: SecureNet) -> None:
+    asyncio.run(net.step(until=net.now))
+    for seed in range(2):
+        net.visit(seed=seed)
+        assert {agent.snapshot()["own"]["phase"] for agent in net.live.values()} == {"sharing"}
+        asyncio.run(net.step())
+    assert {agent.snapshot()["own"]["phase"] for agent in net.live.values()} == {"closed"}
+    for name, agent in net.live.items():
+        total = agent._inbox.newest(0)
+        assert total is not None
+        theirs = [_shared(one) for one in net.live.values() if one is not agent]
+        others = agent.store.real(np.sum(theirs, axis=0))
+        rest = total.values * 2.0**total.exponent - agent.store.real(_shared(agent))
+        assert np.allclose(rest, others, atol=1e-4), name
+    before = [_made(agent) for agent in net.live.values()]
+    net.visit(seed=2)
+    asyncio.run(net.step())
+    assert [_made(agent) for agent in net.live.values()] == before
+    assert not any(agent.outbox() for agent in net.live.values())
+
+
+def _shared(agent: Agent) -> Any:
+    shared = own_sums.read(agent.store.database, "shared")
+    assert shared is not None
+    return shared.values
+
+
+@pytest.mark.parametrize("missed", [0, 1])
+def test_under_keepers_an_agent_whose_row_did_not_open_goes_by_its_own_records_alone(
+    net: SecureNet, missed: int
+) -> None:
+    """What it shared is not in the total with its whole weight, so that nothing is taken off it."""
+    asyncio.run(net.step(until=net.now))
+    for row in range(2):
+        net.visit(seed=row)
+        asyncio.run(net.step(away=["a4"] if row == missed else []))
+    asyncio.run(net.step(until=net.now + 10))  # it hears what it missed
+    agent, other = net.live["a4"], net.live["a0"]
+    assert agent.snapshot()["own"]["phase"] == other.snapshot()["own"]["phase"] == "closed"
+    seen = own_sums.read(agent.store.database, "read")
+    assert seen is not None
+    own = agent.store.real(seen.values)
+    sums = LINEAR.read(own, dim=2, weight=agent.store.terms.weight)
+    alone = agent.settings.alone.belief(*sums, np.zeros(()))
+    # the first row it missed was before anything of it was shared: then all of it is in the second
+    assert _same(_belief(agent), alone) == (missed == 1)
+
+
+def test_settings_that_cannot_be_are_named() -> None:
+    good = settings_of("a")
+    for changes, match in (
+        ({"quorum": 2}, "quorum is 2, expected 3, or nothing, under own play"),
+        ({"schedule": "periodic", "first_release": None, "last_release": None}, "expected planned under own"),
+        ({"clique": ("a", "b"), "cliques": 2}, "no common close"),
+        ({"groups": 2}, "no common close"),
+        ({"play": "mine"}, "expected released or own"),
+        ({"last_release": None}, "it goes with releases and first_release"),
+        ({"last_release": 900.0}, "at most the season's 800 seconds"),
+        ({"last_release": 40.0}, "after the first release"),
+        ({"releases": 1}, "or the same where there is one"),
+        ({"play": "released"}, "nothing but under own play"),
+        ({"play": "released", "last_release": None, "distance": 0.1}, "distance is 0.1"),
+        ({"distance": 3.0}, "at most 2"),
+    ):
+        with pytest.raises(ConfigurationError, match=match):
+            replace(good, **changes)
+    assert replace(good, quorum=3).closes
+
+
+def test_a_plan_ends_at_the_close_and_is_kept_as_numbers() -> None:
+    planned = settings_of("a", agents=100, decisions=2000, season=2000.0, **LEFT_OUT)
+    assert planned.releases >= 1
+    assert planned.last_release is not None
+    assert planned.release_times[-1] == planned.last_release < 0.2 * planned.season
+    assert planned.release_times[0] == pytest.approx(planned.first_release)
+    # windows of as many decisions as were planned are over by then
+    assert planned.estimator.release_rounds[-1] == pytest.approx(planned.last_release - WINDOW, abs=1)
+    again = AgentSettings.from_json(planned.to_json())
+    assert again == planned
+    assert again.release_times == planned.release_times
+    alike = replace(planned, distance=0.0, **LEFT_OUT)
+    assert alike.last_release is not None
+    assert alike.last_release > planned.last_release  # sharing goes on for longer
+
+
+def test_where_an_agent_alone_does_better_own_play_is_refused_and_can_be_overruled() -> None:
+    poor = Budget(epsilon=0.1, delta=1e-6)
+    with pytest.raises(ConfigurationError, match="an agent alone does better") as refused:
+        settings_of("a", budget=poor, problem=Problem(dim=10), **LEFT_OUT)
+    assert "overrule it" in str(refused.value)
+    assert settings_of("a", budget=poor, problem=Problem(dim=10)).closes
+
+
+def test_other_noise_than_planned_is_read_with_a_threshold_that_holds_under_any(sites: Sites) -> None:
+    sites.run(81)
+    agent = sites.live["a"]
+    total = agent._inbox.newest(0)
+    assert total is not None
+    planned = agent.settings.joint_for(total.read())
+    other = agent.settings.joint_for(replace(total.read(), variance=3.0 * total.read().variance))
+    assert other.variance == pytest.approx(3.0 * planned.variance)
+    assert max(planned.log_thresholds) <= min(other.log_thresholds) == max(other.log_thresholds)
+    assert other.weights[0] < planned.weights[0]  # and more noise makes others' records worth less
+
+
+def test_status_says_where_it_stands(sites: Sites) -> None:
+    sites.run(10)
+    path = sites.folder / "a.db"
+    assert look(path)["own"]["says"] == "sharing until 2027-01-15 08:01 UTC"
+    sites.visit(75)
+    assert look(path)["own"]["says"] == "waiting for the others' last sums"
+    sites.run(1)
+    assert look(path)["own"]["says"] == "closed, on your own records since 2027-01-15 08:01 UTC"

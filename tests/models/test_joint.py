@@ -1,0 +1,84 @@
+"""What an agent makes of its own records and the others' sum together."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from feducb.config import Problem
+from feducb.models.joint import JointBound, Others
+from feducb.models.mixture import MixtureBound
+from feducb.policies import Optimistic, Tempered
+from feducb.types import Array, Belief, Statistics
+
+PROBLEM = Problem(dim=4, noise_scale=0.5)
+THETA = np.array([0.5, -0.3, 0.4, 0.1])
+ALONE = MixtureBound(problem=PROBLEM, log_threshold=math.log(1e6))
+JOINT = JointBound(  # all are taken to be alike: nothing is left to evidence
+    alone=ALONE,
+    variance=25.0,
+    weights=(0.5,),
+    distances=(0.0,),
+    log_thresholds=(math.log(1e6),),
+    gram_radius=8.0,
+    residual=4.0,
+)
+AGENTS = 100
+
+
+def _own(rng: np.random.Generator, records: int) -> Statistics:
+    """Of agents that saw all directions."""
+    actions = rng.standard_normal((AGENTS, records, 4)) / 4.0
+    rewards = actions @ THETA + 0.5 * rng.standard_normal((AGENTS, records))
+    across = np.swapaxes(actions, -1, -2)
+    return Statistics(across @ actions, (across @ rewards[..., None])[..., 0], records)
+
+
+def _anything(rng: np.random.Generator) -> Others:
+    """Sums of all sizes, with less than nothing in some directions, of a θ that is anybody's choice."""
+    factor = rng.standard_normal((AGENTS, 4, 4)) * 10.0 ** rng.uniform(0.0, 3.0, (AGENTS, 1, 1))
+    gram = factor @ np.swapaxes(factor, -1, -2) - 10.0 * np.eye(4)
+    said = THETA + rng.standard_normal((AGENTS, 4)) * 10.0 ** rng.uniform(-2.0, 0.0, (AGENTS, 1))
+    return Others.of(gram, (gram @ said[..., None])[..., 0])
+
+
+def _widths(belief: Belief, actions: Array) -> Array:
+    """(agents, n), of actions (agents, n, d)."""
+    squared = np.einsum("and,ade,ane->an", actions, belief.inverse, actions)
+    return np.asarray(belief.ellipsoid_width[:, None] * np.sqrt(squared))
+
+
+def test_whatever_others_send_a_choice_loses_no_more_than_own_records_leave_open() -> None:
+    # docs/theory.md, 10. At α = 1e-6 all 300 of alone's sets hold θ* but for a chance of 3e-4; seeded.
+    for seed, records in enumerate((50, 1000, 20_000)):
+        rng = np.random.default_rng(seed)
+        own, others = _own(rng, records), _anything(rng)
+        alone, played = ALONE.belief(own.gram, own.moment, np.zeros(AGENTS)), JOINT.belief(own, others)
+        off = THETA - alone.theta
+        inside = np.einsum("ad,ad->a", off, np.linalg.solve(alone.inverse, off[..., None])[..., 0])
+        assert (inside <= alone.ellipsoid_width**2).all()
+        read = (played.theta != alone.theta).any(axis=-1)
+        assert 5 <= read.sum() <= AGENTS - 5  # others' sums are neither all read nor all left
+
+        directions = rng.standard_normal((AGENTS, 200, 4))
+        assert (_widths(played, directions) <= (1.1 + 1e-9) * _widths(alone, directions)).all()
+        candidates = rng.standard_normal((AGENTS, 30, 4)) / 4.0
+        best = np.argmax(candidates @ THETA, axis=-1)[:, None]
+        for policy in (Optimistic(), Tempered()):
+            index, _ = policy.decide(played, candidates[:, None], rng.random((AGENTS, 1)))
+            chosen, right = (np.take_along_axis(candidates, at[..., None], 1) for at in (index, best))
+            left_open = 1.1 * _widths(alone, chosen) + 2.0 * _widths(alone, right - chosen)
+            assert ((right - chosen) @ THETA <= left_open + 1e-9).all()
+
+
+def test_what_own_records_contradict_is_not_read() -> None:
+    # Others who swear by −θ*, against 2,000 own records: alone's play. By θ* itself: a far narrower set.
+    own = _own(np.random.default_rng(3), 2000)
+    alone = ALONE.belief(own.gram, own.moment, np.zeros(AGENTS))
+    gram = 1e6 * np.broadcast_to(np.eye(4), (AGENTS, 4, 4))
+    lied, told = (JOINT.belief(own, Others.of(gram, sign * (gram @ THETA))) for sign in (-1.0, 1.0))
+    np.testing.assert_array_equal(lied.theta, alone.theta)
+    np.testing.assert_array_equal(lied.inverse, alone.inverse)
+    axes = np.broadcast_to(np.eye(4), (AGENTS, 4, 4))
+    assert (_widths(told, axes) < 0.2 * _widths(alone, axes)).all()
