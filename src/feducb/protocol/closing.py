@@ -21,17 +21,12 @@ from feducb.protocol.team_noise import TeamNoise
 
 __all__ = ["SHARES", "after_history", "closing_estimator", "closing_rounds", "joint_rule", "own_estimator"]
 
-# Over S, where none is given. After a few sums own records follow what these tell, and say little about how
-# far a site is from the others: one distance is assumed. Before a single sum they are drawn uniformly: agents
-# choose a distance by them.
-_ASSUMED = 0.2
-_CHOICES = (0.0, 0.1, 0.2, 0.4, 0.8, 2.0)
-_LATEST = 11  # visits per dimension: sites that are not known to be alike close by then
+_ASSUMED = 0.28  # h over S where none is given
+_LATEST = 10  # visits per dimension: sites that are not known to be alike close by then
 _EARLY = 1.5  # a sum is readable early if that many times its round is no later
 _ONE = 0.85  # of what alone draws uniformly: when a single release is made
 _WORTH = 0.2  # others' records over own ones, weighed by noise, that a single release must bring
 SHARES = (0.5, 0.5)  # of α for what is read before the close, and after it
-_TRUSTED = 2.0  # others' records weigh as if privacy's variance were so many times less
 
 
 def own_estimator(federation: Federation, horizon: int, team: Sequence[int]) -> Estimator:
@@ -96,13 +91,6 @@ def closing_rounds(federation: Federation, team: Sequence[int], horizon: int) ->
     return (once,) if _others_worth(federation, team, once) >= _WORTH else ()
 
 
-def _distances(federation: Federation, releases: int) -> tuple[float, ...]:
-    """How far sites may be apart, over S: what is known of it, or what agents choose from."""
-    if federation.distance is not None:
-        return (federation.distance,)
-    return _CHOICES if releases == 1 else (_ASSUMED,)
-
-
 def _others_worth(federation: Federation, team: Sequence[int], rounds: int) -> float:
     """What the others' records are worth beside own ones, where one release has all the budget."""
     noise, others = TeamNoise.of(federation, team, Dense(1)), len(team) - 1
@@ -117,7 +105,7 @@ def joint_rule(
     """How agents play whose shared phase is ``shared``.
 
     What α the shared phase does not read, since its last sum is the first that is worth reading, is the own
-    phase's; half of that goes to alone's set, the rest to the joint ones.
+    phase's; half of that goes to alone's set, the rest to the joint one.
 
     Args:
         federation: who plays.
@@ -143,25 +131,24 @@ def joint_rule(
         tuple(model.residual_scales(problem, noise.weight).tolist()) if variance else (0.0,) * problem.dim
     )
     evenly = (len(team) - 1) * rounds[-1] * problem.action_bound**2 / problem.dim
-    distances = tuple(one * problem.parameter_bound for one in _distances(federation, len(rounds)))
-    weights = tuple(weight_of(problem, evenly, variance * scales[0] / _TRUSTED, one) for one in distances)
-    both, gram = (share * alpha / len(distances) for share in tuning.shares)
-
-    def threshold(weight: float) -> float:
-        if not variance:
-            return math.log(len(distances) / alpha)
-        if not planned:
-            return math.log(1.0 / both)
+    assumed = _ASSUMED if federation.distance is None else federation.distance
+    distance = assumed * problem.parameter_bound
+    weight = weight_of(problem, evenly, variance * scales[0], distance)
+    both, gram = (share * alpha for share in tuning.shares)
+    if not variance:
+        log_threshold = math.log(1.0 / alpha)
+    elif not planned:
+        log_threshold = math.log(1.0 / both)
+    else:
         scale, prior = weight * math.sqrt(variance), federation.prior * problem.noise_scale**2
-        return mixture_threshold(Dense(1), scales, both, first=1, scale=scale, prior=prior)
-
+        log_threshold = mixture_threshold(Dense(1), scales, both, first=1, scale=scale, prior=prior)
     bound = JointBound(
         alone=alone.bound,
         variance=variance,
-        weights=weights,
-        distances=distances,
-        log_thresholds=tuple(threshold(weight) for weight in weights),
-        gram_radius=model.gram_radius(problem.dim, 1, gram * len(distances)) if variance else 0.0,
+        weight=weight,
+        distance=distance,
+        log_threshold=log_threshold,
+        gram_radius=model.gram_radius(problem.dim, 1, gram) if variance else 0.0,
         residual=scales[0],
     )
     return JointPlay(shared=shared.rule, bound=bound, first=rounds[-1], last=len(rounds))
