@@ -336,6 +336,27 @@ def test_other_noise_than_planned_is_read_with_a_threshold_that_holds_under_any(
     assert other.weights[0] < planned.weights[0]  # and more noise makes others' records worth less
 
 
+@pytest.mark.parametrize("play", ["own", "released"])
+def test_a_forged_variance_is_refused_and_counted(tmp_path: Path, play: str) -> None:
+    """No promise has so much noise; read, it would stop the agent with an overflow that nobody counts."""
+    clock, changes = [START], {} if play == "own" else {"play": "released", "last_release": None}
+    with Agent.open(tmp_path / "a.db", settings_of("a", **changes), clock=lambda: clock[0]) as agent:
+        clock[0] += 799.0
+        agent.tick(alone=False)
+        own = messages.decode(agent.store.replay(1, 2))
+        total = messages.combine([own, own, own])
+        for count, variance in enumerate((1.7e308, 1e300, 1e40), start=1):
+            forged = replace(total, variance=variance, seal=messages._SEAL)
+            with pytest.raises(ValueError, match="more than any noise that can be promised"):
+                agent.absorb(messages.decode(messages.encode(forged)))
+            assert agent.snapshot()["counts"] == {"refused_sums": count}
+        assert not agent.closed
+        # others may have a smaller budget, down to the least that can be certified
+        assert agent.absorb(replace(total, variance=1e12 * total.variance, seal=messages._SEAL))
+        assert np.isfinite(agent._chooser.scores(0, np.eye(2))).all()  # type: ignore[type-var,arg-type]
+        assert agent.closed == (play == "own")
+
+
 def test_status_says_where_it_stands(sites: Sites) -> None:
     sites.run(10)
     path = sites.folder / "a.db"
