@@ -200,6 +200,7 @@ def test_a_new_season_shares_again_and_takes_nothing_of_the_own_phase_along(site
         "closed_at": None,
         "records": 0,
         "shared": 0,
+        "missing": None,
         "says": "",
     }
     assert agent.store.pending == 0
@@ -277,6 +278,46 @@ def test_under_keepers_an_agent_whose_row_did_not_open_goes_by_its_own_records_a
     alone = agent.settings.alone.belief(*sums, np.zeros(()))
     # the first row it missed was before anything of it was shared: then all of it is in the second
     assert _same(_belief(agent), alone) == (missed == 1)
+
+
+def test_a_last_sum_that_lacks_an_agent_closes_nobody_and_everybody_is_told(sites: Sites) -> None:
+    """A controller with a quorum of two: c is late for the last sum, which is final."""
+    sites.run(79)
+    sites.visit(1)
+    late = sites.live["c"].outbox()
+    short = messages.combine([messages.decode(sites.live[name].store.replay(1, 2)) for name in "ab"])
+    for name in "ab":
+        with pytest.raises(ValueError, match="sum 2 is over 2 agents, expected 3"):
+            sites.live[name].absorb(short)
+    sites.reopen("a")  # it is remembered
+    for _ in range(2):
+        sites.visit(20)
+        told = look(sites.folder / "a.db")
+        says = "waiting for the last sum of all 3 agents; 1 is missing in the one that was published"
+        assert (told["own"]["phase"], told["own"]["missing"], told["own"]["says"]) == ("waiting", 1, says)
+        assert "published with 2 of 3 agents, and is final" in told["warnings"]["last_sum"]
+        assert "until a new season" in sites.live["a"].warnings["last_sum"]
+    assert "last_sum" not in sites.live["c"].warnings  # which has heard nothing
+    assert [sites.phase(name) for name in "abc"] == ["waiting"] * 3
+    assert late == sites.live["c"].outbox()
+    agent = sites.live["a"]
+    agent.new_season(replace(agent.settings, start=sites.now, promised=None), drop_open=True)
+    assert agent.snapshot()["own"]["missing"] is None
+    assert agent.warnings == {}
+
+
+def test_a_sum_of_all_that_comes_after_all_ends_the_warning(sites: Sites) -> None:
+    sites.run(79)
+    sites.visit(1)
+    parts = [messages.decode(agent.store.replay(1, 2)) for agent in sites.live.values()]
+    agent = sites.live["a"]
+    with pytest.raises(ValueError, match="over 1 agent"):
+        agent.absorb(parts[0])
+    assert "last_sum" in agent.warnings
+    agent.absorb(messages.combine(parts))
+    assert agent.closed
+    assert agent.warnings == {}
+    assert agent.snapshot()["own"]["missing"] is None
 
 
 def test_settings_that_cannot_be_are_named() -> None:
@@ -362,6 +403,6 @@ def test_status_says_where_it_stands(sites: Sites) -> None:
     path = sites.folder / "a.db"
     assert look(path)["own"]["says"] == "sharing until 2027-01-15 08:01 UTC"
     sites.visit(75)
-    assert look(path)["own"]["says"] == "waiting for the others' last sums"
+    assert look(path)["own"]["says"] == "waiting for the last sum of all 3 agents"
     sites.run(1)
     assert look(path)["own"]["says"] == "closed, on your own records since 2027-01-15 08:01 UTC"

@@ -425,8 +425,9 @@ class Agent:
                 raise RefusedError("malformed", "a sum without proof, expected a row that is over")
             new = self._inbox.admit(total, self.settings, self.store.season, agents)
         except ValueError:
-            with self.writing():
+            with self.writing() as db:
                 self._counters.add("refused_sums")
+                own_phase.note_refused(db, self.settings, self.store.season, total)
             raise
         if new:
             with self.writing() as db:

@@ -22,10 +22,10 @@ from feducb.models.joint import Others
 from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import FINE_BITS
 from feducb.protocol.messages import GridSum
-from feducb.storage import AgentStore, own_sums, row_counts
+from feducb.storage import AgentStore, agent_tables, own_sums, row_counts
 from feducb.types import Belief, Statistics
 
-__all__ = ["PHASES", "is_over", "knows", "read_again", "read_now", "view_own"]
+__all__ = ["PHASES", "is_over", "knows", "note_refused", "read_again", "read_now", "view_own"]
 
 SHARING: Final = "sharing"
 WAITING: Final = "waiting"
@@ -44,6 +44,20 @@ def is_over(store: AgentStore, settings: AgentSettings, newest: int) -> bool:
     if settings.trust.padded:
         return store.next_label().row > settings.releases
     return not store.releases_left and newest >= settings.releases
+
+
+def note_refused(db: sqlite3.Connection, settings: AgentSettings, season: int, total: GridSum) -> None:
+    """Remember that the last sum is there and lacks agents: it is final, so that nobody closes.
+
+    Args:
+        db: the agent's file, within `writing`.
+        settings: the agent's.
+        season: the open one.
+        total: a sum that was refused.
+    """
+    last = (total.season, total.number) == (season, settings.releases)
+    if settings.closes and last and not settings.trust.joint and total.agents < settings.agents:
+        agent_tables.mark_last_sum(db, total.agents)
 
 
 def read_now(db: sqlite3.Connection, store: AgentStore, now: int) -> None:
@@ -103,8 +117,8 @@ def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, 
 
     Returns:
         ``phase``; ``shares_until`` and ``closed_at`` in seconds since 1970, the latter None before the close;
-        ``records``, how many own records there are, and ``shared``, how many of them entered sums; ``says``
-        in words.
+        ``records``, how many own records there are, and ``shared``, how many of them entered sums;
+        ``missing``, how many agents the last sum lacks, None while that is not known; ``says`` in words.
     """
     _, settings, started_at = season
     if settings.play == "released":
@@ -112,16 +126,22 @@ def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, 
     closed, until = own_sums.closed_at(db), started_at + settings.release_times[-1]
     phase = CLOSED if closed is not None else SHARING if left else WAITING
     shared = own_sums.read(db, "shared")
-    after = "waiting for the others' last sums" if settings.closes else "shared; shadow mode never closes"
+    there = None if closed is not None else agent_tables.in_last_sum(db)
+    missing = None if there is None else settings.agents - there
+    last = "last row to be over" if settings.trust.padded else f"last sum of all {settings.agents} agents"
+    after = f"waiting for the {last}"
+    if missing is not None:
+        after += f"; {missing} {'is' if missing == 1 else 'are'} missing in the one that was published"
     return {
         "phase": phase,
         "shares_until": until,
         "closed_at": None if closed is None else closed / 1000.0,
         "records": own_sums.count(db),
         "shared": 0 if shared is None else shared.records,
+        "missing": missing,
         "says": {
             SHARING: f"sharing until {_moment(until)}",
-            WAITING: after,
+            WAITING: after if settings.closes else "shared; shadow mode never closes",
             CLOSED: f"closed, on your own records since {_moment((closed or 0) / 1000.0)}",
         }[phase],
     }
