@@ -394,7 +394,7 @@ def test_a_forged_variance_is_refused_and_counted(tmp_path: Path, play: str) -> 
         assert not agent.closed
         # others may have a smaller budget, down to the least that can be certified
         assert agent.absorb(replace(total, variance=1e12 * total.variance, seal=messages._SEAL))
-        assert np.isfinite(agent._chooser.scores(0, np.eye(2))).all()  # type: ignore[type-var,arg-type]
+        assert np.isfinite(agent._chooser.scores(0, np.eye(2))).all()  # type: ignore[arg-type]
         assert agent.closed == (play == "own")
 
 
