@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,13 @@ from feducb.agent import Agent, AgentSettings
 from feducb.agent.upkeep import warm_start
 from feducb.agent.view import look
 from feducb.config import Budget, Problem
+from feducb.controller.collector import open_collector
 from feducb.errors import ConfigurationError, StoreError
 from feducb.models import LINEAR
 from feducb.models.joint import Others
 from feducb.privacy import grid
-from feducb.protocol import messages
-from feducb.storage import own_sums
+from feducb.protocol import messages, sums
+from feducb.storage import RowBook, own_sums
 from feducb.types import Belief, Statistics
 from own_sites import CLOSE, START, WINDOW, Sites, settings_of
 from secure_net import SecureNet
@@ -318,6 +320,83 @@ def test_a_sum_of_all_that_comes_after_all_ends_the_warning(sites: Sites) -> Non
     assert agent.closed
     assert agent.warnings == {}
     assert agent.snapshot()["own"]["missing"] is None
+
+
+TRUSTED = {"trust": "controller"}
+
+
+@pytest.mark.parametrize("sites", [TRUSTED], indirect=True)
+@pytest.mark.parametrize("late_from", [39, 79], ids=["for all releases", "for the last"])
+@pytest.mark.usefixtures("quiet")
+def test_a_trusted_controller_says_that_everybody_s_last_batch_is_in(sites: Sites, late_from: int) -> None:
+    """One late agent: nobody closes until it is in. Then all do, and read what was handed over raw."""
+    sites.run(late_from)
+    while sites.now < START + 100:
+        sites.visit(1)
+        sites.exchange("ab")  # what c makes does not arrive
+    assert [sites.phase(name) for name in "abc"] == ["waiting"] * 3
+    assert look(sites.folder / "a.db")["own"]["says"] == "waiting for the last sum of all 3 agents"
+    sites.exchange()
+    sites.exchange()  # a release takes all that is there; newest sums come back
+    assert [sites.phase(name) for name in "abc"] == ["closed"] * 3
+    agent = sites.live["a"]
+    total = agent._inbox.newest(0)
+    assert total is not None
+    assert total.number == (2 if late_from == 79 else 1)  # all that c has comes at once
+    shared = {name: _sums(sites.records[name][: int(80 - WINDOW) + 1]) for name in "abc"}
+    others = Others.of(shared["b"].gram + shared["c"].gram, shared["b"].moment + shared["c"].moment)
+    own = _sums(sites.records["a"][: int(100 - WINDOW) + 1])
+    expected = agent.settings.joint_for(total.read()).belief(own, others)
+    assert _same(_belief(agent), expected)
+    before = _belief(agent)
+    sites.reopen("a")
+    assert _same(_belief(sites.live["a"]), before)
+    made = [_made(one) for one in sites.live.values()]
+    sites.run(30)
+    assert [_made(one) for one in sites.live.values()] == made == [CLOSE["releases"]] * 3
+
+
+@pytest.mark.parametrize("sites", [TRUSTED], indirect=True)
+def test_a_trusted_controller_that_does_not_wait_for_all_closes_nobody_and_all_are_told(sites: Sites) -> None:
+    """All have handed records over, which sums say by names; but not all their last ones."""
+    sites.run(60)
+    sites.collector.close()
+    terms = {name: agent.store.terms for name, agent in sites.live.items()}
+    collector = open_collector(sites.folder / "controller.db", terms, quorum=2, deadline=0.0)
+    assert not isinstance(collector, RowBook)
+    sites.collector = collector
+    sites.visit(21)
+    for _ in range(10):
+        sites.now = max(sites.now, time.time()) + 1.0  # files of a controller go by the clock on the wall
+        sites.exchange("ab")
+    assert sites.live["a"]._inbox.number(0) == CLOSE["releases"]
+    for _ in range(3):
+        sites.exchange()  # c comes too late: no release is left to hold it
+        sites.visit(1)
+    assert [sites.phase(name) for name in "abc"] == ["waiting"] * 3
+    told = look(sites.folder / "a.db")
+    assert told["own"]["missing"] == 1
+    assert "1 is missing in the one that was published" in told["own"]["says"]
+    assert "published with 2 of 3 agents, and is final" in told["warnings"]["last_sum"]
+
+
+@pytest.mark.parametrize("sites", [TRUSTED], indirect=True)
+def test_names_alone_close_nobody_where_the_controller_is_trusted(sites: Sites) -> None:
+    """A carrier that does not tell whose last batch is in: an agent waits, and closes once it is told."""
+    sites.run(79)
+    sites.visit(1)
+    boxes = {name: sites.live[name].outbox() for name in "abc"}
+    sites.collector.receive([(name, box[0].body) for name, box in boxes.items()], now=sites.now)
+    (named,) = sites.collector.publish_due(now=sites.now)
+    agent = sites.live["a"]
+    assert sums.decode(sums.encode(named)) == named
+    assert (named.number, len(named.names), named.sealed) == (2, 3, 3)
+    assert agent.absorb(named.total, agents=3)
+    assert not agent.closed
+    assert not agent.absorb(named.total, agents=3, sealed=2)
+    assert not agent.closed
+    assert not agent.absorb(named.total, agents=3, sealed=3)
+    assert agent.closed
 
 
 def test_settings_that_cannot_be_are_named() -> None:

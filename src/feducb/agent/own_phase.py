@@ -2,7 +2,7 @@
 
 An agent closes once the moment of the last release has passed by the common clock, nothing of its season can
 leave it any more, and the total of the last release is here: everybody's last batch is sealed then. Under
-keepers that is so once the last row is over, whatever it told.
+keepers that is so once the last row is over, whatever it told; a trusted controller says when it is so.
 From then on the file has what own records came to when they were last read; what is decided by follows from
 the file, so that an agent that was killed goes on as if it had not been.
 """
@@ -25,7 +25,7 @@ from feducb.protocol.messages import GridSum
 from feducb.storage import AgentStore, agent_tables, own_sums, row_counts
 from feducb.types import Belief, Statistics
 
-__all__ = ["PHASES", "is_over", "knows", "note_refused", "read_again", "read_now", "view_own"]
+__all__ = ["PHASES", "is_over", "knows", "note_refused", "note_sealed", "read_again", "read_now", "view_own"]
 
 SHARING: Final = "sharing"
 WAITING: Final = "waiting"
@@ -43,7 +43,26 @@ def is_over(store: AgentStore, settings: AgentSettings, newest: int) -> bool:
     """
     if settings.trust.padded:
         return store.next_label().row > settings.releases
+    if settings.trust.raw:
+        everybody = agent_tables.in_last_sum(store.database) == settings.agents
+        return everybody and store.uploads_made >= settings.releases
     return not store.releases_left and newest >= settings.releases
+
+
+def note_sealed(db: sqlite3.Connection, settings: AgentSettings, total: GridSum, sealed: int) -> None:
+    """Remember what a trusted controller says about its newest release, within `writing`.
+
+    Once all have all their batches in it no other comes; nor after the last number, whoever is in that.
+
+    Args:
+        db: the agent's file.
+        settings: the agent's.
+        total: the release, which is in use.
+        sealed: how many have.
+    """
+    final = sealed >= settings.agents or total.number == settings.releases
+    if settings.closes and settings.trust.raw and final:
+        agent_tables.mark_last_sum(db, min(sealed, settings.agents))
 
 
 def note_refused(db: sqlite3.Connection, settings: AgentSettings, season: int, total: GridSum) -> None:
@@ -93,7 +112,8 @@ def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None) -> 
         return Statistics(gram, moment, seen.records)
 
     own = sums(seen.values)
-    if total is None or total.number < settings.releases or not _is_whole(store):
+    last = 1 if settings.trust.raw else settings.releases  # of a trusted controller, that it closed says it
+    if total is None or total.number < last or not _is_whole(store):
         return settings.alone.belief(own.gram, own.moment, np.zeros(()))
     shared = own_sums.read(db, "shared") or store.no_records
     others = sums((total.values.astype(object) << FINE_BITS) - shared.values)
@@ -127,7 +147,7 @@ def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, 
     phase = CLOSED if closed is not None else SHARING if left else WAITING
     shared = own_sums.read(db, "shared")
     there = None if closed is not None else agent_tables.in_last_sum(db)
-    missing = None if there is None else settings.agents - there
+    missing = None if there in (None, settings.agents) else settings.agents - (there or 0)
     last = "last row to be over" if settings.trust.padded else f"last sum of all {settings.agents} agents"
     after = f"waiting for the {last}"
     if missing is not None:

@@ -67,7 +67,7 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
     in_vain = [] if settings.releases_records or settings.keep_events else [KEEP_EVENTS]
     warnings = {kind: said[kind] for kind in [*in_vain, *agent_tables.read_warnings(db)]}
     there = agent_tables.in_last_sum(db)
-    if settings.closes and there is not None and own_sums.closed_at(db) is None:
+    if settings.closes and there not in (None, settings.agents) and own_sums.closed_at(db) is None:
         warnings[LAST_SUM] = (
             f"the last sum was published with {there} of {settings.agents} agents, and is final: own play "
             "closes with a sum of all, so this agent stays with released sums until a new season; leave "

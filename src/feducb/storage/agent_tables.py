@@ -111,12 +111,12 @@ def earlier_start(db: sqlite3.Connection) -> float | None:
 
 
 def mark_last_sum(db: sqlite3.Connection, agents: int) -> None:
-    """Remember whose last batch is in the season's last sum, as a number, where they are not all."""
+    """Remember how many agents' last batches are in the sum after which none comes (`agent.own_phase`)."""
     db.execute("REPLACE INTO counters VALUES (?, ?)", (_IN_LAST_SUM, agents))
 
 
 def in_last_sum(db: sqlite3.Connection) -> int | None:
-    """How many agents' last batches are in the season's last sum; None unless it came and lacks some."""
+    """What `mark_last_sum` was told; None if nothing."""
     row = db.execute("SELECT value FROM counters WHERE name = ?", (_IN_LAST_SUM,)).fetchone()
     return None if row is None else int(row[0])
 
