@@ -49,7 +49,7 @@ def test_rows_say_that_it_is_own_play_and_who_stays_alone(shops: Path) -> None:
     assert "no privacy, greedy" in done.stdout  # it is compared with, and has no close
     found = json.loads((shops / "out.json").read_text())
     assert "Against each agent alone, greedy, under own play: private" in found["verdict"]
-    plays = {row["policy"]: row["federation_play"] for row in found["policies"]}
+    plays = {row["policy"]: row.get("federation_play") for row in found["policies"]}
     assert plays["private federation, ε = 8, controller trusted"] == "own"
     assert {play for name, play in plays.items() if not name.startswith("private")} == {None}
     online = ("evaluate", "movielens", "--runs", "2", "--horizon", "20", "--delta", "1e-6")

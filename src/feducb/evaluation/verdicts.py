@@ -48,7 +48,7 @@ class Row:
             "private": self.private,
             "reads_a_release": self.reads,
             "shares": self.shares,
-            "federation_play": self.federation_play,
+            **({"federation_play": self.federation_play} if self.own_play else {}),  # released goes unsaid
             "value": self.value.as_dict(),
             "over_alone": self.over_alone and self.over_alone.as_dict(),
             "over_fixed": self.over_fixed and self.over_fixed.as_dict(),
