@@ -214,7 +214,7 @@ class TimedMailbox(MemoryMailbox):
         await super().mark_sent(item)
         self.news.set()
 
-    async def absorb(self, total: messages.GridSum, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: messages.GridSum, *, agents: int | None = None, sealed: int = 0) -> bool:
         """Note when."""
         self.heard[total.number] = time.perf_counter()
         new = await super().absorb(total, agents=agents)

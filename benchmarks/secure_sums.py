@@ -54,7 +54,7 @@ class TimedMailbox(MemoryMailbox):
         self.over = b""
         self.heard: dict[int, float] = {}
 
-    async def absorb(self, total: messages.GridSum, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: messages.GridSum, *, agents: int | None = None, sealed: int = 0) -> bool:
         """Note when."""
         new = await super().absorb(total, agents=agents)
         self.heard.setdefault(total.number, time.perf_counter())

@@ -34,8 +34,8 @@ class AgentMailbox:
     async def mark_sent(self, item: Parcel) -> None:
         self.agent.mark_sent(item)
 
-    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
-        return self.agent.absorb(total, agents=agents)
+    async def absorb(self, total: GridSum, *, agents: int | None = None, sealed: int = 0) -> bool:
+        return self.agent.absorb(total, agents=agents, sealed=sealed)
 
     async def hear(self, data: bytes) -> bool:
         return self.agent.hear(data)

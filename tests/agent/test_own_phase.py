@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,13 @@ from feducb.agent import Agent, AgentSettings
 from feducb.agent.upkeep import warm_start
 from feducb.agent.view import look
 from feducb.config import Budget, Problem
+from feducb.controller.collector import open_collector
 from feducb.errors import ConfigurationError, StoreError
 from feducb.models import LINEAR
 from feducb.models.joint import Others
 from feducb.privacy import grid
-from feducb.protocol import messages
-from feducb.storage import own_sums
+from feducb.protocol import messages, sums
+from feducb.storage import RowBook, own_sums
 from feducb.types import Belief, Statistics
 from own_sites import CLOSE, START, WINDOW, Sites, settings_of
 from secure_net import SecureNet
@@ -200,6 +202,7 @@ def test_a_new_season_shares_again_and_takes_nothing_of_the_own_phase_along(site
         "closed_at": None,
         "records": 0,
         "shared": 0,
+        "missing": None,
         "says": "",
     }
     assert agent.store.pending == 0
@@ -279,6 +282,123 @@ def test_under_keepers_an_agent_whose_row_did_not_open_goes_by_its_own_records_a
     assert _same(_belief(agent), alone) == (missed == 1)
 
 
+def test_a_last_sum_that_lacks_an_agent_closes_nobody_and_everybody_is_told(sites: Sites) -> None:
+    """A controller with a quorum of two: c is late for the last sum, which is final."""
+    sites.run(79)
+    sites.visit(1)
+    late = sites.live["c"].outbox()
+    short = messages.combine([messages.decode(sites.live[name].store.replay(1, 2)) for name in "ab"])
+    for name in "ab":
+        with pytest.raises(ValueError, match="sum 2 is over 2 agents, expected 3"):
+            sites.live[name].absorb(short)
+    sites.reopen("a")  # it is remembered
+    for _ in range(2):
+        sites.visit(20)
+        told = look(sites.folder / "a.db")
+        says = "waiting for the last sum of all 3 agents; 1 is missing in the one that was published"
+        assert (told["own"]["phase"], told["own"]["missing"], told["own"]["says"]) == ("waiting", 1, says)
+        assert "published with 2 of 3 agents, and is final" in told["warnings"]["last_sum"]
+        assert "until a new season" in sites.live["a"].warnings["last_sum"]
+    assert "last_sum" not in sites.live["c"].warnings  # which has heard nothing
+    assert [sites.phase(name) for name in "abc"] == ["waiting"] * 3
+    assert late == sites.live["c"].outbox()
+    agent = sites.live["a"]
+    agent.new_season(replace(agent.settings, start=sites.now, promised=None), drop_open=True)
+    assert agent.snapshot()["own"]["missing"] is None
+    assert agent.warnings == {}
+
+
+def test_a_sum_of_all_that_comes_after_all_ends_the_warning(sites: Sites) -> None:
+    sites.run(79)
+    sites.visit(1)
+    parts = [messages.decode(agent.store.replay(1, 2)) for agent in sites.live.values()]
+    agent = sites.live["a"]
+    with pytest.raises(ValueError, match="over 1 agent"):
+        agent.absorb(parts[0])
+    assert "last_sum" in agent.warnings
+    agent.absorb(messages.combine(parts))
+    assert agent.closed
+    assert agent.warnings == {}
+    assert agent.snapshot()["own"]["missing"] is None
+
+
+TRUSTED = {"trust": "controller"}
+
+
+@pytest.mark.parametrize("sites", [TRUSTED], indirect=True)
+@pytest.mark.parametrize("late_from", [39, 79], ids=["for all releases", "for the last"])
+@pytest.mark.usefixtures("quiet")
+def test_a_trusted_controller_says_that_everybody_s_last_batch_is_in(sites: Sites, late_from: int) -> None:
+    """One late agent: nobody closes until it is in. Then all do, and read what was handed over raw."""
+    sites.run(late_from)
+    while sites.now < START + 100:
+        sites.visit(1)
+        sites.exchange("ab")  # what c makes does not arrive
+    assert [sites.phase(name) for name in "abc"] == ["waiting"] * 3
+    assert look(sites.folder / "a.db")["own"]["says"] == "waiting for the last sum of all 3 agents"
+    sites.exchange()
+    sites.exchange()  # a release takes all that is there; newest sums come back
+    assert [sites.phase(name) for name in "abc"] == ["closed"] * 3
+    agent = sites.live["a"]
+    total = agent._inbox.newest(0)
+    assert total is not None
+    assert total.number == (2 if late_from == 79 else 1)  # all that c has comes at once
+    shared = {name: _sums(sites.records[name][: int(80 - WINDOW) + 1]) for name in "abc"}
+    others = Others.of(shared["b"].gram + shared["c"].gram, shared["b"].moment + shared["c"].moment)
+    own = _sums(sites.records["a"][: int(100 - WINDOW) + 1])
+    expected = agent.settings.joint_for(total.read()).belief(own, others)
+    assert _same(_belief(agent), expected)
+    before = _belief(agent)
+    sites.reopen("a")
+    assert _same(_belief(sites.live["a"]), before)
+    made = [_made(one) for one in sites.live.values()]
+    sites.run(30)
+    assert [_made(one) for one in sites.live.values()] == made == [CLOSE["releases"]] * 3
+
+
+@pytest.mark.parametrize("sites", [TRUSTED], indirect=True)
+def test_a_trusted_controller_that_does_not_wait_for_all_closes_nobody_and_all_are_told(sites: Sites) -> None:
+    """All have handed records over, which sums say by names; but not all their last ones."""
+    sites.run(60)
+    sites.collector.close()
+    terms = {name: agent.store.terms for name, agent in sites.live.items()}
+    collector = open_collector(sites.folder / "controller.db", terms, quorum=2, deadline=0.0)
+    assert not isinstance(collector, RowBook)
+    sites.collector = collector
+    sites.visit(21)
+    for _ in range(10):
+        sites.now = max(sites.now, time.time()) + 1.0  # files of a controller go by the clock on the wall
+        sites.exchange("ab")
+    assert sites.live["a"]._inbox.number(0) == CLOSE["releases"]
+    for _ in range(3):
+        sites.exchange()  # c comes too late: no release is left to hold it
+        sites.visit(1)
+    assert [sites.phase(name) for name in "abc"] == ["waiting"] * 3
+    told = look(sites.folder / "a.db")
+    assert told["own"]["missing"] == 1
+    assert "1 is missing in the one that was published" in told["own"]["says"]
+    assert "published with 2 of 3 agents, and is final" in told["warnings"]["last_sum"]
+
+
+@pytest.mark.parametrize("sites", [TRUSTED], indirect=True)
+def test_names_alone_close_nobody_where_the_controller_is_trusted(sites: Sites) -> None:
+    """A carrier that does not tell whose last batch is in: an agent waits, and closes once it is told."""
+    sites.run(79)
+    sites.visit(1)
+    boxes = {name: sites.live[name].outbox() for name in "abc"}
+    sites.collector.receive([(name, box[0].body) for name, box in boxes.items()], now=sites.now)
+    (named,) = sites.collector.publish_due(now=sites.now)
+    agent = sites.live["a"]
+    assert sums.decode(sums.encode(named)) == named
+    assert (named.number, len(named.names), named.sealed) == (2, 3, 3)
+    assert agent.absorb(named.total, agents=3)
+    assert not agent.closed
+    assert not agent.absorb(named.total, agents=3, sealed=2)
+    assert not agent.closed
+    assert not agent.absorb(named.total, agents=3, sealed=3)
+    assert agent.closed
+
+
 def test_settings_that_cannot_be_are_named() -> None:
     good = settings_of("a")
     for changes, match in (
@@ -336,11 +456,32 @@ def test_other_noise_than_planned_is_read_with_a_threshold_that_holds_under_any(
     assert other.weights[0] < planned.weights[0]  # and more noise makes others' records worth less
 
 
+@pytest.mark.parametrize("play", ["own", "released"])
+def test_a_forged_variance_is_refused_and_counted(tmp_path: Path, play: str) -> None:
+    """No promise has so much noise; read, it would stop the agent with an overflow that nobody counts."""
+    clock, changes = [START], {} if play == "own" else {"play": "released", "last_release": None}
+    with Agent.open(tmp_path / "a.db", settings_of("a", **changes), clock=lambda: clock[0]) as agent:
+        clock[0] += 799.0
+        agent.tick(alone=False)
+        own = messages.decode(agent.store.replay(1, 2))
+        total = messages.combine([own, own, own])
+        for count, variance in enumerate((1.7e308, 1e300, 1e40), start=1):
+            forged = replace(total, variance=variance, seal=messages._SEAL)
+            with pytest.raises(ValueError, match="more than any noise that can be promised"):
+                agent.absorb(messages.decode(messages.encode(forged)))
+            assert agent.snapshot()["counts"] == {"refused_sums": count}
+        assert not agent.closed
+        # others may have a smaller budget, down to the least that can be certified
+        assert agent.absorb(replace(total, variance=1e12 * total.variance, seal=messages._SEAL))
+        assert np.isfinite(agent._chooser.scores(0, np.eye(2))).all()  # type: ignore[arg-type]
+        assert agent.closed == (play == "own")
+
+
 def test_status_says_where_it_stands(sites: Sites) -> None:
     sites.run(10)
     path = sites.folder / "a.db"
     assert look(path)["own"]["says"] == "sharing until 2027-01-15 08:01 UTC"
     sites.visit(75)
-    assert look(path)["own"]["says"] == "waiting for the others' last sums"
+    assert look(path)["own"]["says"] == "waiting for the last sum of all 3 agents"
     sites.run(1)
     assert look(path)["own"]["says"] == "closed, on your own records since 2027-01-15 08:01 UTC"

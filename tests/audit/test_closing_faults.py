@@ -10,16 +10,22 @@ from dataclasses import replace
 
 import pytest
 
+from feducb.agent import Agent, AgentSettings
+from feducb.agent.inbox import Inbox
 from feducb.audit import own_play
-from feducb.audit.broken_close import CLOSE_FAULTS
+from feducb.audit.broken_close import CLOSE_FAULTS, BrokenAgentSharedPhase, BrokenSharedPhase, _played_by
 from feducb.audit.findings import Check
+from feducb.audit.own_agents import check_agent_close
 from feducb.audit.own_play import Closing, check_after_close, check_close, check_shared_phase
 from feducb.config import Budget, Problem
-from feducb.models.play import JointPlay
+from feducb.models.play import JointPlay, Knowledge
 from feducb.privacy.terms import Terms
 from feducb.protocol.closing import own_estimator
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.federation import Federation
+from feducb.protocol.messages import GridSum
+from feducb.protocol.schedules import Explicit
+from feducb.storage import events
 
 TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=8.0, delta=1e-6), releases=3)
 
@@ -85,3 +91,84 @@ def test_the_close_by_data_is_one_that_a_record_moves() -> None:
     assert len(plain.rounds) == 3
     assert plain.rounds[:2] == (10, 20)
     assert {other.rounds[-1] for other in changed.values()} > {plain.rounds[-1]}
+
+
+class _RawAtTheEnd(BrokenSharedPhase):
+    """Looks at raw records in the last few rounds before the close alone."""
+
+    def _read(self, knowledge: Knowledge) -> Knowledge:
+        late = knowledge.sums is not None and knowledge.sums.count > 0.8 * self.first
+        return super()._read(knowledge) if late or knowledge.others is not None else knowledge
+
+
+def _one_more(federation: Federation, horizon: int, team: Sequence[int]) -> Estimator:
+    """The last sum closes, and yet another release follows."""
+    shared = own_estimator(federation, horizon, team)
+    longer = own_estimator(replace(federation, schedule=Explicit((10, 20, 30, 45))), horizon, team)
+    assert isinstance(shared.rule, JointPlay)
+    return replace(longer, rule=shared.rule)
+
+
+def test_small_variations_of_a_fault_do_not_slip_through() -> None:
+    def late(federation: Federation, horizon: int, team: Sequence[int]) -> Estimator:
+        return _played_by(_RawAtTheEnd, own_estimator(federation, horizon, team))
+
+    assert not check_shared_phase(late, TERMS).passed
+    assert not check_after_close(_one_more, TERMS).passed
+
+
+class _WhileWaiting(BrokenAgentSharedPhase):
+    """Keeps to released sums until its own last release, and not until all have closed."""
+
+    def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
+        if self.season_over:
+            super()._settle(group, rows)
+        else:
+            Agent._settle(self, group, rows)
+
+
+class _AnyLastSum(Agent):
+    """Closes with a last sum over however few."""
+
+    class _Inbox(Inbox):
+        def admit(
+            self, total: GridSum, settings: AgentSettings, season: int, agents: int | None = None
+        ) -> bool:
+            return total.number > self.number(total.group)
+
+    def _reload(self) -> None:
+        self._inbox = self._Inbox()
+        super()._reload()
+
+
+class _LastBatchStaysOpen(Agent):
+    """What settles late is added to the last release, if that is made late, one second of it alone."""
+
+    def _next_cut(self, group: int) -> float:
+        return super()._next_cut(group) + 1000 * (self._made(group) == self.settings.releases - 1)
+
+
+class _PutsItOff(Agent):
+    """Closes a second late if what settled last was a bad one."""
+
+    _newest: float | None = None
+
+    def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
+        self._newest = rows[-1].reward
+        super()._settle(group, rows)
+
+    def _may_close(self) -> bool:
+        return super()._may_close() and ((self._newest or 0.0) >= 0.0 or self._now() > 27_500)
+
+
+@pytest.mark.parametrize("kind", [_WhileWaiting, _AnyLastSum, _LastBatchStaysOpen, _PutsItOff])
+def test_small_variations_of_a_fault_in_a_deployed_agent_do_not_slip_through(kind: type[Agent]) -> None:
+    assert not check_agent_close(kind, TERMS).passed
+
+
+def test_a_deployed_agent_passes_whatever_the_terms_and_is_not_idle() -> None:
+    for dim, delta in ((2, 1e-6), (7, 1e-9)):
+        terms = replace(TERMS, problem=Problem(dim=dim), budget=Budget(epsilon=0.5, delta=delta))
+        found = check_agent_close(Agent, terms)
+        assert found.passed, found
+        assert "9 of 10 changed decisions" in found.detail

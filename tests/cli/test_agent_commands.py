@@ -257,3 +257,29 @@ def test_own_play_writes_its_close_down_or_says_that_an_agent_alone_does_better(
     assert settings.last_release < 0.2 * settings.season
     assert "sharing until 2027-01-0" in " ".join(_feducb(tmp_path, "status")[0].split())
     assert "distance" in _feducb(tmp_path, "init", "b.toml", "--name", "b", "--distance", "1", status=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--releases", "5"), ("--schedule", "geometric"), ("--schedule", "periodic")]
+)
+def test_own_play_plans_its_own_releases_and_names_the_flag_that_does_not_go_with_it(
+    tmp_path: Path, flag: str, value: str
+) -> None:
+    many = ("--dim", "2", "--agents", "20", "--epsilon", "4", "--start", "2027-01-01T00:00:00Z")
+    said = " ".join(_feducb(tmp_path, "init", *many, "--play", "own", flag, value, status=2)[1].split())
+    assert f"{flag} is" in said
+    assert "expected nothing beside --play own" in said
+    assert "first_release and last_release into [releases]" in said
+    assert not list(tmp_path.iterdir())
+    _feducb(tmp_path, "init", *many, "--play", "own", "--schedule", "planned")
+    config = tmp_path / "agent.toml"
+    text = "\n".join(
+        "last_release = 600000.0"
+        if line.startswith("last_release")
+        else "releases = 3"
+        if line.startswith("releases")
+        else line
+        for line in config.read_text().splitlines()
+    )
+    config.write_text(text)
+    assert read_agent_file(config).agent.release_times[-1] == 600_000.0  # what the error says is so

@@ -38,6 +38,31 @@ def shops(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_rows_say_that_it_is_own_play_and_who_stays_alone(shops: Path) -> None:
+    done = _feducb(
+        "evaluate", "log.csv", *COLUMNS, "--context", "age,region", *QUICK, "--play", "own",
+        "--json", "out.json", cwd=shops,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "private ε=8, controller, own, greedy" in done.stdout
+    assert "own: agents share first, close, and then act on their own records" in done.stdout
+    assert "no privacy, greedy" in done.stdout  # it is compared with, and has no close
+    found = json.loads((shops / "out.json").read_text())
+    assert "Against each agent alone, greedy, under own play: private" in found["verdict"]
+    plays = {row["policy"]: row.get("federation_play") for row in found["policies"]}
+    assert plays["private federation, ε = 8, controller trusted"] == "own"
+    assert {play for name, play in plays.items() if not name.startswith("private")} == {None}
+    online = ("evaluate", "movielens", "--runs", "2", "--horizon", "20", "--delta", "1e-6")
+    asked = ("--epsilon", "0.1", "--trust", "nobody", "--play", "own", "--json", "online.json")
+    done = _feducb(*online, *asked, cwd=shops)
+    assert done.returncode == 0, done.stderr
+    assert "private ε=0.1, nobody, own, practical †" in done.stdout
+    assert "† stays alone: nothing is worth its noise" in done.stdout
+    assert "own: agents share first" not in done.stdout  # nobody does
+    rows = json.loads((shops / "online.json").read_text())["policies"]
+    assert {row["federation_play"] for row in rows if row["private"]} == {"stays alone"}
+
+
 def test_a_log_gets_a_table_a_verdict_json_a_picture_and_a_recipe(shops: Path) -> None:
     done = _feducb(
         "evaluate", "log.csv", *COLUMNS, "--context", "age,region", *QUICK,

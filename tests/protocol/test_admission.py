@@ -179,13 +179,16 @@ def test_named_sums_read_back_and_there_is_one_way_to_write_them(names: list[str
     data = sums.encode(named)
     assert sums.decode(data) == named
     assert sums.encode(sums.name_sum(names, total)) == data
+    done = sums.name_sum(names, total, sealed=len(names))
+    assert sums.decode(sums.encode(done)) == done != named
+    with pytest.raises(ValueError, match="that are done"):
+        sums.name_sum(names, total, sealed=len(names) + 1)
 
 
-@given(st.binary(min_size=1, max_size=4), st.integers(0, 30))
-def test_a_damaged_named_sum_is_refused_or_reads_as_written(change: bytes, at: int) -> None:
-    usual = sums.encode(
-        sums.name_sum(["ann", "bob"], messages.encode(messages.combine([messages.decode(SAVED)] * 2)))
-    )
+@given(st.binary(min_size=1, max_size=4), st.integers(0, 30), st.integers(0, 2))
+def test_a_damaged_named_sum_is_refused_or_reads_as_written(change: bytes, at: int, sealed: int) -> None:
+    total = messages.encode(messages.combine([messages.decode(SAVED)] * 2))
+    usual = sums.encode(sums.name_sum(["ann", "bob"], total, sealed=sealed))
     damaged = usual[:at] + change + usual[at + len(change) :]
     try:
         named = sums.decode(damaged)

@@ -2,7 +2,9 @@
 
     python closing_agent.py STORE OTHERS       # one life for each line on stdin: POINT VISITORS
 
-A life ends at a point (`crash_agent`), or, where that is 0, after so many visitors.
+A life ends at a point (`crash_agent`), or, where that is 0, after so many visitors. The answer is how it
+ended, and in which functions of the agent. What leaves is appended to STORE.left whenever it is handed over:
+its number, the hash of its bytes, and whether the agent had closed.
 
 Visitor k comes at second k, with candidates, coins and a reward of its own: a life that begins where the last
 one was killed asks for the same decision again, so that killed or not the agent must do the same. There is no
@@ -16,8 +18,10 @@ import os
 import random
 import sys
 import warnings
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 
 import crash_agent
 import numpy as np
@@ -38,6 +42,11 @@ def no_noise() -> None:
     grid.GridNoise.draw = lambda self, count: np.zeros(count, dtype=np.int64)  # type: ignore[method-assign]
 
 
+def hand_over(agent: Agent, number: int, body: bytes) -> None:
+    with Path(f"{agent.store.path}.left").open("a") as left:
+        left.write(f"{number} {sha256(body).hexdigest()} {agent.closed}\n")
+
+
 def serve_visitor(agent: Agent, number: int, clock: list[float], others: list[bytes]) -> None:
     """Whatever happens in second ``number``; a second time changes nothing."""
     clock[0] = START + number
@@ -48,6 +57,7 @@ def serve_visitor(agent: Agent, number: int, clock: list[float], others: list[by
     agent.reward(decision.id, float(candidates[decision.index] @ THETA))
     agent.tick(alone=False)
     for item in agent.outbox():
+        hand_over(agent, item.number, item.body)
         own = messages.decode(item.released())
         last = own.number == CLOSE["releases"]
         if not last or number >= CLOSE["last_release"] + LATE:
@@ -70,12 +80,23 @@ def serve_lives(path: Path, others: list[bytes]) -> None:
             live(agent, clock, others, visitors)
             agent.close()
     for line in sys.stdin:
+        read, write = os.pipe()
+
+        def last_words(frame: FrameType | None, to: int = write) -> None:
+            """The agent's functions that were underway, the outermost first."""
+            underway = []
+            while frame is not None:
+                if Path(frame.f_code.co_filename).parent.name == "agent":
+                    underway.append(frame.f_code.co_name)
+                frame = frame.f_back
+            os.write(to, ",".join(reversed(underway)).encode())
+
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # idle BLAS threads do not survive a fork
             child = os.fork()
         if child == 0:
             point, visitors = map(int, line.split())
-            fate, code = Fate(point), 1
+            fate, code = Fate(point, last_words), 1
             try:
                 if point:
                     sys.settrace(fate.trace)
@@ -86,7 +107,10 @@ def serve_lives(path: Path, others: list[bytes]) -> None:
                 code = 0
             finally:
                 os._exit(code)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        os.close(write)
+        with os.fdopen(read) as told:
+            where = told.read()  # ends with the child
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), where or "-", flush=True)
 
 
 if __name__ == "__main__":

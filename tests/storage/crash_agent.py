@@ -56,11 +56,15 @@ def frame(season: int, group: int, number: int, payload: bytes) -> bytes:
 class Fate:
     """Kill -9 at the point with this number, however long it takes to get there; 0 is none."""
 
-    def __init__(self, point: int) -> None:
+    def __init__(self, point: int, last_words: Callable[[FrameType], None] | None = None) -> None:
         self._left = iter(range(point - 1)) if point else count()
+        self._last_words = last_words  # hears where it dies
 
     def pass_point(self) -> int:
         if next(self._left, None) is None:
+            sys.settrace(None)
+            if self._last_words is not None:
+                self._last_words(sys._getframe())
             os.kill(os.getpid(), signal.SIGKILL)
         return 0  # SQLite is to go on
 

@@ -409,12 +409,13 @@ class Agent:
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
 
-    def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
+    def absorb(self, total: GridSum, *, agents: int | None = None, sealed: int = 0) -> bool:
         """Act on a sum from now on, if it is newer than the one before.
 
         Args:
             total: the sum, as `protocol.messages` decodes it.
             agents: where the controller is trusted, how many agents handed records over to it.
+            sealed: likewise, how many of them have all their batches of the season in it.
 
         Raises:
             ValueError: it is of another federation, or below the quorum, or rows leave under pads here, whose
@@ -425,12 +426,16 @@ class Agent:
                 raise RefusedError("malformed", "a sum without proof, expected a row that is over")
             new = self._inbox.admit(total, self.settings, self.store.season, agents)
         except ValueError:
-            with self.writing():
-                self._counters.add("refused_sums")
-            raise
-        if new:
             with self.writing() as db:
-                self._act_on(db, total)
+                self._counters.add("refused_sums")
+                own_phase.note_refused(db, self.settings, self.store.season, total)
+            raise
+        told_again = bool(sealed) and total.number == self._inbox.number(0) and not self.closed
+        if new or told_again:  # a carrier that did not say before who was done may do so now
+            with self.writing() as db:
+                if new:
+                    self._act_on(db, total)
+                own_phase.note_sealed(db, self.settings, total, sealed)
                 self._close_if_over(db)
         return new
 

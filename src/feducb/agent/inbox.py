@@ -8,7 +8,7 @@ from collections import Counter
 from functools import lru_cache
 
 from feducb.agent.settings import AgentSettings
-from feducb.privacy.grid import Certificate, entry_variance
+from feducb.privacy.grid import MAX_SIGMA, Certificate, entry_variance
 from feducb.privacy.mechanisms import Mechanism
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
@@ -88,12 +88,17 @@ class Inbox:
         if not (total.group < terms.groups and 1 <= total.number <= terms.releases):
             raise ValueError(f"sum {total.number} of group {total.group} is beyond what was agreed")
         _require_size(total, total.agents, _noises(settings))
+        own, times = entry_variance(certificate, mechanism, total.number), MAX_SIGMA / certificate.sigma
+        if not total.variance / own <= total.agents * times**2:
+            raise ValueError(
+                f"sum has variance {total.variance:g}, which is more than any noise that can be promised: "
+                f"each agent's is {own:g} by the terms here"
+            )
         if terms.trust.pooled:  # it has one noise, the one that is promised here
             _require_size(total, agents, settings.sizes_of_sums)
-            variance = entry_variance(certificate, mechanism, total.number)
-            if not math.isclose(total.variance, variance, rel_tol=1e-6):
+            if not math.isclose(total.variance, own, rel_tol=1e-6):
                 raise ValueError(
-                    f"sum has variance {total.variance:g}, expected {variance:g}: the controller's terms "
+                    f"sum has variance {total.variance:g}, expected {own:g}: the controller's terms "
                     "differ from those here in epsilon, delta, mechanism, quiet, decay, records_per_person, "
                     "agents_per_person or spacing"
                 )

@@ -35,12 +35,13 @@ class Mailbox(Protocol):
         """The other side has it on disk."""
         ...
 
-    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: GridSum, *, agents: int | None = None, sealed: int = 0) -> bool:
         """Take a sum in, on disk before this returns; False if it is not newer.
 
         Args:
             total: the sum, decoded where it arrived (`protocol.messages`).
             agents: how many are in it, for a trusted controller's release, which counts as one.
+            sealed: likewise, how many have all their batches of the season in it (`sums.NamedSum`).
 
         Raises:
             ValueError: it is not one of this agent's federation, or below its quorum. Report it and

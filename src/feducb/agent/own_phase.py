@@ -2,7 +2,7 @@
 
 An agent closes once the moment of the last release has passed by the common clock, nothing of its season can
 leave it any more, and the total of the last release is here: everybody's last batch is sealed then. Under
-keepers that is so once the last row is over, whatever it told.
+keepers that is so once the last row is over, whatever it told; a trusted controller says when it is so.
 From then on the file has what own records came to when they were last read; what is decided by follows from
 the file, so that an agent that was killed goes on as if it had not been.
 """
@@ -22,10 +22,10 @@ from feducb.models.joint import Others
 from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import FINE_BITS
 from feducb.protocol.messages import GridSum
-from feducb.storage import AgentStore, own_sums, row_counts
+from feducb.storage import AgentStore, agent_tables, own_sums, row_counts
 from feducb.types import Belief, Statistics
 
-__all__ = ["PHASES", "is_over", "knows", "read_again", "read_now", "view_own"]
+__all__ = ["PHASES", "is_over", "knows", "note_refused", "note_sealed", "read_again", "read_now", "view_own"]
 
 SHARING: Final = "sharing"
 WAITING: Final = "waiting"
@@ -43,7 +43,40 @@ def is_over(store: AgentStore, settings: AgentSettings, newest: int) -> bool:
     """
     if settings.trust.padded:
         return store.next_label().row > settings.releases
+    if settings.trust.raw:
+        everybody = agent_tables.in_last_sum(store.database) == settings.agents
+        return everybody and store.uploads_made >= settings.releases
     return not store.releases_left and newest >= settings.releases
+
+
+def note_sealed(db: sqlite3.Connection, settings: AgentSettings, total: GridSum, sealed: int) -> None:
+    """Remember what a trusted controller says about its newest release, within `writing`.
+
+    Once all have all their batches in it no other comes; nor after the last number, whoever is in that.
+
+    Args:
+        db: the agent's file.
+        settings: the agent's.
+        total: the release, which is in use.
+        sealed: how many have.
+    """
+    final = sealed >= settings.agents or total.number == settings.releases
+    if settings.closes and settings.trust.raw and final:
+        agent_tables.mark_last_sum(db, min(sealed, settings.agents))
+
+
+def note_refused(db: sqlite3.Connection, settings: AgentSettings, season: int, total: GridSum) -> None:
+    """Remember that the last sum is there and lacks agents: it is final, so that nobody closes.
+
+    Args:
+        db: the agent's file, within `writing`.
+        settings: the agent's.
+        season: the open one.
+        total: a sum that was refused.
+    """
+    last = (total.season, total.number) == (season, settings.releases)
+    if settings.closes and last and not settings.trust.joint and total.agents < settings.agents:
+        agent_tables.mark_last_sum(db, total.agents)
 
 
 def read_now(db: sqlite3.Connection, store: AgentStore, now: int) -> None:
@@ -79,7 +112,8 @@ def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None) -> 
         return Statistics(gram, moment, seen.records)
 
     own = sums(seen.values)
-    if total is None or total.number < settings.releases or not _is_whole(store):
+    last = 1 if settings.trust.raw else settings.releases  # of a trusted controller, that it closed says it
+    if total is None or total.number < last or not _is_whole(store):
         return settings.alone.belief(own.gram, own.moment, np.zeros(()))
     shared = own_sums.read(db, "shared") or store.no_records
     others = sums((total.values.astype(object) << FINE_BITS) - shared.values)
@@ -103,8 +137,8 @@ def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, 
 
     Returns:
         ``phase``; ``shares_until`` and ``closed_at`` in seconds since 1970, the latter None before the close;
-        ``records``, how many own records there are, and ``shared``, how many of them entered sums; ``says``
-        in words.
+        ``records``, how many own records there are, and ``shared``, how many of them entered sums;
+        ``missing``, how many agents the last sum lacks, None while that is not known; ``says`` in words.
     """
     _, settings, started_at = season
     if settings.play == "released":
@@ -112,16 +146,22 @@ def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, 
     closed, until = own_sums.closed_at(db), started_at + settings.release_times[-1]
     phase = CLOSED if closed is not None else SHARING if left else WAITING
     shared = own_sums.read(db, "shared")
-    after = "waiting for the others' last sums" if settings.closes else "shared; shadow mode never closes"
+    there = None if closed is not None else agent_tables.in_last_sum(db)
+    missing = None if there in (None, settings.agents) else settings.agents - (there or 0)
+    last = "last row to be over" if settings.trust.padded else f"last sum of all {settings.agents} agents"
+    after = f"waiting for the {last}"
+    if missing is not None:
+        after += f"; {missing} {'is' if missing == 1 else 'are'} missing in the one that was published"
     return {
         "phase": phase,
         "shares_until": until,
         "closed_at": None if closed is None else closed / 1000.0,
         "records": own_sums.count(db),
         "shared": 0 if shared is None else shared.records,
+        "missing": missing,
         "says": {
             SHARING: f"sharing until {_moment(until)}",
-            WAITING: after,
+            WAITING: after if settings.closes else "shared; shadow mode never closes",
             CLOSED: f"closed, on your own records since {_moment((closed or 0) / 1000.0)}",
         }[phase],
     }

@@ -283,10 +283,6 @@ class AgentSettings:
             return
         central = not self.clique and self.groups == 1
         yield central, "play", "released on a graph or with groups: there is no common close"
-        expected = (
-            "nobody or keepers under own play: a trusted controller's sums do not tell whose batch is in"
-        )
-        yield not self.trust.raw, "trust", expected
         whole = self.quorum in (None, self.agents) or self.trust.padded
         yield whole, "quorum", f"{self.agents}, or nothing, under own play: the last sum must be of all"
         expected = "planned under own play; its releases, first_release and last_release may be given"
@@ -518,7 +514,7 @@ class AgentSettings:
     def joint_for(self, total: ReleasedSum) -> JointBound:
         """Under own play, how the sum at the close is read together with own records (`rule_for`)."""
         rule, variance = self.estimator.rule, float(total.variance)
-        if not self._as_planned(total):
+        if total.number != self.releases or not self._as_planned(total):
             shared = replace(self.estimator, rule=self.rule)
             rule = joint_rule(self.federation, shared, range(self.agents), variance=variance)
         assert isinstance(rule, JointPlay)

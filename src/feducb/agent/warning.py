@@ -2,7 +2,8 @@
 
 Those about bounds are post-processing of what is released or noisy, so that whoever acts on one gives nothing
 away. They stay until the season ends: over a whole season each is false with a small chance alone. The one
-about shadow mode follows from the settings. An agent that has halted, where rows leave under pads, says why.
+about shadow mode follows from the settings, and the one about own play from whom the last sum names. An agent
+that has halted, where rows leave under pads, says why.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import Final
 
 from feducb.agent.settings import AgentSettings
 from feducb.privacy.tally import ONE_IN
-from feducb.storage import agent_rows, agent_tables
+from feducb.storage import agent_rows, agent_tables, own_sums
 from feducb.types import ReleasedSum
 
 __all__ = [
     "HALTED",
     "KEEP_EVENTS",
     "KINDS",
+    "LAST_SUM",
     "PARAMETER_BOUND",
     "REWARD_BOUND",
     "contradicts",
@@ -30,7 +32,8 @@ PARAMETER_BOUND: Final = "parameter_bound"
 REWARD_BOUND: Final = "reward_bound"
 KEEP_EVENTS: Final = "keep_events"
 HALTED: Final = "halted"
-KINDS: Final = (HALTED, KEEP_EVENTS, PARAMETER_BOUND, REWARD_BOUND)
+LAST_SUM: Final = "last_sum"
+KINDS: Final = (HALTED, KEEP_EVENTS, LAST_SUM, PARAMETER_BOUND, REWARD_BOUND)
 
 
 def contradicts(total: ReleasedSum, settings: AgentSettings) -> bool:
@@ -63,6 +66,13 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
     }
     in_vain = [] if settings.releases_records or settings.keep_events else [KEEP_EVENTS]
     warnings = {kind: said[kind] for kind in [*in_vain, *agent_tables.read_warnings(db)]}
+    there = agent_tables.in_last_sum(db)
+    if settings.closes and there not in (None, settings.agents) and own_sums.closed_at(db) is None:
+        warnings[LAST_SUM] = (
+            f"the last sum was published with {there} of {settings.agents} agents, and is final: own play "
+            "closes with a sum of all, so this agent stays with released sums until a new season; leave "
+            "quorum and deadline out of the controller's file, so that it waits for everybody"
+        )
     if settings.trust.padded and (why := agent_rows.secrets_of(db).halted):
         goes_on = "so it builds no row any more and decides by the last sums; a new season goes on"
         warnings = {HALTED: f"{why}, {goes_on} (`feducb agent new-season`)", **warnings}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from feducb.agent import Agent
 from feducb.audit.checks import Code
+from feducb.models import LINEAR
 from feducb.models.play import JointPlay, Knowledge
 from feducb.protocol.closing import own_estimator
 from feducb.protocol.estimators import Estimator
 from feducb.protocol.federation import Federation
+from feducb.storage import events, own_sums
 
 __all__ = ["CLOSE_FAULTS"]
 
@@ -64,8 +68,61 @@ def _played_by(kind: type[JointPlay], shared: Estimator) -> Estimator:
     return replace(shared, rule=kind(**own))
 
 
+class BrokenAgentSharedPhase(Agent):
+    """A deployed agent that looks at its own records whenever some settle, before the close too."""
+
+    def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
+        super()._settle(group, rows)
+        own = own_sums.everything(self.store.database)
+        if self.settings.closes and not self.closed and own is not None:
+            terms = self.store.terms
+            real = self.store.real(own.values)
+            gram, moment = LINEAR.read(real, dim=terms.problem.dim, weight=terms.weight)
+            self._chooser.know(group, self.settings.alone.belief(gram, moment, np.zeros(())))
+
+
+class BrokenBarrier(Agent):
+    """A deployed agent that closes by itself, with its own last release, while others may still share."""
+
+    def _may_close(self) -> bool:
+        return self.settings.closes and not self.closed and self.season_over
+
+
+class BrokenAgentClose(Agent):
+    """A deployed agent that closes with the sum before the last: its own phase is in the last release."""
+
+    def _may_close(self) -> bool:
+        early = self._inbox.number(0) >= self.settings.releases - 1
+        return self.settings.closes and not self.closed and early
+
+
+class BrokenSeal(Agent):
+    """A deployed agent whose late last release takes in whatever has settled by then."""
+
+    def _next_cut(self, group: int) -> float:
+        last = self.settings.closes and self._made(group) == self.settings.releases - 1
+        return math.inf if last else super()._next_cut(group)
+
+
+class BrokenAgentMoment(Agent):
+    """A deployed agent that puts its close off until its own records have told enough."""
+
+    def _may_close(self) -> bool:
+        own = own_sums.everything(self.store.database)
+        if not super()._may_close() or own is None:
+            return False
+        scale = self.settings.problem.reward_bound * self.settings.problem.action_bound
+        moment = self.store.real(own.values)[-self.settings.problem.dim :] / self.store.terms.weight
+        return bool(np.linalg.norm(moment) > 0.18 * scale * own.records)
+
+
 CLOSE_FAULTS = {
     "raw records in the shared phase": Code(closing=_raw),
     "a release after the close": Code(closing=_early),
     "a close by what records say": Code(closing=_by_data),
+    "an agent's own records in the shared phase": Code(closing_agent=BrokenAgentSharedPhase),
+    "an agent that closes by itself": Code(closing_agent=BrokenBarrier),
+    "an agent that closes a sum too early": Code(closing_agent=BrokenAgentClose),
+    "a last release that takes in what came after it was due": Code(closing_agent=BrokenSeal),
+    "an agent that closes by what its records say": Code(closing_agent=BrokenAgentMoment),
 }

@@ -21,6 +21,7 @@ from feducb.audit.exact import (
 )
 from feducb.audit.findings import Check
 from feducb.audit.invariance import check_decisions, check_graph, check_release_times
+from feducb.audit.own_agents import check_agent_close
 from feducb.audit.own_play import Closing, check_after_close, check_close, check_shared_phase
 from feducb.audit.secure import check_disk, check_pads, check_restored, check_value
 from feducb.audit.spaced import check_spaced, check_spaced_tally, check_spacing
@@ -67,6 +68,7 @@ class Code:
         controller: the privatizer of a controller that is trusted.
         rows: an agent's file, where its rows leave under pads.
         closing: how a team shares first and closes then, under own play.
+        closing_agent: an agent that does, deployed.
         policy: what is simulated, as settings of `feducb.simulate`.
         mechanism: with which a fault shows.
         epsilon: at which it shows; that of the audit if not given.
@@ -82,6 +84,7 @@ class Code:
     controller: Make | None = None
     rows: type[AgentStore] | None = None
     closing: Closing | None = None
+    closing_agent: type[Agent] | None = None
     policy: dict[str, Any] | None = None
     mechanism: str = "auto"
     epsilon: float | None = None
@@ -103,6 +106,7 @@ SHIPPED = Code(
     controller=DeployedPrivatizer,
     rows=AgentStore,
     closing=own_estimator,
+    closing_agent=Agent,
 )
 
 # A person with several records at each of several agents, and a controller that all of them trust.
@@ -124,6 +128,7 @@ _CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], .
     ("rows", SECURE | {"records_per_person": 4, "spacing": 2}, (check_spaced_rows,)),
     ("rows", SECURE, (check_columns, check_pads, check_restored, check_disk, check_value)),
     ("closing", {}, (check_close, check_shared_phase, check_after_close)),
+    ("closing_agent", {}, (check_agent_close,)),
 )
 
 

@@ -62,7 +62,7 @@ class MemoryMailbox:
         if item in self._items:
             self._items.remove(item)
 
-    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: GridSum, *, agents: int | None = None, sealed: int = 0) -> bool:
         """Keep a sum if it is newer than the one before."""
         version = total.season, total.number
         if self._versions.get(total.group, (0, 0)) >= version:
@@ -118,12 +118,12 @@ class StoreMailbox(MemoryMailbox):
         else:
             self.store.mark_sent(item.season, item.number, group=item.group)
 
-    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: GridSum, *, agents: int | None = None, sealed: int = 0) -> bool:
         """Refuse sums of another dimension."""
         dim = self.store.terms.problem.dim
         if total.dim != dim:
             raise ValueError(f"a sum of another dimension, expected {dim}")
-        return await super().absorb(total, agents=agents)
+        return await super().absorb(total, agents=agents, sealed=sealed)
 
     async def hear(self, data: bytes) -> bool:
         """What is said about secure sums: what rows tell is absorbed."""
@@ -163,7 +163,7 @@ class LocalController:
         newest = self._collector.newest()
         for mailbox in self._mailboxes.values():
             for named in made or ([newest] if newest is not None else []):
-                await mailbox.absorb(named.total, agents=len(named.names))
+                await mailbox.absorb(named.total, agents=len(named.names), sealed=named.sealed)
         return len(made)
 
 

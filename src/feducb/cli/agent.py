@@ -270,6 +270,13 @@ def init(new: _New) -> None:
         raise ConfigurationError(
             "--start", None, f"when the season starts, the same at all {new.agents} agents; now is {_now()}"
         )
+    if new.play == "own" and (new.releases is not None or new.schedule not in (None, "planned")):
+        flag = "--releases" if new.releases is not None else "--schedule"
+        expected = (
+            "nothing beside --play own, which plans its releases up to the close; to set them yourself write "
+            "releases, first_release and last_release into [releases] of agent.toml afterwards, all three"
+        )
+        raise ConfigurationError(flag, new.releases or new.schedule, expected)
     for left in (path.parent / f"{name}.keys", path.parent / f"{name}.db"):
         if left.exists():
             raise ConfigurationError("name", name, f"another one, or {left} moved away")

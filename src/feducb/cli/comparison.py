@@ -16,6 +16,8 @@ from feducb.evaluation.verdicts import Comparison, Row
 
 __all__ = ["progress", "show"]
 
+_OWN = "own: agents share first, close, and then act on their own records beside the others' sum"
+
 
 def show(compared: Comparison, json_file: Path | None, plot_file: Path | None) -> None:
     """Print tables, notes and verdict; write JSON and picture where asked for."""
@@ -24,8 +26,12 @@ def show(compared: Comparison, json_file: Path | None, plot_file: Path | None) -
         console.print(table)
     if not all(row.reads for row in compared.rows):
         console.print("* no release is worth reading at this noise: plays at random\n", highlight=False)
+    if any(row.federation_play == "own" for row in compared.rows):
+        console.print(f"{_OWN}\n", highlight=False)
     if not all(row.shares for row in compared.rows):
-        console.print("† nothing is worth its noise: each agent stays alone\n", highlight=False)
+        console.print(
+            "† stays alone: nothing is worth its noise, so no agent shares anything\n", highlight=False
+        )
     for remark in compared.notes:
         console.print(f"  {remark}", style="dim", highlight=False)
     console.print(compared.verdict(), highlight=False)
@@ -73,12 +79,13 @@ def _empty(title: str, *headings: str) -> Table:
 
 
 def _short(row: Row) -> str:
-    """A name that leaves room for numbers; * if it reads no release, † if it shares nothing."""
+    """A name that leaves room for numbers, and its play; * if it reads no release, † if it shares nothing."""
     name = row.name.replace("private federation, ", "private ").replace(" trusted", "").replace(" = ", "=")
     name = name.replace("federation without privacy", "no privacy").replace("each agent alone", "alone")
     name = name.removeprefix("the ")
+    told = ", own" if row.own_play else ""
     mark = " †" if not row.shares else "" if row.reads else " *"
-    return f"{name}{'' if row.play == 'fixed' else f', {row.play}'}{mark}"
+    return f"{name}{told}{'' if row.play == 'fixed' else f', {row.play}'}{mark}"
 
 
 @contextmanager

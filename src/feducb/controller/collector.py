@@ -164,7 +164,8 @@ class TrustedCollector:
         number = self.store.terms.releases - self.store.releases_left
         if number == 0:
             return None
-        return name_sum(self.store.included(), self.store.replay(self.store.season, number))
+        payload = self.store.replay(self.store.season, number)
+        return name_sum(self.store.included(), payload, sealed=self.store.sealed())
 
     def progress(self) -> dict[str, int]:
         """By agent, the number of its newest upload of this season."""

@@ -20,6 +20,7 @@ from feducb.evaluation.sources import Facts, Progress, Rows, Source, Survey, sil
 from feducb.evaluation.study import Study
 from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
 from feducb.evaluation.weighted_sums import Tally
+from feducb.models.play import JointPlay
 from feducb.policies import Greedy, Policy, parse_policy
 from feducb.protocol.estimators import plan_rounds
 from feducb.protocol.schedules import Planned
@@ -234,6 +235,7 @@ def _comparison(
                 over_fixed=None if index == fixed else tally.difference(index, fixed),
                 private=learner is not None and learner.federation.baseline is None,
                 reads=learner is None or learner.reads,
+                own_play=learner is not None and isinstance(learner.estimator.rule, JointPlay),
                 details=value,
             )
         )

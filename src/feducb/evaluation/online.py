@@ -96,6 +96,7 @@ def compare_online(
                 private=name in private,
                 reads=name not in blind,
                 shares=name not in apart,
+                own_play=name in private and private[name].play == "own",
             )
         )
     settings = {

@@ -37,6 +37,7 @@ class Row:
     private: bool = False  # whether it keeps a budget
     reads: bool = True  # whether any release is worth reading; if not, it plays at random
     shares: bool = True  # whether anything leaves agents; if not, each is alone
+    own_play: bool = False  # whether it looks at own records after its last release
     details: PolicyValue | None = None  # all estimators, where it is an estimate from a log
 
     def as_dict(self) -> dict[str, Any]:
@@ -47,6 +48,7 @@ class Row:
             "private": self.private,
             "reads_a_release": self.reads,
             "shares": self.shares,
+            **({"federation_play": self.federation_play} if self.own_play else {}),  # released goes unsaid
             "value": self.value.as_dict(),
             "over_alone": self.over_alone and self.over_alone.as_dict(),
             "over_fixed": self.over_fixed and self.over_fixed.as_dict(),
@@ -61,6 +63,13 @@ class Row:
                 "largest_weight": details.largest_weight,
             }
         return plain
+
+    @property
+    def federation_play(self) -> Literal["released", "own", "stays alone"] | None:
+        """What a private federation looks at; None for everybody else."""
+        if not self.private:
+            return None
+        return "released" if not self.own_play else "own" if self.shares else "stays alone"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +160,8 @@ class Comparison:
             sentences.append(f"Do not federate for this: {why}.")
         if private:
             outcomes = "; ".join(f"{one.name}, {self._told(one)}" for one in private)
-            sentences.append(f"Against each agent alone, {self.primary}: {outcomes}.")
+            how = f"{self.primary}, under own play" if any(one.own_play for one in private) else self.primary
+            sentences.append(f"Against each agent alone, {how}: {outcomes}.")
         for one in self.rows:
             if one.play == self.primary and not one.private and one.name != ALONE:
                 sentences.append(f"Without privacy: {self._against_alone(one)}.")

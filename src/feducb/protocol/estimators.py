@@ -23,6 +23,7 @@ __all__ = ["Estimator", "alone_estimator", "calibrated_estimator", "paper_estima
 _ALONE_WAITS = 10  # an agent alone draws uniformly in one of so many rounds at most
 _OFTEN = 1.02  # from one release to the next, without privacy
 _LARGEST_SPREAD = 1e6  # from the weight of the first release to that of the last
+_LARGEST_DECAY = 16.0  # of one release to the next, where few are far apart: what `Dense` allows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,7 +194,7 @@ def _decay(rounds: Sequence[int]) -> float | None:
         return None
     steps = len(rounds) - 1
     ratio = float(rounds[-1] / rounds[0]) ** (1.0 / steps)
-    return float(round(min(ratio, _LARGEST_SPREAD ** (1.0 / steps)), 3))
+    return float(round(min(ratio, _LARGEST_SPREAD ** (1.0 / steps), _LARGEST_DECAY), 3))
 
 
 def paper_estimator(

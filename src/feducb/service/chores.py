@@ -51,6 +51,8 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
             facts = await commit(lambda agent: agent.snapshot())
             names = ("season", "releases_made", "releases_left")
             log.info("released", extra={name: facts[name] for name in names})
+            if facts["releases_left"] == 0 and facts["own"] is not None and not closed:
+                log.info("waiting", extra={"reason": facts["own"]["says"]})
             if facts["releases_left"] == 0 and facts["own"] is None:
                 reason = "nothing is learnt until `feducb agent new-season`"
                 log.warning("season_over", extra={"reason": reason})

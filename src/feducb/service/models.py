@@ -133,6 +133,9 @@ class InboxRequest(_Strict):
     agents: int | None = Field(
         default=None, description="How many handed records over, for a trusted controller's release."
     )
+    sealed: int = Field(
+        default=0, ge=0, description="Likewise, how many have all their batches of the season in it."
+    )
 
 
 class InboxResponse(BaseModel):

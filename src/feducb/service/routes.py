@@ -211,7 +211,7 @@ def _add_engine_door(app: FastAPI) -> None:
         if for_agents(payload):
             return {"new": await service.mailbox.hear(payload)}
         total = messages.decode(payload)  # a ValueError is answered with 422
-        return {"new": await service.mailbox.absorb(total, agents=asked.agents)}
+        return {"new": await service.mailbox.absorb(total, agents=asked.agents, sealed=asked.sealed)}
 
     @_post(app, "/v1/keeper", "carrier", models.KeeperRequest, models.KeeperResponse)
     async def keep(service: Service, asked: models.KeeperRequest) -> object:

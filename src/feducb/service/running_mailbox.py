@@ -28,9 +28,9 @@ class ServiceMailbox:
         """Note on disk that a parcel has arrived."""
         await self._commit.apart(lambda agent: agent.mark_sent(item))
 
-    async def absorb(self, total: GridSum, *, agents: int | None = None) -> bool:
+    async def absorb(self, total: GridSum, *, agents: int | None = None, sealed: int = 0) -> bool:
         """Take a sum in."""
-        return await self._commit(lambda agent: agent.absorb(total, agents=agents))
+        return await self._commit(lambda agent: agent.absorb(total, agents=agents, sealed=sealed))
 
     async def hear(self, data: bytes) -> bool:
         """Take in what is said about secure sums."""

@@ -260,6 +260,7 @@ class AgentStore(CliqueStore):
         self._load()  # in the transaction: memory and file move on together, or neither does
 
     def _feed(self, db: sqlite3.Connection) -> None:
+        own_sums.require_undamaged(db)
         dim = self.terms.problem.dim
         for group, sums in db.execute('SELECT "group", sums FROM batches'):
             self._privatizers[group].load_batch(sums)

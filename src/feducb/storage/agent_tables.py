@@ -34,6 +34,7 @@ CURVE_COLUMNS = (
 )
 _NAMES = ", ".join(CURVE_COLUMNS)
 _DECISIONS_BEFORE, _EARLIER_START = "_decisions_before", "_earlier_start"  # marks of the open season
+_IN_LAST_SUM = "_in_last_sum"  # likewise, under own play
 _ADD_TO_CURVE = sqlite.add_up("curve", ("width", "start"), CURVE_COLUMNS)
 
 
@@ -98,6 +99,7 @@ def mark_season(db: sqlite3.Connection, earlier_start: float | None) -> None:
     """Remember, for a season that opens: how many decisions there were, and when the last season started."""
     total = db.execute("SELECT coalesce(max(value), 0) FROM counters WHERE name = 'decisions'").fetchone()[0]
     db.execute("REPLACE INTO counters VALUES (?, ?)", (_DECISIONS_BEFORE, total))
+    db.execute("DELETE FROM counters WHERE name = ?", (_IN_LAST_SUM,))
     if earlier_start is not None:
         db.execute("REPLACE INTO counters VALUES (?, ?)", (_EARLIER_START, int(1000.0 * earlier_start)))
 
@@ -106,6 +108,17 @@ def earlier_start(db: sqlite3.Connection) -> float | None:
     """When the season before the open one started, in seconds since 1970; None if there was none."""
     row = db.execute("SELECT value FROM counters WHERE name = ?", (_EARLIER_START,)).fetchone()
     return None if row is None else row[0] / 1000.0
+
+
+def mark_last_sum(db: sqlite3.Connection, agents: int) -> None:
+    """Remember how many agents' last batches are in the sum after which none comes (`agent.own_phase`)."""
+    db.execute("REPLACE INTO counters VALUES (?, ?)", (_IN_LAST_SUM, agents))
+
+
+def in_last_sum(db: sqlite3.Connection) -> int | None:
+    """What `mark_last_sum` was told; None if nothing."""
+    row = db.execute("SELECT value FROM counters WHERE name = ?", (_IN_LAST_SUM,)).fetchone()
+    return None if row is None else int(row[0])
 
 
 def open_terms(db: sqlite3.Connection) -> str:

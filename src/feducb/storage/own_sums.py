@@ -4,6 +4,9 @@ Three parts: ``shared``, what entered the stream of releases, and so the sum of 
 ``kept``, all other own records; ``read``, both together when they were last read, which is there from the
 close on. So the phase, and what is decided in it, follow from the file.
 
+Nothing else in the file tells what these numbers must be, unlike a stream's state, which is after the last
+release: each row has a hash of itself, and what is not as it was written is never read.
+
 Functions that write work within a transaction of the store.
 """
 
@@ -11,13 +14,25 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from hashlib import sha256
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from feducb.errors import StoreError
 from feducb.privacy.encoders import Wide
 
-__all__ = ["OwnSums", "Part", "add", "closed_at", "count", "everything", "mark_read", "read"]
+__all__ = [
+    "OwnSums",
+    "Part",
+    "add",
+    "closed_at",
+    "count",
+    "everything",
+    "mark_read",
+    "read",
+    "require_undamaged",
+]
 
 Part = Literal["shared", "kept", "read"]
 
@@ -33,14 +48,25 @@ def add(db: sqlite3.Connection, part: Part, more: OwnSums) -> None:
     """Add records to a part."""
     if more.records:
         before = read(db, part) or OwnSums(0, np.zeros_like(more.values))
-        row = (part, before.records + more.records, _text(before.values + more.values))
-        db.execute("REPLACE INTO own VALUES (?, ?, ?, NULL)", row)
+        _write(db, part, OwnSums(before.records + more.records, before.values + more.values), None)
 
 
 def read(db: sqlite3.Connection, part: Part) -> OwnSums | None:
-    """A part; None if it has nothing yet."""
-    row = db.execute("SELECT records, sums FROM own WHERE part = ?", (part,)).fetchone()
-    return None if row is None else OwnSums(row[0], np.array(json.loads(row[1]), dtype=object))
+    """A part; None if it has nothing yet. Raises `StoreError` if it is not what was written."""
+    row = db.execute("SELECT records, sums, since, sha256 FROM own WHERE part = ?", (part,)).fetchone()
+    if row is None:
+        return None
+    records, sums, since, digest = row
+    if digest != _digest(part, records, sums, since):
+        raise _damaged(db, f"the {part} part of its own records is not what was written")
+    return OwnSums(records, np.array(json.loads(sums), dtype=object))
+
+
+def require_undamaged(db: sqlite3.Connection) -> None:
+    """Raise `StoreError` unless all parts are as they were written, and none is gone that was read."""
+    seen, there = read(db, "read"), everything(db)
+    if seen is not None and seen.records > (0 if there is None else there.records):
+        raise _damaged(db, f"it read {seen.records} own records, and has fewer")
 
 
 def everything(db: sqlite3.Connection) -> OwnSums | None:
@@ -59,11 +85,8 @@ def count(db: sqlite3.Connection) -> int:
 
 def mark_read(db: sqlite3.Connection, sums: OwnSums, now: int) -> None:
     """These are read from now on; the first time is the close, in milliseconds since 1970."""
-    db.execute(
-        "INSERT INTO own VALUES ('read', ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET records = excluded.records, sums = excluded.sums",
-        (sums.records, _text(sums.values), now),
-    )
+    since = closed_at(db)
+    _write(db, "read", sums, now if since is None else since)
 
 
 def closed_at(db: sqlite3.Connection) -> int | None:
@@ -72,5 +95,15 @@ def closed_at(db: sqlite3.Connection) -> int | None:
     return None if row is None else int(row[0])
 
 
-def _text(values: Wide) -> str:
-    return json.dumps([int(value) for value in values])
+def _write(db: sqlite3.Connection, part: Part, sums: OwnSums, since: int | None) -> None:
+    row = (part, sums.records, json.dumps([int(value) for value in sums.values]), since)
+    db.execute("REPLACE INTO own VALUES (?, ?, ?, ?, ?)", (*row, _digest(*row)))
+
+
+def _digest(*row: object) -> bytes:
+    return sha256(repr(row).encode()).digest()
+
+
+def _damaged(db: sqlite3.Connection, what: str) -> StoreError:
+    (_, _, path) = db.execute("PRAGMA database_list").fetchone()
+    return StoreError(f"{path} is damaged: {what}; a backup goes on with a new season")

@@ -127,6 +127,7 @@ MIGRATIONS = (
     # Own play: what own records come to, by part (storage/own_sums.py).
     """
     CREATE TABLE own (
-        part TEXT PRIMARY KEY, records INTEGER NOT NULL, sums TEXT NOT NULL, since INTEGER) WITHOUT ROWID;
+        part TEXT PRIMARY KEY, records INTEGER NOT NULL, sums TEXT NOT NULL, since INTEGER,
+        sha256 BLOB NOT NULL) WITHOUT ROWID;
     """,
 )

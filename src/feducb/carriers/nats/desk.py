@@ -30,10 +30,10 @@ class Desk:
         count = self.status.fail(error)
         say_rarely(self.log, event, error=self.status.last_error, count=count)
 
-    async def absorb(self, names: tuple[str, ...], total: GridSum) -> None:
+    async def absorb(self, names: tuple[str, ...], total: GridSum, sealed: int = 0) -> None:
         """Hand a sum over; one that the agent does not want is counted."""
         try:
-            new = await self.mailbox.absorb(total, agents=len(names))
+            new = await self.mailbox.absorb(total, agents=len(names), sealed=sealed)
         except ValueError as error:
             self.status.sum_refused = str(error)[:500]
             self.fail("sum_refused", error)

@@ -61,7 +61,7 @@ class WithController(Desk):
         except ValueError as error:
             self.fail("sum_refused", error)
             return
-        await self.absorb(named.names, named.total)
+        await self.absorb(named.names, named.total, named.sealed)
 
     async def _ask(self, client: Client) -> None:
         """For the newest sum: at the start, and now and then in case a publication was missed."""
