@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,12 +16,13 @@ from feducb.types import Array, Belief, Statistics
 PROBLEM = Problem(dim=4, noise_scale=0.5)
 THETA = np.array([0.5, -0.3, 0.4, 0.1])
 ALONE = MixtureBound(problem=PROBLEM, log_threshold=math.log(1e6))
-JOINT = JointBound(  # all are taken to be alike: nothing is left to evidence
+JOINT = JointBound(  # all are taken to be alike
     alone=ALONE,
     variance=25.0,
-    weights=(0.5,),
-    distances=(0.0,),
-    log_thresholds=(math.log(1e6),),
+    evenly=1e6,
+    weight=0.5,
+    distance=0.0,
+    log_threshold=math.log(1e6),
     gram_radius=8.0,
     residual=4.0,
 )
@@ -81,4 +83,18 @@ def test_what_own_records_contradict_is_not_read() -> None:
     np.testing.assert_array_equal(lied.theta, alone.theta)
     np.testing.assert_array_equal(lied.inverse, alone.inverse)
     axes = np.broadcast_to(np.eye(4), (AGENTS, 4, 4))
-    assert (_widths(told, axes) < 0.2 * _widths(alone, axes)).all()
+    narrow = (_widths(told, axes) < 0.2 * _widths(alone, axes)).all(axis=-1)
+    assert narrow.sum() >= 85  # χ² is against 5 of 100 by chance: more than 15 has a chance of 4e-5
+
+
+def test_sites_half_as_keen_are_not_followed_once_own_records_tell() -> None:
+    # Others whose θ is half of this agent's point the same way, and lie in what 300 own records leave open: only
+    # χ² tells. Of 100 honest agents at most 15 may be taken for such (5 % each: more has a chance of 4e-5).
+    own = _own(np.random.default_rng(4), 300)
+    gram = 1e5 * np.broadcast_to(np.eye(4), (AGENTS, 4, 4))
+    half, same = (Others.of(gram, scale * (gram @ (3.0 * THETA))) for scale in (0.5, 1.0))
+    keen = Statistics(own.gram, own.moment + (own.gram @ (2.0 * THETA)), own.count)  # of 3θ
+    assert JOINT.contradicted(keen, half).mean() > 0.9
+    assert JOINT.contradicted(keen, same).sum() <= 15
+    far = replace(JOINT, distance=2.0)  # who expects sites to differ by that much is not surprised
+    assert not far.contradicted(keen, half).any()

@@ -21,7 +21,7 @@ __all__ = ["JointBound", "Others", "weight_of"]
 _WIDER = 1.1  # than alone in some direction, by so much at most
 _DOUBT = 0.05  # the chance of χ² below which own records contradict the others'
 _LEAST = 1e-3  # records of a direction that least squares begins with
-_MOST = 1e12  # of scatter over Λ: a sum with more scatter is no honest one's, and too much to compute with
+_TIMES = 10.0  # the planned records: a sum of more is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +74,15 @@ class JointBound:
         Σ = σ²G₀ + c²(σ²(A + λ√w I)₊ + wD̄ I) + ΛI,   Λ = ½c²wD̄ + ρσ².
 
     Where sites are alike this set and alone's hold together but for a chance of α, whichever is read. Alone's
-    is read if the joint one is wider in some direction by more than a tenth, if its centre lies outside of
-    alone's, or if own records contradict the others'. So whatever the others sent, the set that is read is no
-    wider than 1.1 times alone's and centred no further off than own records allow. Its `estimate`, for those
-    who act on that alone, is held to nothing more.
+    is read if others' sum is none that records can have, if the joint set is wider in some direction by more
+    than a tenth, if its centre lies outside of alone's, or if own records contradict the others'. So whatever
+    these sent, the set that is read is no wider than 1.1 times alone's and centred no further off than own
+    records allow. Its `estimate`, for those who act on that alone, is held to nothing more.
 
     Attributes:
         alone: reads own sums alone.
         variance: w, of the sum at the close.
+        evenly: as planned, the others' records times L²/d: what they add to A in each direction, spread evenly.
         weight: c. The further sites may be apart the less it is, and the sooner own records outweigh others'.
         distance: h, how far apart sites are taken to be: what own records contradict, and the `estimate`.
         log_threshold: ln x.
@@ -92,6 +93,7 @@ class JointBound:
 
     alone: MixtureBound
     variance: float
+    evenly: float
     weight: float
     distance: float
     log_threshold: float
@@ -106,10 +108,12 @@ class JointBound:
 
     def belief(self, own: Statistics, others: Others) -> Belief:
         """What both tell."""
-        others = self._tame(others)
+        possible = self.possible(others)
+        values, moment = (np.where(possible[..., None], one, 0.0) for one in (others.values, others.moment))
+        others = Others(values, others.vectors, moment)
         joint = self.read(own, others)
         alone = self.alone.belief(own.gram, own.moment, np.zeros(own.moment.shape[:-1]))
-        chosen = _within(joint, alone) & ~self.contradicted(own, others)
+        chosen = possible & _within(joint, alone) & ~self.contradicted(own, others)
 
         def pick(name: str) -> Array:
             one, other = getattr(joint, name), getattr(alone, name)
@@ -148,6 +152,19 @@ class JointBound:
             estimate=self._likely(own, others),
         )
 
+    def possible(self, others: Others) -> NDArray[np.bool_]:
+        """(...), whether records can add up to that: to no less than noise takes off, nor to far more than planned.
+
+        Of n records ‖u‖ ≤ nLB, and tr G ≤ nL².
+        """
+        problem, noise = self.problem, self.gram_radius * self.variance**0.5
+        squares = problem.dim * _TIMES * self.evenly  # nL²
+        longest = squares * problem.reward_bound / problem.action_bound + noise * math.sqrt(self.residual)
+        with np.errstate(over="ignore", invalid="ignore"):
+            few = others.values.sum(axis=-1) <= squares + problem.dim * noise
+        short = np.abs(others.moment).max(axis=-1) <= longest
+        return np.asarray(few & short & (others.values[..., 0] >= -noise))
+
     def contradicted(self, own: Statistics, others: Others) -> NDArray[np.bool_]:
         """(...), whether own records, by χ², are further from the others' than noise and h explain.
 
@@ -168,14 +185,6 @@ class JointBound:
         """Λ."""
         own = self.alone.regularizer * self.problem.noise_scale**2
         return 0.5 * self.weight**2 * self.variance * self.residual + own
-
-    def _tame(self, others: Others) -> Others:
-        """Nothing in place of sums so large that rounding would decide what they tell."""
-        size = np.maximum(np.abs(others.values), np.abs(others.moment)).max(axis=-1)[..., None]
-        with np.errstate(over="ignore", invalid="ignore"):
-            kept = (self.weight * self.problem.noise_scale) ** 2 * size <= _MOST * self._prior
-        values, moment = (np.where(kept, part, 0.0) for part in (others.values, others.moment))
-        return Others(values, others.vectors, moment)
 
     def _likely(self, own: Statistics, others: Others) -> Array:
         """An estimate that weighs both by their noise, as `MixtureBound` has one; nothing is proven."""

@@ -145,6 +145,7 @@ def joint_rule(
     bound = JointBound(
         alone=alone.bound,
         variance=variance,
+        evenly=evenly,
         weight=weight,
         distance=distance,
         log_threshold=log_threshold,
