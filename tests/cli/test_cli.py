@@ -149,11 +149,13 @@ def test_own_play_says_until_when_it_shares_or_that_it_stays_alone(tmp_path: Pat
     assert found["release_rounds"] == [4, 9]
     assert "NOT an agent's own visitors after the close" in found["privacy"]["adversary"]
     assert (tmp_path / "own.svg").exists()
-    done = _feducb(*own, "--history", "30")
+    done = _feducb(*own, "--history", "200", "--epsilon", "8")  # more than all that is shared without it
+    assert "200 records of each agent, in its first release" in _unframed(done.stderr)
     assert "shares its history (1 release), then" in _unframed(done.stderr)
-    done = _feducb(*own, "--epsilon", "0.01")
+    done = _feducb(*own, "--history", "30", "--epsilon", "0.01")
     found = json.loads(done.stdout)
-    assert "stays alone: no sum would be worth its noise" in _unframed(done.stderr)
+    told = _unframed(done.stderr)
+    assert "30 records of each agent play stays alone: no sum would be worth its noise" in told
     assert (found["privacy"]["epsilon"], found["releases"], found["release_rounds"]) == (0.0, 0, [])
 
 
