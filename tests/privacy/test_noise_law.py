@@ -166,15 +166,16 @@ class _Rounded(Mechanism):
     """Another mechanism on a machine that rounds otherwise: last bits of its F are off."""
 
     name: ClassVar[str] = "rounded"
-    exact: Mechanism = Dense(1)
-    seed: int = 0
+    exact: Mechanism
+    seed: int
 
     def encoder(self) -> np.ndarray:
         return self.exact.encoder()
 
     def decoder(self) -> np.ndarray:
         decoder = self.exact.decoder()
-        return decoder + np.random.default_rng(self.seed).choice([-1e-16, 0.0, 1e-16], size=decoder.shape)
+        bits = np.random.default_rng(self.seed).choice([-1e-16, 0.0, 1e-16], size=decoder.shape)
+        return np.asarray(decoder + bits)
 
 
 @pytest.mark.parametrize(
