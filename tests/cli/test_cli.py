@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from typed import typed
 
 from feducb.agent import Agent, AgentSettings
 from feducb.config import Budget, Problem
@@ -17,6 +16,7 @@ from feducb.privacy.terms import Terms
 from feducb.simulation.memory import free_memory
 from feducb.storage import AgentStore
 from feducb.worlds.features import Category, Number, Recipe
+from typed import typed
 
 TINY = ["--agents", "3", "--dim", "2", "--arms", "4", "--horizon", "60", "--runs", "2"]
 
