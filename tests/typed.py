@@ -10,6 +10,8 @@ import io
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from feducb.cli import main
 
 __all__ = ["typed"]
@@ -17,15 +19,14 @@ __all__ = ["typed"]
 
 def typed(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Its status and what it said."""
-    out, err, status = io.StringIO(), io.StringIO(), 0
+    out, err = io.StringIO(), io.StringIO()
     with (
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         contextlib.chdir(cwd or Path.cwd()),
+        pytest.raises(SystemExit) as ending,
     ):
-        try:
-            main(arguments)
-        except SystemExit as ending:
-            assert isinstance(ending.code, int)
-            status = ending.code
+        main(arguments)
+    status = ending.value.code
+    assert isinstance(status, int)
     return subprocess.CompletedProcess(["feducb", *arguments], status, out.getvalue(), err.getvalue())
