@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+
+# Before numpy: in small matrix products, several tests at a time, threads mostly wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 import pytest

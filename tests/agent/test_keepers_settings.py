@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.protocol.roster import Roster, Signer
 from feducb.trust import KEEPERS, NOBODY, Keepers
+from typed import typed
 
 SETTINGS = AgentSettings(
     problem=Problem(dim=2),
@@ -34,8 +33,7 @@ SETTINGS = AgentSettings(
 
 
 def _feducb(*arguments: str, status: int = 0, where: Path) -> str:
-    command = [sys.executable, "-m", "feducb", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=where)
+    done = typed(*arguments, cwd=where)
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout if status == 0 else done.stderr

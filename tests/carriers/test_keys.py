@@ -21,15 +21,16 @@ from feducb.protocol.admission import Receipt
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.names import require_name
 from feducb.protocol.roster import Roster, Signer
+from typed import typed
 
 
-def _feducb(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def _process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "feducb", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def test_a_federation_with_a_controller_is_made_by_one_command(tmp_path: Path) -> None:
-    done = _feducb("keys", "init", "fed", "--agents", "a,b,c", "--host", "broker.example", cwd=tmp_path)
+    done = _process("keys", "init", "fed", "--agents", "a,b,c", "--host", "broker.example", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "fed"
     private = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -48,7 +49,7 @@ def test_a_federation_with_a_controller_is_made_by_one_command(tmp_path: Path) -
         assert (folder / "agents" / name / "federation.json").read_text() == found.to_json()
     for name in private - {"ca/ca.key", "server/server.key"}:
         assert (folder / name).read_text().strip() not in found.to_json()
-    again = _feducb("keys", "init", "fed", "--agents", "a", cwd=tmp_path)
+    again = typed("keys", "init", "fed", "--agents", "a", cwd=tmp_path)
     assert again.returncode == 2
     assert "expected a folder that does not exist yet" in again.stderr
 
@@ -77,7 +78,7 @@ def test_permissions_are_exactly_the_edges_of_the_graph(tmp_path: Path) -> None:
 
 
 def test_keepers_have_keys_of_their_own_and_may_say_what_keepers_say_alone(tmp_path: Path) -> None:
-    done = _feducb("keys", "init", "fed", "--agents", "a,b,c,d", "--keepers", "b, d", cwd=tmp_path)
+    done = typed("keys", "init", "fed", "--agents", "a,b,c,d", "--keepers", "b, d", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "fed"
     found = Roster.read(folder / "federation.json")
@@ -112,14 +113,14 @@ def test_keepers_have_keys_of_their_own_and_may_say_what_keepers_say_alone(tmp_p
     ],
 )
 def test_keepers_that_cannot_be_are_refused_in_a_sentence(tmp_path: Path, flags: list[str], why: str) -> None:
-    done = _feducb("keys", "init", "fed", "--agents", "a,b,c", *flags, cwd=tmp_path)
+    done = typed("keys", "init", "fed", "--agents", "a,b,c", *flags, cwd=tmp_path)
     assert (done.returncode, (tmp_path / "fed").exists()) == (2, False)
     assert why in " ".join(done.stderr.split())
 
 
 def test_a_new_key_of_a_keeper_needs_a_new_season_of_everybody(tmp_path: Path) -> None:
     before = keys.init(tmp_path / "fed", ["a", "b", "c"], keepers=["a", "b"])
-    done = _feducb("keys", "rotate", "fed", "--keeper", "b", cwd=tmp_path)
+    done = typed("keys", "rotate", "fed", "--keeper", "b", cwd=tmp_path)
     after = Roster.read(tmp_path / "fed" / "federation.json")
     assert (after.keepers["a"], after.agents) == (before.keepers["a"], before.agents)
     assert after.keepers["b"] != before.keepers["b"]
@@ -127,7 +128,7 @@ def test_a_new_key_of_a_keeper_needs_a_new_season_of_everybody(tmp_path: Path) -
     assert "keepers/b to keeper b; controller to the controller; federation.json to all agents and k" in said
     assert "restart the controller, all agents and all keepers" in said
     assert "in a new season" in said
-    nobody = _feducb("keys", "rotate", "fed", "--keeper", "c", cwd=tmp_path)
+    nobody = typed("keys", "rotate", "fed", "--keeper", "c", cwd=tmp_path)
     assert "keeper is 'c', expected one of a, b" in nobody.stderr
 
 
@@ -136,7 +137,7 @@ def test_rotation_replaces_what_was_asked_for_and_nothing_else(tmp_path: Path) -
     before = keys.init(tmp_path / "fed", ["a", "b"], server=server)
     folder = tmp_path / "fed"
     certificate = (folder / "server" / "server.pem").read_bytes()
-    done = _feducb("keys", "rotate", "fed", "--agent", "a", cwd=tmp_path)
+    done = _process("keys", "rotate", "fed", "--agent", "a", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     after = Roster.read(folder / "federation.json")
     assert after.agents["a"] != before.agents["a"]
@@ -153,7 +154,7 @@ def test_rotation_replaces_what_was_asked_for_and_nothing_else(tmp_path: Path) -
 
     fresh = x509.load_pem_x509_certificate((folder / "server" / "server.pem").read_bytes())
     assert 19 <= (fresh.not_valid_after_utc - datetime.now(UTC)).days <= 20
-    nothing = _feducb("keys", "rotate", "fed", cwd=tmp_path)
+    nothing = typed("keys", "rotate", "fed", cwd=tmp_path)
     assert (nothing.returncode, "--agent, --keeper, --controller or" in nothing.stderr) == (2, True)
 
 
@@ -171,7 +172,7 @@ def test_after_a_rotation_everybody_who_must_act_is_named(
 ) -> None:
     graph = None if topology is None else parse_topology(topology)
     keys.init(tmp_path / "fed", ["a", "b", "c"], topology=graph)
-    done = _feducb("keys", "rotate", "fed", *flags, cwd=tmp_path)
+    done = typed("keys", "rotate", "fed", *flags, cwd=tmp_path)
     said = " ".join(done.stderr.split())
     assert f"restart {restarted}" in said
     assert given in said
@@ -180,7 +181,7 @@ def test_after_a_rotation_everybody_who_must_act_is_named(
 
 def test_a_new_certificate_needs_the_server_alone(tmp_path: Path) -> None:
     keys.init(tmp_path / "fed", ["a"])
-    said = " ".join(_feducb("keys", "rotate", "fed", "--server", cwd=tmp_path).stderr.split())
+    said = " ".join(typed("keys", "rotate", "fed", "--server", cwd=tmp_path).stderr.split())
     assert "reload nats-server" in said
     assert "restart" not in said
 
@@ -191,12 +192,12 @@ def _listens(folder: Path) -> str:
 
 
 def test_the_server_is_reached_from_this_machine_alone_unless_somebody_says_otherwise(tmp_path: Path) -> None:
-    done = _feducb("keys", "init", "fed", "--agents", "a", "--host", "broker.example", cwd=tmp_path)
+    done = typed("keys", "init", "fed", "--agents", "a", "--host", "broker.example", cwd=tmp_path)
     assert _listens(tmp_path / "fed") == "127.0.0.1:4222"
     said = " ".join(done.stderr.split())
     assert "only programs on its own machine reach the server at 127.0.0.1:4222" in said
     assert "--listen 0.0.0.0:4222" in said
-    done = _feducb(
+    done = typed(
         "keys",
         "init",
         "open",
@@ -210,9 +211,9 @@ def test_the_server_is_reached_from_this_machine_alone_unless_somebody_says_othe
     )
     assert _listens(tmp_path / "open") == "0.0.0.0:4333"
     assert "only programs" not in done.stderr
-    _feducb("keys", "rotate", "open", "--agent", "a", cwd=tmp_path)
+    typed("keys", "rotate", "open", "--agent", "a", cwd=tmp_path)
     assert _listens(tmp_path / "open") == "0.0.0.0:4333"
-    done = _feducb("keys", "rotate", "fed", "--listen", "[::]:4222", cwd=tmp_path)
+    done = typed("keys", "rotate", "fed", "--listen", "[::]:4222", cwd=tmp_path)
     assert _listens(tmp_path / "fed") == "[::]:4222"
     assert "restart nats-server" in " ".join(done.stderr.split())
 
@@ -221,7 +222,7 @@ def test_the_server_is_reached_from_this_machine_alone_unless_somebody_says_othe
     "listen", ["", "0.0.0.0", ":4222", "0.0.0.0:", "0.0.0.0:0", "h:65536", "::1:4222", "a b:1"]
 )
 def test_an_address_that_is_none_is_refused(tmp_path: Path, listen: str) -> None:
-    done = _feducb("keys", "init", "fed", "--agents", "a", "--listen", listen, cwd=tmp_path)
+    done = typed("keys", "init", "fed", "--agents", "a", "--listen", listen, cwd=tmp_path)
     assert done.returncode == 2
     assert "expected HOST:PORT" in " ".join(done.stderr.split())
     assert not (tmp_path / "fed").exists()

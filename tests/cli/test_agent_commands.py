@@ -17,15 +17,19 @@ from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
 from feducb.cli import agent as agent_commands
 from feducb.controller.controller_file import terms_from_table
+from typed import typed
 
-FEDUCB = [sys.executable, "-m", "feducb", "agent"]
+
+def _feducb(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
+    """What it said."""
+    return _said(typed("agent", *arguments, cwd=folder), status)
 
 
-def _feducb(folder: Path, *arguments: str, status: int = 0, library: Path | None = None) -> tuple[str, str]:
-    """What it said; with another folder of libraries in front."""
+def _process(folder: Path, *arguments: str, status: int = 0, library: Path | None = None) -> tuple[str, str]:
+    """What it said as a process of its own; with another folder of libraries in front."""
     paths = [str(library)] * (library is not None) + [os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
-        [*FEDUCB, *arguments],
+        [sys.executable, "-m", "feducb", "agent", *arguments],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
         capture_output=True,
@@ -33,6 +37,10 @@ def _feducb(folder: Path, *arguments: str, status: int = 0, library: Path | None
         timeout=600,
         check=False,
     )
+    return _said(done, status)
+
+
+def _said(done: subprocess.CompletedProcess[str], status: int) -> tuple[str, str]:
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout, done.stderr
@@ -51,21 +59,21 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     said = _feducb(made, "warm-start", "log.csv", status=2)[1]
     assert "policy is None, expected 'fixed', the statement that" in " ".join(said.split())
     fixed = ("warm-start", "log.csv", "--policy", "fixed")
-    assert "2 records wait" in _feducb(made, *fixed)[0]
+    assert "2 records wait" in _process(made, *fixed)[0]
     assert "count twice" in _feducb(made, *fixed, status=2)[1]
     told = json.loads(_feducb(made, "status", "--json", "-")[0])
     assert (told["name"], told["releases_left"], told["counts"]["loaded"]) == ("north", 64, 2)
-    said = _feducb(made, "status")[0]
+    said = _process(made, "status")[0]
     for word in ("agent north", "next release", "season ends", "64 left", f"{datetime.now():%Y-%m-}"):
         assert word in said
-    assert "0 decisions taken back" in _feducb(made, "erase", "ada")[0]
-    said, noted = _feducb(made, "export")
+    assert "0 decisions taken back" in _process(made, "erase", "ada")[0]
+    said, noted = _process(made, "export")
     assert (said, "keep_events is 0" in noted) == ("", True)
-    _feducb(made, "backup", "copy.db")
+    _process(made, "backup", "copy.db")
     assert "agree to lose them with --drop-open\n" in _feducb(made, "new-season", status=2)[1]
-    assert "season 2" in _feducb(made, "new-season", "--drop-open")[0]
+    assert "season 2" in _process(made, "new-season", "--drop-open")[0]
     (made / "north.db").rename(made / "lost.db")
-    assert "in season 9" in _feducb(made, "restore", "copy.db", "--season", "9")[0]
+    assert "in season 9" in _process(made, "restore", "copy.db", "--season", "9")[0]
     assert json.loads(_feducb(made, "status", "--json", "-")[0])["counts"]["loaded"] == 2
 
 
@@ -194,12 +202,12 @@ def test_an_agent_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> N
     (library / "opendp").mkdir(parents=True)
     folder.mkdir()
     (library / "opendp" / "__init__.py").write_text('raise ImportError("missing", name="opendp")\n')
-    assert "needs opendp" in _feducb(folder, "init", status=2, library=library)[1]
+    assert "needs opendp" in _process(folder, "init", status=2, library=library)[1]
     assert list(folder.iterdir()) == []
-    _feducb(folder, "init")
+    _process(folder, "init")
     (folder / "agent.db").unlink()
     (folder / "agent.db.lock").unlink(missing_ok=True)
-    assert "needs opendp" in _feducb(folder, "create", status=2, library=library)[1]
+    assert "needs opendp" in _process(folder, "create", status=2, library=library)[1]
     assert sorted(one.name for one in folder.iterdir()) == ["agent.keys", "agent.toml"]
 
 

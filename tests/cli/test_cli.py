@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes, real files."""
+"""The command line as a user meets it: real files, and a real process of each command."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from feducb.privacy.terms import Terms
 from feducb.simulation.memory import free_memory
 from feducb.storage import AgentStore
 from feducb.worlds.features import Category, Number, Recipe
+from typed import typed
 
 TINY = ["--agents", "3", "--dim", "2", "--arms", "4", "--horizon", "60", "--runs", "2"]
 
 
-def _feducb(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def _process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "feducb", *arguments], capture_output=True, text=True, cwd=cwd, check=False
     )
 
 
 def test_simulate_writes_a_table_json_and_a_picture(tmp_path: Path) -> None:
-    done = _feducb("simulate", *TINY, "--json", "out.json", "--plot", "out.png", cwd=tmp_path)
+    done = _process("simulate", *TINY, "--json", "out.json", "--plot", "out.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "per-agent regret" in done.stdout
     data = json.loads((tmp_path / "out.json").read_text())
@@ -37,28 +38,28 @@ def test_simulate_writes_a_table_json_and_a_picture(tmp_path: Path) -> None:
 
 
 def test_json_on_standard_output_is_json_alone() -> None:
-    done = _feducb("simulate", *TINY, "--json", "-")
+    done = typed("simulate", *TINY, "--json", "-")
     assert json.loads(done.stdout)["releases"] > 0
 
 
 def test_paper_mode_announces_itself() -> None:
-    done = _feducb("simulate", *TINY, "--mode", "paper", "--delta", "0.1")
+    done = typed("simulate", *TINY, "--mode", "paper", "--delta", "0.1")
     assert done.returncode == 0, done.stderr
     assert "NOT private against an interactive adversary" in done.stderr
     assert "one record in 10" in done.stderr
 
 
 def test_exploration_says_when_it_is_not_the_proven_bound() -> None:
-    assert "NOT covered by the proven bound" in _feducb("simulate", *TINY, "--exploration", "0.3").stderr
+    assert "NOT covered by the proven bound" in typed("simulate", *TINY, "--exploration", "0.3").stderr
 
 
 def test_a_policy_says_that_no_bound_covers_it_and_is_played_by_the_reference() -> None:
-    done = _feducb("simulate", *TINY, "--policy", "thompson:0.2", "--no-privacy", "--json", "-")
+    done = typed("simulate", *TINY, "--policy", "thompson:0.2", "--no-privacy", "--json", "-")
     assert "Thompson(scale=0.2) is NOT covered by the proven bound" in " ".join(done.stderr.split())
     config = json.loads(done.stdout)["config"]
     assert (config["policy"], config["backend"]) == ("Thompson(scale=0.2)", "reference")
     for wrong in (["--policy", "boldest"], ["--policy", "greedy", "--backend", "cpu"]):
-        refused = _feducb("simulate", *TINY, *wrong)
+        refused = typed("simulate", *TINY, *wrong)
         assert refused.returncode == 2
         assert "policy" in refused.stderr
 
@@ -71,7 +72,7 @@ def test_budgets_come_from_a_file(tmp_path: Path, name: str) -> None:
     else:
         text = json.dumps([{"epsilon": epsilon, "delta": delta} for epsilon, delta in rows])
     (tmp_path / name).write_text(text)
-    done = _feducb("simulate", *TINY, "--budgets", name, "--json", "-", cwd=tmp_path)
+    done = typed("simulate", *TINY, "--budgets", name, "--json", "-", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["privacy"]["budgets"][2] == {"epsilon": 2.0, "delta": 1e-5}
 
@@ -104,7 +105,7 @@ def test_budgets_come_from_a_file(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_bad_input_ends_with_status_2_and_one_sentence(arguments: list[str], named: str) -> None:
-    done = _feducb(*arguments)
+    done = typed(*arguments)
     assert done.returncode == 2
     assert named in done.stderr
     assert done.stderr.count("\n") == 1
@@ -113,19 +114,19 @@ def test_bad_input_ends_with_status_2_and_one_sentence(arguments: list[str], nam
 
 def test_budgets_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("eps,delta\n1,0.1\n")
-    done = _feducb("simulate", *TINY, "--budgets", "b.csv", cwd=tmp_path)
+    done = typed("simulate", *TINY, "--budgets", "b.csv", cwd=tmp_path)
     assert (done.returncode, "columns epsilon,delta" in done.stderr) == (2, True)
 
 
 def test_help_and_version() -> None:
-    assert "simulate" in _feducb("--help").stdout
-    assert "--first-release" in _feducb("simulate", "--help").stdout
-    assert _feducb("--version").stdout.startswith("feducb ")
-    assert _feducb().returncode == 0
+    assert "simulate" in _process("--help").stdout
+    assert "--first-release" in _process("simulate", "--help").stdout
+    assert _process("--version").stdout.startswith("feducb ")
+    assert _process().returncode == 0
 
 
 def test_demo_compares_five_ways_and_writes_a_picture(tmp_path: Path) -> None:
-    done = _feducb("demo", "--agents", "4", "--horizon", "60", "--out", "d.png", cwd=tmp_path)
+    done = _process("demo", "--agents", "4", "--horizon", "60", "--out", "d.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     others = ("the paper's constants", "each agent alone", "no privacy")
     for label in ("feducb (calibrated)", "feducb (secure sums)", *others):
@@ -141,7 +142,7 @@ def _unframed(table: str) -> str:
 def test_own_play_says_until_when_it_shares_or_that_it_stays_alone(tmp_path: Path) -> None:
     own = ("simulate", *TINY, "--play", "own", "--json", "-")
     shares = ("--schedule", "explicit:4,9", "--heterogeneity", "0.2", "--distance", "0.2")
-    done = _feducb(*own, *shares, "--plot", "own.svg", cwd=tmp_path)
+    done = typed(*own, *shares, "--plot", "own.svg", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert "shares until visitor 9 (2 releases), then acts on own records" in _unframed(done.stderr)
@@ -149,17 +150,19 @@ def test_own_play_says_until_when_it_shares_or_that_it_stays_alone(tmp_path: Pat
     assert found["release_rounds"] == [4, 9]
     assert "NOT an agent's own visitors after the close" in found["privacy"]["adversary"]
     assert (tmp_path / "own.svg").exists()
-    done = _feducb(*own, "--history", "30")
+    done = typed(*own, "--history", "200", "--epsilon", "8")  # more than all that is shared without it
+    assert "200 records of each agent, in its first release" in _unframed(done.stderr)
     assert "shares its history (1 release), then" in _unframed(done.stderr)
-    done = _feducb(*own, "--epsilon", "0.01")
+    done = typed(*own, "--history", "30", "--epsilon", "0.01")
     found = json.loads(done.stdout)
-    assert "stays alone: no sum would be worth its noise" in _unframed(done.stderr)
+    told = _unframed(done.stderr)
+    assert "30 records of each agent play stays alone: no sum would be worth its noise" in told
     assert (found["privacy"]["epsilon"], found["releases"], found["release_rounds"]) == (0.0, 0, [])
 
 
 def test_privacy_plan_tells_noise_regret_and_a_verdict() -> None:
     setting = "--releases 16 --dim 3 --agents 5 --visitors 200 --runs 3 --json -"
-    done = _feducb("privacy", "plan", *setting.split())
+    done = _process("privacy", "plan", *setting.split())
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert 0.999 <= found["epsilon_reaccounted"] <= 1.001
@@ -173,7 +176,7 @@ def test_privacy_plan_tells_noise_regret_and_a_verdict() -> None:
 
 
 def test_privacy_plan_goes_to_a_million_releases() -> None:
-    done = _feducb("privacy", "plan", "--releases", "1000000", "--json", "-")
+    done = typed("privacy", "plan", "--releases", "1000000", "--json", "-")
     found = json.loads(done.stdout)
     assert found["mechanism"] == "blt"
     assert found["worst_error"] < 6.0
@@ -186,19 +189,19 @@ def test_privacy_plan_takes_the_shape_of_visitors_from_a_recipe(tmp_path: Path) 
     recipe = Recipe(context=(Number("age", 18, 90),), action=(offers,), terms=(("offer",), ("offer", "age")))
     (tmp_path / "recipe.json").write_text(recipe.to_json())
     common = ("privacy", "plan", "--recipe", "recipe.json")
-    done = _feducb(*common, "--visitors", "60", "--epsilon", "8", "--json", "-", cwd=tmp_path)
+    done = typed(*common, "--visitors", "60", "--epsilon", "8", "--json", "-", cwd=tmp_path)
     found = json.loads(done.stdout)
     assert (found["dim"], found["regret"]["arms"], found["visitors"]) == (6, 3, 60)
     for told, named in (("--dim", "nothing beside --recipe"), ("--arms", "the recipe lists its actions")):
-        refused = _feducb(*common, told, "4", cwd=tmp_path)
+        refused = typed(*common, told, "4", cwd=tmp_path)
         assert refused.returncode == 2
         assert named in refused.stderr
 
 
 def test_per_person_and_trust_scale_the_noise() -> None:
     common = ("privacy", "plan", "--dim", "2", "--releases", "8", "--visitors", "50", "--runs", "2")
-    one = json.loads(_feducb(*common, "--json", "-").stdout)
-    three = json.loads(_feducb(*common, "--per-person", "3", "--json", "-").stdout)
+    one = json.loads(typed(*common, "--json", "-").stdout)
+    three = json.loads(typed(*common, "--per-person", "3", "--json", "-").stdout)
     assert three["sigma"] == pytest.approx(3 * one["sigma"])
     assert three["epsilon_reaccounted"] == pytest.approx(1.0, abs=1e-3)
 
@@ -206,31 +209,31 @@ def test_per_person_and_trust_scale_the_noise() -> None:
 def test_spaced_records_need_less_noise_and_the_statement_says_how_they_are_spaced(tmp_path: Path) -> None:
     common = ("privacy", "plan", "--dim", "2", "--releases", "12", "--visitors", "50", "--runs", "2")
     asked = (*common, "--epsilon", "200", "--per-person", "2", "--spacing")
-    anywhere, apart = (json.loads(_feducb(*asked, spacing, "--json", "-").stdout) for spacing in ("0", "4"))
+    anywhere, apart = (json.loads(typed(*asked, spacing, "--json", "-").stdout) for spacing in ("0", "4"))
     assert (anywhere["reach"], anywhere["spacing"], apart["spacing"]) == (2.0, 0, 4)
     assert apart["reach"] < 1.9
     # Planned releases follow from the noise, so that a record's share of it is compared.
     assert apart["sigma"] / apart["reach"] == pytest.approx(anywhere["sigma"] / 2.0)
     assert apart["epsilon_reaccounted"] == pytest.approx(200.0, rel=1e-3)
-    assert re.search(r"noise for records 4 releases apart +│ 1\.\d+ times", _feducb(*asked, "4").stdout)
+    assert re.search(r"noise for records 4 releases apart +│ 1\.\d+ times", typed(*asked, "4").stdout)
     given = ("--per-person", "2", "--spacing", "4", "--out", "-")
-    page = _feducb("privacy", "statement", *given, cwd=tmp_path).stdout
+    page = typed("privacy", "statement", *given, cwd=tmp_path).stdout
     assert "at most one in any 4 consecutive releases" in page
-    refused = _feducb(*common, "--spacing", "4")
+    refused = typed(*common, "--spacing", "4")
     assert "spacing is 4, expected 0 where a person has one record" in refused.stderr
 
 
 def test_a_plan_covers_a_person_at_all_agents_where_the_controller_is_trusted() -> None:
     common = ["privacy", "plan", "--dim", "2", "--releases", "8", "--visitors", "50", "--agents", "4"]
     common += ["--runs", "2", "--per-person", "2", "--json", "-"]
-    apart = json.loads(_feducb(*common).stdout)
-    pooled = json.loads(_feducb(*common, "--trust", "controller").stdout)
-    once = json.loads(_feducb(*common, "--trust", "controller", "--agents-per-person", "1").stdout)
+    apart = json.loads(typed(*common).stdout)
+    pooled = json.loads(typed(*common, "--trust", "controller").stdout)
+    once = json.loads(typed(*common, "--trust", "controller", "--agents-per-person", "1").stdout)
     assert (apart["agents_per_person"], pooled["agents_per_person"], once["agents_per_person"]) == (1, 4, 1)
     assert pooled["sigma"] == pytest.approx(4 * once["sigma"]) == pytest.approx(4 * apart["sigma"])
     for found in (apart, pooled, once):
         assert found["epsilon_reaccounted"] == pytest.approx(1.0, abs=1e-3)
-    told = _feducb(*common, "--agents-per-person", "4")
+    told = typed(*common, "--agents-per-person", "4")
     assert re.search(r"a person at 4 agents +│ ε = 2\.12\d+, each adds its own noise", told.stderr)
     assert json.loads(told.stdout)["epsilon_at_several_agents"] == pytest.approx(2.123, abs=2e-3)
 
@@ -238,7 +241,7 @@ def test_a_plan_covers_a_person_at_all_agents_where_the_controller_is_trusted() 
 def test_a_plan_says_what_keepers_cost_and_what_fewer_honest_shares_would() -> None:
     common = ["privacy", "plan", "--dim", "2", "--releases", "8", "--visitors", "50", "--agents", "100"]
     common += ["--runs", "2", "--trust", "keepers", "--away", "10", "--colluding", "20"]
-    told = _feducb(*common, "--agents-per-person", "1", "--json", "-")
+    told = typed(*common, "--agents-per-person", "1", "--json", "-")
     found = json.loads(told.stdout)
     shared = found["shared_noise"]
     assert (found["trust"], shared["shares"]) == ("keepers:10:20", 70)
@@ -249,7 +252,7 @@ def test_a_plan_says_what_keepers_cost_and_what_fewer_honest_shares_would() -> N
     assert by_shares == pytest.approx({70: 1.0, 50: 1.20, 35: 1.45, 17: 2.16, 1: 10.9}, rel=5e-3)
     assert found["grid"]["noise_over_gaussian"] == pytest.approx(1.0, abs=1e-3)
     assert "10 may be away" in told.stderr
-    nobody = json.loads(_feducb(*common[:-6], "--json", "-").stdout)
+    nobody = json.loads(typed(*common[:-6], "--json", "-").stdout)
     assert "shared_noise" not in nobody
     assert nobody["sigma"] == found["sigma"]  # one noise, as one agent's alone would be
     assert found["regret"]["federated"] < nobody["regret"]["federated"]
@@ -257,7 +260,7 @@ def test_a_plan_says_what_keepers_cost_and_what_fewer_honest_shares_would() -> N
 
 def test_simulated_agents_may_be_away_where_rows_are_summed() -> None:
     common = ["simulate", "--agents", "6", "--dim", "2", "--arms", "4", "--horizon", "80", "--runs", "2"]
-    done = _feducb(
+    done = typed(
         *common, "--trust", "keepers", "--away", "1", "--colluding", "1", "--absence", "0.2", "--json", "-"
     )
     found = json.loads(done.stdout)
@@ -271,14 +274,14 @@ def test_simulated_agents_may_be_away_where_rows_are_summed() -> None:
             "of 6 agents 3 may be away and 2 may collude",
         ),
     ):
-        refused = _feducb(*common, *asked)
+        refused = typed(*common, *asked)
         assert refused.returncode == 2
         assert sentence in refused.stderr
         assert refused.stderr.count("\n") == 1
 
 
 def test_a_plan_for_very_many_records_of_a_person_stays_alone() -> None:
-    done = _feducb(
+    done = typed(
         "privacy", "plan", "--dim", "2", "--visitors", "200", "--per-person", "100000", "--json", "-"
     )
     found = json.loads(done.stdout)
@@ -287,7 +290,7 @@ def test_a_plan_for_very_many_records_of_a_person_stays_alone() -> None:
 
 
 def test_privacy_statement_writes_a_page_and_data(tmp_path: Path) -> None:
-    done = _feducb(
+    done = _process(
         "privacy", "statement", "--epsilon", "2", "--per-person", "2", "--out", "page", cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
@@ -307,7 +310,7 @@ def test_privacy_statement_writes_a_page_and_data(tmp_path: Path) -> None:
 def test_a_statement_in_an_agents_folder_says_that_it_is_not_about_that_agent(tmp_path: Path) -> None:
     said = []
     for _ in range(2):
-        done = _feducb("privacy", "statement", "--out", "-", cwd=tmp_path)
+        done = typed("privacy", "statement", "--out", "-", cwd=tmp_path)
         assert "note:" not in done.stdout
         said.append("note: this describes the options given" in done.stderr)
         (tmp_path / "agent.toml").touch()
@@ -316,12 +319,12 @@ def test_a_statement_in_an_agents_folder_says_that_it_is_not_about_that_agent(tm
 
 def test_a_statement_says_what_a_person_at_several_agents_pays(tmp_path: Path) -> None:
     common = ("privacy", "statement", "--per-person", "2", "--out", "-", "--trust", "controller")
-    covered = _feducb(*common, "--agents-per-person", "3", cwd=tmp_path).stdout
+    covered = typed(*common, "--agents-per-person", "3", cwd=tmp_path).stdout
     assert "one person, with up to 2 interactions at each of up to 3 agents" in covered
     assert "noise is for up to 2 interactions at each of up to 3 agents, 6 in all" in covered
-    alone = _feducb(*common, "--agents-per-person", "1", cwd=tmp_path).stdout
+    alone = typed(*common, "--agents-per-person", "1", cwd=tmp_path).stdout
     assert "states that people do not visit several agents, and nothing checks it" in alone
-    unsaid = _feducb(*common, cwd=tmp_path)
+    unsaid = typed(*common, cwd=tmp_path)
     assert unsaid.returncode == 2
     assert "--agents-per-person is None, expected how many agents one person visits" in unsaid.stderr
 
@@ -331,7 +334,7 @@ def test_a_statement_counts_estimators_and_charges_nothing_for_them(tmp_path: Pa
     with AgentStore.open(tmp_path / "agent.db", terms) as store:
         store.release(1)
     for how in (["--groups", "3", "--releases", "4"], ["--store", "agent.db"]):
-        done = _feducb("privacy", "statement", *how, "--out", "page", cwd=tmp_path)
+        done = typed("privacy", "statement", *how, "--out", "page", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         page, data = (tmp_path / "page.md").read_text(), json.loads((tmp_path / "page.json").read_text())
         assert (data["groups"], data["releases"]) == (3, 4)
@@ -342,8 +345,9 @@ def test_a_statement_counts_estimators_and_charges_nothing_for_them(tmp_path: Pa
 
 
 def test_privacy_audit_ends_with_0_on_the_shipped_code() -> None:
-    # Unseeded, on purpose; false alarm at most 1e-6. Fewer trials than by default: weaker, not less rigorous.
-    done = _feducb("privacy", "audit", "--trials", "300", "--no-self-test", "--json", "-")
+    # Unseeded, on purpose; false alarm at most 1e-6. Fewer trials and claims than by default: weaker, not
+    # less rigorous; tests/audit has all.
+    done = _process("privacy", "audit", "--epsilon", "8", "--trials", "300", "--no-self-test", "--json", "-")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert set(found) >= {"epsilon_claimed", "epsilon_lower_bound_gaussian", "epsilon_lower_bound", "checks"}
@@ -372,7 +376,7 @@ def test_privacy_audit_ends_with_0_on_the_shipped_code() -> None:
     ],
 )
 def test_bad_privacy_input_ends_with_status_2_and_one_sentence(arguments: list[str], named: str) -> None:
-    done = _feducb("privacy", *arguments)
+    done = typed("privacy", *arguments)
     assert done.returncode == 2
     assert named in done.stderr
     assert done.stderr.count("\n") == 1
@@ -381,17 +385,17 @@ def test_bad_privacy_input_ends_with_status_2_and_one_sentence(arguments: list[s
 def test_what_cannot_fit_into_memory_is_refused_at_once_with_the_numbers() -> None:
     if (free_memory() or 0) > 700e9:
         pytest.skip("two thousand million agents need 740 GB, which this machine may have")
-    done = _feducb("simulate", "--agents", "2000000000", "--horizon", "10")
+    done = _process("simulate", "--agents", "2000000000", "--horizon", "10")
     assert done.returncode == 2
     assert "agents is 2000000000, expected fewer: they need at least 740 GB of memory where" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_one_of_a_thing_is_one_thing() -> None:
-    said = _feducb("simulate", "--agents", "1", "--dim", "2", "--horizon", "20", "--runs", "1").stdout
+    said = typed("simulate", "--agents", "1", "--dim", "2", "--horizon", "20", "--runs", "1").stdout
     assert "1 agent, d = 2" in said
     assert "1 run, seed" in said
-    planned = _feducb(
+    planned = typed(
         "privacy", "plan", "--agents", "2", "--dim", "2", "--releases", "1", "--visitors", "20"
     ).stdout
     assert "over 1 release" in planned
@@ -402,7 +406,7 @@ def test_one_of_a_thing_is_one_thing() -> None:
 def test_a_plot_has_a_title_the_setting_and_what_to_beat(
     tmp_path: Path, flags: list[str], curves: int
 ) -> None:
-    done = _feducb("simulate", *TINY, *flags, "--plot", "out.svg", cwd=tmp_path)
+    done = typed("simulate", *TINY, *flags, "--plot", "out.svg", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     texts = re.findall(r"<!-- (.*?) -->", (tmp_path / "out.svg").read_text())
     named = ("feducb (calibrated)", "each agent alone", "uniform play")
@@ -416,13 +420,11 @@ def test_a_statement_of_a_file_takes_nothing_from_options(tmp_path: Path) -> Non
     store = tmp_path / "agent.db"
     terms = Terms(problem=Problem(dim=2), budget=Budget(epsilon=4.0, delta=1e-6), releases=4)
     AgentStore.open(store, terms).close()
-    command = [sys.executable, "-m", "feducb", "privacy", "statement", "--store", str(store), "--out", "-"]
+    command = ["privacy", "statement", "--out", "-", "--store"]
     with Agent.open(tmp_path / "unused.db", AgentSettings(problem=terms.problem, budget=terms.budget)):
         pass
-    unused = [*command[:-3], str(tmp_path / "unused.db"), *command[-2:]]
-    said = subprocess.run(unused, capture_output=True, text=True, check=True).stderr
-    assert "nothing has happened in season 1 yet" in said
-    assert "(ε, δ) = (4, 1e-06)" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    done = subprocess.run([*command, "--epsilon", "1"], capture_output=True, text=True, check=False)
+    assert "nothing has happened in season 1 yet" in typed(*command, str(tmp_path / "unused.db")).stderr
+    assert "(ε, δ) = (4, 1e-06)" in typed(*command, str(store)).stdout
+    done = typed(*command, str(store), "--epsilon", "1")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--epsilon is 1.0, expected nothing beside --store" in done.stderr

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +10,14 @@ from feducb.config import Budget, Problem
 from feducb.controller.collector import open_collector
 from feducb.privacy.terms import Terms
 from feducb.service.api_keys import ApiKeys
+from typed import typed
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "deploy" / "controller.toml"
 TERMS = "[terms]\ndim = 3\nepsilon = 1.0\ndelta = 1e-6\nreleases = 8\n"
 
 
 def _feducb(folder: Path, *arguments: str, status: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "feducb", *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = typed(*arguments, cwd=folder)
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout if status == 0 else done.stderr

@@ -1,4 +1,4 @@
-"""`feducb data` and `feducb evaluate` as a user meets them: real processes, real files."""
+"""`feducb data` and `feducb evaluate` as a user meets them: real files, and a real process of each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from feducb.worlds.features import Recipe
+from typed import typed
 
 QUICK = ["--epsilon", "8", "--trust", "controller", "--folds", "2", "--repeats", "1"]
 COLUMNS = ["--agent-column", "shop", "--action", "offer", "--reward", "bought", "--propensity", "p"]
 
 
-def _feducb(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def _process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "feducb", *arguments], capture_output=True, text=True, cwd=cwd, check=False
     )
@@ -64,7 +65,7 @@ def test_rows_say_that_it_is_own_play_and_who_stays_alone(shops: Path) -> None:
 
 
 def test_a_log_gets_a_table_a_verdict_json_a_picture_and_a_recipe(shops: Path) -> None:
-    done = _feducb(
+    done = _process(
         "evaluate", "log.csv", *COLUMNS, "--context", "age,region", *QUICK,
         "--json", "out.json", "--plot", "out.png", "--save-recipe", "recipe.json", cwd=shops,
     )  # fmt: skip
@@ -82,14 +83,14 @@ def test_a_log_gets_a_table_a_verdict_json_a_picture_and_a_recipe(shops: Path) -
     assert (shops / "out.png").read_bytes().startswith(b"\x89PNG")
     recipe = Recipe.from_json((shops / "recipe.json").read_text())
     assert not recipe.public
-    again = _feducb(
+    again = typed(
         "evaluate", "log.csv", *COLUMNS, "--recipe", "recipe.json", *QUICK, "--json", "-", cwd=shops
     )
     assert json.loads(again.stdout)["policies"] == found["policies"]
 
 
 def test_public_ranges_are_not_complained_about(shops: Path) -> None:
-    done = _feducb(
+    done = typed(
         "evaluate", "log.csv", *COLUMNS, "--context", "age:0:120", "--actions", "a,b", *QUICK, "--json", "-",
         cwd=shops,
     )  # fmt: skip
@@ -113,7 +114,7 @@ def test_public_ranges_are_not_complained_about(shops: Path) -> None:
     ],
 )
 def test_bad_input_ends_with_status_2_and_one_sentence(shops: Path, arguments: list[str], named: str) -> None:
-    done = _feducb("evaluate", *arguments, cwd=shops)
+    done = typed("evaluate", *arguments, cwd=shops)
     assert done.returncode == 2
     assert named in done.stderr
     assert done.stderr.count("\n") == 1
@@ -124,16 +125,16 @@ def test_a_bad_row_ends_with_its_line_as_an_editor_shows_it(shops: Path) -> None
     lines = (shops / "log.csv").read_text().splitlines()
     lines[1500] = lines[1500].rpartition(",")[0] + ",0"
     (shops / "log.csv").write_text("\n".join(lines))
-    done = _feducb("evaluate", "log.csv", *COLUMNS, cwd=shops)
+    done = typed("evaluate", "log.csv", *COLUMNS, cwd=shops)
     assert done.returncode == 2
     assert "p in line 1501 is 0.0, expected a number above 0 and at most 1" in done.stderr
 
 
 def test_a_trial_and_a_labelled_set_by_name() -> None:
-    trial = json.loads(_feducb("evaluate", "actg175", *QUICK, "--json", "-").stdout)
+    trial = json.loads(typed("evaluate", "actg175", *QUICK, "--json", "-").stdout)
     assert trial["settings"]["agents"] == 10
     assert trial["verdict"].startswith(("Federate: ", "Do not federate"))
-    rated = _feducb(
+    rated = typed(
         "evaluate", "movielens", "--epsilon", "8", "--trust", "controller", "--runs", "2", "--horizon", "20",
         "--json", "-",
     )  # fmt: skip
@@ -143,13 +144,13 @@ def test_a_trial_and_a_labelled_set_by_name() -> None:
 
 
 def test_data_sets_are_listed_and_shown(tmp_path: Path) -> None:
-    listed = _feducb("data", "list").stdout
+    listed = _process("data", "list").stdout
     for name in ("actg175", "star", "movielens", "letter"):
         assert name in listed
-    done = _feducb("data", "show", "star", "--json", "star.json", "--recipe", "recipe.json", cwd=tmp_path)
+    done = _process("data", "show", "star", "--json", "star.json", "--recipe", "recipe.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "star.json").read_text())
     assert (found["records"], found["agents"]) == (5734, 78)
     assert Recipe.from_json((tmp_path / "recipe.json").read_text()).dim == found["dim"]
     assert "what was done" in done.stdout
-    assert _feducb("data", "show", "iris").returncode == 2
+    assert typed("data", "show", "iris").returncode == 2

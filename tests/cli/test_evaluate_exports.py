@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,14 +13,13 @@ import pytest
 
 from feducb import Agent
 from feducb.agent.agent_file import read_agent_file
+from typed import typed
 
 QUICK = ["--epsilon", "8", "--trust", "controller", "--folds", "2", "--repeats", "1"]
 
 
 def _feducb(*arguments: str, cwd: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "feducb", *arguments], capture_output=True, text=True, cwd=cwd, check=False
-    )
+    done = typed(*arguments, cwd=cwd)
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     return done

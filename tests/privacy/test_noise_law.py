@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +13,14 @@ from scipy.stats import binom
 
 from feducb.config import Problem
 from feducb.models import LINEAR
-from feducb.privacy.mechanisms import BinaryTree, BufferedToeplitz, Dense, Mechanism, SquareRootToeplitz
+from feducb.privacy.mechanisms import (
+    BinaryTree,
+    BufferedToeplitz,
+    Dense,
+    Mechanism,
+    OptimalTree,
+    SquareRootToeplitz,
+)
 from feducb.privacy.noise_law import mixture_threshold
 
 ALPHA = 0.1
@@ -151,3 +159,36 @@ def test_no_direction_of_the_residual_has_more_variance_than_is_said() -> None:
     assert low < float(((residual @ theta) ** 2).sum()) / (2.25 * spread) < high
     across = np.cross(theta, [1.0, 0.0, 0.0])
     assert float(((residual @ across) ** 2).sum()) / (across @ across * spread) < low
+
+
+@dataclass(frozen=True)
+class _Rounded(Mechanism):
+    """Another mechanism on a machine that rounds otherwise: last bits of its F are off."""
+
+    name: ClassVar[str] = "rounded"
+    exact: Mechanism
+    seed: int
+
+    def encoder(self) -> np.ndarray:
+        return self.exact.encoder()
+
+    def decoder(self) -> np.ndarray:
+        decoder = self.exact.decoder()
+        bits = np.random.default_rng(self.seed).choice([-1e-16, 0.0, 1e-16], size=decoder.shape)
+        return np.asarray(decoder + bits)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "first"),
+    [(OptimalTree(12), 1), (OptimalTree(13), 4), (BinaryTree(12), 1), (Dense(8, 3, 1.5), 4), (Dense(8), 1)],
+    ids=str,
+)
+def test_rounding_does_not_choose_the_draws(mechanism: Mechanism, first: int) -> None:
+    """Machines round otherwise. An optimal tree's threshold once moved by 1e-4 with the last bit of F."""
+
+    def threshold(of: Mechanism) -> float:
+        return mixture_threshold(of, (2.0, 1.0), ALPHA, first=first, scale=3.0, prior=1.0)
+
+    for seed in range(4):
+        rounded = _Rounded(mechanism.releases, mechanism, seed)
+        assert threshold(rounded) == pytest.approx(threshold(mechanism), rel=1e-12)

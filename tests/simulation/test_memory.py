@@ -39,9 +39,9 @@ _OWN = _CPU | {"horizon": 5, "play": "own", "schedule": "explicit:2,4"}
     "setting",
     [
         _CPU | {"agents": 100_000},
-        _CPU | {"agents": 100_000, "baseline": "alone"},
+        _CPU | {"agents": 100_000, "horizon": 3, "baseline": "alone"},
         _CPU | {"agents": 5_000, "trust": "keepers", "absence": 0.05, "schedule": "every-round"},
-        _CPU | {"agents": 30_000, "dim": 10, "runs": 2, "baseline": "alone"},
+        _CPU | {"agents": 30_000, "dim": 10, "horizon": 3, "runs": 2, "baseline": "alone"},
         _CPU | {"agents": 3_000, "arms": 100, "dim": 10, "backend": "reference"},
         _OWN | {"agents": 20_000},
         _OWN | {"agents": 5_000, "dim": 10, "runs": 2},

@@ -49,8 +49,13 @@ def test_a_plan_for_the_tutorial_s_recipe_says_what_the_page_says(tmp_path: Path
     recipe = Recipe(context=columns, action=offers, terms=(("offer",), ("offer", "age")))
     (tmp_path / "recipe.json").write_text(recipe.to_json(), encoding="utf-8")
     told = _run("-m", "feducb", *shlex.split(command), cwd=tmp_path)
-    (after,) = re.findall(r"It says that federating pays after about (\d+) visitors", TUTORIAL)
-    assert f"Federating pays after about {after} visitors." in told
+    (after,) = re.findall(r"It says that federating (pays after about .*?), and the log", TUTORIAL)
+    assert f"Federating {after.replace('`', '')}." in told
+    assert "at `--epsilon 1` it says of neither play that it pays within 40." in TUTORIAL
+    told = _run("-m", "feducb", *shlex.split(command.replace("--epsilon 8", "--epsilon 1")), cwd=tmp_path)
+    assert "Federating pays" not in told
+    assert "with play = released" in told
+    assert "with play = own" in told
 
 
 @pytest.mark.parametrize("name", list(DATA_SETS))

@@ -142,7 +142,8 @@ def _result_rows(result: SimulationResult) -> Iterator[tuple[str, str]]:
     if "heterogeneity" in config:
         yield "sites", f"θ* of each is {config['heterogeneity']:g} of its length from the common one"
     if "history" in config:
-        yield "history", f"{counted(config['history'], 'record')} of each agent, in its first release"
+        leaves = ", in its first release" if result.releases else ""
+        yield "history", f"{counted(config['history'], 'record')} of each agent{leaves}"
     if result.played is not None:
         yield "play", result.played
     if result.topology is not None:

@@ -7,12 +7,14 @@ A release stream is Gaussian: its privacy is one number μ (Gaussian differentia
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 
 from scipy.special import log_ndtr
 
 from feducb.config import Budget
 
-__all__ = ["mu_from_curve", "noise_scale", "to_epsilon", "to_mu"]
+__all__ = ["mu_from_curve", "noise_scale", "sigma_of", "to_epsilon", "to_mu"]
 
 
 def to_mu(budget: Budget) -> float:
@@ -22,10 +24,22 @@ def to_mu(budget: Budget) -> float:
         A Gaussian mechanism of sensitivity μ and unit noise is (ε, δ)-private, and none with more is.
     """
     try:
-        from dp_accounting import get_sigma_gaussian  # slow to import, and not needed to simulate without
+        return 1.0 / sigma_of(budget)
     except ImportError:  # on a machine that only simulates
         return mu_from_curve(budget)
-    return 1.0 / float(get_sigma_gaussian(budget.epsilon, budget.delta))
+
+
+def sigma_of(budget: Budget) -> float:
+    """The least noise that makes a Gaussian mechanism of sensitivity 1 (ε, δ)-private."""
+    from dp_accounting import get_sigma_gaussian  # slow to import, and not needed to simulate without
+
+    return _solved(get_sigma_gaussian, budget.epsilon, budget.delta)
+
+
+@lru_cache(maxsize=256)
+def _solved(solve: Callable[[float, float], float], epsilon: float, delta: float) -> float:
+    """Kept: a root takes milliseconds, and every store, plan and certificate of a budget asks for it."""
+    return float(solve(epsilon, delta))
 
 
 def mu_from_curve(budget: Budget) -> float:

@@ -19,6 +19,7 @@ from scipy.special import log_ndtr
 
 from feducb.config import Budget
 from feducb.errors import ConfigurationError, PrivacyError
+from feducb.privacy.calibration import sigma_of
 from feducb.privacy.mechanisms import Mechanism
 from feducb.system import optional
 
@@ -146,8 +147,6 @@ def certify(
         reach: how far all records of a person move the stream, in moves of one (`Terms.reach`).
         shares: H, between how many agents the noise is divided (`Trust.shares`).
     """
-    from dp_accounting import get_sigma_gaussian
-
     exponent = choose_grid(sensitivity, coordinates=coordinates, releases=releases)
     grid = math.ldexp(1.0, exponent)
     # A record is rounded once on entry (columns of E are at most 1 long), and each row it touches once more.
@@ -156,7 +155,7 @@ def certify(
     one = sensitivity + grid * math.sqrt(coordinates) * (1.0 + rows)
     # All of a person's are; but rows are rounded once whatever she has, so reach × that is more than enough.
     whole = reach * one * (1.0 + 1e-12)
-    smoothed = get_sigma_gaussian(budget.epsilon, budget.delta) * (whole / grid) * (1.0 + 1e-7)
+    smoothed = sigma_of(budget) * (whole / grid) * (1.0 + 1e-7)
     certificate = Certificate(
         budget=budget,
         sensitivity=whole,

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from feducb.privacy.mechanisms import Mechanism
+from feducb.types import Array
 
 __all__ = ["mixture_threshold"]
 
@@ -50,7 +51,7 @@ def mixture_threshold(
         return math.log(active / alpha)
     rows = mechanism.decoder()[first - 1 :]
     lengths = np.linalg.norm(rows, axis=1)
-    mixing = np.asarray(np.linalg.qr((rows / lengths[:, None]).T, mode="r")).T
+    mixing = _triangular(rows / lengths[:, None])
     variances, spread = (scale * lengths) ** 2, scales[0]
     priors = 0.5 * variances * spread + prior
     generator = np.random.Generator(np.random.PCG64(_SEED))
@@ -71,6 +72,16 @@ def mixture_threshold(
         below = float(np.exp(np.minimum(starts - middle, 0.0)).mean()) <= target
         low, high = (low, middle) if below else (middle, high)
     return high
+
+
+def _triangular(rows: Array) -> Array:
+    """The lower triangular L with L Lᵀ = rows rowsᵀ and no negative entry on the diagonal.
+
+    The last makes it the only one. A QR decomposition gives columns of either sign; where a tree's rows meet
+    at right angles rounding decides which, and another machine would simulate another threshold.
+    """
+    lower = np.asarray(np.linalg.qr(rows.T, mode="r")).T
+    return lower * np.where(np.diagonal(lower) < 0.0, -1.0, 1.0)
 
 
 def _safe_mean(draws: int, alpha: float) -> float:
