@@ -40,7 +40,7 @@ def shops(tmp_path: Path) -> Path:
 
 
 def test_rows_say_that_it_is_own_play_and_who_stays_alone(shops: Path) -> None:
-    done = _feducb(
+    done = typed(
         "evaluate", "log.csv", *COLUMNS, "--context", "age,region", *QUICK, "--play", "own",
         "--json", "out.json", cwd=shops,
     )  # fmt: skip
@@ -55,7 +55,7 @@ def test_rows_say_that_it_is_own_play_and_who_stays_alone(shops: Path) -> None:
     assert {play for name, play in plays.items() if not name.startswith("private")} == {None}
     online = ("evaluate", "movielens", "--runs", "2", "--horizon", "20", "--delta", "1e-6")
     asked = ("--epsilon", "0.1", "--trust", "nobody", "--play", "own", "--json", "online.json")
-    done = _feducb(*online, *asked, cwd=shops)
+    done = typed(*online, *asked, cwd=shops)
     assert done.returncode == 0, done.stderr
     assert "private ε=0.1, nobody, own, practical †" in done.stdout
     assert "† stays alone: nothing is worth its noise" in done.stdout

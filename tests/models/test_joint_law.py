@@ -3,9 +3,10 @@
 A draw is an agent: others' records and its own, rewards' noise ±½, privacy's as the bound states it and
 ‖θ*‖ = S, where the ball does not help. Its visitors know all noise, and offer nothing new once the set
 has failed. Were the chance of a failure just the share of α, more than the quantile of 1e-6 would be a
-false alarm with that chance. Measured at d = 1, 2 and 4: it fails in 0.19 to 0.23 of its share where sites are
-known to be alike. So noise must be grossly understated to be seen here: rewards' 1.6-fold, privacy's 2.2-fold. To see less is for `tests/simulation/test_noise_power.py` and the adversary
-of `test_coverage.py`.
+false alarm with that chance. Measured at d = 1, 2 and 4: it fails in 0.19 to 0.23 of its share where
+sites are known to be alike. So noise must be grossly understated to be seen here: rewards' 1.6-fold,
+privacy's 2.2-fold. To see less is for `tests/simulation/test_noise_power.py` and the adversary of
+`test_coverage.py`.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class _Asked:
     distance: float | None = option(
         None,
         "Under own play, how far θ* of two agents may be apart, over S.",
-        shown="0.2, or what own records do not rule out",
+        shown="0.28 is assumed",
     )
     exploration: float = option(
         0.1, "Where all rewards are known: part of the proven bonus in practical play."

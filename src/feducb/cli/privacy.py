@@ -101,7 +101,7 @@ class _Planned(_Promised):
         None,
         "H, under own play: by how much θ* of two sites may differ, as a part of its length; 0: all are "
         "alike.",
-        shown="0.2, or after a single release what own records do not rule out",
+        shown="0.28 is assumed",
     )
     history: int = option(
         0, "Records of each agent from before the season, drawn uniformly, that enter the first release."

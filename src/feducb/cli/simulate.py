@@ -108,7 +108,7 @@ class _Asked:
         None,
         "H, under --play own: by how much θ* of two sites may differ, as a part of its length; 0: all are "
         "alike.",
-        shown="0.2, or after a single release what own records do not rule out",
+        shown="0.28 is assumed",
     )
     policy: str | None = option(
         None,

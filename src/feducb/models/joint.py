@@ -82,7 +82,7 @@ class JointBound:
     Attributes:
         alone: reads own sums alone.
         variance: w, of the sum at the close.
-        evenly: as planned, the others' records times L²/d: what they add to A in each direction, spread evenly.
+        evenly: what others' records add to A in each direction, as many as are planned and spread evenly.
         weight: c. The further sites may be apart the less it is, and the sooner own records outweigh others'.
         distance: h, how far apart sites are taken to be: what own records contradict, and the `estimate`.
         log_threshold: ln x.
@@ -153,7 +153,8 @@ class JointBound:
         )
 
     def possible(self, others: Others) -> NDArray[np.bool_]:
-        """(...), whether records can add up to that: to no less than noise takes off, nor to far more than planned.
+        """(...), whether records can add up to that: to no less than noise takes off, nor to far more than
+        are planned.
 
         Of n records ‖u‖ ≤ nLB, and tr G ≤ nL².
         """
