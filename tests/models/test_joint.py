@@ -89,7 +89,8 @@ def test_what_own_records_contradict_is_not_read() -> None:
 
 def test_sites_half_as_keen_are_not_followed_once_own_records_tell() -> None:
     # Others whose θ is half of this agent's point the same way, and lie in what 300 own records leave open:
-    # only χ² tells. Of 100 honest agents at most 15 may be taken for such (5 % each: more has a chance of 4e-5).
+    # only χ² tells. Of 100 honest agents at most 15 may be taken for such: 5 % each, and more has a chance of
+    # 4e-5.
     own = _own(np.random.default_rng(4), 300)
     gram = 1e5 * np.broadcast_to(np.eye(4), (AGENTS, 4, 4))
     half, same = (Others.of(gram, scale * (gram @ (3.0 * THETA))) for scale in (0.5, 1.0))

@@ -153,8 +153,7 @@ class JointBound:
         )
 
     def possible(self, others: Others) -> NDArray[np.bool_]:
-        """(...), whether records can add up to that: to no less than noise takes off, nor to far more than
-        are planned.
+        """(...), whether records can add up to that: no less than noise takes off, nor far more than planned.
 
         Of n records ‖u‖ ≤ nLB, and tr G ≤ nL².
         """
