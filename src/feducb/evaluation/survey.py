@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from feducb.errors import ConfigurationError, RowError
 from feducb.evaluation.sources import Progress, Survey, numbers_of, silent
 from feducb.worlds.features import Category, Coded, Column, Hashed, Number, Recipe, problem_for
-from feducb.worlds.features.columns import as_number, require_column
+from feducb.worlds.features.coded import as_number, require_column
 from feducb.worlds.logs import Chunk, Log, LogColumns, lines_in_errors
 
 __all__ = ["Survey", "parse_context", "parse_terms", "survey"]
