@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -95,16 +96,30 @@ def require_id(name: str, *, new: bool = False) -> str:
 
 
 def require_follow(
-    settings: AgentSettings, follow: int | None, propensity: float | None, candidates: int
-) -> None:
-    """The application's own choice: in shadow mode, and only there."""
+    settings: AgentSettings, follow: int | str | None, propensity: float | None, names: Sequence[str] | int
+) -> int | None:
+    """The index of the application's own choice: in shadow mode, and only there.
+
+    Args:
+        settings: the agent's.
+        follow: an index, or a name where candidates have some.
+        propensity: the chance with which it chose so, if known.
+        names: of the candidates; or how many there are.
+    """
     if not settings.shadow:
         if follow is not None or propensity is not None:
             raise ConfigurationError("follow", follow, "nothing: this agent is not in shadow mode")
-        return
+        return None
     if follow is None:
         raise ConfigurationError("follow", None, "the application's own choice: the agent is in shadow mode")
+    candidates = names if isinstance(names, int) else len(names)
+    if isinstance(follow, str):
+        if isinstance(names, int) or follow not in names:
+            listed = "its index: vectors have no names" if isinstance(names, int) else ", ".join(names)
+            raise ConfigurationError("follow", follow, f"one of the actions: {listed}")
+        follow = names.index(follow)
     if require_integer("follow", follow, at_least=0) >= candidates:
         raise ConfigurationError("follow", follow, f"less than the number of candidates, {candidates}")
     if propensity is not None and not 0.0 < require_finite("follow_propensity", propensity) <= 1.0:
         raise ConfigurationError("follow_propensity", propensity, "above 0 and at most 1")
+    return follow

@@ -129,4 +129,8 @@ MIGRATIONS = (
     CREATE TABLE own (
         part TEXT PRIMARY KEY, records INTEGER NOT NULL, sums TEXT NOT NULL, since INTEGER) WITHOUT ROWID;
     """,
+    # What an application said of a visitor, where a recipe makes the vectors: content, like the vectors.
+    """
+    ALTER TABLE decisions ADD COLUMN said TEXT;
+    """,
 )

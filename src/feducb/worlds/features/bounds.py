@@ -19,9 +19,10 @@ from feducb.config import Problem
 from feducb.errors import ConfigurationError
 from feducb.worlds.features.recipe import Recipe
 
-__all__ = ["Derived", "derive_bounds", "problem_of"]
+__all__ = ["Derived", "derive_bounds", "problem_of", "require_agreeing"]
 
 _ZERO_TO_ONE = (0.0, 1.0)
+_SAME = 1e-9  # two bounds that differ by less are the same, written in another way
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,16 @@ def derive_bounds(recipe: Recipe, reward_range: tuple[float, float] = _ZERO_TO_O
 def problem_of(recipe: Recipe, reward_range: tuple[float, float] = _ZERO_TO_ONE) -> Problem:
     """The bounds alone (`derive_bounds`)."""
     return derive_bounds(recipe, reward_range).problem
+
+
+def require_agreeing(problem: Problem, recipe: Recipe) -> None:
+    """Raise unless bounds are those that follow from a recipe, for the same range of rewards."""
+    derived = derive_bounds(recipe, problem.reward_range).problem
+    for name in ("dim", "action_bound", "reward_bound", "reward_centre", "parameter_bound"):
+        given, follows = getattr(problem, name), getattr(derived, name)
+        if not math.isclose(given, follows, rel_tol=_SAME, abs_tol=_SAME):
+            why = " (no term of it is constant)" if name.startswith("reward") else ""
+            raise ConfigurationError(name, given, f"{follows!r}, which follows from the recipe{why}")
 
 
 def _parameter_bound(recipe: Recipe, bound: float) -> tuple[float, str]:

@@ -3,7 +3,8 @@
 A column says by a public rule what becomes of a value that it does not know, or that is missing: it is
 refused (the default), counts as nothing (``zero``), or has an entry of its own (``other``, ``own``). Numbers
 out of range are clipped. Each kind reads many values at once (`block`, for logs) and one visitor's (`reader`,
-for agents), to the same numbers; what cannot be meant, such as text in a column of numbers, is always refused.
+for agents), to the same numbers; what cannot be meant, such as text in a column of numbers, is always
+refused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from feducb.config import require_finite, require_integer
 from feducb.errors import ConfigurationError, RowError
@@ -72,7 +74,7 @@ class _OneNumber:
 
     name: str
 
-    def _filled(self, numbers: Array, missing: Array, rule: Missing) -> Array:
+    def _filled(self, numbers: Array, missing: NDArray[np.bool_], rule: Missing) -> Array:
         """(n, width), the block of scaled numbers, of which some are missing."""
         block = np.where(missing, 0.0, numbers)[:, None]
         return np.concatenate([block, missing[:, None].astype(float)], axis=1) if rule == "own" else block

@@ -63,7 +63,12 @@ class _Layout(NamedTuple):
 
 
 class Encoder:
-    """Makes vectors by a recipe, which must be of what leaves an agent alone (`Recipe.shared`)."""
+    """Makes vectors by a recipe, which must be of what leaves an agent alone (`Recipe.shared`).
+
+    Attributes:
+        recipe: how they are made.
+        offers_declared: the recipe's own actions; None if every request says them.
+    """
 
     def __init__(self, recipe: Recipe) -> None:
         if recipe.personal:
@@ -75,26 +80,33 @@ class Encoder:
         self._action = _readers(recipe.action, "actions")
         self._layout = _layout(recipe)
         self._of_names = lru_cache(maxsize=_TABLES)(self._lay_out)
-        self._declared = self._lay_out(recipe.offered) if recipe.offered else None
+        self.offers_declared = self._lay_out(recipe.offered) if recipe.offered else None
 
     def offers(self, actions: Sequence[Any] | None = None) -> Offers:
         """Actions as they are asked for: names, or mappings with an ``id``; the recipe's if left out."""
         if actions is None:
-            if self._declared is None:
+            if self.offers_declared is None:
                 raise ConfigurationError("actions", None, "what there is to choose from: the recipe has none")
-            return self._declared
+            return self.offers_declared
         if not actions:
             raise ConfigurationError("actions", "none", "one or more")
         if all(type(action) is str for action in actions):
             return self._of_names(tuple(actions))
         return self._lay_out(actions)
 
+    def is_declared(self, action: Mapping[str, Any]) -> bool:
+        """Whether an action with all its columns is as the recipe has it, or all follows from its name."""
+        try:
+            return self.recipe.described(action["id"]) == action
+        except ConfigurationError:  # some column must be said
+            return False
+
     def encode(self, context: Mapping[str, Any], offers: Offers) -> Encoded:
         """A visitor's candidates.
 
         Raises:
-            ConfigurationError: a value cannot be meant, or the recipe's rule is to refuse it; the message names
-                the column.
+            ConfigurationError: a value cannot be meant, or the recipe's rule is to refuse it; the message
+                names the column.
         """
         read: dict[str, Pairs] = {}
         rules = offers.rules
