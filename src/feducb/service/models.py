@@ -15,11 +15,14 @@ MOST_VISITORS = 1000
 
 # What is not a number is refused by the agent itself, which looks at lengths anyway.
 Candidates = Annotated[
-    list[Annotated[list[float], FailFast()]], FailFast(), Field(min_length=1, max_length=MOST_CANDIDATES)
+    list[Annotated[list[float], Field(fail_fast=True)]],
+    Field(fail_fast=True, min_length=1, max_length=MOST_CANDIDATES),
 ]
 Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-Named = Annotated[list[Name | dict[str, Any]], FailFast(), Field(min_length=1, max_length=MOST_CANDIDATES)]
+Named = Annotated[
+    list[Name | dict[str, Any]], Field(fail_fast=True, min_length=1, max_length=MOST_CANDIDATES)
+]
 
 
 class _Strict(BaseModel):
@@ -32,15 +35,15 @@ class DecisionRequest(_Strict):
     actions: Candidates | Named | None = Field(
         None,
         union_mode="left_to_right",
-        description="What could be shown: names, or objects with an id and the columns that the recipe has for "
-        "actions; left out, the recipe's. Or, without a context, one row of d numbers per candidate, each of "
+        description="What could be shown: names, or objects with an id and the columns that the recipe has "
+        "for actions; left out, the recipe's. Or, without a context, one row of d numbers per candidate, each of "
         "length at most L.",
         examples=[["free_shipping", {"id": "ten_percent", "price": 9.9}]],
     )
     context: dict[str, Any] | None = Field(
         None,
-        description="What is known of the visitor: a value per column of the recipe. What is missing, unknown "
-        "or out of range is taken by the recipe's rules, and counted; other columns are ignored. What cannot "
+        description="What is known of the visitor: a value per column of the recipe. What is missing, "
+        "unknown or out of range is taken by the recipe's rules, and counted; other columns are ignored. What cannot "
         "be meant, such as text in a column of numbers, is refused, and the column named.",
         examples=[{"country": "DE", "age": 36, "returning": True}],
     )
