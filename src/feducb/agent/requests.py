@@ -17,6 +17,7 @@ from feducb.storage.agent_store import is_text
 __all__ = [
     "LONGEST_ID",
     "MOST_CANDIDATES",
+    "MOST_NAMED",
     "ROUNDING",
     "pays_within",
     "require_candidates",
@@ -30,6 +31,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 MOST_CANDIDATES = 10_000
+MOST_NAMED = 1_000  # candidates in words
 LONGEST_ID = 128
 ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a little longer
 

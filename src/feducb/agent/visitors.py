@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from feducb.agent.requests import MOST_CANDIDATES, require_candidates
+from feducb.agent.requests import MOST_NAMED, require_candidates
 from feducb.agent.settings import AgentSettings
 from feducb.errors import ConfigurationError
 from feducb.types import Array
@@ -63,8 +63,8 @@ class Visitors:
             raise ConfigurationError(*given, "vectors alone: this agent has no recipe to make them by")
         if not isinstance(context, Mapping | None):
             raise ConfigurationError("context", type(context).__name__, "an object with a value per column")
-        if actions is not None and len(actions) > MOST_CANDIDATES:  # type: ignore[arg-type]
-            raise ConfigurationError("actions", "too many", f"at most {MOST_CANDIDATES}")
+        if actions is not None and len(actions) > MOST_NAMED:  # type: ignore[arg-type]
+            raise ConfigurationError("actions", "too many", f"at most {MOST_NAMED}")
         offers = self._encoder.offers(actions)  # type: ignore[arg-type]
         found = self._encoder.encode(context or {}, offers)
         said = None

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from feducb.agent import Outcome
-from feducb.agent.requests import LONGEST_ID, MOST_CANDIDATES
+from feducb.agent.requests import LONGEST_ID, MOST_CANDIDATES, MOST_NAMED
 from feducb.protocol.parcels import ParcelKind
 
 MOST_REWARDS = 1000
@@ -19,10 +19,8 @@ Candidates = Annotated[
     Field(fail_fast=True, min_length=1, max_length=MOST_CANDIDATES),
 ]
 Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
-Name = Annotated[str, Field(min_length=1, max_length=256)]
-Named = Annotated[
-    list[Name | dict[str, Any]], Field(fail_fast=True, min_length=1, max_length=MOST_CANDIDATES)
-]
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+Named = Annotated[list[Name | dict[str, Any]], Field(fail_fast=True, min_length=1, max_length=MOST_NAMED)]
 
 
 class _Strict(BaseModel):
@@ -35,16 +33,16 @@ class DecisionRequest(_Strict):
     actions: Candidates | Named | None = Field(
         None,
         union_mode="left_to_right",
-        description="What could be shown: names, or objects with an id and the columns that the recipe has "
-        "for actions; left out, the recipe's. Or, without a context, one row of d numbers per candidate, each of "
-        "length at most L.",
+        description="What could be shown: names, or objects with an id and the recipe's columns for actions; "
+        "left out, the recipe's. Or, without a context, one row of d numbers per candidate, each of length "
+        "at most L.",
         examples=[["free_shipping", {"id": "ten_percent", "price": 9.9}]],
     )
     context: dict[str, Any] | None = Field(
         None,
         description="What is known of the visitor: a value per column of the recipe. What is missing, "
-        "unknown or out of range is taken by the recipe's rules, and counted; other columns are ignored. What cannot "
-        "be meant, such as text in a column of numbers, is refused, and the column named.",
+        "unknown or out of range is taken by the recipe's rules, and counted; other columns are ignored. "
+        "What cannot be meant, such as text in a column of numbers, is refused, and the column named.",
         examples=[{"country": "DE", "age": 36, "returning": True}],
     )
     id: Id | None = Field(None, description="A name of your own: the same one again gives the same decision.")
