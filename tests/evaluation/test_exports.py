@@ -96,7 +96,8 @@ def _agent_at_work(folder: Path, name: str, seed: int) -> list[dict[str, Any]]:
 
 
 def test_exports_of_agents_say_what_a_log_with_the_same_vectors_says(tmp_path: Path) -> None:
-    # Exactly: same bounds, same sums, same draws. Only the best single action is not to be had.
+    # Same bounds, same sums, same draws: to the last digits, which hang on where arrays lie in memory. Only
+    # the best single action is not to be had.
     shops = [_agent_at_work(tmp_path, name, seed) for seed, name in enumerate(("north", "south"))]
     frame = pd.DataFrame([row for shop in shops for row in shop])
     assert frame["p"].round(6).nunique() == 3  # before a sum came; then drawn, or followed
@@ -110,10 +111,14 @@ def test_exports_of_agents_say_what_a_log_with_the_same_vectors_says(tmp_path: P
     assert [row.name for row in expected.rows if row.name == "the best single action"] != []
     left = [row for row in expected.rows if row.name != "the best single action"]
     for row, other in zip(found.rows, left, strict=True):
-        assert (row.name, row.play, row.value, row.over_alone) == (
-            other.name, other.play, other.value, other.over_alone,
-        )  # fmt: skip
-        assert row.details == other.details
+        assert (row.name, row.play) == (other.name, other.play)
+        details = [None if one.details is None else one.details.snips for one in (row, other)]
+        for one, same in ((row.value, other.value), (row.over_alone, other.over_alone), details):
+            assert (one is None) == (same is None)
+            if one is not None and same is not None:
+                assert (one.value, one.stderr) == pytest.approx(
+                    (same.value, same.stderr), rel=1e-9, abs=1e-12
+                )
     assert (found.settings["agents"], found.settings["candidates"]) == (2, [3, 3])
     assert any("default reward" in note for note in found.notes)
     assert found.fixed == "the logged policy"
