@@ -13,16 +13,13 @@ import visitors
 
 from feducb.service.client import Client
 
-sold, (url, key, count) = [0, 0], sys.argv[1:4]
+sold, (url, key, count) = 0, sys.argv[1:4]
 with Client(url, key=key) as agent:
     for number, visitor in enumerate(visitors.arrive(int(count), per_second=100), start=1):
         decision = agent.decide(context=visitor)
         bought = visitors.buys(visitor, decision.action)
         agent.reward(decision.id, float(bought))
-        sold[2 * number > int(count)] += bought
+        sold += bought
         if number % 500 == 0:
-            print(f"{number} visitors; this one is shown {decision.action}: expected {decision.estimate}")
-half = int(count) // 2
-print(
-    f"sold to {sold[0] / half:.3f} of the first half of the visitors, to {sold[1] / half:.3f} of the others"
-)
+            print(f"{number} visitors; of the last 500, {sold} bought. Shown: {decision}")
+            sold = 0
