@@ -104,7 +104,7 @@ def test_an_agent_is_called_as_its_lines_say_not_as_its_file_is(exported: Path) 
         (["actg175", "star"], "source is 'actg175 star', expected one data set or log"),
         (["north.jsonl", "none.jsonl"], "export is 'none.jsonl', expected a file that exists"),
         (["north.jsonl", "--context", "age"], "--context is 'age', expected nothing beside exports"),
-        (["north.jsonl", "--recipe", "r.json"], "--recipe is 'r.json', expected nothing beside exports"),
+        (["north.jsonl", "--recipe", "r.json"], "recipe is 'r.json', expected a file; `feducb recipe init`"),
         (["north.jsonl", "--person-column", "p"], "--person-column is 'p', expected nothing beside exports"),
         (["north.jsonl", "--agents", "3"], "--agents is 3, expected nothing beside exports"),
         (["north.jsonl", "--save-recipe", "r.json"], "--save-recipe is 'r.json', expected nothing beside"),

@@ -20,6 +20,9 @@ def test_rank_and_reward_in_five_minutes(tmp_path: Path) -> None:
     (shell,) = [text for kind, text in BLOCKS if kind == "sh"]
     bins = Path(sys.executable).parent
     shell = shell.replace("scripts/setup service", "set -eu").replace(".venv/bin", str(bins))
+    shell = shell.replace("cp examples", f"cp {ROOT}/examples").replace(
+        "$KEY 12000", "$KEY 200"
+    )  # two minutes
     process = subprocess.Popen(
         ["bash", "-c", f"{shell}\necho; echo DONE; wait"],
         cwd=tmp_path,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from feducb.agent.durable import Agent, Decision, Outcome
+from feducb.agent.decision import Decision, Outcome
+from feducb.agent.durable import Agent
 from feducb.agent.settings import AgentSettings
 
 __all__ = ["Agent", "AgentSettings", "Decision", "Outcome"]

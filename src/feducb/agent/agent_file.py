@@ -9,8 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from feducb.agent.problem_table import read_problem
 from feducb.agent.settings import AgentSettings, parse_duration
-from feducb.config import Budget, Problem, require_integer
+from feducb.config import Budget, require_integer
 from feducb.errors import ConfigurationError
 from feducb.privacy.terms import Terms
 from feducb.protocol.engine_table import require_keys, require_text
@@ -33,6 +34,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         "dim": _INT,
         **dict.fromkeys(("action_bound", "parameter_bound", "noise_scale"), _NUMBER),
         **dict.fromkeys(("reward_bound", "reward_centre"), _NUMBER),
+        **{"recipe": _TEXT, "actions": (list,), "reward_range": (list,)},
     },
     "privacy": {
         **dict.fromkeys(("epsilon", "delta"), _NUMBER),
@@ -171,14 +173,15 @@ def read_agent_file(path: str | Path) -> AgentFile:
     if not isinstance(engine, dict):
         raise ConfigurationError("engine", engine, "a table")
     keeper = plain.pop("keeper", None)
-    budgets = read_budgets(plain.pop("budgets", {}))
+    budgets, inline = read_budgets(plain.pop("budgets", {})), plain.pop("recipe", None)
     _require_known(plain)
     agent, problem, privacy, service = (
         dict(plain.pop(section, {})) for section in ("agent", "problem", "privacy", "service")
     )
-    for name, table in (("problem.dim", problem), ("privacy.epsilon", privacy), ("privacy.delta", privacy)):
-        if name.partition(".")[2] not in table:
-            raise ConfigurationError(name, None, "a number: it has no default")
+    bounds, recipe = read_problem(problem, inline, path.parent)
+    for name in ("epsilon", "delta"):
+        if name not in privacy:
+            raise ConfigurationError(f"privacy.{name}", None, "a number: it has no default")
     store, budget = agent.pop("store", "agent.db"), {one: privacy.pop(one) for one in ("epsilon", "delta")}
     settings: dict[str, Any] = agent | privacy | (_BEFORE if version == 1 else {})
     for section, table in plain.items():
@@ -196,7 +199,9 @@ def read_agent_file(path: str | Path) -> AgentFile:
     return AgentFile(
         path=path,
         store=path.parent / store,
-        agent=AgentSettings(problem=Problem(**problem), budget=Budget(**budget), budgets=budgets, **settings),
+        agent=AgentSettings(
+            problem=bounds, recipe=recipe, budget=Budget(**budget), budgets=budgets, **settings
+        ),
         service=ServiceSettings(**service),
         engine=engine,
         keeper=keeper,
@@ -249,7 +254,7 @@ def _read_roster(
 def _require_known(plain: dict[str, Any]) -> None:
     for section, table in plain.items():
         if section not in _SECTIONS:
-            known = ", ".join((*_SECTIONS, "budgets", "engine", "keeper"))
+            known = ", ".join((*_SECTIONS, "recipe", "budgets", "engine", "keeper"))
             raise ConfigurationError(section, "a section", f"one of {known}")
         if not isinstance(table, dict):
             raise ConfigurationError(section, table, "a section")

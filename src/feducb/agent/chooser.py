@@ -69,6 +69,19 @@ class Chooser:
         drawn = decider is None or bool(policy.draws_evenly(coins)[0])
         return int(index[0]), float(chance[0]), drawn
 
+    def judge(self, group: int, action: Array) -> tuple[float, float] | None:
+        """What reward is expected of an action (d,), and the most that its mean may be.
+
+        In the application's units, within the public range of rewards; None before anything was learnt.
+        """
+        decider = self.deciders.get(group)
+        if decider is None:
+            return None
+        problem = self._settings.problem
+        (low, high), centre = problem.reward_range, problem.reward_centre
+        estimate, bound = decider.judge(action)
+        return min(max(centre + estimate, low), high), min(max(centre + bound, low), high)
+
     def scores(self, group: int, candidates: Array) -> Array | None:
         """The upper confidence bound of each candidate; None before anything was learnt."""
         decider = self.deciders.get(group)

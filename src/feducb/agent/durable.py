@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from secrets import token_bytes
@@ -16,11 +15,12 @@ from sqlite3 import Connection
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from feducb.agent import own_phase
 from feducb.agent.chooser import Chooser
 from feducb.agent.curve import Curve, width_for
+from feducb.agent.decision import Decision, Outcome
 from feducb.agent.ids import kept_tag, make_id, new_tag, numbers_of
 from feducb.agent.inbox import Counters, Inbox
 from feducb.agent.kept import (
@@ -32,9 +32,10 @@ from feducb.agent.kept import (
     started_at,
     stored_settings,
 )
-from feducb.agent.requests import require_candidates, require_follow, require_id, require_reward
+from feducb.agent.requests import require_follow, require_id, require_reward
 from feducb.agent.settings import AgentSettings
 from feducb.agent.view import view, view_over_time
+from feducb.agent.visitors import Actions, Visitor, Visitors
 from feducb.agent.warning import PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError, RefusedError
@@ -55,42 +56,6 @@ _CHUNK = 500  # decisions settled in one go: a few milliseconds
 _SWEEP_SECONDS = 10.0
 _CURVE_HOURS = 30 * 24  # for which the learning curve is kept
 _LEAST_MEMORY = 60_000  # milliseconds for which an id is remembered after its window, at least
-
-
-class Outcome(StrEnum):
-    """What became of a reward, or of a wish to discard."""
-
-    RECORDED = "recorded"
-    REPEATED = "repeated"  # it was there already; the first value stays
-    LATE = "late"  # the window had closed: counted, and dropped
-    DISCARDED = "discarded"
-    UNKNOWN = "unknown"  # no such decision, or one forgotten long ago
-    REFUSED = "refused"  # out of range or not finite: as if it had not come, but for the tally of them
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
-    """What was decided.
-
-    Attributes:
-        id: names it, for its reward.
-        index: of the candidate to show.
-        propensity: the chance with which that candidate was chosen; None in shadow mode if it was not told.
-        model: the sum it rests on, ``season.number``; number 0 is none yet.
-        would_choose: in shadow mode, what the agent would have shown; else the same as ``index``.
-        scores: the upper confidence bound of each candidate, if asked for; None before anything was learnt.
-        ranking: the best candidates in order, if asked for; None before anything was learnt.
-        repeated: this id had been decided before, and this is that decision; scores are those of now.
-    """
-
-    id: str
-    index: int
-    propensity: float | None
-    model: str
-    would_choose: int
-    scores: tuple[float, ...] | None = None
-    ranking: tuple[int, ...] | None = None
-    repeated: bool = False
 
 
 class Agent:
@@ -119,6 +84,7 @@ class Agent:
         self._writing: Connection | None = None
         self._counters, self._inbox = Counters(), Inbox()
         self._curve, self._chooser = Curve(width_for(settings.season)), Chooser(settings)
+        self._visitors = Visitors(settings)
         self._unswept, self._swept_at = False, time.monotonic()
         self._id_key, self.started_at = b"", 0.0
         with store.writing() as db:
@@ -170,11 +136,12 @@ class Agent:
 
     def decide(
         self,
-        actions: ArrayLike,
+        actions: Actions | None = None,
         *,
+        context: Mapping[str, Any] | None = None,
         id: str | None = None,
         person: str | None = None,
-        follow: int | None = None,
+        follow: int | str | None = None,
         follow_propensity: float | None = None,
         scores: bool = False,
         top: int | None = None,
@@ -182,17 +149,20 @@ class Agent:
         """Choose one of the candidates, and remember what was chosen.
 
         Args:
-            actions: (K, d), the candidates of this visitor; as many as there are this time.
+            actions: the candidates of this visitor, as many as there are this time: (K, d) vectors; or, by
+                the agent's recipe, names or mappings with an ``id`` and columns. Left out, the recipe's.
+            context: what is known of the visitor, a value per column of the recipe. What is missing, unknown
+                or out of range is taken by the recipe's rules, and counted; other columns are ignored.
             id: a name of your own; asking twice gives the same decision. Made up if left out.
             person: who it is, where a person may come more than once. Kept as a keyed hash only.
-            follow: in shadow mode, what the application shows.
+            follow: in shadow mode, what the application shows: its index, or its name.
             follow_propensity: in shadow mode, the chance with which it does, if known.
             scores: also give all scores.
             top: also give the best so many, in order.
         """
-        candidates = require_candidates(actions, self.settings.problem)
+        visitor = self._visitors.read(actions, context)
         own = None if id is None else self._key(require_id(id, new=True))
-        require_follow(self.settings, follow, follow_propensity, len(candidates))
+        followed = require_follow(self.settings, follow, follow_propensity, visitor.choices)
         if top is not None:
             require_integer("top", top, at_least=1)
         hashed = self.store.hash_person(person)
@@ -200,38 +170,69 @@ class Agent:
             if own is not None and (known := events.find(db, own)) is not None:
                 if known.chosen is None:
                     raise ConfigurationError("id", id, "a new one: that decision is over")
-                if known.candidates != len(candidates) or follow not in (None, known.chosen):
+                if known.candidates != len(visitor.candidates) or followed not in (None, known.chosen):
                     raise ConfigurationError("id", id, "a new one, or the same candidates as before")
-                again = self._decision(str(id), known, repeated=True)
-                return self._with_scores(again, known.group, candidates, scores=scores, top=top)
-            number = self._counters.total("decisions") + 1
-            group = self.draw_group()
-            preferred, chance, drawn = self._chooser.choose(group, candidates, self._coins)
-            shown, propensity = (preferred, chance) if follow is None else (follow, follow_propensity)
-            moment, tag = self._now(), new_tag()
-            row = events.Made(
-                number=number,
-                tag=kept_tag(self._id_key, tag),
-                id=own,
-                closes_at=moment + round(1000 * self.settings.window),
-                group=group,
-                decided_at=moment,
-                person=hashed,
-                action=candidates[shown].tobytes(),
-                candidates=len(candidates),
-                features=candidates.tobytes() if self.settings.keep_events else None,
-                chosen=shown,
-                preferred=preferred,
-                propensity=propensity,
-                model=self._inbox.number(group),
-            )
-            events.insert(db, row)
-            self._counters.add("decisions")
-            self._curve.decided(moment)
-            self._counters.add("drawn_uniformly", drawn)
-            self._counters.add("agreed", follow is not None and shown == preferred)
-        decision = self._decision(id or make_id(self._id_key, number, tag), row)
-        return self._with_scores(decision, group, candidates, scores=scores, top=top)
+                again = self._decision(str(id), known, visitor, repeated=True)
+                return self._with_scores(again, known.group, visitor, scores=scores, top=top)
+            row, made_up = self._decide(db, visitor, own, hashed, followed, follow_propensity)
+        decision = self._decision(id or made_up, row, visitor)
+        return self._with_scores(decision, row.group, visitor, scores=scores, top=top)
+
+    def decide_many(self, asked: Sequence[Mapping[str, Any]]) -> list[Decision | ConfigurationError]:
+        """`decide` for many visitors, each with its own arguments by name, in one durable commit.
+
+        One that is refused is answered with its reason, and the others are decided.
+        """
+        answers: list[Decision | ConfigurationError] = []
+        with self.writing():
+            for one in asked:
+                try:
+                    answers.append(self.decide(**one))
+                except ConfigurationError as error:
+                    answers.append(error.with_traceback(None))
+        return answers
+
+    def _decide(
+        self,
+        db: Connection,
+        visitor: Visitor,
+        own: bytes | None,
+        person: bytes | None,
+        follow: int | None,
+        follow_propensity: float | None,
+    ) -> tuple[events.Made, str]:
+        """Choose for a visitor that is new, and write it down; the row, and an id that is made up for it."""
+        number, group = self._counters.total("decisions") + 1, self.draw_group()
+        preferred, chance, drawn = self._chooser.choose(group, visitor.candidates, self._coins)
+        shown, propensity = (preferred, chance) if follow is None else (follow, follow_propensity)
+        moment, tag = self._now(), new_tag()
+        in_numbers = self.settings.keep_events > 0 and visitor.said is None
+        row = events.Made(
+            number=number,
+            tag=kept_tag(self._id_key, tag),
+            id=own,
+            closes_at=moment + round(1000 * self.settings.window),
+            group=group,
+            decided_at=moment,
+            person=person,
+            action=visitor.candidates[shown].tobytes(),
+            candidates=len(visitor.candidates),
+            features=visitor.candidates.tobytes() if in_numbers else None,
+            said=visitor.said,
+            chosen=shown,
+            preferred=preferred,
+            propensity=propensity,
+            model=self._inbox.number(group),
+        )
+        events.insert(db, row)
+        self._counters.add("decisions")
+        self._curve.decided(moment)
+        self._counters.add("drawn_uniformly", drawn)
+        self._counters.add("agreed", follow is not None and shown == preferred)
+        for column, rule in visitor.rules:
+            self._counters.add(f"{rule}:{column}")
+        self._counters.add("ignored_columns", visitor.ignored)
+        return row, make_id(self._id_key, number, tag)
 
     def reward(self, id: str, value: float) -> Outcome:
         """Say what a decision was worth: late, out of order or twice is no error; the first value counts.
@@ -590,9 +591,14 @@ class Agent:
         return f"{self.store.season}.{number or 0}"
 
     def _with_scores(
-        self, decision: Decision, group: int, candidates: Array, *, scores: bool, top: int | None
+        self, decision: Decision, group: int, visitor: Visitor, *, scores: bool, top: int | None
     ) -> Decision:
-        all_scores = self._chooser.scores(group, candidates) if scores or top else None
+        """With what is expected of it, where something was learnt; and with all scores, if asked for."""
+        judged = self._chooser.judge(group, visitor.candidates[decision.index])
+        if judged is None:
+            return decision
+        decision = replace(decision, estimate=judged[0], bound=judged[1])
+        all_scores = self._chooser.scores(group, visitor.candidates) if scores or top else None
         if all_scores is None:
             return decision
         return replace(
@@ -601,15 +607,19 @@ class Agent:
             ranking=tuple(np.argsort(-all_scores, kind="stable")[:top].tolist()) if top else None,
         )
 
-    def _decision(self, name: str, row: events.Made | events.Row, *, repeated: bool = False) -> Decision:
+    def _decision(
+        self, name: str, row: events.Made | events.Row, visitor: Visitor, *, repeated: bool = False
+    ) -> Decision:
         assert row.chosen is not None
         assert row.preferred is not None  # they are content, and go together
         return Decision(
             id=name,
             index=row.chosen,
+            action=visitor.name(row.chosen),
             propensity=row.propensity,
             model=self._model(row.model),
             would_choose=row.preferred,
+            would_choose_action=visitor.name(row.preferred),
             repeated=repeated,
         )
 
@@ -724,6 +734,7 @@ class Agent:
         self._counters.load(db)
         self._counters.at_least("decisions", events.last_number(db))
         self._curve, self._chooser = Curve(width_for(self.settings.season)), Chooser(self.settings)
+        self._visitors = Visitors(self.settings)
         self._inbox.load(db, self.settings)
         for group in range(self.settings.groups):
             self._chooser.learn(group, self._inbox.read(group))

@@ -21,6 +21,7 @@ from feducb.privacy.terms import Terms
 from feducb.protocol.hiding import Member
 from feducb.storage import agent_tables
 from feducb.storage.store import require_same
+from feducb.worlds.features import Recipe
 
 __all__ = [
     "Season",
@@ -94,7 +95,7 @@ def require_promised(db: sqlite3.Connection, settings: AgentSettings) -> None:
         placed = before.clique or agent_tables.received_sums(db)
         for name in (*PROMISED, *(PLACE if placed else ())):
             if getattr(settings, name) != getattr(before, name):
-                raise _until_a_new_season(name, getattr(settings, name), getattr(before, name))
+                raise _until_a_new_season(name, *(_shown(getattr(one, name)) for one in (settings, before)))
         if started_at(settings, kept.started_at) != kept.started_at:
             assert settings.start is not None
             raise _until_a_new_season("start", _written(settings.start), _written(kept.started_at))
@@ -148,6 +149,11 @@ def require_later(settings: AgentSettings, earlier: float) -> None:
 
 def _written(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+
+
+def _shown(value: object) -> object:
+    """A setting as an error names it: a recipe is long, and known by its fingerprint."""
+    return f"one of fingerprint {value.fingerprint}" if isinstance(value, Recipe) else value
 
 
 def _until_a_new_season(name: str, value: object, kept: object) -> ConfigurationError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,7 @@ from feducb.storage.agent_store import is_text
 __all__ = [
     "LONGEST_ID",
     "MOST_CANDIDATES",
+    "MOST_NAMED",
     "ROUNDING",
     "pays_within",
     "require_candidates",
@@ -29,6 +31,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 MOST_CANDIDATES = 10_000
+MOST_NAMED = 1_000  # candidates in words
 LONGEST_ID = 128
 ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a little longer
 
@@ -95,16 +98,30 @@ def require_id(name: str, *, new: bool = False) -> str:
 
 
 def require_follow(
-    settings: AgentSettings, follow: int | None, propensity: float | None, candidates: int
-) -> None:
-    """The application's own choice: in shadow mode, and only there."""
+    settings: AgentSettings, follow: int | str | None, propensity: float | None, names: Sequence[str] | int
+) -> int | None:
+    """The index of the application's own choice: in shadow mode, and only there.
+
+    Args:
+        settings: the agent's.
+        follow: an index, or a name where candidates have some.
+        propensity: the chance with which it chose so, if known.
+        names: of the candidates; or how many there are.
+    """
     if not settings.shadow:
         if follow is not None or propensity is not None:
             raise ConfigurationError("follow", follow, "nothing: this agent is not in shadow mode")
-        return
+        return None
     if follow is None:
         raise ConfigurationError("follow", None, "the application's own choice: the agent is in shadow mode")
+    candidates = names if isinstance(names, int) else len(names)
+    if isinstance(follow, str):
+        if isinstance(names, int) or follow not in names:
+            listed = "its index: vectors have no names" if isinstance(names, int) else ", ".join(names)
+            raise ConfigurationError("follow", follow, f"one of the actions: {listed}")
+        follow = names.index(follow)
     if require_integer("follow", follow, at_least=0) >= candidates:
         raise ConfigurationError("follow", follow, f"less than the number of candidates, {candidates}")
     if propensity is not None and not 0.0 < require_finite("follow_propensity", propensity) <= 1.0:
         raise ConfigurationError("follow_propensity", propensity, "above 0 and at most 1")
+    return follow

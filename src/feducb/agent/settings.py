@@ -30,6 +30,8 @@ from feducb.protocol.names import require_name
 from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
 from feducb.trust import NOBODY, Keepers, Trust, require_trust
 from feducb.types import ReleasedSum
+from feducb.worlds.features import Recipe
+from feducb.worlds.features.bounds import problem_of, require_agreeing
 
 __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
 
@@ -42,7 +44,17 @@ _LONGEST = 3650 * 86400.0
 # learning curve, counts): if it could decide what later visitors are shown, one record would move many
 # (docs/theory.md, 2). Those that terms follow from come first, since an error names the first that changed.
 PROMISED = (
-    *("agents", "budgets", "quorum", "decisions", "releases", "season", "schedule", "first_release"),
+    *(
+        "recipe",
+        "agents",
+        "budgets",
+        "quorum",
+        "decisions",
+        "releases",
+        "season",
+        "schedule",
+        "first_release",
+    ),
     *("last_release", "alpha", "play", "distance", "groups", "name", "window", "default_reward"),
     *("policy", "exploration", "uniform_share", "shadow", "follow_policy"),
 )
@@ -66,7 +78,10 @@ class AgentSettings:
 
     Attributes:
         name: of the agent, among the others: letters, digits, ``-`` and ``_``.
-        problem: the public bounds (*shared*, *season*).
+        problem: the public bounds (*shared*, *season*). With a recipe they follow from it, for rewards from 0
+            to 1, if they are left out; what is given must agree.
+        recipe: how vectors are made of visitors and actions (*shared*, *season*); without one the application
+            makes them itself.
         budget: (ε, δ) of a person at this agent (*season*).
         budgets: by name, where agents have budgets of their own: everybody's, this agent's too (*shared*,
             *season*). Empty if all have ``budget``.
@@ -127,8 +142,9 @@ class AgentSettings:
     """
 
     name: str = "agent"
-    problem: Problem
+    problem: Problem = None  # type: ignore[assignment]  # there once it is made
     budget: Budget
+    recipe: Recipe | None = None
     budgets: Mapping[str, Budget] = field(default_factory=dict, hash=False)
     agents: int = 1
     decisions: int = 100_000
@@ -162,6 +178,12 @@ class AgentSettings:
     promised: Terms | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.problem is None:
+            if self.recipe is None:
+                raise ConfigurationError(
+                    "problem", None, "the public bounds, or a recipe that they follow from"
+                )
+            object.__setattr__(self, "problem", problem_of(self.recipe))
         trust = require_trust(self.trust)
         trust = trust.on_graph().among(len(self.clique)) if self.clique else trust.among(self.agents)
         object.__setattr__(self, "trust", trust)
@@ -176,6 +198,8 @@ class AgentSettings:
     def _checks(self) -> Iterator[tuple[bool, str, str]]:
         """Whether a setting can be, its name, and what was expected; some rest on earlier ones."""
         require_name("name", self.name)
+        if self.recipe is not None:
+            require_agreeing(self.problem, self.recipe)
         agents = require_integer("agents", self.agents, at_least=1)
         yield agents <= _MOST_AGENTS, "agents", f"at most {_MOST_AGENTS}"
         if self.problem.dim > _MOST_DIM:
@@ -583,7 +607,9 @@ class AgentSettings:
 
     def to_json(self) -> str:
         """As text, for the file."""
-        plain = asdict(self) | {"problem": self.problem.as_dict(), "trust": self.trust.name}
+        recipe = None if self.recipe is None else self.recipe.as_plain()
+        plain = asdict(replace(self, recipe=None)) | {"problem": self.problem.as_dict(), "recipe": recipe}
+        plain["trust"] = self.trust.name
         del plain["promised"]  # the file has the terms of every season
         return json.dumps(plain, sort_keys=True)
 
@@ -606,6 +632,7 @@ class AgentSettings:
                 **plain,
                 "problem": Problem(**plain["problem"]),
                 "budget": Budget(**plain["budget"]),
+                "recipe": Recipe.from_plain(plain["recipe"]) if plain.get("recipe") else None,
                 # absent in files from before agents had budgets of their own, or knew their clique
                 "budgets": {name: Budget(**one) for name, one in plain.get("budgets", {}).items()},
                 "clique": tuple(plain.get("clique", ())),

@@ -19,10 +19,12 @@ from feducb.agent.durable import Agent
 from feducb.agent.kept import season_in
 from feducb.agent.requests import pays_within, short_enough
 from feducb.agent.settings import AgentSettings
+from feducb.agent.visitors import retold
 from feducb.errors import ConfigurationError, StoreError
 from feducb.storage import AgentStore, agent_tables, events, own_sums
 from feducb.storage.agent_store import is_text
 from feducb.system import counted
+from feducb.worlds.features.encoder import Encoder
 
 __all__ = ["Erasure", "Loaded", "backup", "erase", "export", "restore", "warm_start"]
 
@@ -199,7 +201,8 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
     says whose it is and what is public: the problem's bounds, and what counts where no reward came; and
     whether the application chose (``followed``), and how it is said to (``follow_policy``), since what a
     policy chose that learns from rewards must not be loaded elsewhere (`warm_start`); nor must what was
-    decided after a close (``own_phase``), on raw records.
+    decided after a close (``own_phase``), on raw records. Where a recipe made the vectors, a row also has the
+    visitor's ``context``, all ``actions``, the ``name`` of the one shown, and the recipe's fingerprint.
     """
     with closing(agent_tables.look_into(path)) as db:
         settings = season_in(db, path).settings
@@ -211,9 +214,13 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
             "follow_policy": settings.follow_policy if settings.shadow else None,
         }
         closed = own_sums.closed_at(db)
+        encoder = None if settings.recipe is None else Encoder(settings.recipe)
         for row in events.retained(db):
             action, features = np.frombuffer(row["action"]), row["features"]
-            if features is not None:
+            described: dict[str, Any] = {}
+            if row["said"] is not None and encoder is not None:
+                described, features = _described(row["said"], row["chosen"], encoder)
+            elif features is not None:
                 features = np.frombuffer(features).reshape(-1, len(action)).tolist()
             yield {
                 "number": row["number"],
@@ -227,8 +234,21 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
                 "features": features,
                 **{name: row[name] for name in ("propensity", "model", "reward", "batch")},
                 "own_phase": closed is not None and row["decided_at"] >= closed,
+                **described,
                 **public,
             }
+
+
+def _described(said: str, chosen: int, encoder: Encoder) -> tuple[dict[str, Any], list[list[float]]]:
+    """What a row of an export says in words, and the vectors that these words make."""
+    context, offers, vectors = retold(said, encoder)
+    words = {
+        "name": offers.names[chosen],
+        "context": context,
+        "actions": [dict(action) for action in offers.actions],
+        "recipe": encoder.recipe.fingerprint,
+    }
+    return words, vectors.tolist()
 
 
 def backup(path: str | Path, target: str | Path) -> None:

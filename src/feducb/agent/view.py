@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,7 @@ from feducb.agent.warning import read_warnings
 from feducb.protocol import messages
 from feducb.storage import agent_tables, row_counts
 from feducb.storage.keeper_facts import look_at_keeper, trouble_of
+from feducb.worlds.features import Recipe
 
 __all__ = ["look", "view", "view_over_time"]
 
@@ -44,6 +46,7 @@ def view(
     """
     number, settings, started_at = season
     newest = {one.group: one.number for one in agent_tables.received_sums(db)}
+    counts, values = _told_apart(counts)
     closed = sum(counts.get(name, 0) for name in ("settled", "discarded", "dropped"))
     return {
         "name": settings.name,
@@ -60,7 +63,28 @@ def view(
         "outbox": agent_tables.count_unsent(db),
         "open_decisions": counts.get("decisions", 0) - closed,
         "warnings": read_warnings(db, settings),
+        "recipe": None if settings.recipe is None else _view_recipe(settings.recipe, values),
         "counts": counts,
+    }
+
+
+def _told_apart(counts: Mapping[str, int]) -> tuple[Counter[str], dict[str, dict[str, int]]]:
+    """Counts of what happened; and by column, how many values were missing, unknown or clipped."""
+    values: dict[str, dict[str, int]] = {}
+    for name, count in sorted(counts.items()):
+        rule, is_value, column = name.partition(":")
+        if is_value:
+            values.setdefault(column, {})[rule] = count
+    return Counter({name: count for name, count in counts.items() if ":" not in name}), values
+
+
+def _view_recipe(recipe: Recipe, values: dict[str, dict[str, int]]) -> dict[str, Any]:
+    """How visitors are read, and how many of their values took a rule, since the file was made."""
+    return {
+        "fingerprint": recipe.fingerprint,
+        "dim": recipe.dim,
+        "actions": recipe.offered,
+        "values": values,
     }
 
 

@@ -7,10 +7,8 @@ import json
 import math
 import os
 import sys
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,21 +16,24 @@ from typing import Annotated
 
 import click
 import typer
+from numpy.typing import ArrayLike
 from rich.console import Console
 from typer.core import TyperCommand
 
 from feducb.agent import Agent, AgentSettings, upkeep
-from feducb.agent.agent_file import read_agent_file, read_budgets
+from feducb.agent.agent_file import read_agent_file
 from feducb.agent.kept import edited, misfit, require_place
+from feducb.agent.own_logs import read_rows, require_header
 from feducb.agent.view import look
-from feducb.cli.options import option, takes_options
+from feducb.cli.agent_init import DEFAULT, budget_table, init, make_file
+from feducb.cli.options import option
 from feducb.cli.output import counted, facts_table, require_writable, show_keys, write_json
 from feducb.cli.watch_frames import agent_facts
-from feducb.config import Budget
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
 from feducb.service.api_keys import add_key, revoke_key
 from feducb.system import optional
-from feducb.trust import NOBODY, Keepers, trust_with
+from feducb.trust import Keepers
+from feducb.worlds.features import Recipe
 
 __all__ = ["app"]
 
@@ -48,281 +49,7 @@ key_app = typer.Typer(
 app.add_typer(key_app, name="key")
 
 Config = Annotated[Path, typer.Option("--config", "-c", help="The agent's configuration.")]
-DEFAULT = Path("agent.toml")
-
-_TEMPLATE = """\
-version = 2
-
-[agent]
-name = "{name}"
-store = "{name}.db"            # private: holds what waits. Never put an old copy back (see `agent backup`)
-
-[problem]                      # public bounds, the same at all agents
-dim = {dim}                       # d, numbers per candidate
-action_bound = 1.0             # L, no candidate is longer
-{rewards}
-
-[privacy]                      # what a person is promised, over all that ever leaves in a season
-epsilon = {epsilon!r}
-delta = {delta!r}
-records_per_person = {per_person}         # more needs a `person` with every decision
-spacing = {spacing}                    # above 0: a person's records are so many releases apart; less noise
-{trust}# agents_per_person = 1        # unless trust is "nobody": people visit one agent each. Left out: all
-{contexts}
-[federation]                   # the same at all agents
-agents = {agents}
-decisions = {decisions}            # of one agent in a season, roughly
-
-[releases]                     # the same at all agents
-season = "{season}"
-{start}{schedule}
-[rewards]
-window = "{window}"                  # a reward may come so long after its decision; public and fixed
-default_reward = 0.0           # what counts if none came
-
-[decisions]                    # stay as they are for a season
-{play}policy = "tempered"            # how the agent chooses; `feducb simulate --policy` has the list
-uniform_share = 0.0            # above 0: logs can judge other policies
-shadow = {shadow:16}      # true: follow the application's own choice
-follow_policy = "learning"     # of the application; "fixed": public, and never learns from rewards
-
-[retention]
-keep_events = {keep:16} # raw events are gone once they are in the sums; longer for `agent export`
-
-[service]
-host = "127.0.0.1"
-port = {port}
-keys = "{name}.keys"
-# certificate = "{name}.pem"
-# private_key = "{name}.key"
-"""
-
-_NOTHING_TO_READ = (
-    "note: at this traffic and budget nothing that is released within a season is worth reading, so that all "
-    "decisions will be drawn uniformly; it takes more agents, a larger epsilon or a longer season with more "
-    "decisions"
-)
-_PLAY = "play = {:23} # the same at all agents; after the last release own records are looked at too\n"
-_DISTANCE = "distance = {!r:19} # the same at all agents: by how much they may differ, over S\n"
-_TRUST = "trust = {:22} # who adds the noise: docs/deploy.md\n"
-_KEEPERS = """\
-away = {away:<23} # how many agents may miss a row
-colluding = {colluding:<18} # how many may tell the controller what they sent
-"""
-_CONTEXTS = "contexts = {:22}# what visitors are and are shown is NOT protected, rewards are\n"
-_REWARDS = """\
-reward_bound = 1.0             # B, rewards from -B to B
-parameter_bound = 1.0          # S
-noise_scale = 0.5              # 0.5 for rewards in [0, 1]"""
-_CENTRED = """\
-reward_bound = {bound!r:16}  # B, half of the range of rewards
-reward_centre = {centre!r:15}  # its middle, taken off each reward: candidates need a constant number
-parameter_bound = 1.0          # S, of rewards less their centre
-noise_scale = {bound!r:16}   # no more than half of the range"""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _New:
-    """The options of `init`: most stand in the template by the same names."""
-
-    path: Annotated[Path, typer.Argument(help="Where to write the configuration.")] = DEFAULT
-    name: str = option("agent", "The agent's name.")
-    dim: int = option(10, "d, numbers per candidate.")
-    epsilon: float | None = option(None, "ε of a person.", shown="1, or as in --budgets")
-    delta: float | None = option(None, "δ of a person.", shown="1e-06, or as in --budgets")
-    budgets: Path | None = option(
-        None, r"Where agents have budgets of their own: a file with a \[budgets.NAME] for each."
-    )
-    per_person: int = option(1, "Records that one person may have; more needs a person with every decision.")
-    spacing: int = option(
-        0, "Releases by which a person's records are apart at least: less noise is enough. 0: anywhere."
-    )
-    reward_range: str | None = option(
-        None,
-        "LOW:HIGH, such as 0:1: rewards are taken less the middle, with less noise than from -1 to 1. "
-        "Candidates need a number that is the same in all of them.",
-        shown="-1:1",
-    )
-    contexts: str = option(
-        "private", "public: everybody may know visitors and what they are shown; rewards alone are protected."
-    )
-    trust: str = option(
-        "nobody", "Who adds the noise: nobody (every agent its own), controller, or keepers (docs/deploy.md)."
-    )
-    away: int | None = option(None, "Under keepers: agents that may miss a row.", shown="a tenth")
-    colluding: int | None = option(
-        None, "Under keepers: agents that may tell the controller what they sent.", shown="a fifth"
-    )
-    agents: int = option(1, "How many agents the federation has.")
-    decisions: int = option(100_000, "Decisions of one agent in a season, roughly.")
-    releases: int | None = option(None, "Releases in a season.", shown="as planned; 64 with other schedules")
-    schedule: str | None = option(
-        None,
-        "When they are due: planned (few, once a sum is worth reading), geometric or periodic.",
-        shown="planned, or geometric with --releases",
-    )
-    season: str = option("30d", "How long a season lasts, such as 30d.")
-    start: str | None = option(
-        None,
-        "When the season starts, such as 2027-01-01T00:00:00Z; the same at all agents.",
-        shown="now, for an agent on its own",
-    )
-    window: str = option("1h", "How long a reward may take, such as 1h.")
-    play: str = option(
-        "released",
-        "What decisions look at: released (sums under noise alone, to the end of the season), or own (share "
-        "first; once all have closed, own records and the others' sum, and nothing leaves any more).",
-    )
-    distance: float | None = option(
-        None,
-        "Under own play: by how much agents may differ, as a share of parameter_bound; 0 says that all are "
-        "alike, so that sharing goes on for longer.",
-        shown="not known",
-    )
-    port: int = option(8750, "Port of the service.")
-    shadow: bool = option(
-        False,
-        "Begin in shadow mode: follow the application's own choice, and keep events for a season.",
-        "--shadow",
-    )
-
-    def text(self, settled: AgentSettings | None = None) -> str:
-        """The configuration, with a word on each setting.
-
-        Args:
-            settled: what was read of it, so that the numbers of its plan are written down too.
-        """
-        start = "" if self.start is None else f"start = {_instant(self.start)}   # common to all agents\n"
-        of_all = {} if self.budgets is None else _read_budgets(self.budgets)
-        own = of_all.get(self.name, Budget(epsilon=1.0, delta=1e-6))
-        words = asdict(self) | {
-            "epsilon": own.epsilon if self.epsilon is None else self.epsilon,
-            "delta": own.delta if self.delta is None else self.delta,
-            "start": start,
-            "schedule": self._schedule(settled),
-            "trust": self._trust(),
-            "play": self._play(),
-            "contexts": "" if self.contexts == "private" else _CONTEXTS.format(json.dumps(self.contexts)),
-            "rewards": _REWARDS if self.reward_range is None else _centred(self.reward_range),
-            "shadow": "true" if self.shadow else "false",
-            "keep": json.dumps(self.season if self.shadow else "0s"),
-        }
-        return _TEMPLATE.format(**words) + "".join(f"\n{_budget_table(*one)}\n" for one in of_all.items())
-
-    def _play(self) -> str:
-        """Its lines; none where decisions look at released sums alone."""
-        if self.play == "released" and self.distance is None:
-            return ""
-        said = _PLAY.format(json.dumps(self.play))
-        return said if self.distance is None else said + _DISTANCE.format(float(self.distance))
-
-    def _trust(self) -> str:
-        """Its lines; none where every agent adds its own noise."""
-        trust = trust_with(self.trust, away=self.away, colluding=self.colluding).among(self.agents)
-        if trust == NOBODY:
-            return ""
-        name = trust.name.partition(":")[0]
-        said = _TRUST.format(json.dumps(name))
-        if not isinstance(trust, Keepers):
-            return said
-        return said + _KEEPERS.format(away=trust.away, colluding=trust.colluding)
-
-    def _schedule(self, settled: AgentSettings | None) -> str:
-        """Its lines."""
-        name = self.schedule or ("planned" if self.releases is None else "geometric")
-        lines, releases = [f'schedule = "{name}"'], self.releases
-        if settled is not None:
-            releases = settled.releases
-        if name == "planned" and settled is not None:
-            next_ones = "The next two" if settled.last_release is None else "The next three"
-            lines = [
-                f"{lines[0]:30} # few, once a sum of all agents is worth reading. {next_ones} follow from",
-                "# agents, decisions, season, bounds and budgets: take them out to have them planned anew",
-            ]
-        lines += [] if releases is None else [f"releases = {releases}"]
-        if name == "planned" and settled is not None:
-            lines.append(f"first_release = {settled.first_release!r:14} # seconds")
-            if settled.last_release is not None:
-                closes = "seconds; all close with it. Windows of what was planned are over then"
-                lines.append(f"last_release = {settled.last_release!r:15} # {closes}")
-        return "\n".join(lines) + "\n"
-
-
-def _centred(text: str) -> str:
-    """What the configuration says about rewards of the range ``text``, LOW:HIGH."""
-    try:
-        low, high = (float(part) for part in text.split(":"))
-    except ValueError:
-        low, high = math.nan, math.nan
-    if not -math.inf < low < high < math.inf:
-        raise ConfigurationError("--reward-range", text, "LOW:HIGH, the lower one first, such as 0:1")
-    return _CENTRED.format(bound=(high - low) / 2.0, centre=(low + high) / 2.0)
-
-
-@app.command()
-@takes_options
-def init(new: _New) -> None:
-    """Write a configuration, with one key for the application and one for the operator."""
-    path, name = new.path, new.name
-    if path.exists():
-        raise ConfigurationError("config", str(path), "a file that does not exist yet")
-    if new.agents > 1 and new.start is None:
-        raise ConfigurationError(
-            "--start", None, f"when the season starts, the same at all {new.agents} agents; now is {_now()}"
-        )
-    if new.play == "own" and (new.releases is not None or new.schedule not in (None, "planned")):
-        flag = "--releases" if new.releases is not None else "--schedule"
-        expected = (
-            "nothing beside --play own, which plans its releases up to the close; to set them yourself write "
-            "releases, first_release and last_release into [releases] of agent.toml afterwards, all three"
-        )
-        raise ConfigurationError(flag, new.releases or new.schedule, expected)
-    for left in (path.parent / f"{name}.keys", path.parent / f"{name}.db"):
-        if left.exists():
-            raise ConfigurationError("name", name, f"another one, or {left} moved away")
-    path.write_text(new.text(), encoding="utf-8")
-    try:
-        path.write_text(new.text(read_agent_file(path).agent), encoding="utf-8")
-        written = read_agent_file(path)
-        _make(written.store, written.agent)
-        keys = written.service.keys
-        secrets = {role: add_key(keys, role, role) for role in ("application", "operator")}
-    except BaseException:
-        path.unlink()
-        raise
-    if not written.agent.reads:
-        typer.echo(_NOTHING_TO_READ, err=True)
-    typer.echo(f"wrote {path} and {keys}; the keys are shown once:")
-    for role, secret in secrets.items():
-        typer.echo(f"  {role:12} {secret}")
-
-
-def _make(store: Path, settings: AgentSettings, first_season: int = 1) -> None:
-    """Make an agent's file that does not exist yet; nothing is left of one that could not be made."""
-    try:
-        Agent.open(store, settings, first_season=first_season).close()
-    except StoreInUseError:
-        raise  # another process is making it
-    except BaseException:
-        for left in ("", "-wal", "-shm", ".lock"):
-            Path(f"{store}{left}").unlink(missing_ok=True)
-        raise
-
-
-def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _instant(text: str) -> str:
-    """A moment, as TOML writes it."""
-    expected = f"a time with its zone, such as {_now()}"
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError("--start", text, expected) from None
-    if moment.tzinfo is None:
-        raise ConfigurationError("--start", text, expected)
-    return moment.isoformat()
+app.command()(init)
 
 
 @app.command()
@@ -334,7 +61,7 @@ def create(
     file = read_agent_file(config)
     if file.store.exists():
         raise ConfigurationError("store", str(file.store), "a file that does not exist yet")
-    _make(file.store, file.agent, first_season)
+    make_file(file.store, file.agent, first_season)
     typer.echo(f"made {file.store}, in season {first_season}")
 
 
@@ -459,19 +186,7 @@ def terms(config: Config = DEFAULT) -> None:
     for name, value in plain.items():
         typer.echo(f"{name} = {json.dumps(value)}")
     for name, budget in sorted(settings.budgets.items()):
-        typer.echo(_budget_table(name, budget))
-
-
-def _budget_table(name: str, budget: Budget) -> str:
-    return f"[budgets.{name}]\nepsilon = {budget.epsilon!r}\ndelta = {budget.delta!r}"
-
-
-def _read_budgets(path: Path) -> dict[str, Budget]:
-    try:
-        plain = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError("budgets", str(path), f"a TOML file: {error}") from None
-    return read_budgets(plain.get("budgets", {}))
+        typer.echo(budget_table(name, budget))
 
 
 @app.command("new-season")
@@ -512,33 +227,57 @@ def erase(
 
 @app.command("warm-start")
 def warm_start(
-    log: Annotated[Path, typer.Argument(help="CSV: d columns of the shown candidate, then the reward.")],
+    log: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV: with a recipe its columns, by name, and the reward; without, d numbers and the reward."
+        ),
+    ],
     config: Config = DEFAULT,
     policy: str | None = option(
         None, "Needed: 'fixed' states that the log's policy was public and did not learn from its rewards."
     ),
+    reward: str = option("reward", "With a recipe: the column with what came of it."),
 ) -> None:
     """Start from own logs: each record enters the next release once, at the same price as any other.
 
     Under own play, after the last release, they never leave, and the agent's own phase alone reads them.
     """
-    with log.open(encoding="utf-8-sig", newline="") as opened:
-        rows = list(csv.reader(opened))
+    recipe = read_agent_file(config).agent.recipe
+    actions, rewards = _read_vectors(log) if recipe is None else _read_columns(log, recipe, reward)
     with _opened(config) as (agent, _):
-        numbers = _numbers(rows)
         loaded = upkeep.warm_start(
             agent,
-            [row[:-1] for row in numbers],
-            [row[-1] for row in numbers],
+            actions,
+            rewards,
             policy=policy,  # type: ignore[arg-type]  # any text: it is refused there
         )
     if loaded.kept:
         typer.echo(f"{counted(loaded.kept, 'record')} will not leave: the agent's own phase alone reads them")
     typer.echo(
         f"{counted(loaded.entered, 'record')} wait{'s' if loaded.entered == 1 else ''} for the next release, "
-        f"{loaded.clipped} of them clipped to the public bounds; {loaded.dropped} dropped that are not "
-        f"{agent.settings.problem.dim} numbers and a reward"
+        f"{loaded.clipped} of them clipped to the public bounds; {loaded.dropped} dropped that "
+        + (
+            f"are not {agent.settings.problem.dim} numbers and a reward"
+            if recipe is None
+            else "the recipe cannot read"
+        )
     )
+
+
+def _read_columns(log: Path, recipe: Recipe, reward: str) -> tuple[Sequence[ArrayLike], list[float]]:
+    """What a log with the recipe's columns shows, and its rewards."""
+    with log.open(encoding="utf-8-sig", newline="") as opened:
+        rows = csv.DictReader(opened)
+        require_header(rows.fieldnames or (), recipe, reward)
+        return read_rows(rows, recipe, reward)
+
+
+def _read_vectors(log: Path) -> tuple[Sequence[ArrayLike], list[float]]:
+    """What a log of vectors shows, and its rewards."""
+    with log.open(encoding="utf-8-sig", newline="") as opened:
+        numbers = _numbers(list(csv.reader(opened)))
+    return [row[:-1] for row in numbers], [row[-1] for row in numbers]
 
 
 def _numbers(rows: list[list[str]]) -> list[list[float]]:

@@ -35,7 +35,7 @@ class _Asked:
     agent_column: str | None = option(None, "Of a log: who decided.")
     context: str | None = option(
         None,
-        "Of a log: what was known, as columns: age:0:120,region:north|south,zip:hash:64. Of a name "
+        "Of a log: what was known, as columns: age:0:120,region:north|south,new:bool,zip:hash:64. Of a name "
         "alone, range or levels are read off the log, and a note says so.",
     )
     action: str | None = option(None, "Of a log: the column with what was done.")
@@ -59,7 +59,11 @@ class _Asked:
     personal: str | None = option(
         None, "Of a log or a trial: terms that never leave an agent, offer,offer*age; with --play own alone."
     )
-    recipe: Path | None = option(None, "Of a log: how vectors are made, as --save-recipe wrote it.")
+    recipe: Path | None = option(
+        None,
+        "Of a log: how vectors are made, as `feducb recipe init` or --save-recipe wrote it. Of exports with "
+        "names and context: make their vectors anew by it.",
+    )
     save_recipe: Path | None = option(None, "Write how vectors are made, for an agent to use.")
     epsilon: list[float] | None = option(None, "ε of a federation; may be repeated.", shown="1 and 8")
     delta: float = option(1e-6, "δ.")

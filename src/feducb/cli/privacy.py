@@ -192,7 +192,7 @@ def _world(asked: _Planned) -> Environment:
         return paper_world(Problem(dim=10 if asked.dim is None else asked.dim), asked.arms)
     if asked.dim is not None:
         raise ConfigurationError("--dim", asked.dim, "nothing beside --recipe, which says it")
-    recipe = Recipe.from_json(asked.recipe.read_text(encoding="utf-8"))
+    recipe = Recipe.read(asked.recipe)
     return RecipeWorld(recipe=recipe, drawn=asked.arms)
 
 

@@ -22,6 +22,7 @@ from feducb.cli.evaluate import evaluate
 from feducb.cli.keeper import app as keeper
 from feducb.cli.keys import app as keys
 from feducb.cli.privacy import app as privacy
+from feducb.cli.recipe import app as recipe
 from feducb.cli.simulate import simulate
 from feducb.cli.topology import topology
 from feducb.cli.watch import watch
@@ -79,6 +80,7 @@ app.command(rich_help_panel=_TRY)(simulate)
 app.command(rich_help_panel=_TRY)(topology)
 app.command(rich_help_panel=_DATA)(evaluate)
 app.add_typer(data, name="data", rich_help_panel=_DATA)
+app.add_typer(recipe, name="recipe", rich_help_panel=_DATA)
 app.add_typer(agent, name="agent", rich_help_panel=_RUN)
 app.command(rich_help_panel=_RUN)(watch)
 app.add_typer(keys, name="keys", rich_help_panel=_RUN)

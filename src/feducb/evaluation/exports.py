@@ -18,6 +18,8 @@ from feducb.errors import ConfigurationError
 from feducb.evaluation.lines import ENDING, Decided, Lines
 from feducb.evaluation.sources import Facts, Progress, Rows, silent
 from feducb.system import counted
+from feducb.worlds.features import Recipe
+from feducb.worlds.features.encoder import Encoder
 
 __all__ = ["Exports", "open_exports"]
 
@@ -34,6 +36,7 @@ class Exports:
     paths: tuple[Path, ...]
     facts: Facts
     rows_at_once: int = _ROWS_AT_ONCE  # how many decisions are held at most
+    recipe: Recipe | None = None  # by which vectors are made anew, if they are
 
     def blocks(self) -> Iterator[Rows]:
         """The decisions once more; a block holds those with one number of candidates, so none is padded."""
@@ -43,7 +46,7 @@ class Exports:
         agents = {name: index for index, name in enumerate(self.facts.agents)}
         held: dict[int, list[tuple[int, Decided]]] = {}
         done = rows = numbers = 0
-        for done, one in enumerate(Lines(self.paths, bounds), start=1):
+        for done, one in enumerate(Lines(self.paths, bounds, _encoder(self.recipe)), start=1):
             if one.agent not in agents or done > self.facts.rows:
                 raise ConfigurationError("exports", *_CHANGED)
             held.setdefault(len(one.candidates), []).append((done, one))
@@ -61,6 +64,7 @@ def open_exports(
     *,
     action_bound: float | None = None,
     reward_range: tuple[float, float] | None = None,
+    recipe: Recipe | None = None,
     rows_at_once: int = _ROWS_AT_ONCE,
     progress: Progress = silent,
 ) -> Exports:
@@ -70,6 +74,7 @@ def open_exports(
         paths: files that `feducb agent export` wrote, one per agent; several of one agent in their order.
         action_bound: L, no candidate is longer; if not given, what the exports say, or 1.
         reward_range: rewards are from c − B to c + B; if not given, what the exports say, or −1 to 1.
+        recipe: makes vectors anew from the context and actions that the lines have in words.
         rows_at_once: how many decisions are held at most.
         progress: hears how many decisions were read.
 
@@ -87,7 +92,7 @@ def open_exports(
     if reward_range is not None:
         low, high = reward_range
         bounds |= {"reward_bound": (high - low) / 2.0, "reward_centre": (low + high) / 2.0}
-    lines = Lines(files, bounds)
+    lines = Lines(files, bounds, _encoder(recipe))
     agents: dict[str, None] = {}  # in the order of their first lines
     sizes: set[int] = set()  # how many candidates there were
     rows, least = 0, 1.0
@@ -122,9 +127,14 @@ def open_exports(
             "action_bound": problem.action_bound,
             "lines_left_out": dict(sorted(lines.left_out.items())),
             "default_rewards": lines.defaulted,
+            **({} if recipe is None else {"recipe": recipe.fingerprint}),
         },
     )
-    return Exports(files, facts, rows_at_once)
+    return Exports(files, facts, rows_at_once, recipe)
+
+
+def _encoder(recipe: Recipe | None) -> Encoder | None:
+    return None if recipe is None else Encoder(recipe)
 
 
 _CHANGED = ("changed while they were read", "files that nobody writes to")

@@ -21,6 +21,8 @@ from feducb.config import Problem
 from feducb.errors import ConfigurationError
 from feducb.system import counted
 from feducb.types import Array
+from feducb.worlds.features.bounds import problem_of
+from feducb.worlds.features.encoder import Encoder
 
 __all__ = ["ENDING", "Decided", "Lines"]
 
@@ -46,6 +48,7 @@ class Lines:
 
     paths: Sequence[Path]  # those of one agent in the order in which they were written
     bounds: Mapping[str, Any]  # of `Problem`, instead of what the lines say
+    encoder: Encoder | None = None  # makes vectors anew from context and actions, instead of the lines' own
     problem: Problem | None = None  # the public bounds, known from the first decision on
     stated: Any = None  # the bounds as the lines have them, if they say them
     read: int = 0  # lines so far
@@ -74,7 +77,8 @@ class Lines:
         reasons = {
             # Open ones go whether a reward has come or not: those that came early would be too many.
             "still open": row["open"],
-            "no features": row["features"] is None,
+            "no features": row["features"] is None and self.encoder is None,
+            "no context": self.encoder is not None and not isinstance(row.get("context"), dict),
             "no propensity": row["propensity"] is None,
             "no reward": row["reward"] is None and row.get("default_reward") is None,
         }
@@ -83,7 +87,10 @@ class Lines:
                 self.left_out[reason] += 1
                 return None
         problem = self._require_problem(row, place)
-        candidates = _candidates(row["features"], problem, place)
+        if self.encoder is None:
+            candidates = _candidates(row["features"], problem, place)
+        else:
+            candidates = _made_anew(row, self.encoder, place)
         index = row["index"]
         if not _whole(index) or not 0 <= index < len(candidates):
             expected = f"that of one of {counted(len(candidates), 'candidate')}, from 0"
@@ -126,7 +133,10 @@ class Lines:
                 raise ConfigurationError(f"features in {place}", "no lists of numbers", expected) from None
             expected = f"the public bounds, as an agent writes them ({error})"
             raise ConfigurationError(f"problem in {place}", said, expected) from None
-        self.stated, self.problem = said, replace(problem, **self.bounds)
+        problem = replace(problem, **self.bounds)
+        if self.encoder is not None:
+            problem = problem_of(self.encoder.recipe, problem.reward_range)
+        self.stated, self.problem = said, problem
         return self.problem
 
 
@@ -159,6 +169,14 @@ def _candidates(features: Any, problem: Problem, place: str) -> Array:
     vectors = given.astype(np.float64)
     require_lengths(vectors, problem, "features", f" in {place}")
     return vectors
+
+
+def _made_anew(row: Mapping[str, Any], encoder: Encoder, place: str) -> Array:
+    """(K, d), what a recipe makes of the context and actions of a line."""
+    try:
+        return encoder.vectors(row["context"], row.get("actions"))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error.setting} in {place}", error.value, error.expected) from None
 
 
 def _whole(value: Any) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from feducb.errors import ConfigurationError
 from feducb.evaluation.weighted_sums import PolicyValue, Tally
 from feducb.system import counted
-from feducb.worlds.features.columns import require_column
+from feducb.worlds.features.coded import require_column
 
 if TYPE_CHECKING:
     import pandas as pd

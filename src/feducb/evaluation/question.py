@@ -85,6 +85,7 @@ def evaluate(
         actions: of a log: all that there can be; those in the log if not given.
         terms: of a log: what enters the vectors (``offer,age,offer*age``; 1 is an intercept).
         recipe: of a log, instead of context, actions and terms: how vectors are made, or a file that says it.
+            Of exports of agents that have one: another, by which vectors are made anew from what they kept.
         personal: of a log or a trial: terms that never leave an agent (``offer*age``); needs own play.
         reward_range: of a log: the public range of rewards (0 to 1). Of exports: what they say,
             or -1 to 1, if not given; agents learn from rewards less its middle.
@@ -153,7 +154,7 @@ def _vectors(given: Reading) -> dict[str, Any]:
             path = str(recipe) if isinstance(recipe, Path) else "given"
             raise UnfitSettingError("recipe", path, "no context, actions or terms beside it")
         if isinstance(recipe, Path):
-            recipe = Recipe.from_json(recipe.read_text(encoding="utf-8"))
+            recipe = Recipe.read(recipe)
         return {"context": recipe}
     if context is None or isinstance(context, str):
         context = parse_context([part for part in (context or "").split(",") if part])
@@ -198,12 +199,20 @@ def _with_personal(surveyed: Survey, given: Reading) -> Survey:
 def _about_exports(paths: Sequence[Where], given: Reading, study: Study, progress: Progress) -> Comparison:
     """Of what agents exported."""
     nothing = "nothing beside exports: their lines hold agents, vectors, rewards and propensities"
-    _refuse(given, (*_OF_A_LOG, "person_column", "personal", "agents"), nothing)
+    of_a_log = tuple(name for name in _OF_A_LOG if name != "recipe")
+    _refuse(given, (*of_a_log, "person_column", "personal", "agents"), nothing)
     rewards = _rewards(given)
     if rewards is not None and not rewards[0] < rewards[1]:
         raise UnfitSettingError("reward_range", given.get("reward_range"), "LOW:HIGH, the lower one first")
+    recipe = given.get("recipe")
+    if recipe is not None:
+        _refuse(given, ("action_bound",), "nothing beside a recipe, which says it")
     source = open_exports(
-        paths, action_bound=given.get("action_bound"), reward_range=rewards, progress=progress
+        paths,
+        action_bound=given.get("action_bound"),
+        reward_range=rewards,
+        recipe=Recipe.read(recipe) if isinstance(recipe, Path) else recipe,
+        progress=progress,
     )
     return compare_source(source, study=study, progress=progress)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from feducb.config import Problem
 from feducb.types import Array, Indices
 from feducb.worlds.features import Category, Recipe
-from feducb.worlds.features.columns import require_column
+from feducb.worlds.features.coded import require_column
 from feducb.worlds.logs import Chunk, Log, LogColumns
 
 __all__ = ["Facts", "Progress", "Rows", "Source", "Survey", "numbers_of", "silent"]

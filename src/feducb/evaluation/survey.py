@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError, RowError
 from feducb.evaluation.sources import Progress, Survey, numbers_of, silent
-from feducb.worlds.features import Category, Coded, Column, Hashed, Number, Recipe, problem_for
-from feducb.worlds.features.columns import as_number, require_column
+from feducb.worlds.features import Category, Coded, Column, Flag, Hashed, Number, Recipe, problem_for
+from feducb.worlds.features.coded import as_number, require_column
 from feducb.worlds.logs import Chunk, Log, LogColumns, lines_in_errors
 
 __all__ = ["Survey", "parse_context", "parse_terms", "survey"]
@@ -30,10 +30,11 @@ Terms = tuple[tuple[str, ...], ...]
 
 
 def parse_context(texts: Sequence[str]) -> dict[str, Column | str]:
-    """Columns as the command line writes them: ``age:0:120``, ``region:a|b|c``, ``zip:hash:64``, or a name.
+    """Columns as the command line writes them.
 
-    Of a name alone, or ``region:category``, the log tells range or levels; then the value is ``number``,
-    ``category`` or nothing.
+    ``age:0:120`` is a number, ``region:a|b|c`` a category, ``new:bool`` true or false, ``zip:hash:64`` one of
+    many levels. Of a name alone, or ``region:category``, the log tells range or levels; then the value is
+    ``number``, ``category`` or nothing.
     """
     context: dict[str, Column | str] = {}
     for text in texts:
@@ -41,6 +42,8 @@ def parse_context(texts: Sequence[str]) -> dict[str, Column | str]:
         try:
             if not rest or rest in (["number"], ["category"]):
                 context[name] = rest[0] if rest else ""
+            elif rest == ["bool"]:
+                context[name] = Flag(name)
             elif rest[0] == "hash" and len(rest) == 2:
                 context[name] = Hashed(name, int(rest[1]))
             elif len(rest) == 2:
@@ -52,7 +55,9 @@ def parse_context(texts: Sequence[str]) -> dict[str, Column | str]:
         except ConfigurationError:
             raise
         except ValueError:
-            expected = "NAME, NAME:LOW:HIGH, NAME:LEVEL|LEVEL|…, NAME:hash:BUCKETS or NAME:category"
+            expected = (
+                "NAME, NAME:LOW:HIGH, NAME:LEVEL|LEVEL|…, NAME:bool, NAME:hash:BUCKETS or NAME:category"
+            )
             raise ConfigurationError("context", text, expected) from None
     return context
 
@@ -238,7 +243,8 @@ def _recipe(
 
 
 def _levels_of(recipe: Recipe, action: str) -> tuple[str, ...]:
-    if len(recipe.action) == 1 and isinstance(recipe.action[0], Category) and recipe.action[0].name == action:
-        return recipe.action[0].levels
+    if recipe.offered and recipe.naming == action:
+        return recipe.offered
     names = ", ".join(column.name for column in recipe.action)
-    raise ConfigurationError("recipe", f"with the action {names}", f"one category, {action}")
+    expected = f"one category, {action}, or actions that it declares by that name"
+    raise ConfigurationError("recipe", f"with the action {names}", expected)

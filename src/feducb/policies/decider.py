@@ -138,6 +138,14 @@ class Decider:
         scores = upper_confidence_bounds(self.belief, flat, exploration=self.exploration)
         return scores.reshape(checked.shape[:-1])
 
+    def judge(self, action: Array) -> tuple[float, float]:
+        """The likeliest mean reward of one action (d,), and its upper confidence bound."""
+        belief, scale = self.belief, self.exploration
+        direction = belief.inverse @ action
+        width = belief.ellipsoid_width * math.sqrt(max(float(direction @ action), 0.0))
+        width += belief.euclidean_width * math.sqrt(float(direction @ direction))
+        return float(action @ belief.guess), float(action @ belief.centre(scale) + scale * width)
+
     def _require_proven(self) -> None:
         if self.exploration != 1.0:
             raise ConfigurationError("exploration", self.exploration, "1 beside a tempered policy")

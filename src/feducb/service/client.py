@@ -2,7 +2,7 @@
 
 >>> from feducb.service.client import Client
 >>> with Client("http://127.0.0.1:8750", key="feducb_…") as agent:  # doctest: +SKIP
-...     decision = agent.decide([[0.1, 0.2], [0.3, 0.4]])
+...     decision = agent.decide(["free_shipping", "ten_percent"], context={"country": "DE", "age": 36})
 ...     agent.reward(decision.id, 1.0)
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from feducb.agent import Decision, Outcome
 from feducb.agent.agent_http import AgentHttp, ServiceError
+from feducb.agent.visitors import Actions
 
 __all__ = ["Client", "ServiceError"]
 
@@ -23,18 +24,20 @@ class Client(AgentHttp):
 
     def decide(
         self,
-        actions: Sequence[Sequence[float]],
+        actions: Actions | None = None,
         *,
+        context: Mapping[str, Any] | None = None,
         id: str | None = None,
         person: str | None = None,
-        follow: int | None = None,
+        follow: int | str | None = None,
         follow_propensity: float | None = None,
         scores: bool = False,
         top: int | None = None,
     ) -> Decision:
         """Ask which candidate to show (others call it *rank*); see `feducb.Agent.decide`."""
         asked: dict[str, Any] = {
-            "actions": [[float(value) for value in row] for row in actions],
+            "actions": None if actions is None else [_plain(one) for one in actions],  # type: ignore[union-attr]
+            "context": None if context is None else dict(context),
             "id": id if id is not None else uuid.uuid4().hex,  # so that asking again is safe
             "person": person,
             "follow": follow,
@@ -42,10 +45,16 @@ class Client(AgentHttp):
             "scores": scores,
             "top": top,
         }
-        answer = self._send("POST", "/v1/decisions", asked)
-        for name in ("scores", "ranking"):
-            answer[name] = None if answer[name] is None else tuple(answer[name])
-        return Decision(**answer)
+        return _decision(self._send("POST", "/v1/decisions", asked))
+
+    def decide_many(self, visitors: Sequence[Mapping[str, Any]]) -> list[Decision | None]:
+        """Ask for up to 1,000 visitors at once, each with the arguments of `decide` by name.
+
+        One that is refused gets None, and the others are decided; one alone raises `ServiceError`.
+        """
+        asked = [{"id": uuid.uuid4().hex, **one} for one in visitors]
+        answer = self._send("POST", "/v1/decisions/batch", {"decisions": asked})
+        return [None if one is None else _decision(one) for one in answer["decisions"]]
 
     def reward(self, id: str, value: float) -> Outcome:
         """Say what a decision was worth; raises `ServiceError` if it is out of range."""
@@ -69,3 +78,14 @@ class Client(AgentHttp):
     def privacy(self) -> dict[str, Any]:
         """The ledger (needs an operator's or a viewer's key)."""
         return dict(self._send("GET", "/v1/privacy"))
+
+
+def _plain(action: Any) -> Any:
+    """A name, an object, or a row of numbers, as JSON writes them."""
+    return action if isinstance(action, str | Mapping) else [float(value) for value in action]
+
+
+def _decision(answer: dict[str, Any]) -> Decision:
+    for name in ("scores", "ranking"):
+        answer[name] = None if answer[name] is None else tuple(answer[name])
+    return Decision(**answer)

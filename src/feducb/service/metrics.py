@@ -50,6 +50,8 @@ class _AgentCollector(Collector):
         yield _family(
             CounterMetricFamily, "events", "What happened, since the file was made.", counts, "event"
         )
+        if self.facts["recipe"] is not None:
+            yield from _of_recipe(self.facts["recipe"])
         text = "Whether a setting does not fit what is seen, by setting; or the agent has halted."
         yield _family(GaugeMetricFamily, "warning", text, [(one, one in warnings) for one in KINDS], "kind")
         if self.facts["own"] is not None:
@@ -64,6 +66,15 @@ class _AgentCollector(Collector):
             yield from _of_keeper(self.facts["keeper"])
         if self.facts["engine"] is not None:
             yield from _of_engine(self.facts["engine"])
+
+
+def _of_recipe(recipe: dict[str, Any]) -> Iterator[Metric]:
+    """Of visitors whose values took a rule of the recipe; columns are the recipe's, so there are few."""
+    text = "Values that were missing, unknown or clipped, by column, since the file was made."
+    counts = [
+        (column, rule, count) for column, some in recipe["values"].items() for rule, count in some.items()
+    ]
+    yield _family(CounterMetricFamily, "values", text, counts, "column", "rule")
 
 
 def _of_rows(rows: dict[str, Any]) -> Iterator[Metric]:

@@ -7,16 +7,20 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from feducb.agent import Outcome
-from feducb.agent.requests import LONGEST_ID, MOST_CANDIDATES
+from feducb.agent.requests import LONGEST_ID, MOST_CANDIDATES, MOST_NAMED
 from feducb.protocol.parcels import ParcelKind
 
 MOST_REWARDS = 1000
+MOST_VISITORS = 1000
 
 # What is not a number is refused by the agent itself, which looks at lengths anyway.
 Candidates = Annotated[
-    list[Annotated[list[float], FailFast()]], FailFast(), Field(min_length=1, max_length=MOST_CANDIDATES)
+    list[Annotated[list[float], Field(fail_fast=True)]],
+    Field(fail_fast=True, min_length=1, max_length=MOST_CANDIDATES),
 ]
 Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+Named = Annotated[list[Name | dict[str, Any]], Field(fail_fast=True, min_length=1, max_length=MOST_NAMED)]
 
 
 class _Strict(BaseModel):
@@ -26,7 +30,21 @@ class _Strict(BaseModel):
 class DecisionRequest(_Strict):
     """A visitor, and what could be shown."""
 
-    actions: Candidates = Field(description="One row of d numbers per candidate, each of length at most L.")
+    actions: Candidates | Named | None = Field(
+        None,
+        union_mode="left_to_right",
+        description="What could be shown: names, or objects with an id and the recipe's columns for actions; "
+        "left out, the recipe's. Or, without a context, one row of d numbers per candidate, each of length "
+        "at most L.",
+        examples=[["free_shipping", {"id": "ten_percent", "price": 9.9}]],
+    )
+    context: dict[str, Any] | None = Field(
+        None,
+        description="What is known of the visitor: a value per column of the recipe. What is missing, "
+        "unknown or out of range is taken by the recipe's rules, and counted; other columns are ignored. "
+        "What cannot be meant, such as text in a column of numbers, is refused, and the column named.",
+        examples=[{"country": "DE", "age": 36, "returning": True}],
+    )
     id: Id | None = Field(None, description="A name of your own: the same one again gives the same decision.")
     person: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         None, description="Who it is, where a person may come more than once. Kept as a keyed hash only."
@@ -35,8 +53,8 @@ class DecisionRequest(_Strict):
     top: Annotated[int, Field(ge=1, le=MOST_CANDIDATES)] | None = Field(
         None, description="Also give the best so many, in order."
     )
-    follow: Annotated[int, Field(ge=0, le=MOST_CANDIDATES)] | None = Field(
-        None, description="In shadow mode: what the application shows."
+    follow: Annotated[int, Field(ge=0, le=MOST_CANDIDATES)] | Name | None = Field(
+        None, description="In shadow mode: what the application shows, by its index or its name."
     )
     follow_propensity: Annotated[float, Field(gt=0, le=1)] | None = Field(
         None, description="In shadow mode: the chance with which it does, if known."
@@ -48,12 +66,33 @@ class DecisionResponse(BaseModel):
 
     id: str = Field(description="Names the decision, for its reward.")
     index: int = Field(description="The candidate to show, counted from 0.")
-    propensity: float | None
+    action: str | None = Field(None, description="Its name; null among vectors.")
+    propensity: float | None = Field(description="The chance with which it was chosen.")
+    estimate: float | None = Field(
+        None, description="The reward that is expected of it; null before anything was learnt."
+    )
+    bound: float | None = Field(None, description="The most that its mean reward may be; null likewise.")
     model: str = Field(description="The sum it rests on, season.number; number 0 is none yet.")
     would_choose: int = Field(description="In shadow mode: what would have been shown.")
+    would_choose_action: str | None = Field(None, description="Its name.")
     scores: list[float] | None = None
     ranking: list[int] | None = None
     repeated: bool = False
+
+
+class BatchRequest(_Strict):
+    """Many visitors, each as in a request of its own."""
+
+    decisions: Annotated[list[DecisionRequest], FailFast()] = Field(min_length=1, max_length=MOST_VISITORS)
+
+
+class BatchResponse(BaseModel):
+    """What to show to each, in order; all of it on disk together."""
+
+    decisions: list[DecisionResponse | None] = Field(description="Null where a visitor was refused.")
+    reasons: list[str | None] | None = Field(
+        None, description="Only if one of many was refused: by the same order, why; null for the others."
+    )
 
 
 class Reward(_Strict):

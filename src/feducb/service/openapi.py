@@ -15,6 +15,7 @@ __all__ = ["body", "document", "page_of", "refusals"]
 
 _BY_HAND: tuple[type[BaseModel], ...] = (
     models.DecisionRequest,
+    models.BatchRequest,
     models.RewardsRequest,
     models.DiscardRequest,
     models.ErasureRequest,

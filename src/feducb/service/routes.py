@@ -112,6 +112,20 @@ def _add_decisions(app: FastAPI) -> None:
         decision = await service.commit(lambda agent: agent.decide(**options))
         return {name: getattr(decision, name) for name in _DECISION}
 
+    @_post(app, "/v1/decisions/batch", "application", models.BatchRequest, models.BatchResponse)
+    async def decide_many(service: Service, asked: models.BatchRequest) -> object:
+        """Choose for many visitors at once: each by itself, all on disk together."""
+        visitors = [{name: getattr(one, name) for name in _OPTIONS} for one in asked.decisions]
+        answers = await service.commit(lambda agent: agent.decide_many(visitors))
+        if len(answers) == 1 and isinstance(answers[0], ConfigurationError):
+            raise answers[0]  # there is no other that its refusal could touch
+        decisions = [
+            {name: getattr(one, name) for name in _DECISION} if isinstance(one, Decision) else None
+            for one in answers
+        ]
+        reasons = [reason_for(one) if isinstance(one, ConfigurationError) else None for one in answers]
+        return {"decisions": decisions} | ({"reasons": reasons} if any(reasons) else {})
+
     @_post(app, "/v1/rewards", "application", models.RewardsRequest, models.RewardsResponse)
     async def reward(service: Service, asked: models.RewardsRequest) -> object:
         """Say what decisions were worth."""

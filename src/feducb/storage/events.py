@@ -19,7 +19,7 @@ __all__ = ["DISCARDED", "OPEN", "TAKEN", "Made", "Row"]
 
 OPEN, TAKEN, DISCARDED = 0, 1, 2
 
-_CONTENT = ("decided_at", "person", "action", "candidates", "features", "chosen", "preferred")
+_CONTENT = ("decided_at", "person", "action", "candidates", "features", "said", "chosen", "preferred")
 _STRIP = "".join(f"{name} = NULL, " for name in (*_CONTENT, "propensity", "model", "reward")) + "refused = 0"
 
 
@@ -35,7 +35,8 @@ class Made(NamedTuple):
     person: bytes | None
     action: bytes
     candidates: int
-    features: bytes | None
+    features: bytes | None  # all candidates, as vectors
+    said: str | None  # or as they were described, with the visitor, where a recipe makes the vectors
     chosen: int
     preferred: int
     propensity: float | None

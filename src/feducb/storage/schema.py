@@ -130,4 +130,8 @@ MIGRATIONS = (
         part TEXT PRIMARY KEY, records INTEGER NOT NULL, sums TEXT NOT NULL, since INTEGER,
         sha256 BLOB NOT NULL) WITHOUT ROWID;
     """,
+    # What an application said of a visitor, where a recipe makes the vectors: content, like the vectors.
+    """
+    ALTER TABLE decisions ADD COLUMN said TEXT;
+    """,
 )

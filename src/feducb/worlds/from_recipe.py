@@ -11,8 +11,8 @@ import numpy as np
 from feducb.config import Problem, require_integer
 from feducb.errors import ConfigurationError
 from feducb.types import Array
-from feducb.worlds.features import Category, Coded, Column, Hashed, Number, Recipe, Tags, problem_for
-from feducb.worlds.features.columns import Values
+from feducb.worlds.features import Category, Coded, Column, Flag, Hashed, Number, Recipe, Tags, problem_for
+from feducb.worlds.features.coded import Values
 from feducb.worlds.streams import Purpose, Streams
 from feducb.worlds.world import Chosen, Contexts, Visits
 
@@ -61,8 +61,7 @@ class RecipeWorld:
     @property
     def actions(self) -> tuple[str, ...]:
         """The actions, where the recipe lists them; else none."""
-        (first, *others) = self.recipe.action
-        return first.levels if isinstance(first, Category) and not others else ()
+        return self.recipe.offered
 
     def open(self, streams: Streams, runs: range, agents: Sequence[int]) -> Visits:
         """Start these runs, each with a θ* of its own."""
@@ -116,12 +115,14 @@ def _values(column: Column, uniform: Array) -> Values:
     if isinstance(column, Number):
         return np.asarray(column.low + uniform * (column.high - column.low))
     if isinstance(column, Category):
-        return Coded((uniform * column.width).astype(np.int64), column.levels)
-    many = column.width * _LEVELS_A_BUCKET if isinstance(column, Hashed) else column.width**2
+        return Coded((uniform * len(column.levels)).astype(np.int64), column.levels)
+    if isinstance(column, Flag):
+        return Coded((uniform * 2).astype(np.int64), ("false", "true"))
+    many = column.buckets * _LEVELS_A_BUCKET if isinstance(column, Hashed) else len(column.levels) ** 2
     drawn, codes = np.unique((uniform * many).astype(np.int64), return_inverse=True)
     if isinstance(column, Hashed):
         return Coded(codes, tuple(map(str, drawn.tolist())))
-    pairs = (divmod(one, column.width) for one in drawn.tolist())  # two tags, at times the same one
+    pairs = (divmod(one, len(column.levels)) for one in drawn.tolist())  # two tags, at times the same one
     texts = (column.separator.join((column.levels[one], column.levels[other])) for one, other in pairs)
     return Coded(codes, tuple(texts))
 

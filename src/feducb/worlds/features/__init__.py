@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from feducb.worlds.features.columns import Category, Coded, Column, Hashed, Number, Tags, as_text
+from feducb.worlds.features.coded import Coded, as_text
+from feducb.worlds.features.columns import Category, Column, Flag, Hashed, Number, Tags
 from feducb.worlds.features.recipe import Recipe, problem_for
 
-__all__ = ["Category", "Coded", "Column", "Hashed", "Number", "Recipe", "Tags", "as_text", "problem_for"]
+__all__ = [
+    "Category",
+    "Coded",
+    "Column",
+    "Flag",
+    "Hashed",
+    "Number",
+    "Recipe",
+    "Tags",
+    "as_text",
+    "problem_for",
+]

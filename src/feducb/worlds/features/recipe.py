@@ -18,8 +18,11 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +31,8 @@ from feducb.config import Problem, require_finite
 from feducb.errors import ConfigurationError
 from feducb.system import counted
 from feducb.types import Array, Indices
-from feducb.worlds.features.columns import COLUMN_KINDS, Category, Column, Hashed, Number, Values
+from feducb.worlds.features.coded import Values, as_text
+from feducb.worlds.features.columns import COLUMN_KINDS, Category, Column, Flag, Hashed, Number
 
 __all__ = ["Recipe", "problem_for"]
 
@@ -48,6 +52,10 @@ class Recipe:
         personal: those of the terms that never leave an agent: it learns them from its own records alone, in
             its own phase, and what is shared is of the others (`shared`).
         public: whether ranges and levels were chosen without looking at private data.
+        actions: what there is to choose from, declared once: each a mapping with its ``id`` and its columns.
+            Left out, they are the levels, where the only action column is a category; else every request says
+            them.
+        parameter_bound: S, where it is stated; left out, it is derived (`bounds`).
     """
 
     context: tuple[Column, ...]
@@ -56,7 +64,10 @@ class Recipe:
     action_bound: float = 1.0
     public: bool = True
     personal: tuple[tuple[str, ...], ...] = ()
+    actions: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    parameter_bound: float | None = None
     _columns: Mapping[str, Column] = field(init=False, repr=False, compare=False)
+    _declared: Mapping[str, Mapping[str, Any]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         columns = (*self.context, *self.action)
@@ -75,6 +86,8 @@ class Recipe:
         if not any(acts & set(term) for term in terms):
             raise ConfigurationError("terms", terms, f"one with {' or '.join(sorted(acts))}, to tell actions")
         require_finite("action_bound", self.action_bound, above=0)
+        if self.parameter_bound is not None:
+            require_finite("parameter_bound", self.parameter_bound, above=0)
         personal = tuple(tuple(term) for term in self.personal)
         for term in personal:
             if term not in terms or personal.count(term) > 1:
@@ -88,13 +101,31 @@ class Recipe:
             "terms": terms,
             "personal": personal,
         }
-        for name, value in {**made, "_columns": by_name}.items():
+        for name, value in {**made, "_columns": by_name, "_declared": {}}.items():
             object.__setattr__(self, name, value)
+        self._declare()
+
+    def _declare(self) -> None:
+        """Settle what there is to choose from: each has a name of its own, and can be read."""
+        actions = [self.described(action) for action in self.actions]
+        (first, *others) = self.action
+        if not actions and not others and isinstance(first, Category):
+            actions = [{"id": level, first.name: level} for level in first.levels]
+        declared = {action["id"]: action for action in actions}
+        if len(declared) != len(actions):
+            names = [action["id"] for action in actions]
+            raise ConfigurationError("actions", names, "all different, each with an id")
+        for action in actions:
+            for column in self.action:
+                column.reader(f"actions.{column.name} of {action['id']}")(action[column.name])
+        if self.actions:
+            object.__setattr__(self, "actions", tuple(actions))
+        object.__setattr__(self, "_declared", declared)
 
     @property
     def dim(self) -> int:
         """d, the length of the vectors it makes."""
-        return sum(math.prod(self._columns[name].width for name in term) for term in self.terms)
+        return sum(map(self.width_of, self.terms))
 
     @property
     def shared(self) -> Recipe:
@@ -106,7 +137,7 @@ class Recipe:
     @property
     def shared_places(self) -> Indices:
         """Where the coordinates of `shared` are among all."""
-        widths = [math.prod(self._columns[name].width for name in term) for term in self.terms]
+        widths = [self.width_of(term) for term in self.terms]
         return np.flatnonzero(np.repeat([term not in self.personal for term in self.terms], widths))
 
     @property
@@ -116,7 +147,32 @@ class Recipe:
         So it is with an intercept, and with a term of one-hots alone, whose entries add up to L/√m. Other
         terms may happen to do so on some data; they are not counted.
         """
-        return any(all(isinstance(self._columns[name], Category) for name in term) for term in self.terms)
+        return self.constant_width is not None
+
+    @property
+    def constant_width(self) -> int | None:
+        """How many entries share what all vectors agree in: 1 with an intercept; None if they do not."""
+        widths = [self.width_of(term) for term in self.terms if self._is_one_hot(term)]
+        return min(widths, default=None)
+
+    def _is_one_hot(self, term: tuple[str, ...]) -> bool:
+        """Whether a single entry of a term is 1 and the others 0, whoever comes."""
+        columns = (self._columns[name] for name in term)
+        return all(isinstance(column, Category) and column.one_hot for column in columns)
+
+    def width_of(self, term: tuple[str, ...]) -> int:
+        """How many entries a term has."""
+        return math.prod(self._columns[name].width for name in term)
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """Names of the actions that are declared; none if every request says them."""
+        return tuple(self._declared)
+
+    @property
+    def naming(self) -> str | None:
+        """The action column that an action's ``id`` stands for: the first of names, if there is one."""
+        return next((one.name for one in self.action if isinstance(one, Category | Hashed)), None)
 
     @property
     def blocks(self) -> tuple[int, ...] | None:
@@ -165,7 +221,7 @@ class Recipe:
             rows: n, needed only where the context has no columns.
         """
         visitor = _blocks(self.context, context, first_row)
-        described = [self._described(action) for action in actions]
+        described = [self.described(action) for action in actions]
         rows = len(next(iter(visitor.values()))) if visitor else 1 if rows is None else rows
         made = np.empty((rows, len(described), self.dim))
         for index, action in enumerate(described):
@@ -187,17 +243,36 @@ class Recipe:
                 "none where vectors are for a deployed agent, which releases all of them: take `shared`"
             )
             raise ConfigurationError("personal", ["*".join(term) or "1" for term in self.personal], expected)
-        return np.asarray(self.candidates({name: [value] for name, value in context.items()}, actions)[0])
+        gaps = {column.name: [None] for column in self.context if column.missing != "refuse"}
+        columns = gaps | {name: [value] for name, value in context.items()}
+        return np.asarray(self.candidates(columns, actions)[0])
 
-    def _described(self, action: Any) -> Mapping[str, Any]:
-        names = [column.name for column in self.action]
-        if not isinstance(action, Mapping):
-            if len(names) != 1:
-                raise ConfigurationError("action", action, f"a mapping with {', '.join(names)}")
-            return {names[0]: action}
-        if missing := [name for name in names if name not in action]:
-            raise ConfigurationError("action", dict(action), f"also {', '.join(missing)}")
-        return action
+    def described(self, action: Any) -> dict[str, Any]:
+        """An action with its ``id`` and a value for each action column; None where that is missing.
+
+        Args:
+            action: a name, or a mapping with an ``id`` and columns; what is declared of it need not be said.
+                With one action column its value will do.
+        """
+        names, naming = [column.name for column in self.action], self.naming
+        if isinstance(action, Mapping):
+            given = dict(action)
+        elif isinstance(action, str) and (action in self._declared or naming is not None):
+            given = {"id": action}
+        elif len(names) == 1:
+            given = {names[0]: action}
+        else:
+            raise ConfigurationError("action", action, f"a mapping with {', '.join(names)}")
+        name = given.get("id", given.get(naming or names[0]))
+        if not isinstance(name, str | int | float) or not as_text(name):
+            raise ConfigurationError("action", dict(given), "a name, as its id")
+        text = as_text(name)
+        found: dict[str, Any] = {"id": text, **({} if naming is None else {naming: name})}
+        found |= {**self._declared.get(text, {}), **{one: given[one] for one in names if one in given}}
+        for column in self.action:
+            if found.setdefault(column.name, None) is None and column.missing == "refuse":
+                raise ConfigurationError("action", dict(given), f"also {column.name}")
+        return found
 
     def _assembled(self, blocks: Mapping[str, Array]) -> Array:
         rows = len(next(iter(blocks.values())))
@@ -210,41 +285,85 @@ class Recipe:
         # A hair below L: rounding must not leave a vector beyond it.
         return np.concatenate(parts, axis=1) * (self.action_bound * (1.0 - 1e-12) / math.sqrt(len(parts)))
 
-    def to_json(self) -> str:
-        """As text, to be kept beside a model."""
-        plain = {
-            "format": _FORMAT,
-            "version": _VERSION,
+    def as_plain(self) -> dict[str, Any]:
+        """As plain data; rules that are the default go without saying."""
+        return {
             "action_bound": self.action_bound,
             "public": self.public,
-            "context": [{"kind": column.kind, **asdict(column)} for column in self.context],
-            "action": [{"kind": column.kind, **asdict(column)} for column in self.action],
+            "context": list(map(_plain_column, self.context)),
+            "action": list(map(_plain_column, self.action)),
             "terms": self.terms,
             **({"personal": self.personal} if self.personal else {}),
+            **({"actions": list(self.actions)} if self.actions else {}),
+            **({} if self.parameter_bound is None else {"parameter_bound": self.parameter_bound}),
         }
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for two recipes that make the same vectors of the same actions, and for no others."""
+        plain = {name: part for name, part in self.as_plain().items() if name != "public"}
+        return sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """As text, to be kept beside a model."""
+        plain = {"format": _FORMAT, "version": _VERSION, **self.as_plain()}
         return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Recipe:
-        """Read what `to_json` wrote."""
+    def from_plain(cls, plain: Mapping[str, Any]) -> Recipe:
+        """From plain data, as a file or `as_plain` has it; terms may be texts, such as offer*age and 1."""
+        unknown = plain.keys() - {one.name for one in fields(cls) if one.init} - {"format", "version"}
+        if unknown:
+            known = ", ".join(one.name for one in fields(cls) if one.init)
+            raise ConfigurationError("recipe", min(unknown), f"nothing but {known}")
+        given = (plain.get("format", _FORMAT), plain.get("version", _VERSION))
+        if given != (_FORMAT, _VERSION):
+            raise ConfigurationError("recipe", f"{given[0]} {given[1]}", f"{_FORMAT} {_VERSION}")
         try:
-            plain = json.loads(text)
-            if plain["format"] != _FORMAT or plain["version"] != _VERSION:
-                given = f"{plain['format']} {plain['version']}"
-                raise ConfigurationError("recipe", given, f"{_FORMAT} {_VERSION}")
             return cls(
-                context=tuple(map(_as_column, plain["context"])),
+                context=tuple(map(_as_column, plain.get("context", ()))),
                 action=tuple(map(_as_column, plain["action"])),
-                terms=tuple(tuple(term) for term in plain["terms"]),
-                action_bound=float(plain["action_bound"]),
-                public=bool(plain["public"]),
-                personal=tuple(tuple(term) for term in plain.get("personal", ())),
+                terms=tuple(map(_as_term, plain["terms"])),
+                action_bound=float(plain.get("action_bound", 1.0)),
+                public=bool(plain.get("public", True)),
+                personal=tuple(map(_as_term, plain.get("personal", ()))),
+                actions=tuple(plain.get("actions", ())),
+                parameter_bound=plain.get("parameter_bound"),
             )
         except ConfigurationError:
             raise
         except (KeyError, TypeError, ValueError) as error:
-            expected = f"what `feducb evaluate --save-recipe` or to_json wrote ({error!r})"
-            raise ConfigurationError("recipe", f"{text[:40]}…", expected) from None
+            expected = f"context, action and terms, as `feducb recipe init` writes them ({error!r})"
+            raise ConfigurationError("recipe", sorted(plain), expected) from None
+
+    @classmethod
+    def from_json(cls, text: str) -> Recipe:
+        """Read what `to_json` wrote."""
+        expected = "what `feducb recipe init` or `feducb evaluate --save-recipe` writes"
+        try:
+            plain = json.loads(text)
+        except ValueError as error:
+            raise ConfigurationError("recipe", f"{text[:40]}…", f"{expected} ({error})") from None
+        if not isinstance(plain, dict) or "format" not in plain:
+            raise ConfigurationError("recipe", f"{text[:40]}…", expected)
+        return cls.from_plain(plain)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Recipe:
+        """From a file: TOML if it ends so, else JSON."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+            return cls.from_plain(tomllib.loads(text)) if path.suffix == ".toml" else cls.from_json(text)
+        except (FileNotFoundError, IsADirectoryError):
+            raise ConfigurationError("recipe", str(path), "a file; `feducb recipe init` writes one") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError("recipe", str(path), f"a TOML or JSON file: {error}") from None
+
+    @classmethod
+    def of_actions(cls, names: Sequence[str], column: str = "action") -> Recipe:
+        """For actions without features: one entry each."""
+        return cls(context=(), action=(Category(column, tuple(names)),), terms=((column,),))
 
     def describe(self) -> Iterable[str]:
         """What it does, in one line per column."""
@@ -253,8 +372,10 @@ class Recipe:
                 yield f"{column.name}: {column.low:g} to {column.high:g}, clipped, scaled to −1 to 1"
             elif isinstance(column, Hashed):
                 yield f"{column.name}: hashed into {counted(column.buckets, 'bucket')}"
+            elif isinstance(column, Flag):
+                yield f"{column.name}: true or false, as 1 or −1"
             else:
-                levels = counted(column.width, f"{column.kind} level")
+                levels = counted(len(column.levels), f"{column.kind} level")
                 yield f"{column.name}: {levels}: {column.shown}"
         terms = ", ".join(" × ".join(term) or "intercept" for term in self.terms)
         yield f"d = {self.dim}: {terms}; each times {self.action_bound:g}/√{len(self.terms)}"
@@ -277,15 +398,30 @@ def _as_column(plain: Mapping[str, Any]) -> Column:
     kind = fields.pop("kind")
     if kind not in COLUMN_KINDS:
         raise ConfigurationError("kind of column", kind, f"one of {', '.join(COLUMN_KINDS)}")
+    if isinstance(fields.get("levels"), list):
+        fields["levels"] = tuple(fields["levels"])
     made: Column = COLUMN_KINDS[kind](**fields)
     return made
+
+
+def _plain_column(column: Column) -> dict[str, Any]:
+    rules = ("unknown", "missing")
+    plain = asdict(column)
+    said = {name: value for name, value in plain.items() if name not in rules or value != "refuse"}
+    return {"kind": column.kind, **said}
+
+
+def _as_term(term: str | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(term, str):
+        return () if term.strip() == "1" else tuple(part.strip() for part in term.split("*"))
+    return tuple(term)
 
 
 def problem_for(recipe: Recipe, *, reward_bound: float = 0.5, reward_centre: float = 0.0) -> Problem:
     """The public bounds for rewards of range 1: ‖x‖ ≤ L, |y − c| ≤ B, σ = ½, S = √m B/L.
 
     S is an assumption, as everywhere: a parameter that puts a reward of size B into one of the m terms is
-    that long.
+    that long. A recipe may state it; deployed agents derive it with more room (`bounds`).
 
     Raises:
         ConfigurationError: rewards are to be centred, and no term is constant.
@@ -294,7 +430,9 @@ def problem_for(recipe: Recipe, *, reward_bound: float = 0.5, reward_centre: flo
         raise ConfigurationError(
             "reward_centre", reward_centre, "0 with terms of which none is the intercept or of one-hots alone"
         )
-    bound = math.sqrt(len(recipe.terms)) * reward_bound / recipe.action_bound
+    bound = recipe.parameter_bound
+    if bound is None:
+        bound = math.sqrt(len(recipe.terms)) * reward_bound / recipe.action_bound
     return Problem(
         dim=recipe.dim,
         action_bound=recipe.action_bound,

@@ -1,0 +1,103 @@
+"""Visitors as an application describes them: vectors of its own, or by the agent's recipe, in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from feducb.agent.requests import MOST_NAMED, require_candidates
+from feducb.agent.settings import AgentSettings
+from feducb.errors import ConfigurationError
+from feducb.types import Array
+from feducb.worlds.features.encoder import Encoder, Offers
+
+__all__ = ["Actions", "Visitor", "Visitors", "retold"]
+
+Actions = ArrayLike | Sequence[Any]  # vectors; or names, and mappings with an id
+
+
+class Visitor(NamedTuple):
+    """What a decision is about."""
+
+    candidates: Array  # (K, d)
+    names: tuple[str, ...] | None = None  # of the candidates, where they have some
+    said: str | None = None  # context and actions as JSON, to be kept for export if events are
+    rules: tuple[
+        tuple[str, str], ...
+    ] = ()  # column and rule, wherever a value was missing, unknown or clipped
+    ignored: int = 0  # how many columns the recipe does not have
+
+    @property
+    def choices(self) -> tuple[str, ...] | int:
+        """The candidates' names; where they have none, how many there are."""
+        return len(self.candidates) if self.names is None else self.names
+
+    def name(self, index: int) -> str | None:
+        """Of a candidate."""
+        return None if self.names is None else self.names[index]
+
+
+class Visitors:
+    """Reads what was asked, by the agent's settings."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._settings = settings
+        self._encoder = None if settings.recipe is None else Encoder(settings.recipe)
+
+    def read(self, actions: Actions | None, context: Mapping[str, Any] | None) -> Visitor:
+        """A visitor's candidates.
+
+        Raises:
+            ConfigurationError: it cannot be meant; a column of the context or of an action is named.
+        """
+        if actions is not None and not _in_words(actions):
+            if context is not None:
+                raise ConfigurationError("context", "given", "nothing beside vectors, which hold it")
+            return Visitor(require_candidates(actions, self._settings.problem))
+        if self._encoder is None:
+            given = ("actions", "left out or named") if context is None else ("context", "given")
+            raise ConfigurationError(*given, "vectors alone: this agent has no recipe to make them by")
+        if not isinstance(context, Mapping | None):
+            raise ConfigurationError("context", type(context).__name__, "an object with a value per column")
+        if actions is not None and len(actions) > MOST_NAMED:  # type: ignore[arg-type]
+            raise ConfigurationError("actions", "too many", f"at most {MOST_NAMED}")
+        offers = self._encoder.offers(actions)  # type: ignore[arg-type]
+        found = self._encoder.encode(context or {}, offers)
+        said = None
+        if self._settings.keep_events:
+            declared = None if offers is self._encoder.offers_declared else _told(offers, self._encoder)
+            said = json.dumps({"context": found.context, "actions": declared}, default=_plain)
+        return Visitor(found.vectors, offers.names, said, found.rules, found.ignored)
+
+
+def retold(said: str, encoder: Encoder) -> tuple[dict[str, Any], Offers, Array]:
+    """What was kept of a visitor: context, actions, and the vectors that they made."""
+    plain = json.loads(said)
+    offers = encoder.offers(plain["actions"])
+    return plain["context"], offers, encoder.encode(plain["context"], offers).vectors
+
+
+def _in_words(actions: Any) -> bool:
+    """Whether actions are names or descriptions, not vectors."""
+    if isinstance(actions, np.ndarray) or not isinstance(actions, Sequence) or isinstance(actions, str):
+        return False
+    return len(actions) > 0 and isinstance(actions[0], str | Mapping)
+
+
+def _told(offers: Offers, encoder: Encoder) -> list[Any]:
+    """Actions as short as can be: a name will do for one that is as it was declared."""
+    return [
+        name if encoder.is_declared(action) else dict(action)
+        for name, action in zip(offers.names, offers.actions, strict=True)
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers, as JSON writes them."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is not plain data")

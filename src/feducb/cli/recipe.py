@@ -1,0 +1,176 @@
+"""`feducb recipe init | show`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from feducb.cli.options import JsonFile, option
+from feducb.cli.output import counted, facts_table, require_writable, screen_beside, write_json
+from feducb.errors import ConfigurationError
+from feducb.evaluation.survey import parse_context
+from feducb.worlds.features import Column, Recipe, as_text
+from feducb.worlds.features.bounds import Derived, derive_bounds
+from feducb.worlds.features.explain import explain, refuses
+from feducb.worlds.features.proposal import Proposal, propose
+
+__all__ = ["app", "parse_range"]
+
+app = typer.Typer(
+    help="How visitors and actions become vectors: one file for evaluate, plan, agents and their logs.",
+    no_args_is_help=True,
+)
+
+_ROWS = 100_000  # that are looked at for the kinds of columns
+_SYMBOLS = {"dim": "d", "action_bound": "L", "reward_bound": "B", "parameter_bound": "S"}
+
+
+@app.command()
+def init(
+    log: Annotated[Path, typer.Argument(help="A CSV file with a header, of decisions that were made.")],
+    action: str = option(..., "The column that names what was done."),
+    context: str | None = option(
+        None,
+        "What is known of a visitor, as columns: age:0:120,country:DE|FR,new:bool,zip:hash:16. Of a name "
+        "alone the log tells the kind, and range or levels are asked for.",
+        shown="all columns but those ignored",
+    ),
+    ignore: str = option("", "Columns that are no context: reward, propensity, agent, ids."),
+    public: str = option(
+        "",
+        "Columns whose range or levels, as the log has them, are public: your word. They are read off then.",
+    ),
+    lean: bool = option(
+        False,
+        "What is missing or unknown counts as nothing, in place of an entry of its own: shorter vectors, and "
+        "less noise.",
+        "--lean",
+    ),
+    out: Path = option(Path("recipe.json"), "Where to write the recipe.", "--out", "-o"),
+) -> None:
+    """Propose a recipe from a log by the kinds of its columns; what must be public is asked for, not read."""
+    if out.exists():
+        raise ConfigurationError("--out", str(out), "a file that does not exist yet")
+    given = parse_context([part for part in (context or "").split(",") if part])
+    known: dict[str, Column] = {name: one for name, one in given.items() if not isinstance(one, str)}
+    columns = _columns(log)
+    taken = list(given) or [name for name in columns if name not in (*_listed(ignore), action)]
+    for name in (*taken, *_listed(ignore), *_listed(public)):
+        if name not in columns:
+            raise ConfigurationError("column", name, f"one of those of {log.name}: {', '.join(columns)}")
+    some = {name: columns[name] for name in (*taken, action) if name in columns}
+    proposal = propose(some, action=action, known=known, public=_listed(public), lean=lean)
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        _ask(proposal, columns)
+    out.write_text(proposal.to_json(), encoding="utf-8")
+    for note in proposal.notes:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(f"wrote {out}")
+    for one in proposal.open:
+        what = "low and high" if one["kind"] == "number" else "levels"
+        typer.echo(f"  to be filled in: {what} of {one['name']}, by what is public of it; null until then")
+    if not proposal.open:
+        typer.echo(f"`feducb recipe show {out}` explains it")
+
+
+@app.command()
+def show(
+    path: Annotated[Path, typer.Argument(help="The recipe, JSON or TOML.")],
+    reward_range: str = option("0:1", "Public range of rewards, LOW:HIGH."),
+    json_file: JsonFile = None,
+) -> None:
+    """Explain a recipe: its columns and terms in words, and the bounds that follow from it, with a reason."""
+    require_writable("--json", json_file)
+    recipe = Recipe.read(path)
+    derived = derive_bounds(recipe, parse_range(reward_range))
+    facts = {
+        "fingerprint": recipe.fingerprint,
+        "problem": derived.problem.as_dict(),
+        "why": derived.why,
+        "actions": list(recipe.offered),
+        "terms": {"*".join(term) or "1": recipe.width_of(term) for term in recipe.terms},
+        "refuses": refuses(recipe),
+        "explained": dict(explain(recipe)),
+    }
+    screen_beside(json_file).print(facts_table(str(path), list(_rows(recipe, derived))))
+    write_json(lambda: json.dumps(facts, indent=1, ensure_ascii=False) + "\n", json_file)
+
+
+def parse_range(text: str, setting: str = "--reward-range") -> tuple[float, float]:
+    """LOW:HIGH, as two numbers."""
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError:
+        low, high = math.nan, math.nan
+    if not -math.inf < low < high < math.inf:
+        raise ConfigurationError(setting, text, "LOW:HIGH, the lower one first, such as 0:1")
+    return low, high
+
+
+def _rows(recipe: Recipe, derived: Derived) -> Iterator[tuple[str, str]]:
+    yield "fingerprint", recipe.fingerprint
+    yield "actions", ", ".join(recipe.offered) or "said with every request"
+    yield from explain(recipe)
+    for name, symbol in _SYMBOLS.items():
+        value = getattr(derived.problem, name)
+        yield f"{symbol} = {value:g}", f"{name}: {derived.why[name]}"
+    if names := refuses(recipe):
+        listed = ", ".join(names)
+        yield "note", f"a visitor is refused whose value is unknown or missing in: {listed}; give them rules"
+    if not recipe.public:
+        yield "note", "ranges or levels were read off private data: write in what is known in public"
+    if recipe.dim > 100:
+        numbers = counted(recipe.dim * (recipe.dim + 3) // 2, "number")
+        yield (
+            "note",
+            f"noise grows with d, and a release has {numbers}: fewer terms, or `--lean`, learn sooner",
+        )
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _columns(log: Path) -> dict[str, list[str]]:
+    """The first rows of a CSV file, by column."""
+    with log.open(encoding="utf-8-sig", newline="") as opened:
+        reader = csv.DictReader(opened)
+        names = list(reader.fieldnames or ())
+        if not names:
+            raise ConfigurationError("log", str(log), "a CSV file with a header")
+        columns: dict[str, list[str]] = {name: [] for name in names}
+        for row in islice(reader, _ROWS):
+            for name in names:
+                columns[name].append(row[name] or "")
+    return columns
+
+
+def _ask(proposal: Proposal, columns: dict[str, list[str]]) -> None:
+    """Fill in what is open; an empty answer leaves it so."""
+    for one in proposal.open:
+        name = one["name"]
+        if one["kind"] == "number":
+            low, _, high = typer.prompt(f"public range of {name}, LOW:HIGH", default="").partition(":")
+            if low and high:
+                one["low"], one["high"] = (_number(text, name) for text in (low, high))
+            continue
+        seen = ", ".join(sorted({as_text(text) for text in columns[name] if text}))
+        typer.echo(f"the log has of {name}: {seen}")
+        levels = typer.prompt(f"public levels of {name}, separated by |", default="")
+        if levels:
+            one["levels"] = [part.strip() for part in levels.split("|") if part.strip()]
+
+
+def _number(text: str, name: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"range of {name}", text, "LOW:HIGH, such as 0:120") from None

@@ -1,0 +1,167 @@
+"""`feducb recipe`, and what `feducb agent init` asks: nothing private is read silently."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from feducb.agent.agent_file import _SECTIONS, read_agent_file
+from feducb.worlds.features import Recipe
+
+FEDUCB = [sys.executable, "-m", "feducb"]
+LOG = """\
+shop,country,device,age,returning,basket,offer,bought,p
+1,DE,phone,33,yes,20,none,0,0.5
+1,FR,desk,,no,10.5,free_shipping,1,0.5
+2,Atlantis,phone,97,yes,99,ten_percent,1,0.5
+"""
+TAKEN = ("--action", "offer", "--ignore", "shop,bought,p")
+
+
+def _feducb(folder: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
+    done = subprocess.run(
+        [*FEDUCB, *arguments], cwd=folder, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout, " ".join(done.stderr.split())
+
+
+def _on_a_terminal(folder: Path, *arguments: str, answers: str) -> str:
+    """What a command says on a terminal where these lines are typed."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*FEDUCB, *arguments], cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True
+    ) as process:
+        os.close(theirs)
+        os.write(ours, answers.encode())
+        said = b""
+        try:
+            while part := os.read(ours, 4096):
+                said += part
+        except OSError:  # the terminal is gone with the command
+            pass
+        process.wait(timeout=600)
+    os.close(ours)
+    assert process.returncode == 0, said.decode()
+    return said.decode()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "log.csv").write_text(LOG)
+    return tmp_path
+
+
+def test_ranges_and_levels_are_never_read_silently(shop: Path) -> None:
+    said, _ = _feducb(shop, "recipe", "init", "log.csv", *TAKEN)
+    for place in ("levels of country", "levels of device", "low and high of age", "low and high of basket"):
+        assert f"to be filled in: {place}" in said
+    text = (shop / "recipe.json").read_text()
+    assert "Atlantis" not in text
+    assert "97" not in text
+    kinds = {one["name"]: one["kind"] for one in json.loads(text)["context"]}
+    expected = {"country": "category", "device": "category", "age": "number", "basket": "number"}
+    assert kinds == expected | {"returning": "boolean"}
+    assert (
+        "levels of country is None, expected public levels"
+        in _feducb(shop, "recipe", "show", "recipe.json", status=2)[1]
+    )
+
+
+def test_what_is_said_to_be_public_is_taken_and_noted(shop: Path) -> None:
+    context = ("--context", "age:0:120,basket:0:500,returning,country:DE|FR,device", "--public", "device")
+    _, noted = _feducb(shop, "recipe", "init", "log.csv", *TAKEN[:2], *context)
+    assert "note: the list of levels of device, as the log has it, is public: it was said" in noted
+    recipe = Recipe.read(shop / "recipe.json")
+    assert recipe.offered == ("free_shipping", "none", "ten_percent")
+    assert recipe.vectors({}, recipe.offered).shape == (3, recipe.dim)  # nobody is refused
+    said, _ = _feducb(shop, "recipe", "show", "recipe.json", "--json", "facts.json")
+    words = " ".join(said.replace("│", " ").split())
+    for sentence in (
+        "term 1 the level that all rewards share (1)",
+        "term offer*age how much age matters for each offer (6)",
+        "another one is 'other', an entry; a missing one has an entry of its own",
+        "reward_bound: half of the range of rewards, 0 to 1",
+        "parameter_bound: √(7·(1 + 1))·B/L, an assumption",
+    ):
+        assert sentence in words
+    facts = json.loads((shop / "facts.json").read_text())
+    assert (facts["problem"]["dim"], facts["refuses"]) == (recipe.dim, [])
+    _feducb(shop, "recipe", "init", "log.csv", *TAKEN[:2], *context, "--lean", "--out", "lean.json")
+    assert Recipe.read(shop / "lean.json").dim < recipe.dim
+
+
+def test_a_terminal_is_asked_for_what_is_public(shop: Path) -> None:
+    answers = "DE|FR\nphone|desk\n0:120\n0:500\n"
+    said = _on_a_terminal(shop, "recipe", "init", "log.csv", *TAKEN, answers=answers)
+    assert "the log has of country: Atlantis, DE, FR" in said
+    recipe = Recipe.read(shop / "recipe.json")
+    assert [getattr(one, "levels", None) for one in recipe.context][:2] == [("DE", "FR"), ("phone", "desk")]
+
+
+def test_every_setting_is_named_by_init_with_its_default(tmp_path: Path) -> None:
+    for arguments in ((), ("--actions", "a,b,c"), ("--play", "released", "--shadow")):
+        folder = tmp_path / str(len(arguments))
+        folder.mkdir()
+        _feducb(folder, "agent", "init", *arguments)
+        text = (folder / "agent.toml").read_text()
+        for section, keys in _SECTIONS.items():
+            assert f"[{section}]" in text
+            for key in keys:
+                assert f"{key} =" in text or f"# {key}" in text or f", {key}" in text, (arguments, key)
+        tomllib.loads(text)
+
+
+def test_offers_without_features_are_an_agent_from_one_option(tmp_path: Path) -> None:
+    _feducb(tmp_path, "agent", "init", "--actions", "a,b,c", "--uniform-share", "0.1", "--keep-events", "7d")
+    settings = read_agent_file(tmp_path / "agent.toml").agent
+    assert (settings.problem.dim, settings.problem.reward_range) == (3, (0.0, 1.0))
+    assert (settings.uniform_share, settings.keep_events) == (0.1, 7 * 86400.0)
+
+
+def test_init_asks_on_a_terminal_for_what_no_option_says(shop: Path) -> None:
+    public = ("--context", "age:0:120,country:DE|FR")
+    _feducb(shop, "recipe", "init", "log.csv", "--action", "offer", *public)
+    answers = "recipe.json\n4\n3\n\n2027-01-01T00:00:00Z\n2\n0.05\n7d\n"
+    said = _on_a_terminal(shop, "agent", "init", "--name", "north", answers=answers)
+    for question in ("recipe file", "epsilon of a person", "who adds the noise", "when the season starts"):
+        assert question in said
+    assert "offers without features, a,b,c" not in said  # there is a recipe
+    settings = read_agent_file(shop / "agent.toml").agent
+    assert (settings.budget.epsilon, settings.agents, settings.quorum) == (4.0, 3, 2)
+    assert (settings.uniform_share, settings.keep_events, settings.name) == (0.05, 7 * 86400.0, "north")
+    assert settings.recipe == Recipe.read(shop / "recipe.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (
+            ("recipe", "init", "log.csv", "--action", "wings"),
+            "--action is 'wings', expected a column of the log",
+        ),
+        (
+            ("recipe", "init", "log.csv", "--action", "offer", "--ignore", "x"),
+            "column is 'x', expected one of",
+        ),
+        (("recipe", "init", "gone.csv", "--action", "offer"), "gone.csv"),
+        (("recipe", "show", "gone.json"), "`feducb recipe init` writes one"),
+        (("agent", "init", "--recipe", "gone.json"), "`feducb recipe init` writes one"),
+        (("agent", "init", "--actions", "a,a"), "levels of action"),
+        (("agent", "init", "--actions", "a,b", "--reward-range", "1:0"), "--reward-range is '1:0'"),
+    ],
+)
+def test_what_cannot_be_ends_with_a_sentence_and_no_file(
+    shop: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    assert complaint in _feducb(shop, *arguments, status=2)[1]
+    assert not (shop / "agent.toml").exists()
+    assert not (shop / "recipe.json").exists()
