@@ -141,6 +141,7 @@ def test_values_that_took_a_rule_are_counted_by_column(opened: Callable[..., Age
         ({"context": {"age": math.nan}}, "context.age is 'nan'"),
         ({"context": {"country": {"code": "DE"}}}, "context.country is 'an object'"),
         ({"context": ["DE"]}, "context is 'list', expected an object"),
+        ({"context": {"age": 10**5000}}, "context is 'a number of thousands of digits'"),
         ({"actions": ["none", "half_price"]}, "actions.offer is 'another one', expected one of none"),
         ({"actions": ["none", {"id": "ten_percent", "price": "free"}]}, "actions.price is 'a text'"),
         ({"actions": ["none", "none"]}, "actions is 'none', expected all different"),

@@ -70,7 +70,7 @@ class Visitors:
         said = None
         if self._settings.keep_events:
             declared = None if offers is self._encoder.offers_declared else _told(offers, self._encoder)
-            said = json.dumps({"context": found.context, "actions": declared}, default=_plain)
+            said = _as_json({"context": found.context, "actions": declared})
         return Visitor(found.vectors, offers.names, said, found.rules, found.ignored)
 
 
@@ -94,6 +94,14 @@ def _told(offers: Offers, encoder: Encoder) -> list[Any]:
         name if encoder.is_declared(action) else dict(action)
         for name, action in zip(offers.names, offers.actions, strict=True)
     ]
+
+
+def _as_json(said: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(said, default=_plain)
+    except ValueError:  # Python writes no number of thousands of digits
+        expected = "numbers that can be written down, where events are kept"
+        raise ConfigurationError("context", "a number of thousands of digits", expected) from None
 
 
 def _plain(value: Any) -> Any:

@@ -84,8 +84,23 @@ def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         *([("play", snapshot["own"]["says"])] if snapshot.get("own") else []),
         ("newest sum", ", ".join(sums) or "none yet"),
         ("waits to be sent", f"{snapshot['outbox']:,}"),
+        *_values(snapshot.get("recipe")),
         *agent_rows(snapshot),
         *_engine(snapshot.get("engine")),
+    ]
+
+
+def _values(recipe: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Where there is a recipe: which one, and how many values of visitors took one of its rules."""
+    if recipe is None:
+        return []
+    taken = (
+        f"{column} ({', '.join(f'{count:,} {rule}' for rule, count in some.items())})"
+        for column, some in recipe["values"].items()
+    )
+    return [
+        ("recipe", f"{recipe['fingerprint']}, d = {recipe['dim']}"),
+        ("values by rule", ", ".join(taken) or "none yet"),
     ]
 
 
