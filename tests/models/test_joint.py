@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from feducb.config import Problem
-from feducb.models.joint import JointBound, Others
+from feducb.models.joint import JointBound, Others, weight_of
 from feducb.models.mixture import MixtureBound
 from feducb.policies import Optimistic, Tempered
 from feducb.types import Array, Belief, Statistics
@@ -99,3 +99,25 @@ def test_sites_half_as_keen_are_not_followed_once_own_records_tell() -> None:
     assert JOINT.contradicted(keen, same).sum() <= 15
     far = replace(JOINT, distance=2.0)  # who expects sites to differ by that much is not surprised
     assert not far.contradicted(keen, half).any()
+
+
+def test_an_exact_gram_of_few_directions_is_one_that_records_can_have() -> None:
+    # Contexts are public, or nothing is private: the Gram has no noise. Total less own records then rounds to
+    # less than nothing in directions that nobody saw, and others' sums were left wherever that was so.
+    exact = replace(JOINT, gram_radius=0.0, evenly=250.0)
+    seen = np.random.default_rng(5).standard_normal((AGENTS, 1000, 2)) @ np.random.default_rng(
+        6
+    ).standard_normal((2, 4))
+    seen /= np.linalg.norm(seen, axis=-1, keepdims=True)
+    each = np.swapaxes(seen, -1, -2) @ seen
+    total = each.sum(axis=0)
+    others = Others.of(total - (total - each), each @ THETA)
+    assert (others.values[:, 0] < 0.0).any()  # a test of the test
+    assert exact.possible(others).all()
+    less = Others.of(each - np.eye(4), each @ THETA)  # a record less than none
+    assert not exact.possible(less).any()
+
+
+def test_nobody_else_weighs_nothing() -> None:
+    assert weight_of(PROBLEM, 0.0, 0.0, 0.0) == 0.0
+    assert weight_of(PROBLEM, 0.0, 100.0, 0.3) == 0.0

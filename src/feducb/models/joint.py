@@ -22,6 +22,7 @@ _WIDER = 1.1  # than alone in some direction, by so much at most
 _DOUBT = 0.05  # the chance of χ² below which own records contradict the others'
 _LEAST = 1e-3  # records of a direction that least squares begins with
 _TIMES = 10.0  # the planned records: a sum of more is left
+_ROUNDED = 1e-3  # of the planned records in a direction: what rounding may take off a Gram, noise or not
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def weight_of(problem: Problem, evenly: float, noise: float, distance: float) ->
     ``noise`` of privacy and (h²/d)G² of sites that differ by h; own records have the first alone.
     """
     rewards = problem.noise_scale**2 * evenly
+    if not rewards:  # there are no others
+        return 0.0
     return rewards / (rewards + noise + distance**2 / problem.dim * evenly**2)
 
 
@@ -158,12 +161,13 @@ class JointBound:
         Of n records ‖u‖ ≤ nLB, and tr G ≤ nL².
         """
         problem, noise = self.problem, self.gram_radius * self.variance**0.5
+        least = -noise - _ROUNDED * self.evenly  # an exact Gram of few directions rounds to less than none
         squares = problem.dim * _TIMES * self.evenly  # nL²
         longest = squares * problem.reward_bound / problem.action_bound + noise * math.sqrt(self.residual)
         with np.errstate(over="ignore", invalid="ignore"):
             few = others.values.sum(axis=-1) <= squares + problem.dim * noise
         short = np.abs(others.moment).max(axis=-1) <= longest
-        return np.asarray(few & short & (others.values[..., 0] >= -noise))
+        return np.asarray(few & short & (others.values[..., 0] >= least))
 
     def contradicted(self, own: Statistics, others: Others) -> NDArray[np.bool_]:
         """(...), whether own records, by χ², are further from the others' than noise and h explain.
