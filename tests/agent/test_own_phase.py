@@ -381,6 +381,25 @@ def test_a_trusted_controller_that_does_not_wait_for_all_closes_nobody_and_all_a
 
 
 @pytest.mark.parametrize("sites", [TRUSTED], indirect=True)
+def test_an_agent_that_took_anothers_place_is_not_sealed_by_what_that_one_sent(sites: Sites) -> None:
+    """c is done, and d takes its place within the season: all of three are done once d is."""
+    sites.run(79)
+    sites.visit(1)
+    sites.exchange()
+    newest = sites.collector.newest()
+    assert newest is not None
+    assert newest.sealed == 3
+    sites.collector.close()
+    terms = dict.fromkeys("abd", sites.live["a"].store.terms)
+    collector = open_collector(sites.folder / "controller.db", terms)
+    assert not isinstance(collector, RowBook)
+    sites.collector = collector
+    newest = collector.newest()
+    assert newest is not None
+    assert (newest.names, newest.sealed) == (("a", "b", "c"), 2)
+
+
+@pytest.mark.parametrize("sites", [TRUSTED], indirect=True)
 def test_names_alone_close_nobody_where_the_controller_is_trusted(sites: Sites) -> None:
     """A carrier that does not tell whose last batch is in: an agent waits, and closes once it is told."""
     sites.run(79)

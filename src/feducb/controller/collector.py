@@ -165,7 +165,9 @@ class TrustedCollector:
         if number == 0:
             return None
         payload = self.store.replay(self.store.season, number)
-        return name_sum(self.store.included(), payload, sealed=self.store.sealed())
+        # Of those that are here now: one that took another's place in the season may still have more to send.
+        sealed = len(self._names.intersection(self.store.sealed()))
+        return name_sum(self.store.included(), payload, sealed=sealed)
 
     def progress(self) -> dict[str, int]:
         """By agent, the number of its newest upload of this season."""

@@ -79,11 +79,11 @@ class ControllerStore(Store):
         query = "SELECT DISTINCT agent FROM received WHERE payload IS NULL AND season = ? ORDER BY agent"
         return [agent for (agent,) in self.database.execute(query, (self.season,))]
 
-    def sealed(self) -> int:
-        """How many agents have all their uploads of this season in the newest release: nothing more comes."""
+    def sealed(self) -> list[str]:
+        """Which agents have all their uploads of this season in the newest release: nothing more comes."""
         used = "SELECT agent FROM received WHERE payload IS NULL AND season = ? GROUP BY agent"
-        query = f"SELECT count(*) FROM ({used} HAVING count(*) = ?)"
-        return int(self.database.execute(query, (self.season, self.terms.releases)).fetchone()[0])
+        query = f"{used} HAVING count(*) = ? ORDER BY agent"
+        return [agent for (agent,) in self.database.execute(query, (self.season, self.terms.releases))]
 
     def newest_uploads(self) -> dict[str, int]:
         """By agent, the number of its newest upload of this season."""
