@@ -111,6 +111,10 @@ def test_nothing_personal_reaches_another_agent() -> None:
     recipe = Recipe(**columns, terms=(("a",), ("a", "age")), personal=(("a", "age"),))
     federation = Federation(problem=problem_for(recipe), agents=3, play="own")
     made = FederatedLearner.of(federation, (40,), recipe=recipe)
+    wide = replace(federation, problem=problem_for(recipe, reward_bound=1.0))  # noise is for these rewards
+    leaves = FederatedLearner.of(wide, (40,), recipe=recipe).estimator.privatizer
+    assert leaves is not None
+    assert leaves.problem.reward_bound == 1.0
     rng = np.random.default_rng(1)
     vectors = recipe.rows({"age": rng.random(120), "a": rng.choice(["x", "y"], 120).tolist()}).reshape(
         3, 40, 4

@@ -24,7 +24,7 @@ from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Explicit, Geometric
 from feducb.protocol.synchronisation import add_up, synchronise
 from feducb.types import Array, Belief, Indices, ReleasedSum, Statistics
-from feducb.worlds.features import Recipe, problem_for
+from feducb.worlds.features import Recipe
 from feducb.worlds.streams import Streams
 
 __all__ = ["Alone", "FederatedLearner", "Learner", "choices", "federation_name", "release_rounds"]
@@ -120,7 +120,10 @@ class FederatedLearner:
             return cls(federation, made, seed)
         if federation.play == "released":
             raise ConfigurationError("play", "released", "own, since terms of the recipe are personal")
-        problem = problem_for(recipe.shared) if recipe and personal else federation.problem
+        problem = federation.problem
+        if recipe and personal:  # the same bounds of rewards and of θ*, and shorter actions
+            shorter = recipe.shared
+            problem = replace(problem, dim=shorter.dim, action_bound=shorter.action_bound)
         leaves = replace(federation, problem=problem, schedule=Explicit(rounds))
         made = own_estimator(leaves, rounds[-1], everybody)
         if not (recipe and personal):
