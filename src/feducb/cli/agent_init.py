@@ -185,7 +185,7 @@ class _New:
         None,
         "Under own play: by how much agents may differ, as a share of parameter_bound; 0 says that all are "
         "alike, so that sharing goes on for longer.",
-        shown="not known",
+        shown="0.28 is assumed",
     )
     uniform_share: float = option(
         0.0, "Share of decisions drawn uniformly, so that logs can judge other policies."
