@@ -147,7 +147,7 @@ def joint_rule(
         variance=variance,
         evenly=evenly,
         weight=weight,
-        distance=distance,
+        distance=min(distance, _ASSUMED * problem.parameter_bound),  # others further off are no help
         log_threshold=log_threshold,
         gram_radius=model.gram_radius(problem.dim, 1, gram) if variance else 0.0,
         residual=scales[0],
