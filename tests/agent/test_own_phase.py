@@ -25,7 +25,7 @@ from feducb.privacy import grid
 from feducb.protocol import messages, sums
 from feducb.storage import RowBook, own_sums
 from feducb.types import Belief, Statistics
-from own_sites import CLOSE, START, WINDOW, Sites, settings_of
+from own_sites import CLOSE, START, THETA, WINDOW, Sites, settings_of
 from secure_net import SecureNet
 
 LEFT_OUT: dict[str, Any] = {"releases": None, "first_release": None, "last_release": None}
@@ -504,3 +504,27 @@ def test_status_says_where_it_stands(sites: Sites) -> None:
     assert look(path)["own"]["says"] == "waiting for the last sum of all 3 agents"
     sites.run(1)
     assert look(path)["own"]["says"] == "closed, on your own records since 2027-01-15 08:01 UTC"
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(("sites", "heard"), [({"history": 2000}, True), ({}, False)], indirect=["sites"])
+def test_histories_that_are_announced_are_weighed_and_heard(sites: Sites, heard: bool) -> None:
+    """Sums of far more records than were planned are left, as nobody's honest: a history is planned."""
+    draws = np.random.default_rng(7)
+    for agent in sites.live.values():
+        actions = draws.standard_normal((2000, 2))
+        actions /= np.linalg.norm(actions, axis=1, keepdims=True)
+        rewards = np.clip(actions @ THETA + draws.uniform(-0.2, 0.2, 2000), -1.0, 1.0)
+        warm_start(agent, actions, rewards, policy="fixed")
+    sites.run(90)
+    assert sites.phase() == "closed"
+    agent = sites.live["a"]
+    total = agent._inbox.read(0)
+    assert total is not None
+    bound = agent.settings.joint_for(total)
+    others = Others.of(total.gram * (2.0 / 3.0), total.moment * (2.0 / 3.0))  # the three are alike
+    assert bool(bound.possible(others)) == heard
+    planned = settings_of("a").joint_for(total)
+    if heard:  # and the more records others have the less each of them weighs
+        assert bound.evenly > 20.0 * planned.evenly
+        assert bound.weight < planned.weight

@@ -42,7 +42,10 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         **dict.fromkeys(("away", "colluding"), _INT),
         **dict.fromkeys(("trust", "mechanism", "contexts"), _TEXT),
     },
-    "federation": {**dict.fromkeys(("agents", "decisions", "groups", "quorum"), _INT), "alpha": _NUMBER},
+    "federation": {
+        **dict.fromkeys(("agents", "decisions", "history", "groups", "quorum"), _INT),
+        "alpha": _NUMBER,
+    },
     "releases": {
         **dict.fromkeys(("season", "first_release", "last_release"), _TIME),
         **{"releases": _INT, "schedule": _TEXT, "start": _MOMENT},

@@ -23,7 +23,7 @@ from feducb.privacy.grid import rounding_radius
 from feducb.privacy.mechanisms import Dense, Mechanism
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
-from feducb.protocol.closing import SHARES, closing_estimator, closing_rounds, joint_rule
+from feducb.protocol.closing import SHARES, after_history, closing_estimator, joint_rule
 from feducb.protocol.estimators import Estimator, calibrated_estimator, plan_rounds
 from feducb.protocol.federation import EVERYTHING, Federation, Play, Tuning
 from feducb.protocol.names import require_name
@@ -50,6 +50,7 @@ PROMISED = (
         "budgets",
         "quorum",
         "decisions",
+        "history",
         "releases",
         "season",
         "schedule",
@@ -89,6 +90,8 @@ class AgentSettings:
         decisions: how many decisions an agent is expected to make in a season, roughly (*shared*, *season*).
             With M it says from which release on sums are worth reading; the privacy promise does not depend
             on it.
+        history: how many records an agent has from before, roughly, that enter its first release
+            (`warm_start`; *shared*, *season*): sums are planned, weighed and read with them.
         season: how long a season lasts, in seconds (*shared*, *season*).
         releases: n, how many releases the budget covers (*shared*, *season*). Left out, ``planned`` has a
             number of its own and the others 64; from then on it stands here.
@@ -148,6 +151,7 @@ class AgentSettings:
     budgets: Mapping[str, Budget] = field(default_factory=dict, hash=False)
     agents: int = 1
     decisions: int = 100_000
+    history: int = 0
     season: float = 30 * 86400.0
     releases: int = None  # type: ignore[assignment]  # a number once it is made
     schedule: ScheduleName = "planned"
@@ -206,6 +210,7 @@ class AgentSettings:
             expected = f"at most {_MOST_DIM}: a release has d(d + 3)/2 numbers"
             raise ConfigurationError("dim", self.problem.dim, expected)
         require_integer("decisions", self.decisions, at_least=1)
+        require_integer("history", self.history, at_least=0)
         require_integer("groups", self.groups, at_least=1)
         if self.agents_per_person is not None:
             require_agents_per_person("agents_per_person", self.agents_per_person, agents)
@@ -342,15 +347,16 @@ class AgentSettings:
         object.__setattr__(self, "releases", releases)
 
     def _closing_rounds(self) -> tuple[int, ...]:
-        rounds = closing_rounds(self.federation, range(self.agents), self.decisions)
+        """After which visits releases are due; a history that is enough is released after the first."""
+        rounds = after_history(self.federation, range(self.agents), self.decisions, self.history)
         if not rounds:
             expected = (
                 "nothing that leaves: by these public numbers an agent alone does better than with what "
-                "others' sums would tell it under their noise. More agents, a larger epsilon or keepers "
-                "change that; releases, first_release and last_release in [releases] overrule it"
+                "others' sums would tell it under their noise. More agents, a larger epsilon, keepers or a "
+                "history change that; releases, first_release and last_release in [releases] overrule it"
             )
             raise ConfigurationError("play", self.play, expected)
-        return rounds
+        return tuple(sorted({max(1, at - self.history) for at in rounds}))
 
     def _seconds(self, visits: int) -> float:
         """When a release is due that is planned for a round; under own play, with the rewards of that many.
@@ -413,7 +419,7 @@ class AgentSettings:
         names = sorted(self.budgets)
         team = [names.index(name) for name in sorted(self.clique)] if names else range(len(self.clique))
         expected = (round(self.decisions * (due - self._waits) / self.season) for due in self.release_times)
-        rounds = tuple(max(1, one // self.groups) for one in expected)
+        rounds = tuple(max(1, (self.history + one) // self.groups) for one in expected)
         if self.play == "own":
             promised = self._promised_mechanism
             return closing_estimator(self.federation, rounds, range(self.agents), promised=promised)

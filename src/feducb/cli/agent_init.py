@@ -55,6 +55,7 @@ contexts = {contexts:19} # public: what visitors are and are shown is NOT protec
 [federation]                   # the same at all agents
 agents = {agents}
 decisions = {decisions}            # of one agent in a season, roughly
+history = {history}                    # records of one agent from before, roughly: `feducb agent warm-start`
 {quorum}
 # groups = 1                   # more than one only among peers
 # alpha = 0.1                  # the chance that the confidence bound ever fails
@@ -163,6 +164,9 @@ class _New:
     agents: int = option(1, "How many agents the federation has.")
     quorum: int | None = option(None, "How many agents a sum needs at least.", shown="all")
     decisions: int = option(100_000, "Decisions of one agent in a season, roughly.")
+    history: int = option(
+        0, "Records of one agent from before, roughly, that `feducb agent warm-start` will load."
+    )
     releases: int | None = option(None, "Releases in a season.", shown="as planned; 64 with other schedules")
     schedule: str | None = option(
         None,

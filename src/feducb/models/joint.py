@@ -87,7 +87,8 @@ class JointBound:
         variance: w, of the sum at the close.
         evenly: what others' records add to A in each direction, as many as are planned and spread evenly.
         weight: c. The further sites may be apart the less it is, and the sooner own records outweigh others'.
-        distance: h, how far apart sites may be before own records contradict the others'; for `estimate` too.
+        distance: h, how far apart sites are taken to be: what own records contradict, and the `estimate`. It
+            may be less than what the weight is for: others further off are no help.
         log_threshold: ln x.
         gram_radius: λ, at its own share of α.
         residual: D̄.
