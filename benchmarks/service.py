@@ -5,8 +5,8 @@
     python benchmarks/service.py --minutes 10     # load with rewards and releases: nothing lost, memory flat
 
 K = 20 candidates, d = 10, 128 connections on loopback. The empty endpoint takes the same body, unread. With
-`--recipe`: the shop of examples/shop (K = 6), and vectors of as many numbers, 8 connections. Ratios are those of
-pairs, one after the other; beside other work on the same cores look at processor time, which is the server's own.
+`--recipe`: the shop of examples/shop (K = 6), and vectors of as many numbers, 8 connections. Ratios are
+those of pairs, one after the other; beside other work on the same cores look at the server's processor time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
 from feducb.agent.view import look
 from feducb.service.api_keys import add_key
-from feducb.worlds.features import Recipe
 
 EMPTY = """
 import uvicorn
@@ -162,16 +161,15 @@ def compare(rounds: int, seconds: float) -> None:
 
 
 def compare_recipe(rounds: int, seconds: float) -> None:
-    recipe = Recipe.read(SHOP / "recipe.json")
-    visitors = runpy.run_path(str(SHOP / "visitors.py"))["arrive"](64, 1e9)
-    told = [json.dumps({"context": visitor}).encode() for visitor in visitors]
+    shop = runpy.run_path(str(SHOP / "visitors.py"))
+    offers, told = shop["OFFERS"], [json.dumps({"context": one}).encode() for one in shop["arrive"](64, 1e9)]
     problem = f"recipe = {json.dumps(str(SHOP / 'recipe.json'))}"
     with (
         tempfile.TemporaryDirectory() as folder,
         agent_service(Path(folder), 8762, problem=problem) as (key, process),
     ):
         file = read_agent_file(Path(folder) / "agent.toml")
-        numbers = bodies(arms=len(recipe.actions or recipe.action[0].levels), dim=file.agent.problem.dim)
+        numbers = bodies(arms=len(offers), dim=file.agent.problem.dim)
         requests = {
             name: [prepared("POST", "/v1/decisions", key, body) for body in some]
             for name, some in (("with a recipe", told), ("with vectors", numbers))

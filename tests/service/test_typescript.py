@@ -1,4 +1,4 @@
-"""The TypeScript client under a real node, against a running service; its types are those of the service now."""
+"""The TypeScript client under a real node, against a running service, of whose interface its types are."""
 
 from __future__ import annotations
 

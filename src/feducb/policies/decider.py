@@ -239,7 +239,7 @@ def _packed(belief: Belief, exploration: float) -> Array:
     widths = float(exploration * belief.ellipsoid_width), float(exploration * belief.euclidean_width)
     theta = belief.centre(exploration)
     rounding, sieves = _rounding(theta, belief.inverse, *widths), _sieves(theta, belief.inverse, *widths)
-    parts = [[len(theta), *widths, rounding, *sieves], theta, belief.inverse.ravel()]
+    parts = [np.array([len(theta), *widths, rounding, *sieves]), theta, belief.inverse.ravel()]
     if sieves[1]:
         singles = np.zeros(belief.inverse.size + belief.inverse.size % 2, dtype=np.float32)
         singles[: belief.inverse.size] = belief.inverse.ravel()

@@ -34,7 +34,7 @@ def _width(action: Array, inverse: Array, ellipsoid: float, euclidean: float) ->
             direction += inverse[i, j] * action[j]
         squared += action[i] * direction
         length += direction * direction
-    return ellipsoid * np.sqrt(max(squared, 0.0)) + euclidean * np.sqrt(length)
+    return float(ellipsoid * np.sqrt(max(squared, 0.0)) + euclidean * np.sqrt(length))
 
 
 def _best_by_sieves(actions: Array, state: Array) -> int:

@@ -100,7 +100,9 @@ def _post(
             tags=[_TAGS[role]],
             summary=(handler.__doc__ or "").rstrip("."),
         )(endpoint)
-        app.router.routes.insert(0, Route(path, _Direct(endpoint), methods=["POST"]))
+        # Before all others, in the order they are added: routes are tried one by one, decisions first.
+        direct = sum(type(one) is Route and isinstance(one.endpoint, _Direct) for one in app.router.routes)
+        app.router.routes.insert(direct, Route(path, _Direct(endpoint), methods=["POST"]))
 
     return add
 
