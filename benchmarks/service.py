@@ -1,9 +1,12 @@
 """Durable decisions over HTTP, beside an empty FastAPI endpoint on the same server, in one run.
 
     python benchmarks/service.py                  # throughput and latency, alternating, about two minutes
+    python benchmarks/service.py --recipe         # a decision in words beside one with vectors, latency
     python benchmarks/service.py --minutes 10     # load with rewards and releases: nothing lost, memory flat
 
-K = 20 candidates, d = 10, 128 connections on loopback. The empty endpoint takes the same body, unread.
+K = 20 candidates, d = 10, 128 connections on loopback. The empty endpoint takes the same body, unread. With
+`--recipe`: the shop of examples/shop (K = 6), and vectors of as many numbers, 8 connections. Ratios are
+those of pairs, one after the other; beside other work on the same cores look at the server's processor time.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import json
 import os
 import random
 import re
+import runpy
 import statistics
 import subprocess
 import sys
@@ -23,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import uvloop
@@ -49,7 +54,7 @@ version = 1
 [agent]
 store = "agent.db"
 [problem]
-dim = 10
+{problem}
 [privacy]
 epsilon = 8.0
 delta = 1e-6
@@ -63,14 +68,17 @@ port = {port}
 keys = "agent.keys"
 """
 CONNECTIONS = 128
+SHOP = Path(__file__).parents[1] / "examples" / "shop"
 
 
 @contextmanager
 def agent_service(
-    folder: Path, port: int, *, season: str = "3h", window: str = "10s"
+    folder: Path, port: int, *, season: str = "3h", window: str = "10s", problem: str = "dim = 10"
 ) -> Iterator[tuple[str, int]]:
     """The service as a process; its key and process id."""
-    (folder / "agent.toml").write_text(CONFIG.format(port=port, season=season, window=window))
+    (folder / "agent.toml").write_text(
+        CONFIG.format(port=port, season=season, window=window, problem=problem)
+    )
     file = read_agent_file(folder / "agent.toml")
     Agent.open(file.store, file.agent).close()
     key = add_key(folder / "agent.keys", "load", "operator")
@@ -93,12 +101,12 @@ def serving(config: Path, port: int) -> Iterator[int]:
 
 
 @contextmanager
-def empty_service(port: int) -> Iterator[None]:
-    """An empty endpoint on the same server."""
+def empty_service(port: int) -> Iterator[int]:
+    """An empty endpoint on the same server; its process id."""
     process = subprocess.Popen([sys.executable, "-c", EMPTY.replace("PORT", str(port))])
     try:
         wait_for(port)
-        yield
+        yield process.pid
     finally:
         process.terminate()
         process.wait(timeout=30)
@@ -116,9 +124,9 @@ def wait_for(port: int) -> None:
     raise SystemExit("the service did not start")
 
 
-def bodies(count: int = 64) -> list[bytes]:
+def bodies(count: int = 64, *, arms: int = 20, dim: int = 10) -> list[bytes]:
     rng = np.random.default_rng(0)
-    drawn = rng.standard_normal((count, 20, 10))
+    drawn = rng.standard_normal((count, arms, dim))
     drawn *= 0.9 / np.linalg.norm(drawn, axis=-1, keepdims=True)
     return [json.dumps({"actions": one.round(6).tolist()}).encode() for one in drawn]
 
@@ -128,36 +136,77 @@ def cycle_for(requests: list[bytes], seconds: float) -> Callable[[], bytes | Non
     return lambda: next(turn) if time.perf_counter() < end else None
 
 
+class Target(NamedTuple):
+    """What is asked: where, with what, and whose processor time it takes."""
+
+    name: str
+    port: int
+    process: int
+    requests: list[bytes]
+
+
 def compare(rounds: int, seconds: float) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        empty_service(8761),
-        agent_service(Path(folder), 8762) as service,
+        empty_service(8761) as empty,
+        agent_service(Path(folder), 8762) as (key, process),
     ):
-        key, _ = service
+        asked = [prepared("POST", "/empty", key, body) for body in bodies()]
+        decided = [prepared("POST", "/v1/decisions", key, body) for body in bodies()]
+        targets = [
+            Target("durable decision", 8762, process, decided),
+            Target("empty", 8761, empty, asked),
+        ]
+        alternate(targets, rounds, seconds, CONNECTIONS)
+
+
+def compare_recipe(rounds: int, seconds: float) -> None:
+    shop = runpy.run_path(str(SHOP / "visitors.py"))
+    offers, told = shop["OFFERS"], [json.dumps({"context": one}).encode() for one in shop["arrive"](64, 1e9)]
+    problem = f"recipe = {json.dumps(str(SHOP / 'recipe.json'))}"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        agent_service(Path(folder), 8762, problem=problem) as (key, process),
+    ):
+        file = read_agent_file(Path(folder) / "agent.toml")
+        numbers = bodies(arms=len(offers), dim=file.agent.problem.dim)
         requests = {
-            "empty": (8761, [prepared("POST", "/empty", key, body) for body in bodies()]),
-            "durable decision": (8762, [prepared("POST", "/v1/decisions", key, body) for body in bodies()]),
+            name: [prepared("POST", "/v1/decisions", key, body) for body in some]
+            for name, some in (("with a recipe", told), ("with vectors", numbers))
         }
-        seen: dict[str, list[Load]] = {name: [] for name in requests}
-        for turn in range(rounds + 1):
-            for name, (port, prepared_requests) in requests.items():
-                load = uvloop.run(
-                    run_load(
-                        port, cycle_for(prepared_requests, seconds if turn else 1.0), connections=CONNECTIONS
-                    )
-                )
-                assert load.failures == 0
-                if turn:  # the first is for warming up
-                    seen[name].append(load)
-        for name, loads in seen.items():
-            rate = statistics.median(load.rate for load in loads)
-            p50, p99 = (statistics.median(load.percentile(at) for load in loads) for at in (0.5, 0.99))
-            print(f"{name:18} {rate:8.0f} a second, p50 {1e3 * p50:6.2f} ms, p99 {1e3 * p99:6.2f} ms")
-        pairs = zip(seen["durable decision"], seen["empty"], strict=True)
-        ratios = [durable.rate / empty.rate for durable, empty in pairs]
+        targets = [Target(name, 8762, process, some) for name, some in requests.items()]
+        alternate(targets, rounds, seconds, connections=8)
+
+
+def alternate(targets: list[Target], rounds: int, seconds: float, connections: int) -> None:
+    """Ask the targets in turn, and print what each took and the ratios of the first to the second."""
+    seen: dict[str, list[dict[str, float]]] = {one.name: [] for one in targets}
+    for turn in range(rounds + 1):
+        for one in targets:
+            before = processor_seconds(one.process)
+            following = cycle_for(one.requests, seconds if turn else 1.0)
+            load = uvloop.run(run_load(one.port, following, connections=connections))
+            assert load.failures == 0
+            if turn:  # the first is for warming up
+                took = processor_seconds(one.process) - before
+                facts = {"rate": load.rate, "processor": 1e3 * took / len(load.seconds)}
+                facts |= {f"p{at}": 1e3 * load.percentile(at / 100) for at in (50, 99)}
+                seen[one.name].append(facts)
+    units = {"rate": "a second", "processor": "ms of the server's processor", "p50": "ms", "p99": "ms"}
+    for name, rows in seen.items():
+        said = [f"{statistics.median(row[fact] for row in rows):.3g} {unit}" for fact, unit in units.items()]
+        print(f"{name:18}", ", ".join(f"{fact} {one}" for fact, one in zip(units, said, strict=True)))
+    first, second = seen.values()
+    for fact in units:
+        ratios = [one[fact] / other[fact] for one, other in zip(first, second, strict=True)]
         middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
-        print(f"ratio of throughputs: {middle:.2f} (from {low:.2f} to {high:.2f})")
+        print(f"ratio of {fact:10} {middle:.2f} (from {low:.2f} to {high:.2f})")
+    print(f"load of the machine, last minute: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+
+
+def processor_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def endure(minutes: float) -> None:
@@ -234,10 +283,13 @@ if __name__ == "__main__":
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--recipe", action="store_true")
     parser.add_argument("--minutes", type=float, default=0.0)
     arguments = parser.parse_args()
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     if arguments.minutes:
         endure(arguments.minutes)
+    elif arguments.recipe:
+        compare_recipe(arguments.rounds, arguments.seconds)
     else:
         compare(arguments.rounds, arguments.seconds)

@@ -67,6 +67,29 @@ def test_close_calls_are_the_agents_to_make(rng: Generator, dim: int, arms: int)
         assert Decider(belief).decide(actions) == reference(belief, actions)
 
 
+@pytest.mark.parametrize("dim", [24, 51])
+@pytest.mark.parametrize("spread", [0.0, 2.0, 6.0])
+def test_what_single_precision_cannot_tell_apart_is_told_apart(
+    rng: Generator, dim: int, spread: float
+) -> None:
+    """Actions alike but for 1e-7 of their length, beside others; V⁻¹ from round to very long."""
+    for trial in range(100):
+        turn = np.linalg.qr(rng.normal(size=(dim, dim)))[0]
+        stretch = 10.0 ** rng.uniform(-spread, 0.0, size=dim)
+        belief = Belief(
+            theta=rng.normal(size=dim) * (trial % 3),
+            inverse=np.asarray((turn * stretch) @ turn.T, dtype=np.float64),
+            ellipsoid_width=np.array(rng.uniform(0.0, 8.0)),
+            euclidean_width=np.array(trial % 2 * 3.0),
+        )
+        actions = rng.normal(size=(40, dim))
+        twins = actions[rng.integers(40, size=60)] * (1.0 + 1e-7 * rng.normal(size=(60, dim)))
+        actions = np.concatenate([actions, twins]) * 10.0 ** rng.uniform(-3.0, 3.0)
+        decider = Decider(belief)
+        assert decider.decide(actions) == reference(belief, actions)
+        assert decider._kernels.best(actions, decider._state) in (-1, reference(belief, actions))
+
+
 def test_few_calls_are_close(rng: Generator) -> None:
     for dim in (1, 10, 128):
         decider = Decider(some_belief(rng, dim))

@@ -1,40 +1,26 @@
-"""How an agent's service is called over HTTP, by applications and by carriers alike."""
+"""How an agent's service is called over HTTP, by applications and by carriers; waiting, or in asyncio."""
 
 from __future__ import annotations
 
-import json
+import asyncio
 import ssl
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from feducb.errors import FeducbError
+from feducb.agent.http_exchange import MOST_BYTES, Flow, Pause, Reply, Request, ServiceError, exchange
 from feducb.system import optional
 
 with optional("calling an agent's service", "client"):
     import httpx
 
-__all__ = ["AgentHttp", "ServiceError"]
+__all__ = ["AgentHttp", "AsyncAgentHttp", "ServiceError"]
 
-_AGAIN = (502, 503, 504)
-_MOST_BYTES = 256 * 2**20  # of an answer
-
-
-class ServiceError(FeducbError):
-    """The service refused, could not be reached, or gave an answer that cannot be read.
-
-    Attributes:
-        status: the HTTP status; None if there was no answer.
-        details: what was wrong with the request, if it was said.
-    """
-
-    def __init__(self, reason: str, status: int | None = None, details: Any = None) -> None:
-        super().__init__(reason)
-        self.status, self.details = status, details
+Result = TypeVar("Result")
 
 
-class AgentHttp:
-    """Calls to one agent's service. Redirects are not followed: they would carry the key to another place."""
+class _Door:
+    """Where to ask, and how."""
 
     def __init__(
         self,
@@ -56,12 +42,13 @@ class AgentHttp:
             certificate: the own certificate and its private key (PEM), where the service asks for one.
             timeout: seconds to wait.
             attempts: how often to try.
-            keep_alive: whether connections are kept for the next call, until `close`.
+            keep_alive: whether connections are kept for the next call, until they are closed.
         """
         verify = ssl.create_default_context(cafile=None if ca is None else str(ca))
         if certificate is not None:
             verify.load_cert_chain(*(str(path) for path in certificate))
-        self._http = httpx.Client(
+        self._attempts = max(1, attempts)
+        self._connect(
             base_url=url,
             headers={"authorization": f"Bearer {key}"},
             verify=verify,
@@ -69,7 +56,16 @@ class AgentHttp:
             limits=httpx.Limits(max_keepalive_connections=None if keep_alive else 0),
             trust_env=False,  # no proxy sees the key
         )
-        self._attempts = max(1, attempts)
+
+    def _connect(self, **options: Any) -> None:
+        raise NotImplementedError
+
+
+class AgentHttp(_Door):
+    """Calls to one agent's service. Redirects are not followed: they would carry the key to another place."""
+
+    def _connect(self, **options: Any) -> None:
+        self._http = httpx.Client(**options)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -82,48 +78,89 @@ class AgentHttp:
         self.close()
 
     def _send(self, method: str, path: str, asked: dict[str, Any] | None = None) -> Any:
-        """The answer, decoded; None if it is empty. Sent again where that may help, and changes nothing."""
-        body = None if asked is None else json.dumps(asked)  # with what is not finite: the service judges it
-        headers = {} if asked is None else {"content-type": "application/json"}
-        for attempt in range(self._attempts):
-            if attempt:
-                time.sleep(0.05 * 4**attempt)
-            try:
-                with self._http.stream(method, path, content=body, headers=headers) as response:
-                    content = _content(response)
-            except httpx.TransportError as error:
-                failure = ServiceError(f"{method} {path}: no answer: {error or type(error).__name__}")
-                continue
-            if response.is_success:
-                return _decoded(content, f"{method} {path}")
-            failure = _refusal(response.status_code, content, f"{method} {path}")
-            if failure.status not in _AGAIN:
-                break
-        raise failure
+        return self._run(exchange(method, path, asked, attempts=self._attempts))
+
+    def _run(self, flow: Flow[Result]) -> Result:
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    reply = self._take(step)
+                except ServiceError as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(reply)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    def _take(self, step: Request | Pause) -> Reply | None:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        try:
+            with self._http.stream(
+                step.method, step.path, content=step.body, headers=step.headers
+            ) as response:
+                whole = bytearray()
+                for part in response.iter_bytes():
+                    _add(whole, part, response)
+        except httpx.TransportError as error:
+            raise _no_answer(step, error) from error
+        return Reply(response.status_code, bytes(whole))
 
 
-def _content(response: httpx.Response) -> bytes:
-    parts, size = [], 0
-    for part in response.iter_bytes():
-        parts.append(part)
-        size += len(part)
-        if size > _MOST_BYTES:
-            raise ServiceError(f"the answer is longer than {_MOST_BYTES} bytes", response.status_code)
-    return b"".join(parts)
+class AsyncAgentHttp(_Door):
+    """As `AgentHttp`, in asyncio."""
+
+    def _connect(self, **options: Any) -> None:
+        self._http = httpx.AsyncClient(**options)
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _run(self, flow: Flow[Result]) -> Result:
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    reply = await self._take(step)
+                except ServiceError as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(reply)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    async def _take(self, step: Request | Pause) -> Reply | None:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            async with self._http.stream(
+                step.method, step.path, content=step.body, headers=step.headers
+            ) as response:
+                whole = bytearray()
+                async for part in response.aiter_bytes():
+                    _add(whole, part, response)
+        except httpx.TransportError as error:
+            raise _no_answer(step, error) from error
+        return Reply(response.status_code, bytes(whole))
 
 
-def _decoded(content: bytes, call: str) -> Any:
-    try:
-        return json.loads(content) if content else None
-    except ValueError:
-        raise ServiceError(f"{call}: the answer is not JSON") from None
+def _add(whole: bytearray, part: bytes, response: httpx.Response) -> None:
+    whole += part
+    if len(whole) > MOST_BYTES:
+        raise ServiceError(f"the answer is longer than {MOST_BYTES} bytes", response.status_code)
 
 
-def _refusal(status: int, content: bytes, call: str) -> ServiceError:
-    details = None
-    try:
-        plain = json.loads(content)
-        reason, details = str(plain["error"]), plain.get("details")
-    except (ValueError, KeyError, TypeError):
-        reason = content[:1000].decode("utf-8", errors="replace")
-    return ServiceError(f"{call}: answered {status}: {reason}", status, details)
+def _no_answer(request: Request, error: httpx.TransportError) -> ServiceError:
+    return ServiceError(f"{request}: no answer: {error or type(error).__name__}")

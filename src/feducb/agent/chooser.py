@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from feducb.agent.settings import AgentSettings
 from feducb.policies import Optimistic, Tempered
 from feducb.policies.decider import Decider
-from feducb.policies.policy import certain
+from feducb.policies.policy import certain, draw_one_evenly
 from feducb.types import Belief, ReleasedSum
 
 __all__ = ["Chooser"]
@@ -51,23 +51,22 @@ class Chooser:
         """
         policy, decider = self._settings.chooses, self.deciders.get(group)
         chosen_by = policy.policy
-        if decider is not None and not policy.share:
+        if decider is None:
+            return *draw_one_evenly(coin.random(), len(candidates)), True
+        if not policy.share:
             if type(chosen_by) is Optimistic:
                 return decider.decide(candidates), 1.0, False
             if type(chosen_by) is Tempered:
                 return *decider.temper(candidates, coin.random(), chosen_by), False
         coins = np.array([coin.random()])
-        if decider is None:
-            index, chance = policy.decide(None, candidates[None], coins)
-        elif type(chosen_by) is Optimistic:
+        if type(chosen_by) is Optimistic:
             best = np.array([decider.decide(candidates)])
             index, chance = policy.mix(certain(best, len(candidates)), coins)
         elif type(chosen_by) is Tempered:
             index, chance = policy.mix(decider.tempered_chances(candidates, chosen_by)[None], coins)
         else:
             index, chance = policy.decide(decider.belief, candidates[None], coins)
-        drawn = decider is None or bool(policy.draws_evenly(coins)[0])
-        return int(index[0]), float(chance[0]), drawn
+        return int(index[0]), float(chance[0]), bool(policy.draws_evenly(coins)[0])
 
     def judge(self, group: int, action: Array) -> tuple[float, float] | None:
         """What reward is expected of an action (d,), and the most that its mean may be.

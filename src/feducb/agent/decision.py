@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar, Literal
 
 __all__ = ["Decision", "Outcome"]
 
@@ -16,6 +17,7 @@ class Outcome(StrEnum):
     LATE = "late"  # the window had closed: counted, and dropped
     DISCARDED = "discarded"
     UNKNOWN = "unknown"  # no such decision, or one forgotten long ago
+    WAITING = "waiting"  # only said by a client: it keeps it until the service is back
     REFUSED = "refused"  # out of range or not finite: as if it had not come, but for the tally of them
 
 
@@ -39,7 +41,10 @@ class Decision:
         ranking: the best candidates in order, if asked for; None before anything was learnt.
         repeated: this id had been decided before, and this is that decision; scores, estimate and bound are
             those of now.
+        fallback: False; a client that could not ask answers with another type (`service.client.Fallback`).
     """
+
+    fallback: ClassVar[Literal[False]] = False
 
     id: str
     index: int

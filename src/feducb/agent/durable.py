@@ -279,6 +279,42 @@ class Agent:
                 return Outcome.DISCARDED
         return Outcome.REPEATED if outcome is Outcome.DISCARDED else outcome
 
+    def shown_without(self, id: str) -> Outcome:
+        """Say that the application showed a default of its own, since no answer reached it; it is counted.
+
+        No record of it enters: nobody stated how the default is chosen, as ``follow_policy`` does in shadow
+        mode, and it comes out of its time. If a decision was made here all the same, that one was not shown,
+        and is discarded; if not, its id is taken from now on, so that a request on its way makes none.
+
+        Returns:
+            ``discarded``; ``repeated``, if it was said before; or ``late``: there was a decision, its window
+            has closed, and its record is in with the default reward.
+        """
+        require_id(id)
+        with self.writing() as db:
+            known = self._find(db, id)
+            outcome = self._state_of(known)
+            if outcome is Outcome.DISCARDED:
+                return Outcome.REPEATED
+            if outcome is Outcome.LATE:
+                self._counters.add("late_fallbacks")
+                return outcome
+            if known is None:
+                number, own = self._counters.total("decisions") + 1, self._key(require_id(id, new=True))
+                events.insert_discarded(
+                    db,
+                    number=number,
+                    tag=kept_tag(self._id_key, new_tag()),
+                    id=own,
+                    closes_at=self._now() + round(1000 * self.settings.window),
+                )
+                self._counters.add("decisions")
+            else:
+                events.discard(db, [known.number])
+            self._counters.add("discarded")
+            self._counters.add("fallbacks")
+        return Outcome.DISCARDED
+
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Several calls, one durable commit: on disk when it ends, or nothing of them happened.

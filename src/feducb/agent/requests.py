@@ -39,13 +39,13 @@ ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a
 def short_enough(actions: Array, problem: Problem) -> NDArray[np.bool_]:
     """Which rows (K, d) are of length at most L; what is not finite is not."""
     with np.errstate(over="ignore"):  # what overflows is too long
-        return np.asarray(np.einsum("kd,kd->k", actions, actions) <= (problem.action_bound * ROUNDING) ** 2)
+        return np.asarray(np.vecdot(actions, actions) <= (problem.action_bound * ROUNDING) ** 2)
 
 
 def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
     """(K, d) finite numbers, each row of length at most L."""
     try:
-        given = np.ascontiguousarray(actions, dtype=np.float64)
+        given = np.asarray(actions, dtype=np.float64, order="C")
     except (TypeError, ValueError, OverflowError):
         raise ConfigurationError("actions", "ragged or no numbers", f"K rows of {problem.dim}") from None
     if given.ndim != 2 or given.shape[1] != problem.dim or not 1 <= len(given) <= MOST_CANDIDATES:

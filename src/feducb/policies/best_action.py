@@ -7,51 +7,33 @@ kernel says how close the runner-up came and leaves what rounding could turn aro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import float64, int64, njit, types
+from numba import int64
 from numpy.typing import NDArray
 
-__all__ = ["HEADER", "LARGEST", "SMALLEST", "UNDECIDED", "best_action", "best_actions", "compiled", "kept"]
+from feducb.policies.kernels import HEADER, LARGEST, SMALLEST, UNDECIDED, compiled
+from feducb.policies.sieved_action import UNUSUAL, best_by_sieves
+
+__all__ = ["best_action", "best_actions"]
 
 Array = NDArray[np.float64]
 
-HEADER = 4  # d, β, b and the rounding of a score for actions of length 1, before θ̂ and V⁻¹
-UNDECIDED = -1
-SMALLEST, LARGEST = 1e-200, 1e200  # of the sum of squares: neither underflow nor overflow on the way
 _ROWS = 256  # scored at once, so that V⁻¹x is still in the cache when it is read again
-
-
-def compiled(function: Callable[..., Any], result: Any, dimensions: int, *more: Any) -> Any:
-    """Compile for actions with this many axes, writable or not, the state, and arguments of more types."""
-    state = types.Array(float64, 1, "C")
-    return kept(
-        function,
-        [
-            result(types.Array(float64, dimensions, "C", readonly=readonly), state, *more)
-            for readonly in (False, True)
-        ],
-    )
-
-
-def kept(function: Callable[..., Any], signatures: list[Any]) -> Any:
-    """Compile, and keep the result on disk if possible."""
-    fast = {"contract", "reassoc"}  # not "nnan" or "ninf": what is not finite must be seen
-    try:
-        return njit(signatures, cache=True, fastmath=fast)(function)
-    except RuntimeError:  # nowhere to write
-        return njit(signatures, fastmath=fast)(function)
 
 
 def _best_action(actions: Array, state: Array) -> int:
     arms, dim = actions.shape
     if arms == 0 or dim != int(state[0]):
         return UNDECIDED
+    if state[5] > 0.0:  # many dimensions
+        index = best_by_sieves(actions, state)
+        if index != UNUSUAL:
+            return int(index)
     ellipsoid, euclidean, rounding = state[1], state[2], state[3]
     theta = state[HEADER : HEADER + dim]
-    inverse = state[HEADER + dim :].reshape(dim, dim)
+    inverse = state[HEADER + dim : HEADER + dim + dim * dim].reshape(dim, dim)
     squares = 0.0
     numbers = actions.reshape(-1)
     for i in range(numbers.size):

@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 
 from feducb.types import Array, Belief
 
-__all__ = ["Indices", "Policy", "certain", "draw", "draw_evenly", "even", "propensities_of"]
+__all__ = [
+    "Indices",
+    "Policy",
+    "certain",
+    "draw",
+    "draw_evenly",
+    "draw_one_evenly",
+    "even",
+    "propensities_of",
+]
 
 Indices = NDArray[np.int64]
 
@@ -71,6 +80,11 @@ def draw_evenly(coins: Array | None, arms: int) -> tuple[Indices, Array]:
     """An index for each coin, all equally likely, and their chance."""
     index = np.minimum((_require(coins) * arms).astype(np.int64), arms - 1)
     return np.asarray(index), np.full(index.shape, 1.0 / arms)
+
+
+def draw_one_evenly(coin: float, arms: int) -> tuple[int, float]:
+    """`draw_evenly` for one visitor: without arrays, a tenth of the time."""
+    return min(int(coin * arms), arms - 1), 1.0 / arms
 
 
 def draw(propensities: Array, coins: Array | None) -> tuple[Indices, Array]:

@@ -11,7 +11,7 @@ import numpy as np
 from numba import float64, int64, types
 from numpy.typing import NDArray
 
-from feducb.policies.best_action import HEADER, LARGEST, SMALLEST, UNDECIDED, compiled, kept
+from feducb.policies.kernels import HEADER, LARGEST, SMALLEST, UNDECIDED, compiled, kept
 
 __all__ = ["tempered_action", "tempered_chances"]
 
@@ -29,7 +29,7 @@ def _lines(actions: Array, state: Array) -> Array:
     if arms == 0 or dim != int(state[0]):
         return lines
     theta = state[HEADER : HEADER + dim]
-    inverse = state[HEADER + dim :].reshape(dim, dim)
+    inverse = state[HEADER + dim : HEADER + dim + dim * dim].reshape(dim, dim)
     squares, directions = 0.0, np.dot(actions, inverse)
     for k in range(arms):
         mean, squared, length = 0.0, 0.0, 0.0

@@ -1,91 +1,159 @@
-"""A small typed client of the decision service (`[client]` extra).
+"""Small typed clients of the decision service, waiting or in asyncio (`[client]` extra).
 
 >>> from feducb.service.client import Client
 >>> with Client("http://127.0.0.1:8750", key="feducb_…") as agent:  # doctest: +SKIP
-...     decision = agent.decide(["free_shipping", "ten_percent"], context={"country": "DE", "age": 36})
+...     decision = agent.decide(context={"country": "DE", "age": 36}, fallback="free_shipping")
 ...     agent.reward(decision.id, 1.0)
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack, overload
 
 from feducb.agent import Decision, Outcome
-from feducb.agent.agent_http import AgentHttp, ServiceError
+from feducb.agent.agent_http import AgentHttp, AsyncAgentHttp, ServiceError
 from feducb.agent.visitors import Actions
+from feducb.service.client_flows import ClientFlows, VisitorOptions
+from feducb.service.fallback import Fallback, Fallbacks
 
-__all__ = ["Client", "ServiceError"]
+__all__ = ["AsyncClient", "Client", "Fallback", "Fallbacks", "ServiceError"]
 
 
 class Client(AgentHttp):
-    """Asks a decision service; sends again what got no answer, which changes nothing that was done before."""
+    """Asks a decision service; sends again what got no answer, which changes nothing that was done before.
+
+    May be shared by threads.
+    """
+
+    def _connect(self, **options: Any) -> None:
+        super()._connect(**options)
+        self._flows = ClientFlows(self._attempts)
+
+    @property
+    def fallbacks(self) -> Fallbacks:
+        """What was shown while the service was away: how often, and what became of it."""
+        return self._flows.fallbacks
+
+    @overload
+    def decide(
+        self, actions: Actions | None = None, *, fallback: None = None, **visitor: Unpack[VisitorOptions]
+    ) -> Decision: ...
+
+    @overload
+    def decide(
+        self, actions: Actions | None = None, *, fallback: int | str, **visitor: Unpack[VisitorOptions]
+    ) -> Decision | Fallback: ...
 
     def decide(
         self,
         actions: Actions | None = None,
         *,
-        context: Mapping[str, Any] | None = None,
-        id: str | None = None,
-        person: str | None = None,
-        follow: int | str | None = None,
-        follow_propensity: float | None = None,
-        scores: bool = False,
-        top: int | None = None,
-    ) -> Decision:
-        """Ask which candidate to show (others call it *rank*); see `feducb.Agent.decide`."""
-        asked: dict[str, Any] = {
-            "actions": None if actions is None else [_plain(one) for one in actions],  # type: ignore[union-attr]
-            "context": None if context is None else dict(context),
-            "id": id if id is not None else uuid.uuid4().hex,  # so that asking again is safe
-            "person": person,
-            "follow": follow,
-            "follow_propensity": follow_propensity,
-            "scores": scores,
-            "top": top,
-        }
-        return _decision(self._send("POST", "/v1/decisions", asked))
+        fallback: int | str | None = None,
+        **visitor: Unpack[VisitorOptions],
+    ) -> Decision | Fallback:
+        """Ask which candidate to show (others call it *rank*); see `feducb.Agent.decide`.
+
+        Args:
+            actions: the candidates, if they are not the recipe's.
+            fallback: what is shown if the service is away (no connection, no answer in time, 5xx), by name or
+                index. It is asked once then, without a pause; and after one that failed, not for a second.
+                What was shown is kept in memory, 10,000 at most, and reported when the service is back.
+            visitor: context, id, person, follow, follow_propensity, scores, top.
+        """
+        return self._run(self._flows.decide(actions, fallback, visitor))
 
     def decide_many(self, visitors: Sequence[Mapping[str, Any]]) -> list[Decision | None]:
         """Ask for up to 1,000 visitors at once, each with the arguments of `decide` by name.
 
         One that is refused gets None, and the others are decided; one alone raises `ServiceError`.
         """
-        asked = [{"id": uuid.uuid4().hex, **one} for one in visitors]
-        answer = self._send("POST", "/v1/decisions/batch", {"decisions": asked})
-        return [None if one is None else _decision(one) for one in answer["decisions"]]
+        return self._run(self._flows.decide_many(visitors))
 
     def reward(self, id: str, value: float) -> Outcome:
-        """Say what a decision was worth; raises `ServiceError` if it is out of range."""
-        return self.rewards({id: value})[id]
+        """Say what a decision was worth; raises `ServiceError` if it is out of range.
+
+        Of a fallback it is `discarded`; in shadow mode `waiting`, until that is reported.
+        """
+        return self._run(self._flows.reward(id, value))
 
     def rewards(self, values: Mapping[str, float]) -> dict[str, Outcome]:
         """Say what many decisions were worth, by id; one out of range is `refused` alone."""
-        asked = {"rewards": [{"id": name, "value": float(value)} for name, value in values.items()]}
-        answer = self._send("POST", "/v1/rewards", asked)
-        return {name: Outcome(one) for name, one in zip(values, answer["outcomes"], strict=True)}
+        return self._run(self._flows.rewards(values))
 
     def discard(self, id: str) -> Outcome:
         """Take a decision back that was never shown."""
-        answer = self._send("POST", "/v1/discards", {"id": id})
-        return Outcome(answer["outcomes"][0])
+        return self._run(self._flows.discard(id))
+
+    def report_fallbacks(self) -> Fallbacks:
+        """Report all that was shown while the service was away; calls that succeed do so bit by bit."""
+        return self._run(self._flows.report())
 
     def status(self) -> dict[str, Any]:
         """How the agent stands (needs an operator's or a viewer's key)."""
-        return dict(self._send("GET", "/v1/status"))
+        return self._run(self._flows.look("/v1/status"))
 
     def privacy(self) -> dict[str, Any]:
         """The ledger (needs an operator's or a viewer's key)."""
-        return dict(self._send("GET", "/v1/privacy"))
+        return self._run(self._flows.look("/v1/privacy"))
 
 
-def _plain(action: Any) -> Any:
-    """A name, an object, or a row of numbers, as JSON writes them."""
-    return action if isinstance(action, str | Mapping) else [float(value) for value in action]
+class AsyncClient(AsyncAgentHttp):
+    """As `Client`, method by method, in asyncio."""
 
+    def _connect(self, **options: Any) -> None:
+        super()._connect(**options)
+        self._flows = ClientFlows(self._attempts)
 
-def _decision(answer: dict[str, Any]) -> Decision:
-    for name in ("scores", "ranking"):
-        answer[name] = None if answer[name] is None else tuple(answer[name])
-    return Decision(**answer)
+    @property
+    def fallbacks(self) -> Fallbacks:
+        """See `Client.fallbacks`."""
+        return self._flows.fallbacks
+
+    @overload
+    async def decide(
+        self, actions: Actions | None = None, *, fallback: None = None, **visitor: Unpack[VisitorOptions]
+    ) -> Decision: ...
+
+    @overload
+    async def decide(
+        self, actions: Actions | None = None, *, fallback: int | str, **visitor: Unpack[VisitorOptions]
+    ) -> Decision | Fallback: ...
+
+    async def decide(
+        self,
+        actions: Actions | None = None,
+        *,
+        fallback: int | str | None = None,
+        **visitor: Unpack[VisitorOptions],
+    ) -> Decision | Fallback:
+        """See `Client.decide`."""
+        return await self._run(self._flows.decide(actions, fallback, visitor))
+
+    async def decide_many(self, visitors: Sequence[Mapping[str, Any]]) -> list[Decision | None]:
+        """See `Client.decide_many`."""
+        return await self._run(self._flows.decide_many(visitors))
+
+    async def reward(self, id: str, value: float) -> Outcome:
+        """See `Client.reward`."""
+        return await self._run(self._flows.reward(id, value))
+
+    async def rewards(self, values: Mapping[str, float]) -> dict[str, Outcome]:
+        """See `Client.rewards`."""
+        return await self._run(self._flows.rewards(values))
+
+    async def discard(self, id: str) -> Outcome:
+        """See `Client.discard`."""
+        return await self._run(self._flows.discard(id))
+
+    async def report_fallbacks(self) -> Fallbacks:
+        """See `Client.report_fallbacks`."""
+        return await self._run(self._flows.report())
+
+    async def status(self) -> dict[str, Any]:
+        """See `Client.status`."""
+        return await self._run(self._flows.look("/v1/status"))
+
+    async def privacy(self) -> dict[str, Any]:
+        """See `Client.privacy`."""
+        return await self._run(self._flows.look("/v1/privacy"))

@@ -64,6 +64,8 @@ class DecisionRequest(_Strict):
 class DecisionResponse(BaseModel):
     """What to show, and how it was chosen."""
 
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)  # every field is in an answer
+
     id: str = Field(description="Names the decision, for its reward.")
     index: int = Field(description="The candidate to show, counted from 0.")
     action: str | None = Field(None, description="Its name; null among vectors.")
@@ -106,6 +108,14 @@ class DiscardRequest(_Strict):
     """A decision that was never shown."""
 
     id: Id
+
+
+class FallbacksRequest(_Strict):
+    """Visitors who were shown a default of the application's own, since no answer came in time."""
+
+    ids: Annotated[list[Id], FailFast()] = Field(
+        min_length=1, max_length=MOST_VISITORS, description="Those that the decisions were asked for with."
+    )
 
 
 class RewardsRequest(_Strict):

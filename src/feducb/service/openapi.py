@@ -18,6 +18,7 @@ _BY_HAND: tuple[type[BaseModel], ...] = (
     models.BatchRequest,
     models.RewardsRequest,
     models.DiscardRequest,
+    models.FallbacksRequest,
     models.ErasureRequest,
     models.OutboxName,
     models.InboxRequest,

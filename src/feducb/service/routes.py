@@ -6,6 +6,7 @@ import base64
 import binascii
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pydantic_core
@@ -99,7 +100,9 @@ def _post(
             tags=[_TAGS[role]],
             summary=(handler.__doc__ or "").rstrip("."),
         )(endpoint)
-        app.router.routes.insert(0, Route(path, _Direct(endpoint), methods=["POST"]))
+        # Before all others, in the order they are added: routes are tried one by one, decisions first.
+        direct = sum(type(one) is Route and isinstance(one.endpoint, _Direct) for one in app.router.routes)
+        app.router.routes.insert(direct, Route(path, _Direct(endpoint), methods=["POST"]))
 
     return add
 
@@ -133,7 +136,7 @@ def _add_decisions(app: FastAPI) -> None:
         def work(agent: Agent) -> list[tuple[Outcome, str | None]]:
             if len(asked.rewards) == 1:  # there is no other that its refusal could touch
                 return [(agent.reward(asked.rewards[0].id, asked.rewards[0].value), None)]
-            return [_reward(agent, one) for one in asked.rewards]
+            return [_by_itself(partial(agent.reward, one.id, one.value)) for one in asked.rewards]
 
         outcomes, reasons = zip(*await service.commit(work), strict=True)
         return {"outcomes": outcomes} | ({"reasons": reasons} if any(reasons) else {})
@@ -143,11 +146,21 @@ def _add_decisions(app: FastAPI) -> None:
         """Take a decision back that was never shown."""
         return {"outcomes": [await service.commit(lambda agent: agent.discard(asked.id))]}
 
+    @_post(app, "/v1/fallbacks", "application", models.FallbacksRequest, models.RewardsResponse)
+    async def fall_back(service: Service, asked: models.FallbacksRequest) -> object:
+        """Say what was shown while the service was away: counted, and enters nothing."""
 
-def _reward(agent: Agent, one: models.Reward) -> tuple[Outcome, str | None]:
-    """Outcome of one reward of many, by itself, and why it was refused."""
+        def work(agent: Agent) -> list[tuple[Outcome, str | None]]:
+            return [_by_itself(partial(agent.shown_without, one)) for one in asked.ids]
+
+        outcomes, reasons = zip(*await service.commit(work), strict=True)
+        return {"outcomes": outcomes} | ({"reasons": reasons} if any(reasons) else {})
+
+
+def _by_itself(work: Callable[[], Outcome]) -> tuple[Outcome, str | None]:
+    """Outcome of one of many, and why it was refused."""
     try:
-        return agent.reward(one.id, one.value), None
+        return work(), None
     except ConfigurationError as error:
         return Outcome.REFUSED, reason_for(error)
 

@@ -90,6 +90,14 @@ def insert(db: sqlite3.Connection, made: Made) -> None:
     db.execute(_INSERT, made)
 
 
+def insert_discarded(db: sqlite3.Connection, *, number: int, tag: bytes, id: bytes, closes_at: int) -> None:
+    """Write that an id is taken, by something that was shown without a decision."""
+    db.execute(
+        'INSERT INTO decisions (state, number, tag, id, closes_at, "group") VALUES (?, ?, ?, ?, ?, 0)',
+        (DISCARDED, number, tag, id, closes_at),
+    )
+
+
 def find(db: sqlite3.Connection, name: bytes) -> Row | None:
     """The decision with this (hashed) id of the application's own, if it is still known."""
     row = db.execute(f"{_LOOK} WHERE id = ?", (name,)).fetchone()

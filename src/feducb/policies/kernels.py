@@ -1,0 +1,39 @@
+"""What compiled decisions share: how they are compiled, and how a belief is laid out for them.
+
+A state is one array, since passing one is faster than passing six: a header, θ̂, V⁻¹, and where there are many
+dimensions V⁻¹ once more in single precision, two numbers in the room of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import float64, njit, types
+
+__all__ = ["HEADER", "LARGEST", "SMALLEST", "UNDECIDED", "compiled", "kept"]
+
+HEADER = 6  # d, β, b, the rounding of a score for actions of length 1, and two numbers of `sieved_action`
+UNDECIDED = -1
+SMALLEST, LARGEST = 1e-200, 1e200  # of the sum of squares: neither underflow nor overflow on the way
+
+
+def compiled(function: Callable[..., Any], result: Any, dimensions: int, *more: Any) -> Any:
+    """Compile for actions with this many axes, writable or not, the state, and arguments of more types."""
+    state = types.Array(float64, 1, "C")
+    return kept(
+        function,
+        [
+            result(types.Array(float64, dimensions, "C", readonly=readonly), state, *more)
+            for readonly in (False, True)
+        ],
+    )
+
+
+def kept(function: Callable[..., Any], signatures: list[Any] | None = None) -> Any:
+    """Compile, for given types or when it is first called, and keep the result on disk if possible."""
+    fast = {"contract", "reassoc"}  # not "nnan" or "ninf": what is not finite must be seen
+    try:
+        return njit(signatures, cache=True, fastmath=fast)(function)
+    except RuntimeError:  # nowhere to write
+        return njit(signatures, fastmath=fast)(function)

@@ -1,0 +1,200 @@
+"""What the clients ask and how they read the answers, once for both: as flows of `agent.http_exchange`."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypedDict
+
+from feducb.agent import Decision, Outcome
+from feducb.agent.http_exchange import Flow, ServiceError, exchange
+from feducb.agent.visitors import Actions
+from feducb.service.fallback import Fallback, Fallbacks, Kept, fallback_for
+
+__all__ = ["ClientFlows", "VisitorOptions"]
+
+_AWAY_SECONDS = 1.0  # for which a service that did not answer is not asked, where there is a default
+_MOST_IDS, _MOST_REQUESTS = 1000, 20  # reported in one request
+
+
+class VisitorOptions(TypedDict, total=False):
+    """Arguments of `decide` by name; see `feducb.Agent.decide`."""
+
+    context: Mapping[str, Any] | None
+    id: str | None
+    person: str | None
+    follow: int | str | None
+    follow_propensity: float | None
+    scores: bool
+    top: int | None
+
+
+class ClientFlows:
+    """One client's: it remembers what was shown while the service was away."""
+
+    def __init__(self, attempts: int) -> None:
+        self.fallbacks = Fallbacks()
+        self._attempts, self._ask_again_at, self._reporting = attempts, 0.0, False
+
+    def decide(
+        self, actions: Actions | None, fallback: int | str | None, options: VisitorOptions
+    ) -> Flow[Decision | Fallback]:
+        """The service's choice; or the default, where there is one and no answer."""
+        asked = _visitor(actions, options)
+        if fallback is None:
+            answer = yield from self._post("/v1/decisions", asked)
+        else:
+            default = fallback_for(fallback, asked)
+            try:
+                answer = yield from self._post_once("/v1/decisions", asked)
+            except ServiceError as error:
+                if not error.away:
+                    raise
+                self.fallbacks.keep(asked)
+                return replace(default, reason=str(error))
+        if self.fallbacks.waiting:
+            yield from self._report_some()
+        return _decision(answer)
+
+    def decide_many(self, visitors: Sequence[Mapping[str, Any]]) -> Flow[list[Decision | None]]:
+        """Each by itself."""
+        asked = [{"id": uuid.uuid4().hex, **one} for one in visitors]
+        answer = yield from self._post("/v1/decisions/batch", {"decisions": asked})
+        return [None if one is None else _decision(one) for one in answer["decisions"]]
+
+    def reward(self, id: str, value: float) -> Flow[Outcome]:
+        """One alone."""
+        outcomes = yield from self.rewards({id: value})
+        return outcomes[id]
+
+    def rewards(self, values: Mapping[str, float]) -> Flow[dict[str, Outcome]]:
+        """Those of decisions are sent; of what was shown without, only in shadow mode, after its report."""
+        if any(self.fallbacks.get(id) is not None for id in values):
+            yield from self._report_some()
+        outcomes: dict[str, Outcome] = {}
+        for id, value in values.items():
+            kept = self.fallbacks.get(id)
+            if kept is not None:
+                outcomes[id] = _keep_reward(kept, value)
+        rest = {id: float(value) for id, value in values.items() if id not in outcomes}
+        if rest:
+            outcomes |= yield from self._send_rewards(rest)
+        return {id: outcomes[id] for id in values}
+
+    def discard(self, id: str) -> Flow[Outcome]:
+        """It was never shown."""
+        answer = yield from self._post("/v1/discards", {"id": id})
+        return Outcome(answer["outcomes"][0])
+
+    def report(self) -> Flow[Fallbacks]:
+        """All that waits; raises if the service is still away."""
+        while self.fallbacks.waiting:
+            yield from self._report_oldest(self._attempts)
+        return self.fallbacks
+
+    def look(self, path: str) -> Flow[dict[str, Any]]:
+        """What an operator sees."""
+        answer = yield from exchange("GET", path, attempts=self._attempts)
+        return dict(answer)
+
+    def _post(self, path: str, asked: dict[str, Any], attempts: int | None = None) -> Flow[Any]:
+        return exchange("POST", path, asked, attempts=attempts or self._attempts)
+
+    def _post_once(self, path: str, asked: dict[str, Any]) -> Flow[Any]:
+        """While a visitor waits: one attempt, and none for a second after one that failed."""
+        if time.monotonic() < self._ask_again_at:
+            raise ServiceError(
+                f"POST {path}: not asked: there was no answer less than {_AWAY_SECONDS:g} s ago"
+            )
+        try:
+            return (yield from self._post(path, asked, attempts=1))
+        except ServiceError as error:
+            if error.away:
+                self._ask_again_at = time.monotonic() + _AWAY_SECONDS
+            raise
+
+    def _send_rewards(self, values: Mapping[str, float]) -> Flow[dict[str, Outcome]]:
+        asked = {"rewards": [{"id": id, "value": value} for id, value in values.items()]}
+        answer = yield from self._post("/v1/rewards", asked)
+        return {id: Outcome(one) for id, one in zip(values, answer["outcomes"], strict=True)}
+
+    def _report_some(self) -> Flow[None]:
+        """One request's worth, if nobody else is at it; what fails is tried again another time."""
+        if self._reporting or time.monotonic() < self._ask_again_at:
+            return
+        self._reporting = True
+        try:
+            yield from self._report_oldest(attempts=1)
+        except ServiceError:
+            pass
+        finally:
+            self._reporting = False
+
+    def _report_oldest(self, attempts: int) -> Flow[None]:
+        some = self.fallbacks.oldest(_MOST_IDS, _MOST_REQUESTS)
+        requests = {id: kept for id, kept in some.items() if kept.request is not None}
+        if requests:
+            yield from self._report_followed(requests, attempts)
+        elif some:
+            answer = yield from self._post("/v1/fallbacks", {"ids": list(some)}, attempts)
+            self.fallbacks.settle(zip(some, answer["outcomes"], strict=True))
+
+    def _report_followed(self, kept: dict[str, Kept], attempts: int) -> Flow[None]:
+        """In shadow mode: ask what would have been asked, and send the rewards that came meanwhile."""
+        try:
+            asked = {"decisions": [one.request for one in kept.values()]}
+            answer = yield from self._post("/v1/decisions/batch", asked, attempts)
+        except ServiceError as error:
+            if error.status == 413 and len(kept) > 1:  # too much at once
+                first = next(iter(kept))
+                yield from self._report_followed({first: kept[first]}, attempts)
+                return
+            if error.away or len(kept) > 1:
+                raise
+            answer = {"decisions": [None]}  # refused by itself
+        taken = [id for id, one in zip(kept, answer["decisions"], strict=True) if one is not None]
+        values = {id: value for id in taken if (value := kept[id].reward) is not None}
+        if values:
+            yield from self._send_rewards(values)
+        self.fallbacks.settle((id, Outcome.RECORDED if id in taken else None) for id in kept)
+
+
+def _keep_reward(kept: Kept, value: float) -> Outcome:
+    """Of what still waits to be reported: the first value counts, where one does."""
+    if kept.request is None:
+        return Outcome.DISCARDED
+    if kept.reward is not None:
+        return Outcome.REPEATED
+    kept.reward = float(value)
+    return Outcome.WAITING
+
+
+def _visitor(actions: Actions | None, options: VisitorOptions) -> dict[str, Any]:
+    unknown = sorted(set(options) - set(VisitorOptions.__annotations__))
+    if unknown:
+        known = ", ".join(VisitorOptions.__annotations__)
+        raise TypeError(f"decide() has no argument {unknown[0]!r}, expected some of {known}")
+    context, id = options.get("context"), options.get("id")
+    return {
+        "actions": None if actions is None else [_plain(one) for one in actions],  # type: ignore[union-attr]
+        "context": None if context is None else dict(context),
+        "id": id if id is not None else uuid.uuid4().hex,  # so that asking again is safe
+        "person": options.get("person"),
+        "follow": options.get("follow"),
+        "follow_propensity": options.get("follow_propensity"),
+        "scores": options.get("scores", False),
+        "top": options.get("top"),
+    }
+
+
+def _plain(action: Any) -> Any:
+    """A name, an object, or a row of numbers, as JSON writes them."""
+    return action if isinstance(action, str | Mapping) else [float(value) for value in action]
+
+
+def _decision(answer: dict[str, Any]) -> Decision:
+    for name in ("scores", "ranking"):
+        answer[name] = None if answer[name] is None else tuple(answer[name])
+    return Decision(**answer)
