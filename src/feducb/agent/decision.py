@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from feducb.agent.reasons import Explanation
+
 __all__ = ["Decision", "Outcome"]
 
 
@@ -37,8 +39,10 @@ class Decision:
         would_choose_action: its name.
         scores: the upper confidence bound of each candidate, if asked for; None before anything was learnt.
         ranking: the best candidates in order, if asked for; None before anything was learnt.
-        repeated: this id had been decided before, and this is that decision; scores, estimate and bound are
-            those of now.
+        repeated: this id had been decided before, and this is that decision; scores, estimate, bound and
+            explanation are those of now.
+        explanation: what each term of the recipe adds to estimate and bound, if asked for (`reasons`); None
+            before anything was learnt.
     """
 
     id: str
@@ -53,3 +57,4 @@ class Decision:
     scores: tuple[float, ...] | None = None
     ranking: tuple[int, ...] | None = None
     repeated: bool = False
+    explanation: Explanation | None = None

@@ -33,6 +33,7 @@ class Client(AgentHttp):
         follow_propensity: float | None = None,
         scores: bool = False,
         top: int | None = None,
+        explain: bool = False,
     ) -> Decision:
         """Ask which candidate to show (others call it *rank*); see `feducb.Agent.decide`."""
         asked: dict[str, Any] = {
@@ -44,6 +45,7 @@ class Client(AgentHttp):
             "follow_propensity": follow_propensity,
             "scores": scores,
             "top": top,
+            "explain": explain,
         }
         return _decision(self._send("POST", "/v1/decisions", asked))
 
@@ -74,6 +76,10 @@ class Client(AgentHttp):
     def status(self) -> dict[str, Any]:
         """How the agent stands (needs an operator's or a viewer's key)."""
         return dict(self._send("GET", "/v1/status"))
+
+    def model(self, group: int = 0) -> dict[str, Any]:
+        """What was learnt, in the recipe's words (needs an operator's or a viewer's key)."""
+        return dict(self._send("GET", f"/v1/model?group={group}"))
 
     def privacy(self) -> dict[str, Any]:
         """The ledger (needs an operator's or a viewer's key)."""
