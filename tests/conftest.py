@@ -17,6 +17,7 @@ import pytest
 
 if TYPE_CHECKING:
     from harness import Running
+    from playwright.sync_api import Browser
 
 import feducb
 from feducb.models.mixture import MixtureBound
@@ -62,6 +63,15 @@ def understate_noise(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         return honest(self, gram, moment, variance / 8.0)
 
     return lambda: monkeypatch.setattr(MixtureBound, "belief", understated)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real one, for tests that look at a page."""
+    from browsing import launched
+
+    with launched() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
-from axe_playwright_python.sync_playwright import Axe
+from browsing import findings, log_in, opened
 from harness import ACTIONS, Running, write_config
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
@@ -36,8 +34,6 @@ from feducb.service.controller_page import (
 from feducb.storage import agent_rows, agent_tables
 
 PAGE = Path(__file__).parents[2] / "src" / "feducb" / "service" / "page"
-PATIENCE = 120_000.0  # milliseconds; reached only where something is broken
-expect.set_options(timeout=PATIENCE)
 NASTY = "<img src=x onerror=alert(1)>"
 OPEN_ROW: dict[str, Any] = {  # as `RowBook.facts` has it
     "row": 8,
@@ -57,17 +53,6 @@ OPEN_ROW: dict[str, Any] = {  # as `RowBook.facts` has it
 
 
 pytestmark = pytest.mark.xdist_group("dashboard")  # one service and one browser for all
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.fail("the page is tested in Chromium, which is missing: apt-get install chromium")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 def _free_port() -> int:
@@ -96,73 +81,40 @@ def _visit(service: Running, visitors: int) -> None:
             agent.reward(decision.id, float(decision.index == number % 2))
 
 
-@contextmanager
-def _opened(browser: Browser, url: str, *, width: int = 1280, scheme: Any = "light") -> Iterator[Page]:
-    """A page that must not complain or ask anybody else; ``page.said`` is what it did say."""
-    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    context.set_default_timeout(PATIENCE)
-    page = context.new_page()
-    said: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(dialog.message))
-    page.on("request", lambda request: asked.append(request.url))
-    page.said = said  # type: ignore[attr-defined]
-    page.goto(url)
-    yield page
-    assert [one for one in asked if not one.startswith(f"{url}/")] == []
-    assert said == []
-    context.close()
-
-
-def _log_in(page: Page, key: str) -> None:
-    page.get_by_label("Operator’s key").fill(key)
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("status")).to_have_text("Live")
-
-
 def _number(page: Page, id: str) -> int:
     return int(page.locator(f"#{id}").inner_text().replace(",", ""))
-
-
-def _serious(page: Page) -> list[str]:
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in ("serious", "critical")
-    ]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_reads_well(browser: Browser, service: Running, width: int, scheme: str) -> None:
-    """axe-core finds nothing serious, nothing is cut off, and the keyboard is enough."""
-    with _opened(browser, service.url, width=width, scheme=scheme) as page:
+    """axe-core finds nothing, nothing is cut off, and the keyboard is enough."""
+    with opened(browser, service.url, width=width, scheme=scheme) as page:
         expect(page.locator("#login")).to_be_visible()
-        assert _serious(page) == []
-        _log_in(page, service.operator)
+        assert findings(page) == []
+        log_in(page, service.operator)
         expect(page.get_by_role("heading", name="north")).to_be_visible()
-        for opened in (False, True):
-            if opened:
+        for unfolded in (False, True):
+            if unfolded:
                 page.locator("summary").first.focus()
                 page.keyboard.press("Enter")
                 expect(page.locator("#t-learning tr").first).to_be_visible()
                 page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-            assert _serious(page) == []
+            assert findings(page) == []
         ground = "getComputedStyle(document.body).backgroundColor"
         before = page.evaluate(ground)
         page.locator("#theme").press("Enter")
         assert page.evaluate(ground) != before
-        assert _serious(page) == []
+        assert findings(page) == []
         page.reload()  # the cookie is enough, and the choice of colours stays
         expect(page.get_by_role("status")).to_have_text("Live")
         assert page.evaluate(ground) != before
 
 
 def test_it_is_live_and_says_what_it_knows(browser: Browser, service: Running) -> None:
-    with _opened(browser, service.url) as page:
-        _log_in(page, service.operator)
+    with opened(browser, service.url) as page:
+        log_in(page, service.operator)
         before, rows = _number(page, "decisions"), page.locator("#t-sync tr").count()
         _visit(service, 30)
         expect(page.locator("#decisions")).to_have_text(f"{before + 30:,}")
@@ -178,13 +130,13 @@ def test_it_is_live_and_says_what_it_knows(browser: Browser, service: Running) -
 
 def test_it_survives_a_kill_and_shows_that_the_agent_is_away(browser: Browser, service: Running) -> None:
     """Chromium itself notes requests that get no answer; nothing else is on the console."""
-    with _opened(browser, service.url) as page:
-        _log_in(page, service.operator)
+    with opened(browser, service.url) as page:
+        log_in(page, service.operator)
         before = _number(page, "decisions")
         service.kill()
         expect(page.get_by_role("status")).to_have_text("Connection lost, trying again")
         expect(page.locator("#decisions")).to_have_text(f"{before:,}")  # what was known stays
-        assert _serious(page) == []
+        assert findings(page) == []
         service.start()
         expect(page.get_by_role("status")).to_have_text("Live")
         _visit(service, 5)
@@ -194,7 +146,7 @@ def test_it_survives_a_kill_and_shows_that_the_agent_is_away(browser: Browser, s
 
 
 def test_log_in_log_out_and_who_is_refused(browser: Browser, service: Running) -> None:
-    with _opened(browser, service.url) as page:
+    with opened(browser, service.url) as page:
         field, alert = page.get_by_label("Operator’s key"), page.locator("#refused")
         field.fill("feducb_wrong")
         page.keyboard.press("Enter")
@@ -203,7 +155,7 @@ def test_log_in_log_out_and_who_is_refused(browser: Browser, service: Running) -
         page.keyboard.press("Enter")
         expect(alert).to_contain_text("does not open the page")
         assert page.context.cookies() == []
-        _log_in(page, service.operator)
+        log_in(page, service.operator)
         (cookie,) = page.context.cookies()
         assert (cookie["httpOnly"], cookie["sameSite"], cookie["secure"]) == (True, "Strict", False)
         page.get_by_role("button", name="Log out").click()
@@ -219,7 +171,7 @@ def test_log_in_log_out_and_who_is_refused(browser: Browser, service: Running) -
 
 
 def test_a_key_behind_the_address_logs_in_and_is_gone_from_it(browser: Browser, service: Running) -> None:
-    with _opened(browser, service.url) as page:
+    with opened(browser, service.url) as page:
         page.goto(f"{service.url}/#key={service.operator}")
         page.reload()  # a change of the fragment alone is no visit
         expect(page.get_by_role("status")).to_have_text("Live")
@@ -232,7 +184,7 @@ def test_a_cookie_opens_what_is_read_and_nothing_else(service: Running) -> None:
         made = http.post("/v1/session", json={"key": service.operator})
         assert made.status_code == 200
         assert service.operator not in made.text + str(made.headers)
-        for path in ("/v1/status", "/v1/privacy"):
+        for path in ("/v1/status", "/v1/privacy", "/v1/model"):
             assert http.get(path).status_code == 200
         for method, path in (
             ("POST", "/v1/decisions"),
@@ -279,8 +231,8 @@ def test_a_stream_ends_when_its_key_is_revoked_and_the_page_asks_again(
     keys = service.config.parent / "agent.keys"
     fresh = add_key(keys, "for-a-while", "operator")
     service.until(fresh, 200)
-    with _opened(browser, service.url) as page:
-        _log_in(page, fresh)
+    with opened(browser, service.url) as page:
+        log_in(page, fresh)
         with service.http(fresh) as http, http.stream("GET", "/v1/events") as stream:
             lines = stream.iter_lines()
             assert next(lines) == "retry: 1000"
@@ -320,8 +272,8 @@ def test_the_page_says_that_the_broker_is_not_reached(browser: Browser, tmp_path
     ca = "{keys}/ca.pem"
     retry = 0.1
     """
-    with Running(write_config(tmp_path, service=engine)) as agent, _opened(browser, agent.url) as page:
-        _log_in(page, agent.operator)
+    with Running(write_config(tmp_path, service=engine)) as agent, opened(browser, agent.url) as page:
+        log_in(page, agent.operator)
         expect(page.get_by_role("alert")).to_contain_text("The broker is not reached.")
         expect(page.locator("#sync-said")).to_contain_text("wait to be sent. The broker is not reached.")
 
@@ -331,13 +283,13 @@ def test_the_page_says_that_a_setting_does_not_fit(browser: Browser, tmp_path: P
     told = read_agent_file(config)
     with Agent.open(told.store, told.agent) as agent, agent.writing() as db:
         agent_tables.add_warning(db, REWARD_BOUND)
-    with Running(config) as service, _opened(browser, service.url) as page:
-        _log_in(page, service.operator)
+    with Running(config) as service, opened(browser, service.url) as page:
+        log_in(page, service.operator)
         notice = page.locator("#warnings")
         expect(notice).to_contain_text("A setting does not fit: more than one decision in 20 got a reward")
         expect(notice).to_have_attribute("role", "alert")
         expect(page.locator("#failing")).to_be_hidden()
-        assert _serious(page) == []
+        assert findings(page) == []
 
 
 def test_the_page_says_what_rows_under_pads_wait_for(browser: Browser, tmp_path: Path) -> None:
@@ -357,14 +309,14 @@ def test_the_page_says_what_rows_under_pads_wait_for(browser: Browser, tmp_path:
     config = write_config(tmp_path, service=engine, privacy='trust = "keepers"\naway = 1\ncolluding = 1')
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     config.write_text(config.read_text().replace("[releases]", f"[releases]\nstart = {started}"))
-    with Running(config) as service, _opened(browser, service.url, width=390) as page:
-        _log_in(page, service.operator)
+    with Running(config) as service, opened(browser, service.url, width=390) as page:
+        log_in(page, service.operator)
         said = page.locator("#rows-said")
         expect(said).to_contain_text("before keepers north and south have shown their keys")
         expect(said).to_contain_text("no key of this season has come yet of north, south")
         expect(page.locator("#rows-counts")).to_contain_text("skipped")
         expect(page.locator("#warnings")).to_be_hidden()
-        assert _serious(page) == []
+        assert findings(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         with service.http(service.operator) as http:
             metrics = http.get("/metrics").text
@@ -376,13 +328,13 @@ def test_the_page_says_what_rows_under_pads_wait_for(browser: Browser, tmp_path:
             agent_rows.halt(
                 db, "another copy of this agent is in row 1 of season 1: this file is older than it"
             )
-    with Running(config) as service, _opened(browser, service.url) as page:
-        _log_in(page, service.operator)
+    with Running(config) as service, opened(browser, service.url) as page:
+        log_in(page, service.operator)
         expect(page.locator("#warnings")).to_contain_text("This agent has halted: another copy of this agent")
         expect(page.locator("#rows-said")).to_contain_text("No row is built any more.")
         with service.http(service.operator) as http:
             assert 'feducb_warning{kind="halted"} 1.0' in http.get("/metrics").text
-        assert _serious(page) == []
+        assert findings(page) == []
 
 
 # ---------------------------------------------------------------- the controller's page
@@ -420,8 +372,8 @@ def controller(tmp_path: Path) -> Iterator[tuple[str, str, Path]]:
 
 def test_the_controllers_page(browser: Browser, controller: tuple[str, str, Path]) -> None:
     url, key, status = controller
-    with _opened(browser, url, width=390) as page:
-        _log_in(page, key)
+    with opened(browser, url, width=390) as page:
+        log_in(page, key)
         expect(page.get_by_role("alert")).to_contain_text("No status in controller.db.status.json")
         facts = {
             "at": time.time(),
@@ -443,7 +395,7 @@ def test_the_controllers_page(browser: Browser, controller: tuple[str, str, Path
         expect(page.locator("#graph line.own")).to_have_count(3)
         page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
         expect(page.locator("#t-cliques tr").last).to_contain_text(NASTY)  # as text
-        assert _serious(page) == []
+        assert findings(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         expect(page.locator("#rows-card")).to_be_hidden()
         status.write_text(json.dumps(facts | {"rows": OPEN_ROW}))
@@ -455,7 +407,7 @@ def test_the_controllers_page(browser: Browser, controller: tuple[str, str, Path
             "6 opened, 1 with a sum that was refused, 2 closed empty"
         )
         expect(page.locator("#agents-note")).to_have_text("a sum needs 3")
-        assert _serious(page) == []
+        assert findings(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     command = [sys.executable, "-m", "feducb", "watch", "--url", url, "--key", key, "--once"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)

@@ -7,6 +7,8 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 
+from feducb.agent.learnt import wording
+from feducb.agent.reasons import Explanation, Question, explain
 from feducb.agent.settings import AgentSettings
 from feducb.policies import Optimistic, Tempered
 from feducb.policies.decider import Decider
@@ -85,6 +87,13 @@ class Chooser:
         """The upper confidence bound of each candidate; None before anything was learnt."""
         decider = self.deciders.get(group)
         return None if decider is None else decider.score(candidates)
+
+    def explain(self, group: int, asked: Question, source: str) -> Explanation | None:
+        """Why an action was chosen (`reasons`); None before anything was learnt."""
+        decider, problem = self.deciders.get(group), self._settings.problem
+        if decider is None:
+            return None
+        return explain(asked, decider, problem, wording(self._settings.recipe, problem.dim), source)
 
     def reaches_all(self, group: int) -> bool:
         """Whether every candidate could be chosen: always, until something was learnt."""

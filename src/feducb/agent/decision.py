@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Literal
 
+from feducb.agent.reasons import Explanation
+
 __all__ = ["Decision", "Outcome"]
 
 
@@ -39,8 +41,10 @@ class Decision:
         would_choose_action: its name.
         scores: the upper confidence bound of each candidate, if asked for; None before anything was learnt.
         ranking: the best candidates in order, if asked for; None before anything was learnt.
-        repeated: this id had been decided before, and this is that decision; scores, estimate and bound are
-            those of now.
+        repeated: this id had been decided before, and this is that decision; scores, estimate, bound and
+            explanation are those of now.
+        explanation: what each term of the recipe adds to estimate and bound, if asked for (`reasons`); None
+            before anything was learnt.
         fallback: False; a client that could not ask answers with another type (`service.client.Fallback`).
     """
 
@@ -58,3 +62,4 @@ class Decision:
     scores: tuple[float, ...] | None = None
     ranking: tuple[int, ...] | None = None
     repeated: bool = False
+    explanation: Explanation | None = None

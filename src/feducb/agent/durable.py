@@ -32,7 +32,9 @@ from feducb.agent.kept import (
     started_at,
     stored_settings,
 )
-from feducb.agent.requests import require_follow, require_id, require_reward
+from feducb.agent.learnt import MOST_POINTS, OWN, RELEASED, Learnt, told_at
+from feducb.agent.reasons import Question
+from feducb.agent.requests import require_explainable, require_follow, require_id, require_reward
 from feducb.agent.settings import AgentSettings
 from feducb.agent.view import view, view_over_time
 from feducb.agent.visitors import Actions, Visitor, Visitors
@@ -145,6 +147,7 @@ class Agent:
         follow_propensity: float | None = None,
         scores: bool = False,
         top: int | None = None,
+        explain: bool = False,
     ) -> Decision:
         """Choose one of the candidates, and remember what was chosen.
 
@@ -159,12 +162,16 @@ class Agent:
             follow_propensity: in shadow mode, the chance with which it does, if known.
             scores: also give all scores.
             top: also give the best so many, in order.
+            explain: also say what each term of the recipe adds to estimate and bound, for the chosen action
+                and for the best of the others.
         """
         visitor = self._visitors.read(actions, context)
         own = None if id is None else self._key(require_id(id, new=True))
         followed = require_follow(self.settings, follow, follow_propensity, visitor.choices)
         if top is not None:
             require_integer("top", top, at_least=1)
+        if explain:
+            require_explainable(visitor.names)
         hashed = self.store.hash_person(person)
         with self.writing() as db:
             if own is not None and (known := events.find(db, own)) is not None:
@@ -173,10 +180,12 @@ class Agent:
                 if known.candidates != len(visitor.candidates) or followed not in (None, known.chosen):
                     raise ConfigurationError("id", id, "a new one, or the same candidates as before")
                 again = self._decision(str(id), known, visitor, repeated=True)
-                return self._with_scores(again, known.group, visitor, scores=scores, top=top)
+                again = self._with_scores(again, known.group, visitor, scores=scores, top=top)
+                return self._with_reasons(again, known.group, visitor) if explain else again
             row, made_up = self._decide(db, visitor, own, hashed, followed, follow_propensity)
         decision = self._decision(id or made_up, row, visitor)
-        return self._with_scores(decision, row.group, visitor, scores=scores, top=top)
+        decision = self._with_scores(decision, row.group, visitor, scores=scores, top=top)
+        return self._with_reasons(decision, row.group, visitor) if explain else decision
 
     def decide_many(self, asked: Sequence[Mapping[str, Any]]) -> list[Decision | ConfigurationError]:
         """`decide` for many visitors, each with its own arguments by name, in one durable commit.
@@ -482,6 +491,16 @@ class Agent:
         self._inbox.put(db, total)
         self._counters.add("sums")
         self._chooser.learn(total.group, total.read())
+        learnt = self._learnt(total.group)
+        if learnt.belief is not None:
+            agent_tables.add_learnt(
+                db,
+                group=total.group,
+                number=total.number,
+                read_at=self._now() / 1000.0,
+                body=learnt.point(),
+                most=MOST_POINTS,
+            )
 
     def hear(self, data: bytes) -> bool:
         """Take in what is said about secure sums; whether it is new.
@@ -566,6 +585,32 @@ class Agent:
     def _season(self) -> Season:
         return Season(self.store.season, self.settings, self.started_at)
 
+    def model(self, group: int = 0) -> dict[str, Any]:
+        """What was learnt, in the recipe's words, now and at each sum that was read (`learnt`).
+
+        Args:
+            group: of visitors, where there are several.
+
+        Guarantees:
+            A function of released sums and public settings, unless ``from`` is ``own records``.
+        """
+        groups = self.settings.groups
+        if require_integer("group", group, at_least=0) >= groups:
+            raise ConfigurationError("group", group, f"less than the number of groups, {groups}")
+        past = agent_tables.read_learnt(self.store.database, group)
+        return {
+            "model": self._model(self._inbox.number(group)),
+            "group": group,
+            "groups": groups,
+            **self._learnt(group).as_dict(),
+            "history": [told_at(*one) for one in past],
+        }
+
+    def _learnt(self, group: int) -> Learnt:
+        decider = self._chooser.deciders.get(group)
+        belief = None if decider is None else decider.belief
+        return Learnt(self.settings, belief, self._inbox.read(group), self.closed)
+
     def ledger(self) -> Ledger:
         """What left, when, at what cost, and what is left."""
         return self.store.ledger()
@@ -642,6 +687,15 @@ class Agent:
             scores=tuple(all_scores.tolist()) if scores else None,
             ranking=tuple(np.argsort(-all_scores, kind="stable")[:top].tolist()) if top else None,
         )
+
+    def _with_reasons(self, decision: Decision, group: int, visitor: Visitor) -> Decision:
+        """With what each term adds, where something was learnt."""
+        assert visitor.names is not None  # it was asked for
+        asked = Question(
+            visitor.candidates, visitor.names, decision.index, decision.propensity, self.settings.shadow
+        )
+        source = OWN if self.closed else RELEASED
+        return replace(decision, explanation=self._chooser.explain(group, asked, source))
 
     def _decision(
         self, name: str, row: events.Made | events.Row, visitor: Visitor, *, repeated: bool = False

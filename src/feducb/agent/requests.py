@@ -21,6 +21,7 @@ __all__ = [
     "ROUNDING",
     "pays_within",
     "require_candidates",
+    "require_explainable",
     "require_follow",
     "require_id",
     "require_lengths",
@@ -95,6 +96,13 @@ def require_id(name: str, *, new: bool = False) -> str:
         expected = "another one: digits, a dash and 16 hexadecimal digits are taken"
         raise ConfigurationError("id", name, expected)
     return name
+
+
+def require_explainable(names: Sequence[str] | None) -> None:
+    """Terms of a recipe explain what it made, and no vectors that an application brings along."""
+    if names is None:
+        expected = "nothing beside vectors: a context and named actions, by the agent's recipe, are explained"
+        raise ConfigurationError("explain", True, expected)
 
 
 def require_follow(

@@ -59,7 +59,7 @@ class Client(AgentHttp):
             fallback: what is shown if the service is away (no connection, no answer in time, 5xx), by name or
                 index. It is asked once then, without a pause; and after one that failed, not for a second.
                 What was shown is kept in memory, 10,000 at most, and reported when the service is back.
-            visitor: context, id, person, follow, follow_propensity, scores, top.
+            visitor: context, id, person, follow, follow_propensity, scores, top, explain.
         """
         return self._run(self._flows.decide(actions, fallback, visitor))
 
@@ -92,6 +92,10 @@ class Client(AgentHttp):
     def status(self) -> dict[str, Any]:
         """How the agent stands (needs an operator's or a viewer's key)."""
         return self._run(self._flows.look("/v1/status"))
+
+    def model(self, group: int = 0) -> dict[str, Any]:
+        """What was learnt, in the recipe's words (needs an operator's or a viewer's key)."""
+        return self._run(self._flows.look(f"/v1/model?group={group}"))
 
     def privacy(self) -> dict[str, Any]:
         """The ledger (needs an operator's or a viewer's key)."""
@@ -153,6 +157,10 @@ class AsyncClient(AsyncAgentHttp):
     async def status(self) -> dict[str, Any]:
         """See `Client.status`."""
         return await self._run(self._flows.look("/v1/status"))
+
+    async def model(self, group: int = 0) -> dict[str, Any]:
+        """See `Client.model`."""
+        return await self._run(self._flows.look(f"/v1/model?group={group}"))
 
     async def privacy(self) -> dict[str, Any]:
         """See `Client.privacy`."""

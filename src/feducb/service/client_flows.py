@@ -29,6 +29,7 @@ class VisitorOptions(TypedDict, total=False):
     follow_propensity: float | None
     scores: bool
     top: int | None
+    explain: bool
 
 
 class ClientFlows:
@@ -186,6 +187,7 @@ def _visitor(actions: Actions | None, options: VisitorOptions) -> dict[str, Any]
         "follow_propensity": options.get("follow_propensity"),
         "scores": options.get("scores", False),
         "top": options.get("top"),
+        "explain": options.get("explain", False),
     }
 
 

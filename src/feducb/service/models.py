@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 from feducb.agent import Outcome
 from feducb.agent.requests import LONGEST_ID, MOST_CANDIDATES, MOST_NAMED
 from feducb.protocol.parcels import ParcelKind
+from feducb.service.answers import ExplanationAnswer
 
 MOST_REWARDS = 1000
 MOST_VISITORS = 1000
@@ -53,6 +54,11 @@ class DecisionRequest(_Strict):
     top: Annotated[int, Field(ge=1, le=MOST_CANDIDATES)] | None = Field(
         None, description="Also give the best so many, in order."
     )
+    explain: bool = Field(
+        False,
+        description="Also say what each term of the recipe adds to estimate and bound. Needs a context or "
+        "named actions; beside vectors it is refused.",
+    )
     follow: Annotated[int, Field(ge=0, le=MOST_CANDIDATES)] | Name | None = Field(
         None, description="In shadow mode: what the application shows, by its index or its name."
     )
@@ -80,6 +86,9 @@ class DecisionResponse(BaseModel):
     scores: list[float] | None = None
     ranking: list[int] | None = None
     repeated: bool = False
+    explanation: ExplanationAnswer | None = Field(
+        None, description="If asked for; null before anything was learnt."
+    )
 
 
 class BatchRequest(_Strict):

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from feducb.service import models
 
-__all__ = ["body", "document", "page_of", "refusals"]
+__all__ = ["body", "document", "from_query", "page_of", "refusals"]
 
 _BY_HAND: tuple[type[BaseModel], ...] = (
     models.DecisionRequest,
@@ -39,6 +39,12 @@ def body(model: type[BaseModel]) -> dict[str, Any]:
     """A request body of this kind."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def from_query(name: str, about: str) -> dict[str, Any]:
+    """A whole number behind the path's ?, 0 if left out."""
+    schema = {"type": "integer", "minimum": 0, "maximum": 999_999_999, "default": 0}
+    return {"parameters": [{"name": name, "in": "query", "description": about, "schema": schema}]}
 
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -23,9 +23,10 @@ from feducb.protocol import messages
 from feducb.protocol.parcels import Parcel
 from feducb.protocol.secure_rows import for_agents
 from feducb.service import models
+from feducb.service.answers import ModelResponse
 from feducb.service.api_keys import Role
 from feducb.service.gate import Model, RefusedError, Service
-from feducb.service.openapi import body, refusals
+from feducb.service.openapi import body, from_query, refusals
 
 __all__ = ["add_routes", "json_response", "reason_for"]
 
@@ -177,6 +178,22 @@ def _add_looking(app: FastAPI) -> None:
     async def privacy(request: Request) -> dict[str, Any]:
         _service(request).admit_to_look(request)
         return await _service(request).commit(lambda agent: agent.ledger().as_dict())
+
+    @app.get(
+        "/v1/model",
+        response_model=ModelResponse,
+        openapi_extra=from_query("group", "Of visitors, counted from 0, where there are several."),
+        responses=refusals(401, 403, 422),
+        tags=["operator"],
+        summary="What was learnt, in words, with intervals: of released sums, so that it costs no privacy",
+    )
+    async def model(request: Request) -> Response:
+        service = _service(request)
+        service.admit_to_look(request)
+        given = request.query_params.get("group", "0")
+        if not (given.isascii() and given.isdigit() and len(given) < 10):
+            raise ConfigurationError("group", given, "a whole number from 0 on")
+        return json_response(await service.commit(lambda agent: agent.model(int(given))))
 
     @app.get(
         "/metrics",

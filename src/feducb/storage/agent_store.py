@@ -245,7 +245,7 @@ class AgentStore(CliqueStore):
         dropped = events.drop_open(db)  # decisions of an earlier season never enter this one
         events.strip(db, before=2**62, limit=-1)  # nobody could be found in it: the key of the hashes goes
         events.add_counts(db, [("dropped", dropped)])
-        for table in ("inbox", "tallies", "warnings", "own"):
+        for table in ("inbox", "tallies", "warnings", "own", "learnt"):
             db.execute(f"DELETE FROM {table}")
         agent_rows.begin(db)
         super()._begin(db, season, terms)

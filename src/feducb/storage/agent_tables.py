@@ -138,6 +138,22 @@ def received_sums(db: sqlite3.Connection) -> list[ReceivedSum]:
     return [ReceivedSum(*row) for row in rows]
 
 
+def add_learnt(
+    db: sqlite3.Connection, *, group: int, number: int, read_at: float, body: str, most: int
+) -> None:
+    """What a sum told; so many of the newest are kept."""
+    db.execute("REPLACE INTO learnt VALUES (?, ?, ?, ?)", (group, number, read_at, body))
+    newest = 'SELECT number FROM learnt WHERE "group" = ?1 ORDER BY number DESC LIMIT ?2'
+    db.execute(f'DELETE FROM learnt WHERE "group" = ?1 AND number NOT IN ({newest})', (group, most))
+
+
+def read_learnt(db: sqlite3.Connection, group: int) -> list[tuple[int, float, str]]:
+    """Number, time and body of what sums told, oldest first."""
+    return db.execute(
+        'SELECT number, read_at, body FROM learnt WHERE "group" = ? ORDER BY number', (group,)
+    ).fetchall()
+
+
 def read_counts(db: sqlite3.Connection) -> dict[str, int]:
     """Totals by name, sorted; without the marks of a season."""
     return dict(db.execute("SELECT name, value FROM counters WHERE name NOT GLOB '_*' ORDER BY name"))

@@ -134,4 +134,10 @@ MIGRATIONS = (
     """
     ALTER TABLE decisions ADD COLUMN said TEXT;
     """,
+    # What each sum of the open season told when it was read: made of released sums alone (agent/learnt.py).
+    """
+    CREATE TABLE learnt (
+        "group" INTEGER NOT NULL, number INTEGER NOT NULL, read_at REAL NOT NULL, body TEXT NOT NULL,
+        PRIMARY KEY ("group", number)) WITHOUT ROWID;
+    """,
 )

@@ -85,7 +85,7 @@ function table(id, caption, columns) {
       h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", { id })));
 }
-// Rows of texts, [text, class] pairs or {ago: time}; the first of each is its head. Left alone unless something changed.
+// Rows of texts, [text, class] pairs, {text, note}, {ago: time} or {spark: what to draw}; the first of each is its head. Left alone unless something changed.
 function fill(id, rows, empty) {
   const body = $(id), mark = JSON.stringify(rows);
   if (!body || body.dataset.mark === mark) return;
@@ -93,8 +93,10 @@ function fill(id, rows, empty) {
   const columns = body.parentElement.querySelectorAll("thead th").length;
   body.replaceChildren(...rows.map((row) => h("tr", {}, row.map((cell, place) => {
     if (cell.ago) return h("td", { "data-ago": cell.ago, title: day.format(cell.ago * 1000) }, span(now() - cell.ago) + " ago");
+    if (cell.spark) return h("td", {}, spark(...cell.spark));
+    if (cell.note) return h("td", {}, cell.text, h("span", { class: "under" }, cell.note));
     const [text, kind] = Array.isArray(cell) ? cell : [cell, ""];
-    return h(place ? "td" : "th", place ? { class: kind } : { scope: "row" }, String(text));
+    return place ? h("td", { class: kind }, String(text)) : h("th", { scope: "row" }, breakable(String(text)));
   }))));
   if (!rows.length) body.append(h("tr", {}, h("td", { colspan: columns, class: "words" }, empty)));
 }
@@ -106,6 +108,8 @@ function tally(id, counts) {
   if (!Object.keys(counts).length) counts = { "nothing yet": 0 };
   list.replaceChildren(...Object.keys(counts).sort().map((name) => h("div", {}, h("dt", {}, words(name)), h("dd", {}, count(counts[name])))));
 }
+// Names may be broken behind each underscore.
+const breakable = (text) => text.split(/(?<=_)/).flatMap((part, place) => (place ? [h("wbr"), part] : [part]));
 const behind = (...inside) => h("details", {}, h("summary", {}, "The same as a table"), ...inside);
 
 // ---------------------------------------------------------------- charts
@@ -261,9 +265,10 @@ function standAgent() {
       h("progress", { id: "meter", max: "1", value: "0", "aria-label": "Releases made" }),
       h("dl", { class: "facts" }, fact("budget", "Promise"), fact("made", "Releases made"), fact("out-at", "Runs out"),
         fact("season", "Season"), fact("waits", "Waiting for it"))),
+    learntCard(),
     card("w7", "h-activity", "Decisions and rewards", h("p", { class: "said", id: "activity-said" }), h("div", { class: "chart", id: "activity" }),
       legend(["bar", "decisions"], ["bar-inner", "rewards"]),
-      behind(table("t-activity", "Decisions and rewards", ["From", "Decisions", "Rewards"]))),
+      behind(table("t-activity", "Decisions and rewards, step by step", ["From", "Decisions", "Rewards"]))),
     card("w5", "h-sync", "Sync", h("p", { class: "said", id: "sync-said" }),
       table("t-sync", "What left, newest first", ["Number", "Made", "Arrived"])),
     hidden("w12", "rows-card", "h-rows", "Rows under pads", h("p", { class: "said", id: "rows-said" }),
@@ -311,6 +316,7 @@ function showAgent(it) {
   if (it.rows) sayRows(it.rows, it.engine, it.keeper);
   tally("counters", counts);
   drawAgent();
+  followLearnt(it);
 }
 // Where rows leave under pads: what this agent has done, and what the controller says the open row waits for.
 function sayRows(rows, engine, keeper) {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from feducb.worlds.features.columns import Category, Column, Flag, Hashed, Number, Tags
 from feducb.worlds.features.recipe import Recipe
 
-__all__ = ["explain", "refuses"]
+__all__ = ["explain", "meaning", "refuses"]
 
 
 def refuses(recipe: Recipe) -> list[str]:
@@ -25,9 +25,8 @@ def explain(recipe: Recipe) -> Iterator[tuple[str, str]]:
     for column in columns.values():
         of = "action" if column in recipe.action else "visitor"
         yield f"{column.name} ({of})", "; ".join((_what(column), *_rules(column)))
-    acts = {column.name for column in recipe.action}
     for term in recipe.terms:
-        yield f"term {'*'.join(term) or '1'}", f"{_meaning(term, acts)} ({recipe.width_of(term)})"
+        yield f"term {'*'.join(term) or '1'}", f"{meaning(recipe, term)} ({recipe.width_of(term)})"
 
 
 def _what(column: Column) -> str:
@@ -49,8 +48,9 @@ def _rules(column: Column) -> Iterator[str]:
     yield f"a missing one {said.get(column.missing, 'is REFUSED')}"
 
 
-def _meaning(term: tuple[str, ...], acts: set[str]) -> str:
+def meaning(recipe: Recipe, term: tuple[str, ...]) -> str:
     """What a term is for, in a sentence."""
+    acts = {column.name for column in recipe.action}
     own, others = [name for name in term if name in acts], [name for name in term if name not in acts]
     if not term:
         return "the level that all rewards share"
