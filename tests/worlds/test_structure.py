@@ -1,4 +1,4 @@
-"""A recipe knows which entries of a Gram are zero, whoever comes: its model leaves out these and no others."""
+"""A recipe knows which entries of a Gram are zero, whoever comes; its model leaves out these."""
 
 from __future__ import annotations
 

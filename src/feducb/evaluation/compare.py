@@ -17,7 +17,7 @@ from feducb.evaluation.crossfit import Sums, draw_folds, instability
 from feducb.evaluation.learning import Alone, FederatedLearner, Learner, choices, release_rounds
 from feducb.evaluation.off_policy import overlap_warnings, weights_off
 from feducb.evaluation.sources import Facts, Progress, Rows, Source, Survey, silent
-from feducb.evaluation.study import Study
+from feducb.evaluation.study import Study, describe_model
 from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
 from feducb.evaluation.weighted_sums import Tally
 from feducb.models.play import JointPlay
@@ -26,6 +26,7 @@ from feducb.protocol.estimators import plan_rounds
 from feducb.protocol.schedules import Planned
 from feducb.system import counted
 from feducb.types import Array, Belief, Indices
+from feducb.worlds.features import model_of
 from feducb.worlds.logs import Log
 
 __all__ = ["compare_on_log", "compare_source"]
@@ -121,7 +122,8 @@ def _rounds(facts: Facts, study: Study) -> tuple[int, int, tuple[int, ...]]:
 
 def _learners(facts: Facts, study: Study) -> list[Learner]:
     """Alone, the federation without privacy, and every private one."""
-    open_federation, private = study.federations(facts.problem, len(facts.agents))
+    model = model_of(facts.recipe)
+    open_federation, private = study.federations(facts.problem, len(facts.agents), model=model)
     _, _, rounds = _rounds(facts, study)
     federated = [
         FederatedLearner.of(one, rounds, seed=study.seed, recipe=facts.recipe)
@@ -242,6 +244,8 @@ def _comparison(
         reliable = reliable and not (play in ("greedy", "fixed") and weights_off(value))
         valued[name if play == "fixed" else f"{name} ({play})"] = value
     horizon, releases, _ = _rounds(facts, study)
+    ways_out = [one.estimator.privatizer for one in federated.values() if one.federation.baseline is None]
+    models = {way_out.model: way_out.problem.dim for way_out in ways_out if way_out is not None}
     settings = {
         "rows": facts.rows,
         "agents": len(facts.agents),
@@ -258,6 +262,7 @@ def _comparison(
         "spread": study.spread,
         "seed": study.seed,
         **study.describe_play(),
+        **describe_model(list(models), next(iter(models.values()), 0)),
         **facts.settings,
     }
     return Comparison(

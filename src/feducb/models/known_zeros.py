@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
@@ -83,6 +83,7 @@ class KnownZeros(Model):
     """
 
     __slots__ = ()
+    part_of_linear: ClassVar[bool] = True
     released_set: ClassVar[type[MixtureBound]] = MixtureBound
     printed: ClassVar[type[PaperBound]] = PaperBound
 
@@ -102,16 +103,15 @@ class KnownZeros(Model):
         return len(self.pattern(dim).rows) + dim
 
     def weight(self, problem: Problem) -> float:
-        """s, which spends μ best on an average entry of h − Hθ*: of variance w (1/s² + aS²) at most.
+        """s, the linear model's: then nothing that the confidence set pays for is more than of a full Gram.
 
-        With m entries in a row a = (m + 1)/d: of Hθ* there is less noise the fewer entries have any. Of
-        one-hots the radius is less, too: docs/theory.md, 1.
+        One-hots have a radius of their own, and the s that spends μ best on an average entry of h − Hθ*, of
+        variance w (1/s² + aS²) at most: docs/theory.md, 1.
         """
-        degree, length, reward = self.pattern(problem.dim).degree, problem.action_bound, problem.reward_bound
-        share = min(1.0, (degree + 1) / problem.dim)
-        bound = max(1e-6, math.sqrt(share) * problem.parameter_bound)
         if not self.one_hot(problem.dim):
-            return _LINEAR.weight(replace(problem, parameter_bound=bound))
+            return _LINEAR.weight(problem)
+        length, reward = problem.action_bound, problem.reward_bound
+        bound = max(1e-6, math.sqrt(self._share(problem.dim)) * problem.parameter_bound)
         return math.sqrt(min(length / (_ROOT * reward * bound), length**2 / (2.0 * reward**2)))
 
     def radius(self, problem: Problem, weight: float = 1.0) -> float:
@@ -173,6 +173,14 @@ class KnownZeros(Model):
         shares = np.minimum(1.0, most / places)
         shares[0] = 2.0
         return np.asarray(1.0 / weight**2 + problem.parameter_bound**2 * shares)
+
+    def entry_scale(self, problem: Problem, weight: float) -> float:
+        """1/s² + aS², at most: the fewer entries have noise, the less of it is in Hθ*."""
+        return 1.0 / weight**2 + self._share(problem.dim) * problem.parameter_bound**2
+
+    def _share(self, dim: int) -> float:
+        """a = (m + 1)/d, with m entries in a row."""
+        return min(1.0, (self.pattern(dim).degree + 1) / dim)
 
     def one_hot(self, dim: int) -> bool:
         """Whether an action has a single entry, of two or more."""
