@@ -12,9 +12,11 @@ from feducb.audit.broken import FAULTS
 from feducb.audit.canary import canary_pair
 from feducb.audit.checks import BLOCKS, MIXED, ONE_HOTS, ZEROS, exact_checks, variant_checks
 from feducb.audit.doors import entries
+from feducb.audit.exact import check_tally
 from feducb.config import Budget, Problem
 from feducb.models import require_model
 from feducb.privacy.deployed import DeployedPrivatizer
+from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms
 
 TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=8.0, delta=1e-6), releases=3)
@@ -40,6 +42,14 @@ def test_what_hostile_records_add_is_never_longer_than_the_same_records_in_the_d
     points = entries(door, [one, other, *tried])
     apart = np.linalg.norm(points[:, None] - points, axis=2)
     assert apart.max() <= np.sqrt(2.0) * terms.radius * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("changes", [BLOCKS, ZEROS, MIXED], ids=lambda one: str(one["model"]))
+def test_the_tally_of_rewards_out_of_range_costs_nothing_more(changes: dict[str, Any]) -> None:
+    terms = replace(TERMS, **changes)
+    assert tally_scale(terms, 0.0) is not None
+    assert check_tally(tally_scale, terms).passed
+    assert tally_scale(replace(TERMS, **ONE_HOTS), 0.0) is None  # their noise is less, and nothing is left
 
 
 def test_zeros_read_off_the_data_are_caught() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Contexts
-from feducb.models import LINEAR, KnownZeros, Model
+from feducb.models import Model
 from feducb.models.joint import JointBound
 from feducb.models.mixture import MixtureBound
 from feducb.models.play import JointPlay, ReleasedPlay
@@ -472,15 +472,12 @@ class AgentSettings:
     def _model(self) -> Model:
         """What is learnt: the recipe says which entries of a Gram are always zero, and do not leave.
 
-        In an open season it stays as it was promised. Where records are spaced, one-hots are as any others:
-        of their smaller noise presence is not proven to be covered (docs/theory.md, 2).
+        In an open season it stays as it was promised.
         """
         promised = self.promised
         if promised is not None and (promised.problem, promised.contexts) == (self.problem, self.contexts):
             return promised.model
-        model = model_of(self.recipe)
-        spaced_one_hots = self.spacing and isinstance(model, KnownZeros) and model.one_hot(self.problem.dim)
-        return LINEAR if spaced_one_hots else model
+        return model_of(self.recipe, spaced=self.spacing > 0)
 
     @property
     def agents_visited(self) -> int:

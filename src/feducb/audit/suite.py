@@ -123,7 +123,7 @@ def run_audit(
     checks += exact_checks(SHIPPED, largest)
     for changes in (CENTRED, BLOCKS, ZEROS, MIXED, ONE_HOTS, PUBLIC):
         checks += variant_checks(DeployedPrivatizer, replace(largest, **changes))
-    checks.append(check_tally(tally_scale, replace(largest, **CENTRED)))
+    checks += [check_tally(tally_scale, replace(largest, **changes)) for changes in (CENTRED, ZEROS, MIXED)]
     checks.append(check_private_schedule())
     checks += exact_checks(Code(policy=CALIBRATED), largest)
     checks.append(check_graph(CALIBRATED | {"estimators": "one"}))

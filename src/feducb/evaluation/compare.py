@@ -23,6 +23,7 @@ from feducb.evaluation.weighted_sums import Tally
 from feducb.models.play import JointPlay
 from feducb.policies import Greedy, Policy, parse_policy
 from feducb.protocol.estimators import plan_rounds
+from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Planned
 from feducb.system import counted
 from feducb.types import Array, Belief, Indices
@@ -113,17 +114,20 @@ def _rounds(facts: Facts, study: Study) -> tuple[int, int, tuple[int, ...]]:
     if study.play == "own" and isinstance(study.schedule, Planned):
         return horizon, 1, (horizon,)
     if study.federation is not None and study.releases is None:
-        asked = study.federation
+        asked = _federations(facts, study)[1][0]
         rounds = plan_rounds(asked, range(asked.agents), horizon, alpha=asked.alpha)
         return horizon, len(rounds), rounds
     releases = min(study.releases or _RELEASES, horizon)
     return horizon, releases, release_rounds(horizon, releases)
 
 
+def _federations(facts: Facts, study: Study) -> tuple[Federation, list[Federation]]:
+    return study.federations(facts.problem, len(facts.agents), model=model_of(facts.recipe))
+
+
 def _learners(facts: Facts, study: Study) -> list[Learner]:
     """Alone, the federation without privacy, and every private one."""
-    model = model_of(facts.recipe)
-    open_federation, private = study.federations(facts.problem, len(facts.agents), model=model)
+    open_federation, private = _federations(facts, study)
     _, _, rounds = _rounds(facts, study)
     federated = [
         FederatedLearner.of(one, rounds, seed=study.seed, recipe=facts.recipe)

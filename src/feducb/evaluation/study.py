@@ -120,7 +120,8 @@ class Study:
         Args:
             problem: the source's public bounds.
             agents: how many it has.
-            model: what its recipe's agents learn (`features.model_of`): known zeros are not released.
+            model: what its recipe's agents learn (`features.model_of`), a given federation's too: known zeros
+                are not released.
 
         Raises:
             ConfigurationError: the federation to compare is of another problem, of other agents, or of
@@ -151,7 +152,7 @@ class Study:
         if self.federation.model not in (LINEAR, model):
             known = "linear" if model == LINEAR else f"linear or {model.name}, as in the source"
             raise ConfigurationError("model", self.federation.model.name, known)
-        asked = replace(self.federation, schedule=self.schedule)
+        asked = replace(self.federation, schedule=self.schedule, model=model)
         return replace(asked, baseline="no-privacy", trust=NOBODY), [asked]
 
 

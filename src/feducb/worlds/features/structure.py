@@ -11,7 +11,7 @@ from feducb.worlds.features.recipe import Recipe
 __all__ = ["model_of"]
 
 
-def model_of(recipe: Recipe | None) -> Model:
+def model_of(recipe: Recipe | None, *, spaced: bool = False) -> Model:
     """What is learnt of a recipe's vectors: linear, without the entries of x xᵀ that are always zero.
 
     Of the levels of a one-hot column, hashed or not, a vector has one at most. So what belongs to one action
@@ -20,6 +20,8 @@ def model_of(recipe: Recipe | None) -> Model:
 
     Args:
         recipe: how vectors are made; None where nobody knows, or the application does.
+        spaced: whether a person's records are apart (`Terms.spacing`): then one-hots are as any others, since
+            their smaller noise is not proven to cover presence there (docs/theory.md, 2).
     """
     if recipe is None or recipe.dim > MOST_ENTRIES:
         return LINEAR
@@ -37,4 +39,4 @@ def model_of(recipe: Recipe | None) -> Model:
     except ConfigurationError:  # more terms than a name holds
         return LINEAR
     dense = model.coordinates(recipe.dim) == LINEAR.coordinates(recipe.dim)
-    return LINEAR if dense else model
+    return LINEAR if dense or (spaced and model.one_hot(recipe.dim)) else model
