@@ -212,11 +212,14 @@ class Model(ABC):
 
     Attributes:
         contexts: whether actions are protected as rewards are.
+        part_of_linear: whether flat vectors are the linear model's, of actions no longer, less some
+            coordinates: then what is proven of its moves holds of these.
         released_set: makes the `ConfidenceSet` that reads sums, under noise or not (`MixtureBound`).
         printed: makes the paper's.
     """
 
     contexts: ClassVar[Contexts] = "private"
+    part_of_linear: ClassVar[bool] = False
     released_set: ClassVar[Callable[..., ConfidenceSet]]
     printed: ClassVar[Callable[..., Any]]
 
@@ -279,6 +282,10 @@ class Model(ABC):
         scales = np.full(problem.dim, 1.0 / weight**2 + squared)
         scales[0] += squared
         return scales
+
+    def entry_scale(self, problem: Problem, weight: float) -> float | None:
+        """The mean variance of an entry of h − Hθ*, over w, for estimates; None: as of a full Gram."""
+        return None
 
     def add(self, statistics: Statistics, actions: Array, rewards: Array) -> Statistics:
         """Add records to raw sums of floats: the same sums that ``read`` makes of flat vectors.

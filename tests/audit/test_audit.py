@@ -30,6 +30,7 @@ CAUGHT_BY = {
     "unclipped reward": {"clipping", "bound free of assumptions", "Gaussian bound"},
     "rewards centred after they are clipped": {"clipping", "sensitivity"},
     "blocks by their word": {"sensitivity"},
+    "zeros read off the data": {"noise on what moves"},
     "contexts that are not public": {"noise on what moves"},
     "half of a reward's move": {"sensitivity"},
     "noise redrawn on restart": {"replay", "noise"},

@@ -31,7 +31,7 @@ def _spread(model: Model, problem: Problem) -> float:
     return model.radius(problem, weight) * math.sqrt(entries / problem.dim)
 
 
-@pytest.mark.parametrize(("dim", "coordinates", "entry"), [(10, 0.555, 0.794), (100, 0.355, 0.806)])
+@pytest.mark.parametrize(("dim", "coordinates", "entry"), [(10, 0.555, 0.794), (100, 0.355, 0.837)])
 def test_known_zeros_leave_less_noise(dim: int, coordinates: float, entry: float) -> None:
     """Ten equal blocks: the length of all noise at the same scale, and an average entry of h − Hθ*."""
     problem = Problem(dim=dim)

@@ -20,7 +20,10 @@ from feducb.types import Array, zeros
 from page_code import run_page
 
 SKELETON: Model = run_page("extending/model.md")["Costs"]()
-PARSED = ("blocks:1", "blocks:3", "blocks:1+2", "public:linear", "public:blocks:3")  # all fit d = 3
+PARSED = (
+    *("blocks:1", "blocks:3", "blocks:1+2", "public:linear", "public:blocks:3"),
+    *("zeros:a3", "zeros:a2+1", "zeros:3", "public:zeros:a2+1"),
+)  # all fit d = 3
 EVERY = {**MODELS, **{name: require_model(name) for name in PARSED}, "the page's skeleton": SKELETON}
 ALL = pytest.mark.parametrize("model", list(EVERY.values()), ids=list(EVERY))
 PROBLEMS = [

@@ -10,6 +10,7 @@ import pytest
 
 from feducb.config import Budget, Problem
 from feducb.errors import UnsealedReleaseError
+from feducb.models import LINEAR
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import RawUpload
@@ -94,6 +95,7 @@ def test_nobody_else_can_build_what_travels() -> None:
             number=1,
             group=0,
             dim=1,
+            model=LINEAR,
             exponent=0,
             weight=1.0,
             values=np.zeros(2, np.int64),

@@ -164,21 +164,6 @@ def test_parts_that_cannot_be_are_refused(made: Any, named: str) -> None:
     assert named in str(raised.value)
 
 
-def test_a_recipe_whose_terms_all_have_the_one_hot_action_says_its_blocks() -> None:
-    age, offer = Number("age", 0.0, 100.0), Category("offer", ("a", "b", "c"))
-    region = Category("region", ("north", "south"))
-    recipe = Recipe(
-        context=(age, region), action=(offer,), terms=(("offer",), ("age", "offer"), ("offer", "region"))
-    )
-    owners = recipe.blocks
-    assert owners is not None
-    vectors = recipe.candidates({"age": [30.0, 80.0], "region": ["north", "south"]}, ("a", "b", "c"))
-    for action in range(3):
-        assert not vectors[:, action, np.array(owners) != action].any()
-    for terms in ((("offer",), ("age",)), (("offer",), ())):
-        assert Recipe(context=(age, region), action=(offer,), terms=terms).blocks is None
-
-
 def test_the_shared_part_of_a_recipe_makes_the_same_vectors_without_what_is_personal() -> None:
     columns: dict[str, Any] = {"context": (Number("age", 0, 1),), "action": (Category("a", ("x", "y")),)}
     recipe = Recipe(**columns, terms=((), ("a",), ("age",), ("a", "age")), personal=((), ("a", "age")))

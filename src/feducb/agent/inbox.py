@@ -85,6 +85,10 @@ class Inbox:
                 f"sum has (season, dimension, grid, weight) {given}, expected {expected}; weights follow "
                 "from bounds and reward_centre"
             )
+        if total.model != (model := messages.carried(terms.model)):
+            raise ValueError(
+                f"sum has model {total.model.name}, expected {model.name}: the others' recipe is another one"
+            )
         if not (total.group < terms.groups and 1 <= total.number <= terms.releases):
             raise ValueError(f"sum {total.number} of group {total.group} is beyond what was agreed")
         _require_size(total, total.agents, _noises(settings))

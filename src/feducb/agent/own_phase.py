@@ -17,7 +17,6 @@ import numpy as np
 
 from feducb.agent.kept import Season
 from feducb.agent.settings import AgentSettings
-from feducb.models import LINEAR
 from feducb.models.joint import Others
 from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import FINE_BITS
@@ -108,7 +107,7 @@ def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None) -> 
     terms = store.terms
 
     def sums(values: Wide) -> Statistics:
-        gram, moment = LINEAR.read(store.real(values), dim=terms.problem.dim, weight=terms.weight)
+        gram, moment = terms.model.read(store.real(values), dim=terms.problem.dim, weight=terms.weight)
         return Statistics(gram, moment, seen.records)
 
     own = sums(seen.values)

@@ -12,6 +12,7 @@ from feducb.agent.ids import is_made_up
 from feducb.agent.settings import AgentSettings
 from feducb.config import Problem, require_finite, require_integer
 from feducb.errors import ConfigurationError
+from feducb.interfaces import Model
 from feducb.storage.agent_store import is_text
 
 __all__ = [
@@ -19,9 +20,11 @@ __all__ = [
     "MOST_CANDIDATES",
     "MOST_NAMED",
     "ROUNDING",
+    "fitting",
     "pays_within",
     "require_candidates",
     "require_explainable",
+    "require_fitting",
     "require_follow",
     "require_id",
     "require_lengths",
@@ -67,6 +70,21 @@ def require_lengths(vectors: Array, problem: Problem, name: str, where: str = ""
             f"of length {math.hypot(*vectors[place]):g}",
             f"finite numbers, of length at most {problem.action_bound:g}",
         )
+
+
+def fitting(vectors: Array, model: Model) -> NDArray[np.bool_]:
+    """Which rows (K, d) are zero where the model knows it; of the others only a part would be learnt."""
+    nearest = model.nearest(vectors)
+    return np.ones(len(vectors), np.bool_) if nearest is vectors else np.all(nearest == vectors, axis=1)
+
+
+def require_fitting(vectors: Array, model: Model) -> None:
+    """(K, d) vectors must be such as the agent's recipe makes; an error names the first that is not."""
+    fits = fitting(vectors, model)
+    if not fits.all():
+        place = int(np.argmin(fits))
+        expected = f"a vector such as the recipe makes, zero where {model.name} knows it to be"
+        raise ConfigurationError(f"actions[{place}]", "of two levels at once", expected)
 
 
 def require_reward(value: float, problem: Problem) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Contexts
+from feducb.models import Model
 from feducb.models.joint import JointBound
 from feducb.models.mixture import MixtureBound
 from feducb.models.play import JointPlay, ReleasedPlay
@@ -30,7 +31,7 @@ from feducb.protocol.names import require_name
 from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
 from feducb.trust import NOBODY, Keepers, Trust, require_trust
 from feducb.types import ReleasedSum
-from feducb.worlds.features import Recipe
+from feducb.worlds.features import Recipe, model_of
 from feducb.worlds.features.bounds import problem_of, require_agreeing
 
 __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
@@ -462,6 +463,7 @@ class AgentSettings:
             agents_per_person=self.agents_visited,
             spacing=self.spacing,
             trust=self.trust,
+            model=self._model,
             contexts=self.contexts,
             mechanism=self.mechanism,
             schedule=self._schedule(self.decisions),
@@ -471,6 +473,17 @@ class AgentSettings:
             policy=self.chooses if self.uniform_share else self.chooses.policy,
             tuning=Tuning(simulated=self.sets_of_agents == 1),
         )
+
+    @property
+    def _model(self) -> Model:
+        """What is learnt: the recipe says which entries of a Gram are always zero, and do not leave.
+
+        In an open season it stays as it was promised.
+        """
+        promised = self.promised
+        if promised is not None and (promised.problem, promised.contexts) == (self.problem, self.contexts):
+            return promised.model
+        return model_of(self.recipe, spaced=self.spacing > 0)
 
     @property
     def agents_visited(self) -> int:

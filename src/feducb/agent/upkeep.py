@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
 from feducb.agent.kept import season_in
-from feducb.agent.requests import pays_within, short_enough
+from feducb.agent.requests import fitting, pays_within, short_enough
 from feducb.agent.settings import AgentSettings
 from feducb.agent.visitors import retold
 from feducb.errors import ConfigurationError, StoreError
@@ -119,7 +119,9 @@ def warm_start(
     fits = np.array([pays_within(one, settings.problem) for one in worth])
     return Loaded(
         entered=entered,
-        clipped=int(np.sum(~(fits & short_enough(rows, settings.problem)))),
+        clipped=int(
+            np.sum(~(fits & short_enough(rows, settings.problem) & fitting(rows, settings.terms.model)))
+        ),
         dropped=count - len(worth),
         excluded=0 if over else len(worth) - entered,
         kept=len(worth) - entered if settings.closes else 0,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from feducb.agent.requests import MOST_NAMED, require_candidates
+from feducb.agent.requests import MOST_NAMED, require_candidates, require_fitting
 from feducb.agent.settings import AgentSettings
 from feducb.errors import ConfigurationError
 from feducb.types import Array
@@ -57,7 +57,9 @@ class Visitors:
         if actions is not None and not _in_words(actions):
             if context is not None:
                 raise ConfigurationError("context", "given", "nothing beside vectors, which hold it")
-            return Visitor(require_candidates(actions, self._settings.problem))
+            vectors = require_candidates(actions, self._settings.problem)
+            require_fitting(vectors, self._settings.terms.model)
+            return Visitor(vectors)
         if self._encoder is None:
             given = ("actions", "left out or named") if context is None else ("context", "given")
             raise ConfigurationError(*given, "vectors alone: this agent has no recipe to make them by")

@@ -21,7 +21,7 @@ from feducb.agent import Agent, AgentSettings
 from feducb.agent.inbox import Inbox
 from feducb.audit.broken_close import CLOSE_FAULTS
 from feducb.audit.broken_rows import ROW_FAULTS
-from feducb.audit.checks import CENTRED, ONE_HOTS, PUBLIC, Code
+from feducb.audit.checks import CENTRED, MIXED, ONE_HOTS, PUBLIC, Code
 from feducb.models import PublicContexts
 from feducb.privacy.deployed import DeployedPrivatizer, GridRelease
 from feducb.privacy.encoders import Wide
@@ -139,6 +139,13 @@ class BrokenBlocks(DeployedPrivatizer):
             own = np.zeros_like(actions)
             own[:, place] = actions[:, place]
             super().record(own, rewards)
+
+
+class BrokenZeros(_ChangedNoise):
+    """Zeros are read off the data, not off the recipe: what no record has touched has no noise."""
+
+    def _changed(self, noise: Ints) -> Ints:
+        return np.where(self._batch.astype(np.bool_), noise, 0)
 
 
 class BrokenContexts(DeployedPrivatizer):
@@ -311,6 +318,7 @@ FAULTS = {
     "unclipped reward": Code(privatizer=BrokenRewardBound, epsilon=1.0),  # the free bound can pass a small ε
     "rewards centred after they are clipped": Code(privatizer=BrokenCentring, changes=CENTRED),
     "blocks by their word": Code(variant=BrokenBlocks, changes=ONE_HOTS),
+    "zeros read off the data": Code(variant=BrokenZeros, changes=MIXED),
     "contexts that are not public": Code(variant=BrokenContexts),
     "half of a reward's move": Code(variant=BrokenRewardMove, changes=PUBLIC),
     "noise redrawn on restart": Code(privatizer=BrokenRestart, store=ForgetfulStore),

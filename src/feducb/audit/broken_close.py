@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from feducb.agent import Agent
 from feducb.audit.checks import Code
-from feducb.models import LINEAR
 from feducb.models.play import JointPlay, Knowledge
 from feducb.protocol.closing import own_estimator
 from feducb.protocol.estimators import Estimator
@@ -77,7 +76,7 @@ class BrokenAgentSharedPhase(Agent):
         if self.settings.closes and not self.closed and own is not None:
             terms = self.store.terms
             real = self.store.real(own.values)
-            gram, moment = LINEAR.read(real, dim=terms.problem.dim, weight=terms.weight)
+            gram, moment = terms.model.read(real, dim=terms.problem.dim, weight=terms.weight)
             self._chooser.know(group, self.settings.alone.belief(gram, moment, np.zeros(())))
 
 

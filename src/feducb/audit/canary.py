@@ -66,9 +66,10 @@ def canary_pair(terms: Terms) -> tuple[Batch, Batch]:
     if terms.contexts == "public":
         other = one  # neighbours differ in the reward alone
     elif problem.dim > 1:
-        other[0, 1] = length * math.sqrt(1.0 - cosine**2)
-        if not np.array_equal(terms.model.nearest(other), other):
-            other = np.roll(one, 1)  # of one-hots, another one
+        places = np.eye(problem.dim)[1:] * length * math.sqrt(1.0 - cosine**2)
+        beside = (other + place for place in places)  # the first that may be beside it
+        fits = (row for row in beside if np.array_equal(terms.model.nearest(row), row))
+        other = next(fits, np.roll(one, 1))  # of one-hots, another one
     least, most = problem.reward_range
     return Batch(one, np.array([most])), Batch(other, np.array([least]))
 

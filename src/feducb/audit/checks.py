@@ -37,10 +37,12 @@ from feducb.trust import CONTROLLER, Keepers
 __all__ = [
     "BLOCKS",
     "CENTRED",
+    "MIXED",
     "ONE_HOTS",
     "PUBLIC",
     "SECURE",
     "SHIPPED",
+    "ZEROS",
     "Code",
     "exact_checks",
     "variant_checks",
@@ -49,6 +51,8 @@ __all__ = [
 # Terms of other records than an audit's own.
 CENTRED: dict[str, Any] = {"problem": Problem(dim=2, reward_bound=0.5, reward_centre=0.5)}
 BLOCKS: dict[str, Any] = {"problem": Problem(dim=4), "model": "blocks:2"}
+ZEROS: dict[str, Any] = {"problem": Problem(dim=4), "model": "zeros:2(a2)"}
+MIXED: dict[str, Any] = {"problem": Problem(dim=4), "model": "zeros:1+a2+1"}
 ONE_HOTS: dict[str, Any] = {"model": "blocks:2"}
 PUBLIC: dict[str, Any] = {"model": "public:linear"}
 # One of four agents may be away and one may collude, which leaves two shares of noise.

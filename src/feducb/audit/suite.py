@@ -10,10 +10,12 @@ from typing import Any
 from feducb.audit.checks import (
     BLOCKS,
     CENTRED,
+    MIXED,
     ONE_HOTS,
     PUBLIC,
     SECURE,
     SHIPPED,
+    ZEROS,
     Code,
     exact_checks,
     variant_checks,
@@ -119,9 +121,9 @@ def run_audit(
     checks += [check_spaced(DeployedPrivatizer, terms) for terms in spaced]
     checks += [check(DeployedPrivatizer, secure) for check in (check_encoder, check_presence, check_horizon)]
     checks += exact_checks(SHIPPED, largest)
-    for changes in (CENTRED, BLOCKS, ONE_HOTS, PUBLIC):
+    for changes in (CENTRED, BLOCKS, ZEROS, MIXED, ONE_HOTS, PUBLIC):
         checks += variant_checks(DeployedPrivatizer, replace(largest, **changes))
-    checks.append(check_tally(tally_scale, replace(largest, **CENTRED)))
+    checks += [check_tally(tally_scale, replace(largest, **changes)) for changes in (CENTRED, ZEROS, MIXED)]
     checks.append(check_private_schedule())
     checks += exact_checks(Code(policy=CALIBRATED), largest)
     checks.append(check_graph(CALIBRATED | {"estimators": "one"}))

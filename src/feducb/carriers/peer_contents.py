@@ -51,7 +51,7 @@ class Releases(Contents):
 
     def __init__(self, terms: Mapping[str, Terms], agent: str, seal: Seal) -> None:
         self._terms, self._seal = terms, seal
-        self._size = messages.message_size(terms[agent].problem.dim)
+        self._size = messages.message_size(terms[agent].problem.dim, terms[agent].model)
         prepare(terms)
 
     def pack(self, item: Parcel) -> tuple[int, bytes]:

@@ -17,7 +17,8 @@ from feducb.cli.options import JsonFile, option
 from feducb.cli.output import counted, facts_table, require_writable, screen_beside, write_json
 from feducb.errors import ConfigurationError
 from feducb.evaluation.survey import parse_context
-from feducb.worlds.features import Column, Recipe, as_text
+from feducb.models import LINEAR, Model
+from feducb.worlds.features import Column, Recipe, as_text, model_of
 from feducb.worlds.features.bounds import Derived, derive_bounds
 from feducb.worlds.features.explain import explain, refuses
 from feducb.worlds.features.proposal import Proposal, propose
@@ -97,6 +98,8 @@ def show(
         "why": derived.why,
         "actions": list(recipe.offered),
         "terms": {"*".join(term) or "1": recipe.width_of(term) for term in recipe.terms},
+        "model": _model(recipe).name,
+        "numbers": _numbers(recipe),
         "refuses": refuses(recipe),
         "explained": dict(explain(recipe)),
     }
@@ -122,17 +125,37 @@ def _rows(recipe: Recipe, derived: Derived) -> Iterator[tuple[str, str]]:
     for name, symbol in _SYMBOLS.items():
         value = getattr(derived.problem, name)
         yield f"{symbol} = {value:g}", f"{name}: {derived.why[name]}"
+    yield "release", _release(recipe)
     if names := refuses(recipe):
         listed = ", ".join(names)
         yield "note", f"a visitor is refused whose value is unknown or missing in: {listed}; give them rules"
     if not recipe.public:
         yield "note", "ranges or levels were read off private data: write in what is known in public"
     if recipe.dim > 100:
-        numbers = counted(recipe.dim * (recipe.dim + 3) // 2, "number")
+        numbers = counted(_numbers(recipe), "number")
         yield (
             "note",
             f"noise grows with d, and a release has {numbers}: fewer terms, or `--lean`, learn sooner",
         )
+
+
+def _model(recipe: Recipe) -> Model:
+    return model_of(recipe.shared if recipe.personal else recipe)
+
+
+def _numbers(recipe: Recipe) -> int:
+    """How many numbers a release has: of what leaves an agent, without known zeros."""
+    return _model(recipe).coordinates((recipe.shared if recipe.personal else recipe).dim)
+
+
+def _release(recipe: Recipe) -> str:
+    """What leaves, in words."""
+    model, dim = _model(recipe), (recipe.shared if recipe.personal else recipe).dim
+    numbers, all_pairs = counted(_numbers(recipe), "number"), dim * (dim + 3) // 2
+    if model == LINEAR:
+        return numbers
+    left_out = "entries that exclude each other by the recipe, as those of two actions, are never beside each"
+    return f"{numbers}, not {all_pairs:,}: {left_out} other, and carry no noise ({model.name})"
 
 
 def _listed(text: str) -> list[str]:

@@ -17,15 +17,17 @@ from feducb.evaluation.crossfit import Sums, draw_folds, instability
 from feducb.evaluation.learning import Alone, FederatedLearner, Learner, choices, release_rounds
 from feducb.evaluation.off_policy import overlap_warnings, weights_off
 from feducb.evaluation.sources import Facts, Progress, Rows, Source, Survey, silent
-from feducb.evaluation.study import Study
+from feducb.evaluation.study import Study, describe_model
 from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
 from feducb.evaluation.weighted_sums import Tally
 from feducb.models.play import JointPlay
 from feducb.policies import Greedy, Policy, parse_policy
 from feducb.protocol.estimators import plan_rounds
+from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Planned
 from feducb.system import counted
 from feducb.types import Array, Belief, Indices
+from feducb.worlds.features import model_of
 from feducb.worlds.logs import Log
 
 __all__ = ["compare_on_log", "compare_source"]
@@ -112,16 +114,20 @@ def _rounds(facts: Facts, study: Study) -> tuple[int, int, tuple[int, ...]]:
     if study.play == "own" and isinstance(study.schedule, Planned):
         return horizon, 1, (horizon,)
     if study.federation is not None and study.releases is None:
-        asked = study.federation
+        asked = _federations(facts, study)[1][0]
         rounds = plan_rounds(asked, range(asked.agents), horizon, alpha=asked.alpha)
         return horizon, len(rounds), rounds
     releases = min(study.releases or _RELEASES, horizon)
     return horizon, releases, release_rounds(horizon, releases)
 
 
+def _federations(facts: Facts, study: Study) -> tuple[Federation, list[Federation]]:
+    return study.federations(facts.problem, len(facts.agents), model=model_of(facts.recipe))
+
+
 def _learners(facts: Facts, study: Study) -> list[Learner]:
     """Alone, the federation without privacy, and every private one."""
-    open_federation, private = study.federations(facts.problem, len(facts.agents))
+    open_federation, private = _federations(facts, study)
     _, _, rounds = _rounds(facts, study)
     federated = [
         FederatedLearner.of(one, rounds, seed=study.seed, recipe=facts.recipe)
@@ -242,6 +248,8 @@ def _comparison(
         reliable = reliable and not (play in ("greedy", "fixed") and weights_off(value))
         valued[name if play == "fixed" else f"{name} ({play})"] = value
     horizon, releases, _ = _rounds(facts, study)
+    ways_out = [one.estimator.privatizer for one in federated.values() if one.federation.baseline is None]
+    models = {way_out.model: way_out.problem.dim for way_out in ways_out if way_out is not None}
     settings = {
         "rows": facts.rows,
         "agents": len(facts.agents),
@@ -258,6 +266,7 @@ def _comparison(
         "spread": study.spread,
         "seed": study.seed,
         **study.describe_play(),
+        **describe_model(list(models), next(iter(models.values()), 0)),
         **facts.settings,
     }
     return Comparison(

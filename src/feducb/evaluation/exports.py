@@ -129,6 +129,7 @@ def open_exports(
             "default_rewards": lines.defaulted,
             **({} if recipe is None else {"recipe": recipe.fingerprint}),
         },
+        recipe=recipe,
     )
     return Exports(files, facts, rows_at_once, recipe)
 

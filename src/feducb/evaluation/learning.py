@@ -13,6 +13,7 @@ import numpy as np
 
 from feducb.errors import ConfigurationError
 from feducb.evaluation.verdicts import ALONE
+from feducb.models import LINEAR
 from feducb.models.joint import Others
 from feducb.models.play import AlonePlay, JointPlay, ReleasedPlay
 from feducb.policies import Policy
@@ -24,7 +25,7 @@ from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Explicit, Geometric
 from feducb.protocol.synchronisation import add_up, synchronise
 from feducb.types import Array, Belief, Indices, ReleasedSum, Statistics
-from feducb.worlds.features import Recipe
+from feducb.worlds.features import Recipe, model_of
 from feducb.worlds.streams import Streams
 
 __all__ = ["Alone", "FederatedLearner", "Learner", "choices", "federation_name", "release_rounds"]
@@ -120,11 +121,11 @@ class FederatedLearner:
             return cls(federation, made, seed)
         if federation.play == "released":
             raise ConfigurationError("play", "released", "own, since terms of the recipe are personal")
-        problem = federation.problem
-        if recipe and personal:  # the same bounds of rewards and of θ*, and shorter actions
-            shorter = recipe.shared
-            problem = replace(problem, dim=shorter.dim, action_bound=shorter.action_bound)
-        leaves = replace(federation, problem=problem, schedule=Explicit(rounds))
+        leaves = replace(federation, schedule=Explicit(rounds))
+        if recipe and personal:  # the same bounds of rewards and of θ*, shorter actions, and their own zeros
+            shared, structured = recipe.shared, federation.model != LINEAR
+            problem = replace(federation.problem, dim=shared.dim, action_bound=shared.action_bound)
+            leaves = replace(leaves, problem=problem, model=model_of(shared) if structured else LINEAR)
         made = own_estimator(leaves, rounds[-1], everybody)
         if not (recipe and personal):
             return cls(federation, made, seed)

@@ -9,7 +9,7 @@ import numpy as np
 
 from feducb.evaluation.learning import FederatedLearner, federation_name
 from feducb.evaluation.sources import Progress, silent
-from feducb.evaluation.study import Online, Study
+from feducb.evaluation.study import Online, Study, describe_model
 from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
 from feducb.evaluation.weighted_sums import Estimate
 from feducb.policies import Optimistic, Policy, parse_policy
@@ -19,7 +19,7 @@ from feducb.protocol.federation import Federation
 from feducb.simulation.runner import simulate
 from feducb.types import Array
 from feducb.worlds.data import Known
-from feducb.worlds.replay import KnownRewards
+from feducb.worlds.features import model_of
 from feducb.worlds.streams import Streams
 
 __all__ = ["compare_online"]
@@ -55,7 +55,7 @@ def compare_online(
         for rewards in (world.rewards.max(axis=1), fixed_rewards)
     )
     values: dict[tuple[str, Play], Array] = {(fixed, "fixed"): constant}
-    federations = _federations(world, study, horizon)
+    federations = _federations(data, study)
     private = {name: one for name, one in federations.items() if one.baseline is None}
     blind = {name for name, one in private.items() if one.play == "released" and not _reads(one, horizon)}
     apart = {name for name, one in private.items() if one.play == "own" and not _shares(one, horizon)}
@@ -108,6 +108,7 @@ def compare_online(
         "runs": runs,
         "exploration": online.exploration,
         "releases": study.releases or "planned",
+        **describe_model([one.model for one in private.values()], world.problem.dim),
         "delta": study.delta,
         "alpha": study.alpha,
         "level": study.level,
@@ -128,9 +129,12 @@ def compare_online(
     )
 
 
-def _federations(world: KnownRewards, study: Study, horizon: int) -> dict[str, Federation]:
+def _federations(data: Known, study: Study) -> dict[str, Federation]:
     """By name: the baselines, and the private federations."""
-    open_federation, private = study.federations(world.problem, len(world.records))
+    world = data.world
+    open_federation, private = study.federations(
+        world.problem, len(world.records), model=model_of(data.recipe)
+    )
     return {
         _UNIFORM: replace(open_federation, baseline="uniform"),
         ALONE: replace(open_federation, baseline="alone"),

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from feducb.config import Budget, Problem, require_finite, require_integer, require_probability
 from feducb.errors import ConfigurationError
-from feducb.models.linear import Linear
+from feducb.models import LINEAR, KnownZeros, Model
 from feducb.policies import Policy, parse_policy
 from feducb.protocol.federation import Federation, Play
 from feducb.protocol.schedules import Geometric, Planned, PublicSchedule, require_public
 from feducb.trust import CONTROLLER, NOBODY, Trust, require_trust
 from feducb.worlds.data.data_set import Spread
 
-__all__ = ["Online", "Study"]
+__all__ = ["Online", "Study", "describe_model"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +86,7 @@ class Study:
         if federation.topology is not None:
             expected = "none: sums here are of all agents"
             raise ConfigurationError("topology", federation.topology.name, expected)
-        if type(federation.model) is not Linear:
+        if federation.model != LINEAR and not isinstance(federation.model, KnownZeros):
             raise ConfigurationError("model", federation.model.name, "linear: sums here are for no other")
         taken = {
             "epsilons": tuple(sorted({budget.epsilon for budget in federation.budgets})),
@@ -111,17 +112,27 @@ class Study:
             return Geometric(releases=self.releases)
         return Planned() if self.federation is None else require_public(self.federation.schedule)
 
-    def federations(self, problem: Problem, agents: int) -> tuple[Federation, list[Federation]]:
+    def federations(
+        self, problem: Problem, agents: int, *, model: Model = LINEAR
+    ) -> tuple[Federation, list[Federation]]:
         """One without privacy, and the private ones, for the problem and the agents of a source.
 
+        Args:
+            problem: the source's public bounds.
+            agents: how many it has.
+            model: what its recipe's agents learn (`features.model_of`), a given federation's too: known zeros
+                are not released.
+
         Raises:
-            ConfigurationError: the federation to compare is of another problem, or of other agents.
+            ConfigurationError: the federation to compare is of another problem, of other agents, or of
+                zeros that the source's vectors do not have.
         """
         if self.federation is None:
             schedule, policy = self.schedule, parse_policy(self.policy)
             usual = Federation(
                 problem=problem,
                 agents=agents,
+                model=model,
                 alpha=self.alpha,
                 schedule=schedule,
                 policy=policy,
@@ -138,7 +149,10 @@ class Study:
             raise ConfigurationError("problem", self.federation.problem, f"{problem}, as in the source")
         if self.federation.agents != agents:
             raise ConfigurationError("agents", self.federation.agents, f"{agents}, as in the source")
-        asked = replace(self.federation, schedule=self.schedule)
+        if self.federation.model not in (LINEAR, model):
+            known = "linear" if model == LINEAR else f"linear or {model.name}, as in the source"
+            raise ConfigurationError("model", self.federation.model.name, known)
+        asked = replace(self.federation, schedule=self.schedule, model=model)
         return replace(asked, baseline="no-privacy", trust=NOBODY), [asked]
 
 
@@ -161,3 +175,8 @@ class Online:
         if self.horizon is not None:
             require_integer("horizon", self.horizon, at_least=1)
         require_finite("exploration", self.exploration, at_least=0)
+
+
+def describe_model(private: Sequence[Model], dim: int) -> dict[str, Any]:
+    """For the settings in a result: what private federations learn, and how many numbers a release has."""
+    return {"model": private[0].name, "numbers": private[0].coordinates(dim)} if private else {}

@@ -30,6 +30,7 @@ class Linear(Model):
     """
 
     name: ClassVar[str] = "linear"
+    part_of_linear: ClassVar[bool] = True
     released_set: ClassVar[type[MixtureBound]] = MixtureBound
     printed: ClassVar[type[PaperBound]] = PaperBound
 

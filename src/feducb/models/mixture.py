@@ -83,6 +83,7 @@ class MixtureBound:
         gram_radius: λ, at its own share of α; 0 without noise.
         residual: D̄, at least the variance of an entry of e over w; 0 without noise.
         regularizer: ρ, so that Λ_k = ½ w_k D̄ + ρσ².
+        entry: the mean variance of an entry of e over w, which the estimate shrinks by; None: of a full Gram.
         rounding: how much further off than Gaussian noise of the stated variance a sum may be, in the norm of
             Σ⁻¹ (`grid.rounding_radius`); 0 off the grid.
     """
@@ -93,6 +94,7 @@ class MixtureBound:
     residual: float = 0.0
     regularizer: float = 20.0
     rounding: float = 0.0
+    entry: float | None = None
 
     def prior(self, variance: Array) -> Array:
         """Λ_k, from the noise variance w_k."""
@@ -132,11 +134,13 @@ class MixtureBound:
 
         θ_i = v_i a_i/(v_i² + v_i σ²/S² + w(1/s² + S²) d/S²): against the rewards' noise ridge regression,
         against privacy's, whose variance is known, the posterior mean of a θ* ~ N(0, S²/d I), whose length is
-        S in the mean. No bound is claimed for it.
+        S in the mean. With entries of H known to be 0, `entry` stands for 1/s² + S². No bound is
+        claimed.
         """
         bound, noise = self.problem.parameter_bound**2, np.asarray(variance, dtype=np.float64)[..., None]
         rewards = self.problem.noise_scale**2 / bound * values
-        privacy = noise * max(self.residual - bound, 0.0) * (self.problem.dim / bound)
+        entry = max(self.residual - bound, 0.0) if self.entry is None else self.entry
+        privacy = noise * entry * (self.problem.dim / bound)
         weighed = values**2 + rewards + privacy
         return np.asarray(values * moments / np.where(weighed > 0.0, weighed, 1.0))
 

@@ -13,6 +13,7 @@ from feducb.config import Budget
 from feducb.interfaces import interactions
 from feducb.privacy.calibration import to_epsilon
 from feducb.privacy.stated_shares import CLIQUE_ADVERSARY, CLIQUE_TRUSTED, shares_rows, stated_shares
+from feducb.privacy.tally import proven_for
 from feducb.privacy.terms import Terms
 
 __all__ = ["LIBRARIES", "statement", "to_markdown"]
@@ -150,6 +151,8 @@ def statement(
             "beyond": terms.excess,
         },
         "dim": terms.problem.dim,
+        "model": terms.model.name,
+        "numbers": certificate.coordinates,
         "parameter_bound": terms.problem.parameter_bound,
         "reward_weight": terms.weight,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -160,7 +163,7 @@ def statement(
         + (_WHO_IS_THERE if shared else "")
         + (_FIXED if followed == "fixed" else "")
         + ("" if play == "released" else _LATER_SEASONS),
-        "also_shown": _WITHOUT_TALLY if public or terms.trust.joint else _ALSO_SHOWN,
+        "also_shown": _ALSO_SHOWN if proven_for(terms) and not terms.trust.joint else _WITHOUT_TALLY,
         "retention": _RETENTION
         + (_PADDED_ROWS if terms.trust.padded else "")
         + ("" if play == "released" else _OWN_SUMS),

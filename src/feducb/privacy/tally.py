@@ -17,11 +17,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from feducb.interfaces import require_model
 from feducb.privacy.grid import MAX_SIGMA, SMOOTHING, draw_whole
 from feducb.privacy.mechanisms import Mechanism
 from feducb.privacy.terms import Terms
 
-__all__ = ["FALSE_ALARM", "ONE_IN", "exact_tally", "noisy_tally", "surely_many", "tally_scale"]
+__all__ = ["FALSE_ALARM", "ONE_IN", "exact_tally", "noisy_tally", "proven_for", "surely_many", "tally_scale"]
 
 ONE_IN = 20
 FALSE_ALARM = 1e-3  # chance, over a season, of saying "many" where they are not
@@ -39,7 +40,7 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
 
     So it is where one noise is for the total of all agents: a record at another agent, and another one there,
     moves the tallies of both, and the releases by all that is covered. And so it is with other models than
-    the linear one, whose records the proof is about.
+    the linear one, whose records the proof is about, or a part of it under the same noise.
 
     Guarantees:
         For any two records, of which those out of range have the reward ``default_reward``, and also where a
@@ -48,7 +49,7 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
         records together where they are spaced;
         τ² and τ_t² are the noise variances less SMOOTHING² (grid theorem).
     """
-    if terms.trust.joint or terms.releases > _MOST_RELEASES or terms.model.name != "linear":
+    if terms.trust.joint or terms.releases > _MOST_RELEASES or not proven_for(terms):
         return None
     certificate, problem = terms.certificate(), terms.problem
     apart = _least_spread(terms.factors) if terms.spacing else 1.0 - _closest(terms.factors)
@@ -63,6 +64,12 @@ def tally_scale(terms: Terms, default_reward: float) -> int | None:
     steps = max(ONE_IN / math.sqrt(room), 1.0 / (reward * math.sqrt(apart))) * smoothed * (1.0 + 1e-7)
     scale = math.ceil(math.hypot(steps, SMOOTHING))
     return scale if scale <= MAX_SIGMA else None
+
+
+def proven_for(terms: Terms) -> bool:
+    """Whether the proof is about the records of these terms: R² is the linear model's, of moves no longer."""
+    plain = require_model("linear").radius(terms.problem, terms.weight)
+    return terms.model.part_of_linear and terms.radius == plain
 
 
 @lru_cache(maxsize=8)

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from feducb.errors import RefusedError
+from feducb.models import LINEAR
 from feducb.privacy.grid import Certificate, entry_variance
 from feducb.privacy.mechanisms import Mechanism
 from feducb.privacy.terms import Terms
@@ -47,6 +48,7 @@ REASONS = (
     "list",  # an agent twice, or out of order
     "magnitude",  # values that could overflow a sum
     "malformed",
+    "model",  # other entries known to be zero: of another recipe
     "number",
     "order",  # a row that is not the next
     "quorum",  # a list of too few agents
@@ -116,16 +118,21 @@ def read_release(payload: bytes, everybody: Mapping[str, Terms], *, agent: str) 
 
 def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.GridSum:
     """Read a release under its sender's terms, or raise `RefusedError`; sender and season are not checked."""
-    expected = messages.message_size(terms.problem.dim)
+    model = messages.carried(terms.model)
+    expected = messages.message_size(terms.problem.dim, model)
     if len(payload) != expected:
         size = f"a release of {len(payload)} bytes{_of_dimension(len(payload))}"
-        raise RefusedError("size", f"{size}, expected {expected} (dimension {terms.problem.dim})")
+        of = f"dimension {terms.problem.dim}" + ("" if model == LINEAR else f", model {model.name}")
+        raise RefusedError("size", f"{size}, expected {expected} ({of})")
     try:
         release = messages.decode(payload)
     except ValueError as error:
         raise RefusedError("malformed", str(error)) from None
     certificate, mechanism = _noise_of(terms)
     _require("dimension", release.dim, terms.problem.dim)
+    if release.model != model:
+        differing = _differing("the recipe")
+        raise RefusedError("model", f"model {release.model.name}, expected {model.name}{differing}")
     _require("agents", release.agents, 1)
     _require("grid", release.exponent, certificate.exponent, differ="bounds or releases")
     # To the last bit, or it could not be added to the others.

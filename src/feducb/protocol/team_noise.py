@@ -75,10 +75,12 @@ def bound_for(
     both, gram = (share * alpha for share in federation.tuning.shares) if private else (alpha, alpha)
     if log_threshold is None:
         log_threshold = math.log((releases if private else 1) / both)
+    entry = model.entry_scale(problem, noise.weight) if private else None
     return model.released_set(
         problem=problem,
         log_threshold=log_threshold,
         gram_radius=model.gram_radius(problem.dim, releases, gram) if private else 0.0,
         residual=float(model.residual_scales(problem, noise.weight)[0]) if private else 0.0,
         regularizer=federation.prior,
+        **({} if entry is None else {"entry": entry}),
     )

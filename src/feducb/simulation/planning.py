@@ -12,6 +12,7 @@ import numpy as np
 
 from feducb.config import Budget, require_integer
 from feducb.errors import ConfigurationError
+from feducb.interfaces import Model
 from feducb.models.play import JointPlay, ReleasedPlay
 from feducb.privacy.calibration import noise_scale, to_epsilon, to_mu
 from feducb.privacy.mechanisms import BufferedToeplitz, Dense, Mechanism, choose_mechanism
@@ -25,6 +26,8 @@ from feducb.simulation.paying import compare_with_alone, runs_for
 from feducb.simulation.plan import make_plan
 from feducb.system import counted
 from feducb.trust import NOBODY, Trust, require_trust
+from feducb.worlds.features import model_of
+from feducb.worlds.from_recipe import RecipeWorld
 from feducb.worlds.world import Environment
 
 __all__ = ["Season", "plan_privacy"]
@@ -87,6 +90,7 @@ class Season:
         schedule = Planned() if self.releases is None else Geometric(releases=self.releases)
         return Federation(
             problem=self.world.problem,
+            model=self.model,
             agents=self.agents,
             budget=self.budget,
             trust=self.trust,
@@ -97,6 +101,12 @@ class Season:
             play=self.play or "released",
             distance=self.distance if self.play == "own" else None,
         )
+
+    @property
+    def model(self) -> Model:
+        """What agents would learn: of a recipe, without what it knows to be zero."""
+        recipe = self.world.recipe if isinstance(self.world, RecipeWorld) else None
+        return model_of(recipe, spaced=self.spacing > 0)
 
     @property
     def plays(self) -> dict[Play, Federation]:
@@ -121,6 +131,7 @@ class Season:
             spacing=self.spacing,
             trust=self.trust,
             agents=self.agents,
+            model=self.model,
         )
 
 

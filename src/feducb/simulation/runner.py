@@ -193,7 +193,7 @@ def summarise(
 
 def _traffic(plan: Plan, teams: Sequence[BlockResult], releases: NDArray[np.int64]) -> tuple[int, int]:
     """Messages and bytes of all runs; on a graph each hop of a flood counts."""
-    release_size = message_size(plan.problem.dim)
+    release_size = message_size(plan.problem.dim, plan.federation.model)
     if plan.topology is None:
         messages = 2 * plan.agents * int(releases.sum())
         return messages, messages * release_size

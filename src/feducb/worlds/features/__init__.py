@@ -5,6 +5,7 @@ from __future__ import annotations
 from feducb.worlds.features.coded import Coded, as_text
 from feducb.worlds.features.columns import Category, Column, Flag, Hashed, Number, Tags
 from feducb.worlds.features.recipe import Recipe, problem_for
+from feducb.worlds.features.structure import model_of
 
 __all__ = [
     "Category",
@@ -16,5 +17,6 @@ __all__ = [
     "Recipe",
     "Tags",
     "as_text",
+    "model_of",
     "problem_for",
 ]

@@ -175,24 +175,6 @@ class Recipe:
         return next((one.name for one in self.action if isinstance(one, Category | Hashed)), None)
 
     @property
-    def blocks(self) -> tuple[int, ...] | None:
-        """(d,), the action that each entry belongs to, if every vector is zero but for its own action's.
-
-        So it is if there is one action column, a one-hot, and every term has it; else None.
-        """
-        column, name = self.action[0], self.action[0].name
-        in_all = len(self.action) == 1 and all(name in term for term in self.terms)
-        if not in_all or not isinstance(column, Category):
-            return None
-        alone = {one: np.zeros((1, self._columns[one].width)) for one in self._columns}
-        owners = np.zeros(self.dim, dtype=np.int64)
-        for level in range(column.width):
-            blocks = {one: np.ones_like(block) for one, block in alone.items()}
-            blocks[name] = np.eye(column.width)[[level]]
-            owners[np.flatnonzero(self._assembled(blocks)[0])] = level
-        return tuple(owners.tolist())
-
-    @property
     def names(self) -> tuple[str, ...]:
         """All columns, the context's first."""
         return tuple(self._columns)
