@@ -39,12 +39,16 @@ def test_rank_and_reward_in_five_minutes(tmp_path: Path) -> None:
                 break
         assert '"id":"visit-17"' in said
         assert '{"outcomes":["recorded"]}' in said
-        client, embedded = [text for kind, text in BLOCKS if kind == "python"]
+        client, embedded, learnt = [text for kind, text in BLOCKS if kind == "python"]
         told = subprocess.run(
             [sys.executable, "-c", client], cwd=tmp_path, capture_output=True, text=True, check=True
         )
         assert "recorded" in told.stdout
         subprocess.run([sys.executable, "-c", embedded], cwd=tmp_path, check=True)
+        told = subprocess.run(
+            [sys.executable, "-c", learnt], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert "loyalty_points shown" in told.stdout
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(timeout=120)

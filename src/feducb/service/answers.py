@@ -94,7 +94,7 @@ class ModelResponse(BaseModel):
     groups: int = Field(description="How many groups of visitors there are, each with a model of its own.")
     source: str | None = Field(alias="from", description=f"{_FROM}. Null before anything was learnt.")
     says: str = Field(description="The same in a sentence.")
-    agents: int = Field(description="How many are in the sum.")
+    agents: int = Field(description="How many releases are in the sum; a trusted controller's counts as one.")
     confidence: float = Field(
         description="The chance, at least, that all intervals of estimates and coefficients hold, of all "
         "sums of the season together."
