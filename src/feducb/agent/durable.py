@@ -179,12 +179,10 @@ class Agent:
                     raise ConfigurationError("id", id, "a new one: that decision is over")
                 if known.candidates != len(visitor.candidates) or followed not in (None, known.chosen):
                     raise ConfigurationError("id", id, "a new one, or the same candidates as before")
-                again = self._decision(str(id), known, visitor, repeated=True)
-                again = self._with_scores(again, known.group, visitor, scores=scores, top=top)
+                again = self._decision(str(id), known, visitor, scores=scores, top=top, repeated=True)
                 return self._with_reasons(again, known.group, visitor) if explain else again
             row, made_up = self._decide(db, visitor, own, hashed, followed, follow_propensity)
-        decision = self._decision(id or made_up, row, visitor)
-        decision = self._with_scores(decision, row.group, visitor, scores=scores, top=top)
+        decision = self._decision(id or made_up, row, visitor, scores=scores, top=top)
         return self._with_reasons(decision, row.group, visitor) if explain else decision
 
     def decide_many(self, asked: Sequence[Mapping[str, Any]]) -> list[Decision | ConfigurationError]:
@@ -671,23 +669,6 @@ class Agent:
     def _model(self, number: int | None) -> str:
         return f"{self.store.season}.{number or 0}"
 
-    def _with_scores(
-        self, decision: Decision, group: int, visitor: Visitor, *, scores: bool, top: int | None
-    ) -> Decision:
-        """With what is expected of it, where something was learnt; and with all scores, if asked for."""
-        judged = self._chooser.judge(group, visitor.candidates[decision.index])
-        if judged is None:
-            return decision
-        decision = replace(decision, estimate=judged[0], bound=judged[1])
-        all_scores = self._chooser.scores(group, visitor.candidates) if scores or top else None
-        if all_scores is None:
-            return decision
-        return replace(
-            decision,
-            scores=tuple(all_scores.tolist()) if scores else None,
-            ranking=tuple(np.argsort(-all_scores, kind="stable")[:top].tolist()) if top else None,
-        )
-
     def _with_reasons(self, decision: Decision, group: int, visitor: Visitor) -> Decision:
         """With what each term adds, where something was learnt."""
         assert visitor.names is not None  # it was asked for
@@ -698,18 +679,32 @@ class Agent:
         return replace(decision, explanation=self._chooser.explain(group, asked, source))
 
     def _decision(
-        self, name: str, row: events.Made | events.Row, visitor: Visitor, *, repeated: bool = False
+        self,
+        name: str,
+        row: events.Made | events.Row,
+        visitor: Visitor,
+        *,
+        scores: bool,
+        top: int | None,
+        repeated: bool = False,
     ) -> Decision:
+        """With what is expected of it, where something was learnt; and with all scores, if asked for."""
         assert row.chosen is not None
         assert row.preferred is not None  # they are content, and go together
+        judged = self._chooser.judge(row.group, visitor.candidates[row.chosen])
+        by_all = self._chooser.scores(row.group, visitor.candidates) if scores or top else None
         return Decision(
             id=name,
             index=row.chosen,
             action=visitor.name(row.chosen),
             propensity=row.propensity,
+            estimate=None if judged is None else judged[0],
+            bound=None if judged is None else judged[1],
             model=self._model(row.model),
             would_choose=row.preferred,
             would_choose_action=visitor.name(row.preferred),
+            scores=None if by_all is None or not scores else tuple(by_all.tolist()),
+            ranking=None if by_all is None or not top else _best_first(by_all)[:top],
             repeated=repeated,
         )
 
@@ -830,3 +825,7 @@ class Agent:
             self._chooser.learn(group, self._inbox.read(group))
         if (own := own_phase.knows(self.store, self.settings, self._inbox.newest(0))) is not None:
             self._chooser.know(0, own)
+
+
+def _best_first(scores: Array) -> tuple[int, ...]:
+    return tuple(np.argsort(-scores, kind="stable").tolist())
