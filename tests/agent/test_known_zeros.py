@@ -26,7 +26,7 @@ from feducb.types import Array
 from feducb.worlds.features import Category, Number, Recipe, model_of
 from feducb.worlds.features.encoder import Encoder
 from feducb.worlds.from_recipe import RecipeWorld
-from secure_net import AgentMailbox
+from secure_net import AgentMailbox, SecureNet
 
 COLUMNS: dict[str, Any] = {
     "context": (Number("age", 0, 100), Category("country", ("DE", "FR"), unknown="other", missing="zero")),
@@ -193,3 +193,24 @@ def test_under_own_play_own_records_are_read_by_the_same_structure(tmp_path: Pat
     assert belief is not None
     assert np.isfinite(belief.theta).all()
     assert np.linalg.norm(belief.theta) <= 2.0 * agent.settings.problem.parameter_bound
+
+
+def test_rows_under_pads_have_no_known_zeros_either(tmp_path: Path) -> None:
+    """Under trust keepers, what opens is a sum with the structure that the charter names."""
+    net = SecureNet(tmp_path, settings={"problem": None, "recipe": MIXED})
+    known, coins = _known(MIXED).astype(bool), np.random.default_rng(2)
+    try:
+        for agent in net.live.values():
+            for _ in range(5):
+                decision = agent.decide(context={"age": float(coins.uniform(0, 100)), "country": "FR"})
+                agent.reward(decision.id, 1.0)
+        net.now += 2.0
+        assert asyncio.run(net.step()) == 1
+        total = net.live["a4"]._inbox.newest(0)
+        assert total is not None
+        assert total.model == model_of(MIXED)
+        gram = total.read().gram
+        assert not gram[known].any()
+        assert gram[~known].all()
+    finally:
+        net.close()
