@@ -123,6 +123,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/model": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What was learnt, in words, with intervals: of released sums, so that it costs no privacy */
+        get: operations["model_v1_model_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/metrics": {
         parameters: {
             query?: never;
@@ -264,6 +281,35 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * AccountAnswer
+         * @description level + all terms' estimate + cut_estimate = estimate; with all bonus, and cut_bound, = bound.
+         */
+        AccountAnswer: {
+            /** Action */
+            action: string;
+            /** Estimate */
+            estimate: number;
+            /** Bound */
+            bound: number;
+            /**
+             * Level
+             * @description The public centre of rewards.
+             */
+            level: number;
+            /** Terms */
+            terms: components["schemas"]["ContributionAnswer"][];
+            /**
+             * Cut Estimate
+             * @description What is cut off at the range of rewards; mostly 0.
+             */
+            cut_estimate: number;
+            /**
+             * Cut Bound
+             * @description Likewise, of the bound.
+             */
+            cut_bound: number;
+        };
+        /**
          * BatchResponse
          * @description What to show to each, in order; all of it on disk together.
          */
@@ -278,6 +324,52 @@ export interface components {
              * @description Only if one of many was refused: by the same order, why; null for the others.
              */
             reasons?: (string | null)[] | null;
+        };
+        /**
+         * Coefficient
+         * @description What an entry of a term adds to the mean reward, in its units.
+         */
+        Coefficient: {
+            /**
+             * Words
+             * @description What it is the effect of.
+             */
+            words: string;
+            /** Estimate */
+            estimate: number;
+            /**
+             * Low
+             * @description It is at least this.
+             */
+            low: number;
+            /**
+             * High
+             * @description At most this.
+             */
+            high: number;
+        };
+        /**
+         * ContributionAnswer
+         * @description What a term of the recipe adds, in units of rewards.
+         */
+        ContributionAnswer: {
+            /** Term */
+            term: string;
+            /**
+             * Words
+             * @description What of the visitor and the action it is about.
+             */
+            words: string;
+            /**
+             * Estimate
+             * @description To the estimate.
+             */
+            estimate: number;
+            /**
+             * Bonus
+             * @description To the bound, beyond that; negative where it makes up for others.
+             */
+            bonus: number;
         };
         /**
          * DecisionResponse
@@ -338,6 +430,8 @@ export interface components {
              * @default false
              */
             repeated: boolean;
+            /** @description If asked for; null before anything was learnt. */
+            explanation: components["schemas"]["ExplanationAnswer"] | null;
         };
         /**
          * ErasureResponse
@@ -352,6 +446,25 @@ export interface components {
             in_sums: number;
             /** Said */
             said: string;
+        };
+        /**
+         * ExplanationAnswer
+         * @description Why this action for this visitor.
+         */
+        ExplanationAnswer: {
+            /**
+             * From
+             * @description "released sums", so that showing it costs no privacy; or "own records", under own play since the close: raw, and for the agent's own people alone
+             */
+            from: string;
+            /**
+             * Says
+             * @description How it was chosen, in a sentence.
+             */
+            says: string;
+            chosen: components["schemas"]["AccountAnswer"];
+            /** @description Of the others, the one with the highest bound. */
+            rival: components["schemas"]["AccountAnswer"] | null;
         };
         /**
          * InboxResponse
@@ -371,6 +484,139 @@ export interface components {
              * @description Base64.
              */
             payload: string;
+        };
+        /**
+         * LearntAction
+         * @description What is known of an action.
+         */
+        LearntAction: {
+            /** Id */
+            id: string;
+            /**
+             * Share
+             * @description How much of what the sum holds, of all agents and since the season began, was shown it: read off the noisy sum. Null where no term tells, or noise is larger than all records.
+             */
+            share: number | null;
+            /**
+             * Share Low
+             * @description With a chance of 95 % it is at least this.
+             */
+            share_low: number | null;
+            /**
+             * Share High
+             * @description Likewise, at most this.
+             */
+            share_high: number | null;
+            /**
+             * Estimate
+             * @description The reward expected of it for the typical visitor.
+             */
+            estimate: number | null;
+            /**
+             * Low
+             * @description Its mean reward for that visitor is at least this.
+             */
+            low: number | null;
+            /**
+             * High
+             * @description At most this.
+             */
+            high: number | null;
+        };
+        /**
+         * LearntPoint
+         * @description What a sum told when it was read.
+         */
+        LearntPoint: {
+            /** Number */
+            number: number;
+            /**
+             * At
+             * @description Seconds since 1970.
+             */
+            at: number;
+            /** Actions */
+            actions: components["schemas"]["LearntAction"][];
+        };
+        /**
+         * LearntTerm
+         * @description A term of the recipe.
+         */
+        LearntTerm: {
+            /** Term */
+            term: string;
+            /**
+             * Says
+             * @description What it is for.
+             */
+            says: string;
+            /** Coefficients */
+            coefficients: components["schemas"]["Coefficient"][];
+        };
+        /**
+         * ModelResponse
+         * @description What was learnt, in the recipe's words.
+         */
+        ModelResponse: {
+            /**
+             * Model
+             * @description The sum it rests on, season.number; number 0 is none yet.
+             */
+            model: string;
+            /** Group */
+            group: number;
+            /**
+             * Groups
+             * @description How many groups of visitors there are, each with a model of its own.
+             */
+            groups: number;
+            /**
+             * From
+             * @description "released sums", so that showing it costs no privacy; or "own records", under own play since the close: raw, and for the agent's own people alone. Null before anything was learnt.
+             */
+            from: string | null;
+            /**
+             * Says
+             * @description The same in a sentence.
+             */
+            says: string;
+            /**
+             * Agents
+             * @description How many releases are in the sum; a trusted controller's counts as one.
+             */
+            agents: number;
+            /**
+             * Confidence
+             * @description The chance, at least, that all intervals of estimates and coefficients hold, of all sums of the season together.
+             */
+            confidence: number;
+            /** Reward Range */
+            reward_range: [
+                number,
+                number
+            ];
+            /**
+             * Visitor
+             * @description The typical visitor, by column: from the recipe alone, not from data.
+             */
+            visitor: {
+                [key: string]: string;
+            };
+            /**
+             * Actions
+             * @description Those that the recipe declares.
+             */
+            actions: components["schemas"]["LearntAction"][];
+            /**
+             * Terms
+             * @description None before anything was learnt.
+             */
+            terms: components["schemas"]["LearntTerm"][];
+            /**
+             * History
+             * @description At most 200 sums that were read in this season, oldest first; released sums always.
+             */
+            history: components["schemas"]["LearntPoint"][];
         };
         /**
          * OutboxItem
@@ -502,6 +748,12 @@ export interface components {
              * @default null
              */
             top?: number | null;
+            /**
+             * Explain
+             * @description Also say what each term of the recipe adds to estimate and bound. Needs a context or named actions; beside vectors it is refused.
+             * @default false
+             */
+            explain?: boolean;
             /**
              * Follow
              * @description In shadow mode: what the application shows, by its index or its name.
@@ -1065,6 +1317,56 @@ export interface operations {
             };
             /** @description A key of another role */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    model_v1_model_get: {
+        parameters: {
+            query?: {
+                /** @description Of visitors, counted from 0, where there are several. */
+                group?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelResponse"];
+                };
+            };
+            /** @description No key, or an unknown one */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A key of another role */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is not what was expected */
+            422: {
                 headers: {
                     [name: string]: unknown;
                 };
