@@ -95,6 +95,7 @@ def _renamed(name: bytes, size: int | None = None) -> bytes:
         (messages.encode(_release(MIXED))[:41], "a model's name of 0"),
         (messages.encode(_release(MIXED))[:-8], "does not fit its dimension 6"),
     ],
+    ids=range(10),  # what was drawn is no name for a test
 )
 def test_a_name_that_no_release_has_is_refused(data: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
