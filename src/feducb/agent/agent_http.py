@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -19,7 +20,7 @@ __all__ = ["AgentHttp", "AsyncAgentHttp", "ServiceError"]
 Result = TypeVar("Result")
 
 
-class _Door:
+class _Door(ABC):
     """Where to ask, and how."""
 
     def __init__(
@@ -57,8 +58,9 @@ class _Door:
             trust_env=False,  # no proxy sees the key
         )
 
+    @abstractmethod
     def _connect(self, **options: Any) -> None:
-        raise NotImplementedError
+        """With httpx, in the way of the client."""
 
 
 class AgentHttp(_Door):
