@@ -73,10 +73,10 @@ def test_a_visitor_in_words_gets_an_action_by_name(shop: Running) -> None:
 
 def test_many_visitors_in_one_call(shop: Running) -> None:
     with Client(shop.url, key=shop.operator) as agent:
-        before = agent.status()["counts"]["decisions"]
+        before = agent.status()["counts"].get("decisions", 0)
         found = agent.decide_many([{"context": ADA | {"age": age}} for age in (20, "old", 50)])
         assert [one is None for one in found] == [False, True, False]
-        assert agent.status()["counts"]["decisions"] == before + 2
+        assert agent.status()["counts"].get("decisions", 0) == before + 2
         many = agent.decide_many([{"context": ADA}] * 1000)
         assert len({one.id for one in many if one is not None}) == 1000
         with pytest.raises(ServiceError, match="the body is not what was expected"):
@@ -142,7 +142,7 @@ def fuzzed(coins: random.Random) -> dict[str, Any]:
 def test_ten_thousand_fuzzed_visitors_get_an_answer_each_and_none_is_lost(shop: Running) -> None:
     coins, decided, refused = random.Random(20), 0, 0
     with shop.http(shop.operator) as http:
-        before = http.get("/v1/status").json()["counts"]["decisions"]
+        before = http.get("/v1/status").json()["counts"].get("decisions", 0)
         for visitors in [1] * 500 + [500] * 19:
             asked = [fuzzed(coins) for _ in range(visitors)]
             if visitors == 1:
@@ -156,6 +156,6 @@ def test_ten_thousand_fuzzed_visitors_get_an_answer_each_and_none_is_lost(shop: 
                 decided, refused = decided + (reason is None), refused + (reason is not None)
                 named = reason is None or any(f"{column} is" in reason for column in (*COLUMNS, "action"))
                 assert named, reason
-        after = http.get("/v1/status").json()["counts"]["decisions"]
+        after = http.get("/v1/status").json()["counts"].get("decisions", 0)
     assert (decided + refused, after - before) == (10_000, decided)
     assert 1_000 < refused < 5_000
