@@ -83,7 +83,7 @@ def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it
     assert "--start is None, expected when" in _feducb(tmp_path, "init", *given, status=2)[1]
     _feducb(tmp_path, "init", *given, "--start", "2027-01-01T00:00:00Z")
     said = _feducb(tmp_path, "terms")[0]
-    assert "2027-01-01T00:00:00+00:00 at all agents" in said
+    assert "[seasons]\nstart = 2027-01-01T00:00:00+00:00\nseason = 2592000.0" in said
     assert "agents_per_person" not in said  # not stated: a trusted controller takes as many as its roster has
     config = tmp_path / "agent.toml"
     with Agent.open(tmp_path / "agent.db") as agent:

@@ -50,6 +50,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         **dict.fromkeys(("season", "first_release", "last_release"), _TIME),
         **{"releases": _INT, "schedule": _TEXT, "start": _MOMENT},
     },
+    "seasons": {"first_season": _INT, **dict.fromkeys(("most_epsilon", "most_delta"), _NUMBER)},
     "decisions": {
         **dict.fromkeys(("exploration", "uniform_share", "distance"), _NUMBER),
         **{"play": _TEXT, "policy": _TEXT, "shadow": (bool,), "follow_policy": _TEXT},
@@ -150,7 +151,14 @@ class AgentFile:
         names, base = ("state", "seed"), self.path.parent
         state, seed = (base / require_text(f"keeper.{name}", table[name]) for name in names)
         season = require_integer("keeper.season", table.get("season", season), at_least=1)
-        return KeeperBook(state, member.name, member.roster, terms, Signer(seed), season=season)
+        calendar = None if self.agent.start is None else self.agent.common_calendar
+        signer = Signer(seed)
+        return KeeperBook(state, member.name, member.roster, terms, signer, season=season, calendar=calendar)
+
+    def renewed(self) -> tuple[AgentSettings, Member | None]:
+        """What the file says by now: for the next season."""
+        again = read_agent_file(self.path)
+        return again.agent, again.member()
 
 
 def read_agent_file(path: str | Path) -> AgentFile:

@@ -15,12 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+from feducb.carriers.nats.link_status import Log
 from feducb.controller.collector import Collector
 from feducb.controller.controller_file import ControllerSettings, status_path, write_status
+from feducb.errors import FeducbError
 from feducb.storage import RowBook
 from feducb.system import optional, quieten_asyncio
 
-__all__ = ["JsonLog", "keep_status", "run_until_stopped", "serve"]
+__all__ = ["JsonLog", "Renewal", "keep_status", "run_until_stopped", "serve"]
 
 _STATUS_EVERY = 2.0  # seconds
 
@@ -82,14 +84,42 @@ def run_until_stopped(work: Coroutine[Any, Any, None], log: JsonLog) -> None:
         runner.run(until_told())
 
 
+class Renewal:
+    """A file of settings that is read again when it was edited: what it says then is for the next season."""
+
+    def __init__(self, path: Path | None, read: Callable[[Path], None], log: Log) -> None:
+        self._path, self._read, self._log = path, read, log
+        self._seen = self._stamp()
+
+    def look(self) -> None:
+        """Read it if it was edited; what is wrong with it is said once."""
+        if self._path is None or (stamp := self._stamp()) == self._seen:
+            return
+        self._seen = stamp
+        try:
+            self._read(self._path)
+        except (FeducbError, OSError) as error:
+            self._log("settings_refused", reason=str(error))
+        else:
+            self._log("settings_taken", reason="they hold from the next season on")
+
+    def _stamp(self) -> tuple[int, int]:
+        with suppress(OSError):
+            if self._path is not None:
+                found = self._path.stat()
+                return found.st_mtime_ns, found.st_size
+        return 0, 0
+
+
 async def keep_status(
-    path: Path, facts: Callable[[], dict[str, Any]], work: Callable[[], Awaitable[None]]
+    path: Path, facts: Callable[[], dict[str, Any]], work: Callable[[], Awaitable[None]], renewal: Renewal
 ) -> None:
-    """Await work, and say meanwhile in a small file how it goes."""
+    """Await work, and say meanwhile in a small file how it goes; settings are looked at again."""
 
     async def report() -> None:
         while True:
             write_status(path, facts())
+            renewal.look()
             await asyncio.sleep(_STATUS_EVERY)
 
     reports = asyncio.create_task(report())
@@ -124,4 +154,5 @@ async def _serve(settings: ControllerSettings, collector: Collector | RowBook, l
             "rows": collector.facts() if isinstance(collector, RowBook) else None,
         }
 
-    await keep_status(status_path(settings), facts, link.run)
+    renewal = Renewal(settings.path, lambda path: ControllerSettings.read(path).renew(collector), log)
+    await keep_status(status_path(settings), facts, link.run, renewal)

@@ -64,6 +64,11 @@ history = {history}                    # records of one agent from before, rough
 season = "{season}"
 {start}
 {schedule}
+[seasons]                      # the clock opens one after the other; what is edited here is for the next one
+# first_season = 1             # the number of the one that starts at `start`
+# most_epsilon = 10.0          # all seasons together may cost a person so much; then nothing leaves any more
+# most_delta = 1e-6            # at this delta; that of [privacy] if left out
+
 [rewards]
 window = "{window}"                  # a reward may come so long after its decision; public and fixed
 default_reward = {default!r:13} # what counts if none came
@@ -176,7 +181,7 @@ class _New:
     season: str = option("30d", "How long a season lasts, such as 30d.")
     start: str | None = option(
         None,
-        "When the season starts, such as 2027-01-01T00:00:00Z; the same at all agents.",
+        "When season 1 starts, such as 2027-01-01T00:00:00Z; the same at all agents.",
         shown="now, for an agent on its own",
     )
     window: str = option("1h", "How long a reward may take, such as 1h.")
@@ -410,10 +415,11 @@ def _notes(settings: AgentSettings) -> list[str]:
     return notes
 
 
-def make_file(store: Path, settings: AgentSettings, first_season: int = 1) -> None:
-    """Make an agent's file that does not exist yet; nothing is left of one that could not be made."""
+def make_file(store: Path, settings: AgentSettings, first_season: int | None = None) -> int:
+    """Make an agent's file that does not exist yet; its season. Nothing is left of one that cannot be."""
     try:
-        Agent.open(store, settings, first_season=first_season).close()
+        with Agent.open(store, settings, first_season=first_season) as agent:
+            return agent.store.season
     except StoreInUseError:
         raise  # another process is making it
     except BaseException:

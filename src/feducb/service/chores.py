@@ -24,14 +24,21 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
         mailbox: rung when there is something to send.
         alone: no engine will come: the agent's own releases are its sums, if it is the only one.
     """
-    failing, warned, closed = None, set[str](), False
+    failing, warned, closed, season, trouble = None, set[str](), False, 0, ""
     while True:
         await asyncio.sleep(_TICK_SECONDS)
         try:
             while await commit.apart(lambda agent: agent.settle_some()):
                 pass
-            made, warnings, now_closed = await commit.apart(
-                lambda agent: (agent.tick(alone=alone), agent.warnings, agent.closed)
+            before = season
+            made, warnings, now_closed, season, now_trouble = await commit.apart(
+                lambda agent: (
+                    agent.tick(alone=alone),
+                    agent.warnings,
+                    agent.closed,
+                    agent.store.season,
+                    agent.trouble,
+                )
             )
         except Exception as error:
             if failing != str(error):
@@ -39,6 +46,12 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
                 log_failure("upkeep_failed", failing, error)
             continue
         failing = None
+        if before and season != before:
+            log.info("season", extra={"season": season})
+            mailbox.begin()
+        if now_trouble and now_trouble != trouble:
+            log.warning("season_trouble", extra={"reason": now_trouble})
+        trouble = now_trouble
         for kind in warnings.keys() - warned:
             event = "halted" if kind == HALTED else "setting_does_not_fit"
             log.warning(event, extra={"setting": kind, "reason": warnings[kind]})
@@ -54,5 +67,4 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
             if facts["releases_left"] == 0 and facts["own"] is not None and not closed:
                 log.info("waiting", extra={"reason": facts["own"]["says"]})
             if facts["releases_left"] == 0 and facts["own"] is None:
-                reason = "nothing is learnt until `feducb agent new-season`"
-                log.warning("season_over", extra={"reason": reason})
+                log.info("season_over", extra={"reason": "the next one opens by the clock"})

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["NatsController"]
 
 _BATCH = 256
+_LOOK = 1.0  # seconds between looks at the clock
 _TOGETHER = 0.002  # seconds after the first message of a batch for others, so that they share its commit
 _HELD = 16  # messages of an agent that wait for the disk; what comes on top, it sends again
 _UNREAD = 2048  # messages of an agent that wait to be looked at; no more than as many bytes:
@@ -143,9 +144,9 @@ class NatsController:
     async def _next_batch(self, waiting: asyncio.Queue[_Opened]) -> list[_Opened]:
         """What has arrived, and what arrives at about the same time; empty when a deadline has passed."""
         due = self._collector.next_due()
-        wait = None if due is None else max(due - time.time(), 0.0)
+        wait = _LOOK if due is None else min(_LOOK, max(due - time.time(), 0.0))  # a season may be over
         if self._talk is not None and (again := self._talk.next_ask()) is not None:
-            wait = again if wait is None else min(wait, again)
+            wait = min(wait, again)
         batch: list[_Opened] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
