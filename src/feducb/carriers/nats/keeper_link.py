@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -34,10 +35,17 @@ class NatsKeeper:
         What is sent is what the book has on disk: one answer a row, the same bytes each time.
     """
 
-    def __init__(self, settings: NatsSettings, book: KeeperBook, *, log: Log = say_nothing) -> None:
+    def __init__(
+        self,
+        settings: NatsSettings,
+        book: KeeperBook,
+        *,
+        log: Log = say_nothing,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.status = EngineStatus()
         self._settings, self._book, self._log = settings, book, log
-        self._rolled = asyncio.Event()
+        self._rolled, self._clock = asyncio.Event(), clock
         self._roster = settings.read_roster()
         if settings.agent is None or settings.agent not in self._roster.keepers:
             expected = f"a keeper: {', '.join(self._roster.keepers) or 'the roster has none'}"
@@ -69,7 +77,7 @@ class NatsKeeper:
     async def _follow_the_clock(self) -> None:
         """Open the next season when it is time to, and show its card at once."""
         while True:
-            if self._book.roll(now=time.time()):
+            if self._book.roll(now=self._clock()):
                 self._log("season", season=self._book.season)
                 self._rolled.set()
             await asyncio.sleep(_LOOK)
