@@ -200,16 +200,14 @@ def read_agent_file(path: str | Path) -> AgentFile:
     return AgentFile(
         path=path,
         store=path.parent / store,
-        agent=AgentSettings(
-            problem=bounds, recipe=recipe, budget=budget, budgets=budgets, **settings
-        ),
+        agent=AgentSettings(problem=bounds, recipe=recipe, budget=budget, budgets=budgets, **settings),
         service=ServiceSettings(**service),
         engine=engine,
         keeper=keeper,
     )
 
 
-def _read_budget(privacy: dict[str, Any], engine: Mapping[str, Any]) -> Budget | None:
+def _read_budget(privacy: dict[str, Any], engine: Mapping[str, Any]) -> Budget:
     """Taken out of the ``[privacy]`` table; none under trust self, where nothing leaves by any engine."""
     alone = privacy.get("trust") == SELF.name
     if alone and (kind := engine.get("kind", "none")) != "none":
@@ -219,7 +217,9 @@ def _read_budget(privacy: dict[str, Any], engine: Mapping[str, Any]) -> Budget |
             raise ConfigurationError(f"privacy.{name}", privacy[name], 'nothing under trust = "self"')
         if not alone and name not in privacy:
             raise ConfigurationError(f"privacy.{name}", None, "a number: it has no default")
-    return None if alone else Budget(epsilon=privacy.pop("epsilon"), delta=privacy.pop("delta"))
+    if alone:
+        return None  # type: ignore[return-value]  # `AgentSettings` has one for its grid
+    return Budget(epsilon=privacy.pop("epsilon"), delta=privacy.pop("delta"))
 
 
 def read_budgets(tables: object) -> dict[str, Budget]:

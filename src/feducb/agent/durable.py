@@ -401,7 +401,9 @@ class Agent:
     @property
     def season_over(self) -> bool:
         """Whether all releases of this season are made; never where there are none."""
-        return self.settings.trust.leaves and all(self._made(group) >= self.settings.releases for group in range(self.settings.groups))
+        return self.settings.trust.leaves and all(
+            self._made(group) >= self.settings.releases for group in range(self.settings.groups)
+        )
 
     @property
     def closed(self) -> bool:
@@ -822,7 +824,7 @@ class Agent:
         self.settings = self.settings.under(self.store.terms)
 
     def _begin_own(self, db: Connection, kept: agent_tables.KeptSettings | None) -> None:
-        """What was learnt alone stays where a new season can read it: under another recipe it means nothing."""
+        """What was learnt alone stays where a new season can read it, under the same recipe."""
         if kept is not None:
             before, now = (json.loads(body)["recipe"] for body in (kept.body, self.settings.to_json()))
             if before != now:

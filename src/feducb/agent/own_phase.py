@@ -28,7 +28,17 @@ from feducb.protocol.messages import GridSum
 from feducb.storage import AgentStore, agent_tables, own_sums, row_counts
 from feducb.types import Belief, Statistics
 
-__all__ = ["PHASES", "begin", "is_over", "knows", "note_refused", "note_sealed", "read_again", "read_now", "view_own"]
+__all__ = [
+    "PHASES",
+    "begin",
+    "is_over",
+    "knows",
+    "note_refused",
+    "note_sealed",
+    "read_again",
+    "read_now",
+    "view_own",
+]
 
 SHARING: Final = "sharing"
 WAITING: Final = "waiting"

@@ -115,8 +115,8 @@ class AgentSettings:
         agents_per_person: how many agents one person visits at most; 1 says that people do not visit several
             (*shared*, *season*). Where the controller is trusted its noise covers p records at each of them,
             and all agents are taken if it is not given.
-        trust: who adds the noise (*shared*, *season*); its name will do. ``self``: nothing leaves, and one agent
-            learns from its own raw records from the first on.
+        trust: who adds the noise (*shared*, *season*); its name will do. ``self``: nothing leaves, and one
+            agent learns from its own raw records from the first on.
         contexts: ``public`` states that everybody may know all about visitors and what they are shown:
             rewards alone are protected then, with less noise (*shared*, *season*).
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).

@@ -67,8 +67,8 @@ def warm_start(
     records with another one, or with the agent's own decisions, must not be loaded: a record may enter once.
     Nor must one whose actions were chosen by a policy that learnt from the rewards in it: one reward would
     then be in many records (as in shadow mode, `AgentSettings`); nor what an agent alone decided on raw
-    records (``own_phase`` in `export`). Nothing in a log proves that, so that it must be stated; but not under
-    trust self, where nothing leaves.
+    records (``own_phase`` in `export`). Nothing in a log proves that, so that it must be stated; but not
+    under trust self, where nothing leaves.
 
     Args:
         agent: whose records they are.
@@ -190,8 +190,8 @@ def erase(agent: Agent, person: str) -> Erasure:
         )
     if not agent.settings.trust.leaves:
         said = (
-            "This agent is alone, and nothing leaves it. Its decisions rest on sums of all its records, which "
-            "cannot be taken apart: those under this id whose windows have closed stay in them."
+            "This agent is alone, and nothing leaves it. Its decisions rest on sums of all its records, "
+            "which cannot be taken apart: those under this id whose windows have closed stay in them."
         )
     elif agent.settings.closes:
         said += (

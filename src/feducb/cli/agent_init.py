@@ -99,7 +99,9 @@ away = {away:<23} # how many agents may miss a row
 colluding = {colluding:<18} # how many may tell the controller what they sent
 """
 _BUDGET = "epsilon = {epsilon!r}\ndelta = {delta!r}"
-_NO_BUDGET = "# epsilon, delta              # none under trust self: nothing leaves. Needed to join others later"
+_NO_BUDGET = (
+    "# epsilon, delta              # none under trust self: nothing leaves. Needed to join others later"
+)
 _NO_KEEPERS = "# away, colluding             # of trust keepers: how many may miss a row, or tell on others\n"
 _NO_RECIPE = '# recipe = "recipe.json"       # visitors and actions in words; `feducb recipe init` writes one'
 _NO_ACTIONS = '# actions = ["a", "b", "c"]    # in place of a recipe, for offers without features'
@@ -157,8 +159,8 @@ class _New:
     )
     trust: str = option(
         "nobody",
-        "Who adds the noise: nobody (every agent its own), controller, or keepers (docs/deploy.md). self: the "
-        "agent is alone, learns from its own raw records at once, and nothing leaves it.",
+        "Who adds the noise: nobody (every agent its own), controller, or keepers (docs/deploy.md). self: "
+        "the agent is alone, learns from its own raw records at once, and nothing leaves it.",
     )
     away: int | None = option(None, "Under keepers: agents that may miss a row.", shown="a tenth")
     colluding: int | None = option(
@@ -337,7 +339,9 @@ _QUESTIONS = (
         "actions", "offers without features, a,b,c (empty: vectors)", str, lambda new: new.recipe is None
     ),
     _Question("dim", "numbers per vector", int, lambda new: new.recipe is None and new.actions is None),
-    _Question("trust", "who adds the noise: nobody, controller or keepers (self: alone, nothing leaves)", str),
+    _Question(
+        "trust", "who adds the noise: nobody, controller or keepers (self: alone, nothing leaves)", str
+    ),
     _Question(
         *("epsilon", "epsilon of a person: smaller is more private", float),
         lambda new: not new.budgets and not new.alone,
@@ -393,7 +397,11 @@ def init(new: _New) -> None:
         raise ConfigurationError(
             "--start", None, f"when the season starts, the same at all {new.agents} agents; now is {_now()}"
         )
-    if new.play == "own" and not new.alone and (new.releases is not None or new.schedule not in (None, "planned")):
+    if (
+        new.play == "own"
+        and not new.alone
+        and (new.releases is not None or new.schedule not in (None, "planned"))
+    ):
         flag = "--releases" if new.releases is not None else "--schedule"
         expected = (
             "nothing beside --play own, which plans its releases up to the close; to set them yourself write "

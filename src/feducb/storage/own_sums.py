@@ -78,7 +78,7 @@ def everything(db: sqlite3.Connection) -> OwnSums | None:
     parts = [one for part in _SUMMED if (one := read(db, part)) is not None]
     if not parts:
         return None
-    return OwnSums(sum(one.records for one in parts), sum(one.values for one in parts))
+    return OwnSums(sum(one.records for one in parts), np.sum([one.values for one in parts], axis=0))
 
 
 def count(db: sqlite3.Connection) -> int:

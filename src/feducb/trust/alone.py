@@ -14,7 +14,7 @@ __all__ = ["Alone"]
 
 @dataclass(frozen=True, slots=True)
 class Alone(Trust):
-    """``self``: one deployed agent that learns from its own raw records, at once. No federation has this trust.
+    """``self``: one deployed agent that learns from its own raw records, at once. No federation has it.
 
     Guarantees:
         No release, upload or row is ever made under it: the privatizer and the store refuse. So outsiders
