@@ -340,13 +340,11 @@ _QUESTIONS = (
     ),
     _Question("dim", "numbers per vector", int, lambda new: new.recipe is None and new.actions is None),
     _Question(
-        "trust", "who adds the noise: nobody, controller or keepers (self: alone, nothing leaves)", str
-    ),
-    _Question(
         *("epsilon", "epsilon of a person: smaller is more private", float),
         lambda new: not new.budgets and not new.alone,
     ),
     _Question("agents", "how many agents learn together", int, lambda new: not new.alone),
+    _Question("trust", "who adds the noise: nobody, controller or keepers (self: alone)", str),
     _Question("start", "when the season starts, the same at all agents", str, lambda new: new.agents > 1),
     _Question(
         *("quorum", "how many agents a sum needs at least (empty: all)", int),
@@ -389,10 +387,12 @@ def init(new: _New) -> None:
     path, name = new.path, new.name
     if path.exists():
         raise ConfigurationError("config", str(path), "a file that does not exist yet")
-    new = _asked(new)
     for flag, value in (("--epsilon", new.epsilon), ("--delta", new.delta), ("--budgets", new.budgets)):
         if new.alone and value is not None:
             raise ConfigurationError(flag, value, "nothing with --trust self: nothing leaves")
+    new = _asked(new)
+    if new.alone:  # also where it was answered last
+        new = replace(new, epsilon=None)
     if new.agents > 1 and new.start is None:
         raise ConfigurationError(
             "--start", None, f"when the season starts, the same at all {new.agents} agents; now is {_now()}"
