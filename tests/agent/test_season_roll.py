@@ -294,8 +294,14 @@ def test_the_year_has_a_limit_at_which_nothing_leaves_any_more(world: World) -> 
     opened = len(ledger.accounts)
     assert 1 < opened < 10
     assert "most_epsilon = 1.8" in agent.trouble
-    assert season_roll.spent_by_all(ledger, 1e-6) <= 1.8
+    assert ledger.epsilon_of_a_regular(1e-6) <= 1.8
     assert np.sqrt(opened + 1) * ledger.accounts[0].mu > ledger.mu_of_a_regular
+    assert agent.snapshot()["all_seasons"] == {
+        "seasons": opened,
+        "epsilon": ledger.epsilon_of_a_regular(1e-6),
+        "delta": 1e-6,
+        "most_epsilon": 1.8,
+    }
     assert all(len(account.entries) == 4 for account in ledger.accounts)
     with pytest.raises(ConfigurationError, match="at least what one season costs"):
         replace(SETTINGS, most_epsilon=0.9)

@@ -9,16 +9,19 @@ season or longer makes up for nothing: what waited goes along.
 from __future__ import annotations
 
 import math
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from feducb.agent.kept import Season, require_later, written
 from feducb.agent.settings import SAME_START, AgentSettings
 from feducb.errors import ConfigurationError
 from feducb.privacy.calibration import to_epsilon
 from feducb.privacy.ledger import Ledger
+from feducb.privacy.terms import Terms
 from feducb.protocol.calendar import LINGER, Calendar
 from feducb.protocol.hiding import Member
 from feducb.storage import AgentStore
@@ -31,7 +34,7 @@ __all__ = [
     "is_complete",
     "next_opening",
     "over_budget",
-    "spent_by_all",
+    "view_spent",
 ]
 
 BELIEVED_AFTER = 60.0  # seconds for which a clock that left out a whole season must stand to be believed
@@ -133,10 +136,23 @@ def earlier_keys(settings: AgentSettings) -> int:
     return 1 + math.ceil(settings.keep_events / settings.season)
 
 
-def spent_by_all(ledger: Ledger, delta: float) -> float:
-    """ε at δ of a person who was there in every season so far."""
-    mu = ledger.mu_of_a_regular
-    return to_epsilon(mu, delta) if mu > 0 else 0.0
+def view_spent(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, Any]:
+    """What all seasons of a file have cost a person who was there in each, for status and page."""
+    left = "EXISTS (SELECT 1 FROM outgoing WHERE outgoing.season = seasons.season) OR continued_elsewhere"
+    rows = db.execute(f"SELECT terms FROM seasons WHERE {left}").fetchall()
+    mu = math.hypot(*(_mu_of(terms) for (terms,) in rows))
+    delta = settings.most_delta or settings.budget.delta
+    return {
+        "seasons": len(rows),
+        "epsilon": to_epsilon(mu, delta) if mu > 0 else 0.0,
+        "delta": delta,
+        "most_epsilon": settings.most_epsilon,
+    }
+
+
+@lru_cache(maxsize=64)
+def _mu_of(terms: str) -> float:
+    return Terms.from_json(terms).certificate().mu
 
 
 def over_budget(ledger: Ledger, settings: AgentSettings) -> str:
@@ -153,7 +169,7 @@ def over_budget(ledger: Ledger, settings: AgentSettings) -> str:
     if epsilon <= settings.most_epsilon * (1 + 1e-9):
         return ""
     limit = f"most_epsilon = {settings.most_epsilon:g} at δ = {delta:g}"
-    spent = spent_by_all(ledger, delta)
+    spent = ledger.epsilon_of_a_regular(delta)
     return (
         f"all seasons together have cost a person who was there in each ε = {spent:.3g}, and another one "
         f"would make it {epsilon:.3g}, beyond {limit}: nothing leaves any more, and decisions go by what is "

@@ -70,6 +70,8 @@ def create_app(
         tasks = [asyncio.create_task(keep_up(service.commit, service.mailbox, alone=engine is None))]
         if engine is not None:
             tasks.append(asyncio.create_task(_carry(engine, service.mailbox)))
+        if keeper is not None:
+            tasks.append(asyncio.create_task(keeper.follow_the_clock()))
         if engine_file is not None:
             tasks.append(asyncio.create_task(keep_engine_file(engine_file, engine_status)))
         log.info("started", extra={"version": __version__})
