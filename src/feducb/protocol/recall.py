@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from feducb.config import require_finite, require_integer
+from feducb.errors import ConfigurationError
 from feducb.models.joint import weight_of
 from feducb.models.remembering import Fading, RememberingPlay
 from feducb.privacy.noise_law import joint_threshold
@@ -15,7 +17,47 @@ from feducb.protocol.federation import Federation
 from feducb.protocol.team_noise import TeamNoise, bound_for
 from feducb.types import Array, ReleasedSum
 
-__all__ = ["Past", "recalling", "weigh"]
+__all__ = ["Past", "Seasons", "recalling", "weigh"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seasons:
+    """How many seasons there are, and what of a season outlives it.
+
+    Attributes:
+        count: how many, each with a budget of its own.
+        remember: earlier seasons whose last sums are read: ``all``, ``none``, or how many.
+        discount: what such a sum counts less with each season that has passed since.
+        half_life: in how many rounds what was learnt counts half; None: it does not fade.
+    """
+
+    count: int = 1
+    remember: str | int = "all"
+    discount: float = 1.0
+    half_life: float | None = None
+
+    def __post_init__(self) -> None:
+        require_integer("seasons", self.count, at_least=1)
+        if self.remember not in ("all", "none"):
+            require_integer("remember", self.remember, at_least=1)
+        if require_finite("discount", self.discount, above=0) > 1.0:
+            raise ConfigurationError("discount", self.discount, "a factor above 0 and at most 1")
+        if self.half_life is not None:
+            require_finite("half_life", self.half_life, above=0)
+            if self.discount != 1.0:
+                raise ConfigurationError("discount", self.discount, "1 beside a half-life")
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is one season, and nothing fades in it."""
+        return self.count == 1 and self.half_life is None
+
+    @property
+    def remembered(self) -> int:
+        """How many earlier seasons are read at most."""
+        if isinstance(self.remember, int):
+            return self.remember
+        return self.count if self.remember == "all" else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
