@@ -33,7 +33,7 @@ READINGS: dict[str, dict[str, Any]] = {
 
 
 def three_seasons(remember: str, seed: int) -> np.ndarray:
-    """(seasons, visitors), the mean reward of what each visitor was shown: one agent, deployed, on a clock."""
+    """(seasons, visitors), mean rewards of what was shown: one agent, deployed, on a clock of its own."""
     draws, now = np.random.default_rng(seed), 1_800_000_000.0
     theta = draws.standard_normal(DIM)
     theta *= 0.45 / np.linalg.norm(theta)
