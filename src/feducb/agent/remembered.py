@@ -246,8 +246,10 @@ def fading_of(settings: AgentSettings, half_life: float | None) -> Fading | None
     Weights on batches are differences of sums, so these must be of the same agents, all their records whole:
     not where some may be missing. There sums fade as a whole, from season to season.
     """
+    if half_life is None or not settings.trust.leaves:
+        return None
     whole = settings.sets_of_agents == 1 and not settings.trust.padded
-    if half_life is None or not whole or settings.releases > _MOST_FADING:
+    if not whole or settings.releases > _MOST_FADING:
         return None
     return Fading(settings.release_times, half_life, settings.terms.factors.decoder())
 
@@ -290,18 +292,18 @@ def _settings_of(body: str, started_at: float, terms: str) -> AgentSettings:
 
 def _misfit(then: AgentSettings, now: AgentSettings, before: int) -> str | None:
     """Why a season is not read in this one; None if it is."""
-    if now.remember == "none":
-        return "is not remembered (remember = none)"
-    if isinstance(now.remember, int) and before >= now.remember:
-        return f"is not remembered (remember = {now.remember})"
-    for name, words in (("problem", "bounds"), ("recipe", "a recipe"), ("groups", "groups")):
-        if getattr(then, name) != getattr(now, name):
-            return f"had other {words}" if words != "a recipe" else "had another recipe"
-    if (then.terms.model, then.terms.weight) != (now.terms.model, now.terms.weight):
-        return "learnt another model"
-    if (2 + before) * math.log2(now.sets_of_agents) > _MOST_SETS:
-        return "could be the sum of too many sets of agents"
-    return None
+    models = [(one.terms.model, one.terms.weight) if one.trust.leaves else None for one in (then, now)]
+    most = now.remember if isinstance(now.remember, int) else math.inf if now.remember == "all" else 0
+    reasons = (
+        (not now.trust.leaves, "is not read under trust self"),
+        (before >= most, f"is not remembered (remember = {now.remember})"),
+        (then.problem != now.problem, "had other bounds"),
+        (then.recipe != now.recipe, "had another recipe"),
+        (then.groups != now.groups, "had other groups"),
+        (models[0] != models[1], "learnt another model"),
+        ((2 + before) * math.log2(now.sets_of_agents) > _MOST_SETS, "could be of too many sets of agents"),
+    )
+    return next((words for is_so, words in reasons if is_so), None)
 
 
 def _mixture(rule: RememberingPlay | ReleasedPlay) -> MixtureBound:
