@@ -50,12 +50,15 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         **dict.fromkeys(("season", "first_release", "last_release"), _TIME),
         **{"releases": _INT, "schedule": _TEXT, "start": _MOMENT},
     },
-    "seasons": {"first_season": _INT, **dict.fromkeys(("most_epsilon", "most_delta"), _NUMBER)},
     "decisions": {
         **dict.fromkeys(("exploration", "uniform_share", "distance"), _NUMBER),
         **{"play": _TEXT, "policy": _TEXT, "shadow": (bool,), "follow_policy": _TEXT},
     },
     "rewards": {"window": _TIME, "default_reward": _NUMBER},
+    "seasons": {
+        **{"remember": (int, str), "discount": _NUMBER, "drift": _TIME, "first_season": _INT},
+        **dict.fromkeys(("most_epsilon", "most_delta"), _NUMBER),
+    },
     "retention": {"keep_events": _TIME},
     "service": {
         **{"host": _TEXT, "port": _INT},
@@ -195,8 +198,10 @@ def read_agent_file(path: str | Path) -> AgentFile:
     settings: dict[str, Any] = agent | privacy | (_BEFORE if version == 1 else {})
     for section, table in plain.items():
         for key, value in table.items():
-            timed = _SECTIONS[section][key] is _TIME
+            timed = _SECTIONS[section][key] is _TIME and (key, value) != ("drift", "none")
             settings[key] = parse_duration(f"{section}.{key}", value) if timed else value
+    if settings.get("drift") == "none":
+        del settings["drift"]
     if "start" in settings:
         settings["start"] = _instant(settings["start"])
     numbers = {name: settings.pop(name) for name in ("away", "colluding") if name in settings}

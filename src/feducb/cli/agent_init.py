@@ -63,11 +63,6 @@ history = {history}                    # records of one agent from before, rough
 season = "{season}"
 {start}
 {schedule}
-[seasons]                      # the clock opens one after the other; what is edited here is for the next one
-# first_season = 1             # the number of the one that starts at `start`
-# most_epsilon = 10.0          # all seasons together may cost a person so much; then nothing leaves any more
-# most_delta = 1e-6            # at this delta; that of [privacy] if left out
-
 [rewards]
 window = "{window}"                  # a reward may come so long after its decision; public and fixed
 default_reward = {default!r:13} # what counts if none came
@@ -80,6 +75,14 @@ policy = "tempered"            # how the agent chooses; `feducb simulate --polic
 uniform_share = {uniform_share!r:14} # above 0: logs can judge other policies
 shadow = {shadow:16}      # true: follow the application's own choice
 follow_policy = "learning"     # of the application; "fixed": public, and never learns from rewards
+
+[seasons]                      # the same at all agents; stay as they are for a season
+remember = "all"               # earlier seasons whose sums are read too: all, how many, or none
+# discount = 1.0               # below 1: what was learnt counts so much less with each season
+drift = "none"                 # or a half-life, such as "90d": in so long what was learnt counts half
+# first_season = 1             # the number of the one that starts at `start`; the clock opens the others
+# most_epsilon = 10.0          # all seasons together may cost a person so much; then nothing leaves any more
+# most_delta = 1e-6            # at this delta; that of [privacy] if left out
 
 [retention]
 keep_events = {keep:16} # raw events are gone once they are in the sums; longer for `agent export`
