@@ -19,7 +19,7 @@ from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.models.mixture import MixtureBound
 
-START, SEASON = 1_800_000_000.0, 600.0
+START, SEASON = 1_800_000_000.0, 601.0
 THETA = np.array([0.8, -0.4])
 
 

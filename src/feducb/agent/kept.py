@@ -154,15 +154,18 @@ def placed(db: sqlite3.Connection, settings: AgentSettings) -> AgentSettings:
     start of a season in which nothing has happened yet.
     """
     kept = agent_tables.read_settings(db)
-    if kept is None or settings.first_season is not None or settings.start is None:
+    if kept is None or settings.start is None:
         return settings
     before, earlier = _read(kept.body, kept.started_at), agent_tables.earlier_start(db)
+    if settings.first_season not in (None, before.first_season):
+        return settings
     if before.start is not None and abs(settings.start - before.start) <= SAME_START:
         return replace(settings, first_season=before.first_season)
-    unused = kept.season == kept.open_season and agent_tables.is_unused(db)
-    if unused and earlier is not None and settings.start > earlier + SAME_START:
+    if kept.season != kept.open_season:  # from a backup
+        earlier = kept.started_at
+    if earlier is not None and settings.start > earlier + SAME_START and agent_tables.is_unused(db):
         return replace(settings, first_season=kept.open_season)
-    return settings
+    return replace(settings, first_season=None)
 
 
 def require_later(settings: AgentSettings, earlier: float) -> None:

@@ -56,8 +56,8 @@ def next_opening(season: Season, settings: AgentSettings, now: float) -> Opening
 
     Args:
         season: the open one.
-        settings: of the next; a new ``start`` in them counts from the number after the open one, unless
-            ``first_season`` says which number it goes with.
+        settings: of the next; a new ``start`` in them counts from the number after the open one, unless a
+            new ``first_season`` says which number it goes with.
         now: in seconds since 1970.
 
     Raises:
@@ -69,7 +69,9 @@ def next_opening(season: Season, settings: AgentSettings, now: float) -> Opening
         following = max(number + 1, calendar.number_at(now))
         return Opening(following, calendar.starts(following), settings)
     calendar = settings.calendar(number, started_at)
-    if settings.first_season is None and settings.start > started_at + SAME_START:
+    moved = before.start is None or abs(settings.start - before.start) > SAME_START
+    numbered = settings.first_season is not None and settings.first_season != before.first_season
+    if moved and not numbered and settings.start > started_at + SAME_START:
         calendar = Calendar(settings.start, settings.season, number + 1)
     following = calendar.number_at(now)
     if following <= number:
