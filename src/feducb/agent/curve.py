@@ -22,7 +22,7 @@ from typing import Any
 
 from feducb.storage import agent_tables
 from feducb.storage.agent_tables import CURVE_COLUMNS
-from feducb.storage.events import Due
+from feducb.storage.events import ALONE, Due
 
 __all__ = ["Curve", "points", "width_for"]
 
@@ -69,7 +69,13 @@ class Curve:
             sums[3] += reward
             sums[4] += reward * reward
             chance, count = row.propensity, row.candidates
-            if not uniform or not chance or not count or (chance >= 1.0 and not (count == 1 and only_choice)):
+            if (
+                row.lane == ALONE
+                or not uniform
+                or not chance
+                or not count
+                or (chance >= 1.0 and not (count == 1 and only_choice))
+            ):
                 continue
             weight = 1.0 / (count * chance)
             square = weight * weight

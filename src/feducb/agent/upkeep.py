@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
+from feducb.agent.gain import LANES
 from feducb.agent.kept import season_in
 from feducb.agent.requests import fitting, pays_within, short_enough
 from feducb.agent.settings import AgentSettings
@@ -242,7 +243,9 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
                 "candidates": row["candidates"],
                 "features": features,
                 **{name: row[name] for name in ("propensity", "model", "reward", "batch")},
-                "own_phase": closed is not None and row["decided_at"] >= closed,
+                "own_phase": (closed is not None and row["decided_at"] >= closed)
+                or (row["lane"] == events.ALONE and settings.trust.leaves),
+                "lane": None if row["lane"] is None else LANES[row["lane"]],
                 **described,
                 **public,
             }

@@ -140,4 +140,9 @@ MIGRATIONS = (
         "group" INTEGER NOT NULL, number INTEGER NOT NULL, read_at REAL NOT NULL, body TEXT NOT NULL,
         PRIMARY KEY ("group", number)) WITHOUT ROWID;
     """,
+    # Which lane a visitor was drawn into, and what lanes came to in the open season (agent/gain.py).
+    """
+    ALTER TABLE decisions ADD COLUMN lane INTEGER;
+    CREATE TABLE gain (id INTEGER PRIMARY KEY CHECK (id = 1), body TEXT NOT NULL);
+    """,
 )
