@@ -1,9 +1,9 @@
 """Decisions that raw records drive, beside a stream of releases: nothing of them leaves or moves the others.
 
-Two deployed settings have such decisions: visitors who are held out, to see what the federation is worth, and
-an agent that was alone before it joined others. Exact, as in `own_agents`: noise is the same in all worlds and
-every visitor has coins of her own, so that nothing differs between two worlds but some rewards, and what comes
-of them.
+Two deployed settings have such decisions: visitors who are held out, to see what the federation is worth,
+and an agent that was alone before it joined others. Exact, as in `own_agents`: noise is the same in all
+worlds and every visitor has coins of her own, so that nothing differs between two worlds but some rewards,
+and what comes of them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def check_held_out(kind: type[Agent], terms: Terms) -> Check:
         "who is held out",
         plain.left == other.left and plain.held_out == other.held_out and not moved and shown,
         f"releases {'stay' if plain.left == other.left else 'MOVE'} with the rewards of "
-        f"{sum(plain.held_out)} visitors who were held out; {len(moved)} of {len(others)} other decisions move; "
+        f"{sum(plain.held_out)} visitors held out; of {len(others)} other decisions {len(moved)} move; "
         f"decisions for such visitors {'change, as they may' if shown else 'DO NOT CHANGE'}",
     )
 

@@ -160,7 +160,7 @@ function runs(points, width, name) {
   return found;
 }
 function curve(at, points, width, name, kind) {
-  const middle = (one) => at.x(one.start + width / 2);
+  const middle = (one) => at.x((one.start + one.end) / 2);
   for (const run of runs(points, width, name)) {
     const upper = run.map((one) => `${middle(one)},${at.y(one[name] + 1.96 * (one[name + "_error"] || 0))}`);
     const lower = run.map((one) => `${middle(one)},${at.y(one[name] - 1.96 * (one[name + "_error"] || 0))}`);
@@ -174,8 +174,8 @@ function curve(at, points, width, name, kind) {
     }
   }
 }
-function drawLearning(box, { width, points }, [least, most]) {
-  const known = points.filter((one) => one.value !== null);
+function drawLearning(box, { smooth }, [least, most]) {
+  const known = smooth, width = Infinity; // blocks of about as many decisions each, one after the other
   if (!known.length) {
     box.replaceChildren(h("p", { class: "said" }, "Nothing yet: a decision counts once its reward window has closed."));
     return;
@@ -193,7 +193,7 @@ function drawLearning(box, { width, points }, [least, most]) {
   low = Math.max(least, low - room);
   high = Math.min(most, high + room);
   const at = plot(box, "Average reward per decision over time, and of uniform choice where it can be estimated; the table below has the numbers.",
-    known[0].start, known[known.length - 1].start + width, low, high);
+    known[0].start, known[known.length - 1].end, low, high);
   const clip = "clip-" + box.id;
   curve(at, known, width, "uniform", "base-");
   curve(at, known, width, "value", "");
@@ -265,6 +265,7 @@ function standAgent() {
       h("progress", { id: "meter", max: "1", value: "0", "aria-label": "Releases made" }),
       h("dl", { class: "facts" }, fact("budget", "Promise"), fact("made", "Releases made"), fact("out-at", "Runs out"),
         fact("season", "Season"), fact("waits", "Waiting for it"))),
+    gainCard(),
     learntCard(),
     card("w7", "h-activity", "Decisions and rewards", h("p", { class: "said", id: "activity-said" }), h("div", { class: "chart", id: "activity" }),
       legend(["bar", "decisions"], ["bar-inner", "rewards"]),
@@ -318,6 +319,7 @@ function showAgent(it) {
   $("rows-card").hidden = !it.rows;
   if (it.rows) sayRows(it.rows, it.engine, it.keeper);
   tally("counters", counts);
+  sayGain(it);
   drawAgent();
   followLearnt(it);
 }
@@ -341,7 +343,7 @@ function sayEngine(engine) {
 function sayLearning(it) {
   const { value, value_error, uniform, uniform_error, settled } = it.curve.whole;
   if (value === null) return say("learning-said", `Rewards count when their window (${span(it.window)}) has closed.`);
-  const first = `A decision brought ${mean(value, value_error)} on average, over ${counted(settled, "decision")} shown here. `;
+  const first = sayBeforeAndNow(it.curve.smooth) + `A decision brought ${mean(value, value_error)} on average, over ${counted(settled, "decision")} shown here. `;
   const second = uniform === null
     ? it.shadow ? "Uniform choice is not estimated in shadow mode." : "Uniform choice cannot be estimated from them yet; uniform_share above 0 makes sure that it can."
     : `Uniform choice would have brought ${mean(uniform, uniform_error)}, as estimated from decisions with a known chance.`;
@@ -352,6 +354,7 @@ function drawAgent() {
   if (!told || !told.curve) return;
   drawLearning($("learning"), told.curve, told.reward_range);
   drawActivity($("activity"), told.curve);
+  if (!$("gain-card").hidden) drawGain($("gain"), told.gain.lanes, told.reward_range);
 }
 
 // ---------------------------------------------------------------- a controller
