@@ -143,11 +143,13 @@ def _smooth(starts: list[int], steps: list[list[float]], width: int) -> list[dic
         short = blocks.pop()
         blocks[-1] += short
     return [
-        {"start": starts[block[0]], "end": starts[block[-1]] + width, **_own(together)}
-        | _uniform(together if together[5] >= _LEAST_DRAWN else None)
+        {
+            "start": starts[block[0]],
+            "end": starts[block[-1]] + width,
+            **_own(_total([steps[place] for place in block])),
+        }
         for block in blocks
         if block
-        for together in [_total([steps[place] for place in block])]
     ]
 
 

@@ -147,26 +147,15 @@ function plot(box, label, first, last, low, high) {
   }
   return { drawing, x, y };
 }
-// Runs of steps that follow each other.
-function runs(points, width, name) {
-  const found = [];
-  let before = null;
-  for (const one of points) {
-    if (one[name] === null) continue;
-    if (before === null || one.start - before > 3 * width) found.push([]);
-    found[found.length - 1].push(one);
-    before = one.start;
-  }
-  return found;
-}
-function curve(at, points, width, name, kind) {
+function curve(at, points, name, kind) {
   const middle = (one) => at.x((one.start + one.end) / 2);
-  for (const run of runs(points, width, name)) {
+  const run = points.filter((one) => one[name] !== null);
+  if (run.length) {
     const upper = run.map((one) => `${middle(one)},${at.y(one[name] + 1.96 * (one[name + "_error"] || 0))}`);
     const lower = run.map((one) => `${middle(one)},${at.y(one[name] - 1.96 * (one[name + "_error"] || 0))}`);
     at.drawing.append(s("polygon", { class: kind + "band", points: upper.concat(lower.reverse()).join(" ") }),
       s("polyline", { class: kind + "line", points: run.map((one) => `${middle(one)},${at.y(one[name])}`).join(" ") }));
-    if (run.length === 1 || points.length < 40) {
+    if (name === "value") {
       for (const one of run) {
         at.drawing.append(s("circle", { class: kind + "dot", cx: middle(one), cy: at.y(one[name]), r: 3 },
           s("title", {}, `${short.format(one.start * 1000)}: ${mean(one[name], one[name + "_error"])}`)));
@@ -174,15 +163,15 @@ function curve(at, points, width, name, kind) {
     }
   }
 }
-function drawLearning(box, { smooth }, [least, most]) {
-  const known = smooth, width = Infinity; // blocks of about as many decisions each, one after the other
+function drawLearning(box, { smooth, whole }, [least, most]) {
+  const known = smooth; // blocks of about as many decisions each, one after the other
   if (!known.length) {
     box.replaceChildren(h("p", { class: "said" }, "Nothing yet: a decision counts once its reward window has closed."));
     return;
   }
   const ends = [];
-  for (const one of known) {
-    for (const name of ["value", "uniform"]) {
+  for (const one of [...known, whole]) {
+    for (const name of one === whole ? ["uniform"] : ["value"]) {
       if (one[name] === null) continue;
       const reach = 1.96 * (one[name + "_error"] || 0);
       ends.push(Math.max(least, one[name] - reach), Math.min(most, one[name] + reach));
@@ -195,8 +184,10 @@ function drawLearning(box, { smooth }, [least, most]) {
   const at = plot(box, "Average reward per decision over time, and of uniform choice where it can be estimated; the table below has the numbers.",
     known[0].start, known[known.length - 1].end, low, high);
   const clip = "clip-" + box.id;
-  curve(at, known, width, "uniform", "base-");
-  curve(at, known, width, "value", "");
+  // Uniform choice does not learn: all of it is one estimate, from the first block to the last.
+  const ends_of = [known[0].start, known[known.length - 1].end].map((time) => ({ ...whole, start: time, end: time }));
+  curve(at, ends_of, "uniform", "base-");
+  curve(at, known, "value", "");
   const size = at.drawing.viewBox.baseVal;
   at.drawing.append(s("clipPath", { id: clip }, s("rect", { x: 46, y: 10, width: size.width - 54, height: size.height - 36 })));
   for (const band of at.drawing.querySelectorAll("polygon")) band.setAttribute("clip-path", `url(#${clip})`);
