@@ -71,7 +71,6 @@ def main(runs: int, visits: int, holdout: float) -> None:
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main(
-        int(given[0]) if given else 24, int(given[1]) if given[1:] else 1500, float((given[2:] or [0.05])[0])
-    )
+    usual = ["24", "1500", "0.05"]
+    runs, visits, share = [*sys.argv[1:], *usual[len(sys.argv) - 1 :]]
+    main(int(runs), int(visits), float(share))

@@ -14,7 +14,7 @@ from feducb.policies import Optimistic, Tempered
 from feducb.policies.decider import Decider
 from feducb.policies.policy import certain, draw_one_evenly
 from feducb.storage import events
-from feducb.types import Belief, ReleasedSum
+from feducb.types import Belief
 
 __all__ = ["Chooser"]
 
@@ -33,14 +33,6 @@ class Chooser:
         self._settings = settings
         self.deciders: dict[int, Decider] = {}
         self.alone: Decider | None = None
-
-    def learn(self, group: int, total: ReleasedSum | None) -> None:
-        """Go by this sum from now on."""
-        belief = None
-        if total is not None:
-            rule = self._settings.rule_for(total)
-            belief = rule.absorb(rule.start(()), total).belief
-        self.know(group, belief)
 
     def know(self, group: int, belief: Belief | None) -> None:
         """Go by this from now on; None is nothing."""
