@@ -200,6 +200,11 @@ def erase(agent: Agent, person: str) -> Erasure:
             "those under this id, also what came after the last release or beyond a person's limit and is "
             "not counted here, stay in them until the season ends. Nothing of that leaves."
         )
+    if agent.settings.holdout and agent.settings.play == "released":
+        said += (
+            " Of visitors who are held out, records are in sums of their own, which never leave, until the "
+            "season ends; who was held out under this id counts here as if it were in all it may be in."
+        )
     said += " Records that came without an id, and those of earlier seasons, cannot be found."
     return Erasure(removed=len(still_open), content_removed=len(retained), in_sums=entered, said=said)
 
