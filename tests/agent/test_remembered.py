@@ -333,3 +333,16 @@ def test_what_a_recipe_knows_to_be_zero_stays_so(tmp_path: Path) -> None:
             replace(told, start=now + 1.0, recipe=Recipe.of_actions(["a", "b", "d"])), drop_open=True
         )
         assert agent.snapshot()["memory"]["says"] == "Begins anew: season 1 had another recipe."
+
+
+def test_a_season_of_thousands_of_releases_remembers_too(tmp_path: Path) -> None:
+    told = _settings(schedule="periodic", releases=1100, budget=Budget(epsilon=1000.0, delta=1e-6))
+    site = Site(tmp_path / "a.db", told)
+    site.play(90)
+    site.next_season()
+    rule = site.agent._memory.rule(0)
+    assert rule is not None
+    assert rule.first == 0
+    assert rule.weights.shape == (1101, 2)
+    assert site.play(10).mean() < 0.2
+    site.agent.close()
