@@ -175,6 +175,7 @@ def test_the_past_stays_in_the_file_and_goes_with_its_season(shops: Callable[...
     assert before["actions"][0] | {"id": ""} == {
         "id": "",
         **dict.fromkeys(("share", "share_low", "share_high", "estimate", "low", "high")),
+        "retired": False,
     }
     shop.visit(600)
     told = shop.agent.model()
