@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ def test_terms_that_others_contain() -> None:
     def found(*terms: str) -> dict[str, str]:
         plain = tuple(() if term == "1" else tuple(term.split("*")) for term in terms)
         recipe = Recipe(context=(country, lean, age), action=(offer,), terms=plain)
-        rows = {
+        rows: dict[str, Any] = {
             "country": (["DE"] * 2 + ["FR"] * 2 + ["PT"] * 2 + [None] * 2) * 4,
             "device": ["phone", "desktop", "x", "x"] * 8,
         }

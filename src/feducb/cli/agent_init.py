@@ -104,7 +104,10 @@ policy = "tempered"            # how the agent chooses; `feducb simulate --polic
 _PRACTICAL = """\
 policy = "optimistic"          # how the agent chooses; "tempered" plays the proven bonus, and explores more
 exploration = {exploration!r:16} # part of the proven bonus: less is explored, and no regret is proven"""
-PRACTICAL = {"policy": "optimistic", "exploration": 0.1}  # as `feducb evaluate` judges: practical play
+PRACTICAL: dict[str, Any] = {
+    "policy": "optimistic",
+    "exploration": 0.1,
+}  # as `feducb evaluate` judges: practical play
 _NO_KEEPERS = "# away, colluding             # of trust keepers: how many may miss a row, or tell on others\n"
 _NO_RECIPE = '# recipe = "recipe.json"       # visitors and actions in words; `feducb recipe init` writes one'
 _ROOM = (
