@@ -1,7 +1,7 @@
 """20,000 visitors of a taste that the agent does not know: which share of the best choice's value it reaches.
 
-    python benchmarks/shop_visitors.py                    # one agent, ε = 1, 8, 50, five seeds each; some minutes
-    python benchmarks/shop_visitors.py --vectors          # vectors of the shop's own, d = 24, and bounds nobody chose
+    python benchmarks/shop_visitors.py              # one agent, ε = 1, 8, 50, five seeds each; some minutes
+    python benchmarks/shop_visitors.py --vectors    # vectors of the shop's own, d = 24, bounds as they come
 
 The shop of examples/shop: six offers, five columns. ``--vectors`` needs nothing that came with recipes, and
 runs under versions from before them too. Visitors, and whether they would buy, follow from the seed; the
