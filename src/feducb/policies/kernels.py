@@ -1,7 +1,7 @@
 """What compiled decisions share: how they are compiled, and how a belief is laid out for them.
 
-A state is one array, since passing one is faster than passing six: a header, θ̂, V⁻¹, and where there are many
-dimensions V⁻¹ once more in single precision, two numbers in the room of one.
+A state is one array, since passing one is faster than passing six: a header, θ̂, V⁻¹, and for `sieves` a lower
+triangle L with xᵀLx = xᵀV⁻¹x in single precision, two numbers in the room of one, its side made even.
 """
 
 from __future__ import annotations
@@ -13,7 +13,17 @@ from numba import float64, njit, types
 
 __all__ = ["HEADER", "LARGEST", "SMALLEST", "UNDECIDED", "compiled", "kept"]
 
-HEADER = 6  # d, β, b, the rounding of a score for actions of length 1, and two numbers of `sieved_action`
+HEADER = 7
+"""Numbers before θ̂, the last four of them at ‖x‖ = 1:
+
+    0  d
+    1  β
+    2  b
+    3  the rounding of a score
+    4  the most that a width can be
+    5  what single precision moves xᵀV⁻¹x by; 0 without sieves
+    6  what a width is like
+"""
 UNDECIDED = -1
 SMALLEST, LARGEST = 1e-200, 1e200  # of the sum of squares: neither underflow nor overflow on the way
 
