@@ -188,6 +188,7 @@ def test_without_numba_the_same(rng: Generator) -> None:
     assert decider._kernels.best is decisions._undecided_one
     assert decider.decide(actions[0]) == reference(belief, actions[0])
     np.testing.assert_array_equal(decider.decide_many(actions), Optimistic().decide(belief, actions)[0])
+    assert decider.judge(actions[0, 0])[1] == decider.score(actions[0])[0]
     with pytest.raises(ConfigurationError, match="of shape"):
         decider.decide(actions)
 
@@ -357,5 +358,9 @@ def test_actions_that_are_mostly_zero(rng: Generator, dim: int, euclidean: float
         for coin in rng.random(5):
             index, _ = decider.temper(actions, coin, policy)
             assert index == policy.decide(belief, actions[None], np.array([coin]))[0][0]
+        for action in (actions[0], rng.normal(size=dim)):
+            estimate, bound = decider.judge(action)
+            assert estimate == pytest.approx(action @ belief.guess, rel=1e-9, abs=1e-12)
+            assert bound == pytest.approx(decider.score(action[None])[0], rel=1e-9)
     with pytest.raises(ConfigurationError, match="nan"):
         decider.decide(np.full((2, dim), np.nan))

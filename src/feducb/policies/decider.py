@@ -36,6 +36,7 @@ class _Kernels(NamedTuple):
     best_of_many: Any
     tempered: Any
     chances: Any
+    bound: Any
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -143,11 +144,11 @@ class Decider:
 
     def judge(self, action: Array) -> tuple[float, float]:
         """The likeliest mean reward of one action (d,), and its upper confidence bound."""
-        belief, scale = self.belief, self.exploration
-        direction = belief.inverse @ action
-        width = belief.ellipsoid_width * math.sqrt(max(float(direction @ action), 0.0))
-        width += belief.euclidean_width * math.sqrt(float(direction @ direction))
-        return float(action @ belief.guess), float(action @ belief.centre(scale) + scale * width)
+        ready = _ready(action)
+        bound = self._kernels.bound(ready, self._state)
+        return float(ready @ self.belief.guess), float(self.score(ready[None])[0]) if math.isnan(
+            bound
+        ) else bound
 
     def _by_reference(self, actions: Array) -> Indices:
         return best_by_bound(self.belief, actions, exploration=self.exploration)
@@ -195,10 +196,11 @@ def _kernels() -> _Kernels:
     """Those that are compiled; without numba, stand-ins that leave it undecided."""
     try:
         from feducb.policies.best_action import best_action, best_actions
+        from feducb.policies.lines import bound_of
         from feducb.policies.tempered_action import tempered_action, tempered_chances
     except ImportError:
-        return _Kernels(_undecided_one, _undecided_many, _undecided_tempered, _no_chances)
-    return _Kernels(best_action, best_actions, tempered_action, tempered_chances)
+        return _Kernels(_undecided_one, _undecided_many, _undecided_tempered, _no_chances, _no_bound)
+    return _Kernels(best_action, best_actions, tempered_action, tempered_chances, bound_of)
 
 
 def _undecided_one(actions: Array, state: Array) -> int:
@@ -215,6 +217,10 @@ def _undecided_tempered(actions: Array, state: Array, full: float, coin: float) 
 
 def _no_chances(actions: Array, state: Array, full: float) -> Array:
     return np.full(1, math.nan)
+
+
+def _no_bound(action: Array, state: Array) -> float:
+    return math.nan
 
 
 def _single(belief: Belief) -> Belief:

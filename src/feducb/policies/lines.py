@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from feducb.policies.kernels import HEADER, LARGEST, SMALLEST, compiled, kept
 from feducb.policies.sieves import survivors, width_of
 
-__all__ = ["MANY", "lines_of", "lines_of_many"]
+__all__ = ["MANY", "bound_of", "lines_of", "lines_of_many"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -135,6 +135,23 @@ def _of_some(actions: Array, left: Indices, state: Array) -> tuple[Array, Indice
     return lines, left
 
 
+def _bound_of(action: Array, state: Array) -> float:
+    if state[2] == 0.0 and mostly_zero(action.reshape(1, -1)):
+        lines, _ = by_entries(action.reshape(1, -1), state)
+        return float(lines[0, 0] + lines[1, 0])
+    dim, mean, squared, length = len(action), 0.0, 0.0, 0.0
+    theta = state[HEADER : HEADER + dim]
+    inverse = state[HEADER + dim : HEADER + dim + dim * dim].reshape(dim, dim)
+    for i in range(dim):
+        direction = 0.0
+        for j in range(dim):
+            direction += inverse[i, j] * action[j]
+        mean += action[i] * theta[i]
+        squared += action[i] * direction
+        length += direction * direction
+    return float(mean + state[1] * np.sqrt(max(squared, 0.0)) + state[2] * np.sqrt(length))
+
+
 mostly_zero: Any = kept(_mostly_zero)
 by_products: Any = kept(_by_products)
 by_entries: Any = kept(_by_entries)
@@ -142,3 +159,6 @@ of_some: Any = kept(_of_some)
 lines_of_many: Any = kept(_lines_of_many)
 
 lines_of: Any = compiled(_lines_of, types.Tuple((float64[:, ::1], int64[::1])), 2, boolean)
+
+bound_of: Any = compiled(_bound_of, float64, 1)
+"""(d,), an action of the belief's length → its upper confidence bound."""
