@@ -27,6 +27,7 @@ Indices = NDArray[np.int64]
 
 _FLOAT64 = np.dtype(np.float64)
 _SIEVED_DIM = 24  # as `lines.MANY`
+_BLOCKS = 4  # a V⁻¹ of which one in so many entries is not zero is for actions that are mostly zero too
 
 
 class _Kernels(NamedTuple):
@@ -261,14 +262,15 @@ def _packed(belief: Belief, exploration: float) -> Array:
 def _sieves(theta: Array, inverse: Array, ellipsoid: float, euclidean: float) -> tuple[float, float, float]:
     """At ‖x‖ = 1, a bound on β√(xᵀV⁻¹x), what single precision moves xᵀV⁻¹x by, and what to expect.
 
-    Of few dimensions, beside another width, and where single precision could over- or underflow, the second
-    is 0: no sieves then. ‖A‖ ≤ ‖A¹⁶‖_F^(1/16) ≤ d^(1/32)‖A‖ takes four products, a tenth of the time that
-    eigenvalues take. With γ a bound on the relative error of a sum of d in single precision, xᵀV⁻¹x, which is
-    a sum of sums, is off by 2γ‖V⁻¹‖_F at most.
+    Of few dimensions, over blocks, beside another width, and where single precision could over- or underflow,
+    the second is 0: no sieves then. ‖A‖ ≤ ‖A¹⁶‖_F^(1/16) ≤ d^(1/32)‖A‖ takes four products, a tenth of the
+    time that eigenvalues take. With γ a bound on the relative error of a sum of d in single precision,
+    xᵀV⁻¹x, which is a sum of sums, is off by 2γ‖V⁻¹‖_F at most.
     """
     size, length = (math.sqrt(part @ part) for part in (inverse.ravel(), theta))
     usual = all(part == 0.0 or 1e-10 < part < 1e10 for part in (length, ellipsoid))
-    if len(theta) < _SIEVED_DIM or euclidean or not usual or not 1e-10 < size < 1e10:
+    blocks = _BLOCKS * np.count_nonzero(inverse) <= inverse.size
+    if len(theta) < _SIEVED_DIM or blocks or euclidean or not usual or not 1e-10 < size < 1e10:
         return math.inf, 0.0, 0.0
     power = inverse / size
     for _ in range(4):
