@@ -1,4 +1,4 @@
-"""Part by part, linear algebra and confidence sets are what they are of the whole, wherever there are zeros."""
+"""Part by part, linear algebra and confidence sets are those of the whole, wherever there are zeros."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def _best_action(actions: Array, state: Array) -> int:
     if arms == 0 or dim != int(state[0]):
         return UNDECIDED
     if dim >= MANY:
-        return best_of_many_dimensions(actions, state)
+        return int(best_of_many_dimensions(actions, state))
     ellipsoid, euclidean, rounding = state[1], state[2], state[3]
     theta = state[HEADER : HEADER + dim]
     inverse = state[HEADER + dim : HEADER + dim + dim * dim].reshape(dim, dim)
@@ -61,7 +61,7 @@ def _best_action(actions: Array, state: Array) -> int:
 
 
 def _best_of_many_dimensions(actions: Array, state: Array) -> int:
-    lines, left = lines_of_many(actions, state, False)
+    lines, left = lines_of_many(actions, state, np.bool_(0))
     best, second, index = -np.inf, -np.inf, UNDECIDED
     for place in range(len(left)):
         score = lines[0, place] + lines[1, place]

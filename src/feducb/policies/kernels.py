@@ -29,15 +29,12 @@ SMALLEST, LARGEST = 1e-200, 1e200  # of the sum of squares: neither underflow no
 
 
 def compiled(function: Callable[..., Any], result: Any, dimensions: int, *more: Any) -> Any:
-    """Compile for actions with this many axes, writable or not, the state, and arguments of more types."""
-    state = types.Array(float64, 1, "C")
-    return kept(
-        function,
-        [
-            result(types.Array(float64, dimensions, "C", readonly=readonly), state, *more)
-            for readonly in (False, True)
-        ],
-    )
+    """Compile for actions with this many axes, the state, and arguments of more types.
+
+    What may be written to may be read, so that one form of it does for both kinds of actions.
+    """
+    actions, state = types.Array(float64, dimensions, "C", readonly=True), types.Array(float64, 1, "C")
+    return kept(function, [result(actions, state, *more)])
 
 
 def kept(function: Callable[..., Any], signatures: list[Any] | None = None) -> Any:

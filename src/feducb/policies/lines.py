@@ -26,7 +26,7 @@ MANY = 24  # dimensions from which it pays to look for zeros, and at bounds of s
 _ZEROS = 4  # an action is mostly zero if at most one in so many entries is not
 
 
-def _lines_of(actions: Array, state: Array, tempered: bool) -> tuple[Array, Indices]:
+def _lines_of(actions: Array, state: Array, tempered: bool) -> Any:
     """(2, n + 1) and (n,): estimates and widths of actions, and of which: those that can be best, rising.
 
     The last column is the rounding of a score. What `Tempered` has no lines for (no actions, of another
@@ -43,7 +43,7 @@ def _lines_of(actions: Array, state: Array, tempered: bool) -> tuple[Array, Indi
     return by_products(actions, state)
 
 
-def _lines_of_many(actions: Array, state: Array, tempered: bool) -> tuple[Array, Indices]:
+def _lines_of_many(actions: Array, state: Array, tempered: bool) -> Any:
     """`lines_of`, of many dimensions."""
     if state[2] == 0.0 and mostly_zero(actions):
         return by_entries(actions, state)

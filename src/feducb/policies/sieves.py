@@ -74,12 +74,16 @@ def _survivors(actions: Array, state: Array, tempered: bool) -> Indices:
         worse += lines[0, k] + lines[2, k] < likely
     if _TRIED * worse > arms:
         inverse, ahead = state[HEADER + dim : HEADER + dim + dim * dim].reshape(dim, dim), np.empty((3, 2))
-        for place, k in enumerate((likeliest, boldest)):
+        for place in range(2):
+            k = boldest if place else likeliest
             ahead[0, place], ahead[1, place] = lines[0, k], width_of(actions[k], inverse, state[1])
         left = sift(lines, highest(ahead, tempered), rounding)
     if len(left) > _FEW:
         closer = bound_widths(actions, left, lines, lengths, state)
-        left = left[sift(closer, highest(closer, tempered), rounding)]
+        places = sift(closer, highest(closer, tempered), rounding)
+        for place in range(len(places)):
+            places[place] = left[places[place]]
+        left = places
     return left
 
 
@@ -91,9 +95,15 @@ def _bound_widths(actions: Array, left: Indices, lines: Array, lengths: Array, s
     closer = np.empty((3, len(left)))
     for first in range(0, len(left), _LANES):
         some = left[first : first + _LANES]
-        rows = actions[first : first + _LANES] if len(left) == len(actions) else actions[some]
+        rows = actions[first : first + _LANES]
+        if len(left) < len(actions):
+            rows = np.empty((len(some), dim))
+            for k in range(len(some)):
+                for i in range(dim):
+                    rows[k, i] = actions[some[k], i]
         singles = np.empty((side, len(some)), np.float32)
-        singles[side - 1] = 0.0
+        for k in range(len(some)):
+            singles[side - 1, k] = 0.0
         for i in range(dim):
             for k in range(len(rows)):
                 singles[i, k] = rows[k, i]
@@ -159,7 +169,8 @@ def _highest(lines: Array, tempered: bool) -> Array:
             for k in range(lines.shape[1]):
                 if crossings[k] < until:
                     until, after = crossings[k], k
-        parts[part] = start, until, mean + start * width, mean + until * width
+        parts[part, 0], parts[part, 1] = start, until
+        parts[part, 2], parts[part, 3] = mean + start * width, mean + until * width
         if after == here:
             return parts[: part + 1]
         here, start = after, until

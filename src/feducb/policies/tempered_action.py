@@ -39,7 +39,7 @@ def _chance(lines: Array, index: int, full: float) -> float:
 
 
 def _tempered_action(actions: Array, state: Array, full: float, coin: float) -> tuple[int, float]:
-    lines, left = lines_of(actions, state, True)
+    lines, left = lines_of(actions, state, np.bool_(1))
     arms = len(left)
     scale = 1.0 if coin < full else (coin - full) / (1.0 - full)
     best, second, index = -np.inf, -np.inf, UNDECIDED
@@ -55,7 +55,7 @@ def _tempered_action(actions: Array, state: Array, full: float, coin: float) -> 
 
 
 def _tempered_chances(actions: Array, state: Array, full: float) -> Array:
-    lines, left = lines_of(actions, state, True)
+    lines, left = lines_of(actions, state, np.bool_(1))
     arms, chances = len(left), np.zeros(len(actions))
     if arms == 0 or np.isnan(lines[0, arms]):
         return np.full(1, np.nan)
