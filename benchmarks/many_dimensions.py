@@ -52,7 +52,7 @@ def compare(records: int) -> None:
         (
             microseconds(numpy.decide, visitors),
             microseconds(decider.decide, visitors),
-            microseconds(lambda one: decider.temper(*one, policy), coins),
+            microseconds(lambda one: decider.temper(one[0], one[1], policy), coins),
             microseconds(
                 lambda one: policy.decide(decider.belief, one[0][None], np.array([one[1]])), coins[:32]
             ),
