@@ -568,6 +568,7 @@ class Agent:
             "next_release_at": self.started_at + later[0] if later else None,
             "in_batch": self.store.pending,
             "season_over": self.season_over,
+            "at": self._clock(),
         }
 
     @property

@@ -30,6 +30,7 @@ from feducb.cli.options import option
 from feducb.cli.output import counted, facts_table, require_writable, show_keys, write_json
 from feducb.cli.watch_frames import agent_facts
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
+from feducb.protocol.trouble import exit_status
 from feducb.service.api_keys import add_key, revoke_key
 from feducb.system import optional
 from feducb.trust import Keepers
@@ -101,23 +102,21 @@ def status(
     config: Config = DEFAULT,
     json_file: Path | None = option(None, "Write it as JSON; - for standard output.", "--json"),
 ) -> None:
-    """How the agent stands; it may be running."""
+    """How the agent stands; it may be running. Status 0: all is green, 1: it does not run, 3: trouble."""
     require_writable("--json", json_file)
     read = read_agent_file(config)
-    store, reason = read.store, misfit(read.store, read.agent)
-    stands_at = partial(look, store, keepers=read.keepers(), keeper=read.keeper_state())
-    write_json(lambda: json.dumps(stands_at() | {"misfit": reason}, indent=1) + "\n", json_file)
-    if str(json_file) == "-":
-        return
+    reason = misfit(read.store, read.agent)
+    stands_at = partial(look, read.store, keepers=read.keepers(), keeper=read.keeper_state(), misfit=reason)
+    write_json(lambda: json.dumps(stands_at(), indent=1) + "\n", json_file)
     stands = stands_at(over_time=True)
-    counts = sorted(stands["counts"].items())
-    rows = [*agent_facts(stands), *((f"  {name.replace('_', ' ')}", f"{count:,}") for name, count in counts)]
-    title = f"agent {stands['name']}{', shadow mode' if stands['shadow'] else ''}"
-    Console(markup=False).print(facts_table(title, rows))
-    if reason is None and (changed := edited(store, read.agent)):
-        typer.echo(f"{config} was edited and is taken when the agent starts next: {', '.join(changed)}")
-    if reason is not None:
-        typer.echo(f"{config} no longer fits the open season, so no agent starts with it: {reason}")
+    if str(json_file) != "-":
+        counts = sorted(stands["counts"].items())
+        counted_rows = ((f"  {name.replace('_', ' ')}", f"{count:,}") for name, count in counts)
+        title = f"agent {stands['name']}{', shadow mode' if stands['shadow'] else ''}"
+        Console(markup=False).print(facts_table(title, [*agent_facts(stands), *counted_rows]))
+        if reason is None and (changed := edited(read.store, read.agent)):
+            typer.echo(f"{config} was edited and is taken when the agent starts next: {', '.join(changed)}")
+    raise typer.Exit(exit_status(stands["trouble"]))
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
+from feducb.agent.health import with_trouble
 from feducb.agent.mailbox import EngineFacts
 from feducb.service.api_keys import ApiKeys, Role
 from feducb.service.commits import GroupCommit
@@ -15,7 +16,7 @@ from feducb.service.keeper_desk import KeeperDesk
 from feducb.service.metrics import Metrics
 from feducb.service.running_mailbox import ServiceMailbox
 from feducb.service.sessions import Sessions
-from feducb.storage.keeper_facts import look_at_keeper, trouble_of
+from feducb.storage.keeper_facts import look_at_keeper
 
 __all__ = ["RefusedError", "Service"]
 
@@ -49,15 +50,15 @@ class Service:
         self.sessions = Sessions(keys)
 
     async def snapshot(self) -> dict[str, Any]:
-        """How the agent stands."""
-        return await self.commit(lambda agent: agent.snapshot()) | self.beside()
+        """How the agent stands, and what is wrong."""
+        return self.judge(await self.commit(lambda agent: agent.snapshot()))
 
-    def beside(self) -> dict[str, Any]:
-        """What the agent's file does not know: the engine, its keeper, and what is wrong now."""
+    def judge(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """What an agent said of itself, with what its file does not know, and what is wrong by all of it."""
         engine = None if self.engine is None else self.engine.as_dict()
         keeper = None if self._keeper_file is None else look_at_keeper(self._keeper_file)
-        trouble = trouble_of(keeper) or (None if engine is None else engine["trouble"])
-        return {"failing": self.commit.failing or trouble, "engine": engine, "keeper": keeper}
+        beside = {"running": True, "disk": self.commit.failing, "engine": engine, "keeper": keeper}
+        return with_trouble(facts | beside)
 
     def admit(self, request: Request, role: Role) -> None:
         """Let nobody in who does not belong."""
