@@ -40,9 +40,14 @@ def _is_late(facts: Facts, since: float) -> bool:
     return bool(facts["at"] - since > _patience(facts))
 
 
-def _warned(kind: str, severity: Severity = DOUBTFUL) -> Condition:
-    """What the file itself warns of."""
-    return Condition(kind, severity, lambda facts: (facts.get("warnings") or {}).get(kind))
+def _warned(kind: str, severity: Severity = DOUBTFUL, *, before: str = "") -> Condition:
+    """What the file itself warns of, as a sentence."""
+
+    def sentence(facts: Facts) -> str | None:
+        said = (facts.get("warnings") or {}).get(kind)
+        return None if said is None else f"{before}{said if before else said[0].upper() + said[1:]}."
+
+    return Condition(kind, severity, sentence)
 
 
 def _disk(facts: Facts) -> str | None:
@@ -53,7 +58,7 @@ def _disk(facts: Facts) -> str | None:
 def _misfit(facts: Facts) -> str | None:
     why = facts.get("misfit")
     return (
-        f"Its configuration no longer fits the open season, and no agent starts with it: {why}."
+        f"Its configuration no longer fits the open season, so no agent starts with it: {why}."
         if why
         else None
     )
@@ -74,8 +79,8 @@ def _never_reads(facts: Facts) -> str | None:
         return None
     return (
         "No sum of this season will be worth reading, so that all choices are drawn uniformly to its end: "
-        "noise is too large for so few decisions. More agents, more decisions, a larger epsilon or more trust "
-        "change that (`feducb privacy plan`)."
+        "noise is too large for so few decisions. More agents, decisions, epsilon or trust change that "
+        "(`feducb privacy plan`)."
     )
 
 
@@ -146,7 +151,7 @@ AGENT: Final = (
     engine_health.STOPPED,
     _DISK,
     Condition("misfit", WRONG, _misfit),
-    _warned("halted", WRONG),
+    _warned("halted", WRONG, before="This agent has halted: "),
     engine_health.KEEPER_HALTED,
     engine_health.SECOND_LIST,
     Condition("season_over", WRONG, _season_over),

@@ -137,6 +137,7 @@ async def _serve(settings: ControllerSettings, collector: Collector | RowBook, l
             "sums": collector.sums(),
             "refused": link.refusals.as_dict(),
             "last_refusals": link.last_refusals,
+            "failures": link.status.failures,
             "errors": dict(link.status.errors),
             "last_error": link.status.last_error,
             "rows": collector.facts() if isinstance(collector, RowBook) else None,

@@ -23,6 +23,7 @@ from typer.core import TyperCommand
 from feducb.agent import Agent, AgentSettings, upkeep
 from feducb.agent.agent_file import read_agent_file
 from feducb.agent.kept import edited, misfit, require_place
+from feducb.agent.noted import view_log
 from feducb.agent.own_logs import read_rows, require_header
 from feducb.agent.view import look
 from feducb.cli.agent_init import DEFAULT, budget_table, init, make_file
@@ -30,8 +31,9 @@ from feducb.cli.options import option
 from feducb.cli.output import counted, facts_table, require_writable, show_keys, write_json
 from feducb.cli.watch_frames import agent_facts
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
-from feducb.protocol.trouble import exit_status
+from feducb.protocol.trouble import TROUBLE, exit_status
 from feducb.service.api_keys import add_key, revoke_key
+from feducb.storage import agent_tables
 from feducb.system import optional
 from feducb.trust import Keepers
 from feducb.worlds.features import Recipe
@@ -311,6 +313,38 @@ def _opened(config: Path) -> Iterator[tuple[Agent, AgentSettings]]:
         raise StoreInUseError(f"{error}: stop the agent first, or ask its service") from None
     with closing(agent):
         yield agent, file.agent
+
+
+@app.command("log")
+def show_log(
+    config: Config = DEFAULT,
+    holds: str | None = option(None, "A hash that was noted earlier: is it still in the chain?"),
+    json_file: Path | None = option(None, "Write it as JSON; - for standard output.", "--json"),
+) -> None:
+    """Who changed what, and with which key; status 3 if a line was removed or changed since."""
+    require_writable("--json", json_file)
+    file = read_agent_file(config)
+    with closing(agent_tables.look_into(file.store)) as db:
+        log = view_log(db)
+    write_json(lambda: json.dumps(log, indent=1) + "\n", json_file)
+    if str(json_file) != "-":
+        for one in log["entries"]:
+            details = ", ".join(f"{name} {_plain(value)}" for name, value in one["details"].items())
+            typer.echo(
+                f"{one['number']:>4}  {one['at'][:19]}Z  {one['who']}: {one['what']}"
+                + (f" ({details})" if details else "")
+            )
+    broken = log["broken"]
+    if broken is None and holds is not None and holds not in {one["hash"] for one in log["entries"]}:
+        broken = f"no entry has the hash {holds}, so the chain is not the one that it was noted from"
+    if broken is not None:
+        typer.echo(f"the log is not whole: {broken}", err=True)
+        raise typer.Exit(TROUBLE)
+    typer.echo(f"the log is whole; note its end elsewhere: {log['end']}", err=True)
+
+
+def _plain(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @key_app.command("add")

@@ -44,7 +44,7 @@ def serve(config: _Config = _DEFAULT) -> None:
 
 @app.command()
 def status(config: _Config = _DEFAULT) -> None:
-    """What the controller last said about itself, as JSON. Status 0: green, 1: it does not run, 3: trouble."""
+    """What the controller last said of itself, as JSON. Status 0: green, 1: it does not run, 3: trouble."""
     show_status(read_status(ControllerSettings.read(config)), "controller", judge_controller)
 
 

@@ -33,5 +33,5 @@ def serve(config: _Config = _DEFAULT) -> None:
 
 @app.command()
 def status(config: _Config = _DEFAULT) -> None:
-    """What the keeper last said about itself, as JSON. Status 0: green, 1: it does not run, 3: trouble."""
+    """What the keeper last said of itself, as JSON. Status 0: green, 1: it does not run, 3: trouble."""
     show_status(read_status(KeeperSettings.read(config), of="keeper"), "keeper", judge_keeper)

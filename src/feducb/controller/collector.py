@@ -18,7 +18,7 @@ from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.sums import NamedSum, name_sum
 from feducb.storage import ControllerStore, Quorum, ReleaseBook, RowBook
-from feducb.storage.past_sums import PastSums
+from feducb.storage.past_sums import PastSum, PastSums
 
 __all__ = ["Collector", "TrustedCollector", "open_collector"]
 
@@ -124,7 +124,7 @@ class TrustedCollector:
         except BaseException:
             self._store.close()
             raise
-        self._past = PastSums(lambda season, number: self.store.releases_after(season, number))
+        self._past = PastSums(self._released_after)
 
     @property
     def store(self) -> ControllerStore:
@@ -182,6 +182,9 @@ class TrustedCollector:
     def sums(self) -> list[dict[str, Any]]:
         """What was released, newest first (`PastSum`)."""
         return self._past.listed()
+
+    def _released_after(self, season: int, number: int) -> Iterable[PastSum]:
+        return self.store.releases_after(season, number)  # the store may be opened anew
 
     def waits(self) -> dict[str, Any] | None:
         """The next release, if some have sent for it: ``number``, ``since`` when, and who is ``here``."""

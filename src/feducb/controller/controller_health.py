@@ -6,6 +6,7 @@ where somebody looked; and ``at``, when.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from feducb.protocol import engine_health, trouble
@@ -15,6 +16,7 @@ __all__ = ["CONTROLLER", "judge_controller", "judge_keeper"]
 
 _PATIENCE = 300.0  # seconds for which a sum may wait for agents, beyond its deadline
 _SILENCE = 900.0  # for which an agent may say nothing: it asks for news twice a minute, unless told otherwise
+_ANSWERING = 10.0  # in which rows come in and keepers answer
 _TOGETHER = 60.0  # within which messages of one number come, if all clocks are right
 
 
@@ -32,7 +34,7 @@ def judge_keeper(facts: dict[str, Any]) -> list[trouble.Plain]:
 
 
 def _broker(facts: Facts) -> str | None:
-    if facts.get("connected", True):
+    if facts.get("connected", True) or not facts.get("failures", 1):  # none yet: it has just started
         return None
     return f"The broker is not reached. {facts.get('last_error') or ''}".strip()
 
@@ -57,7 +59,11 @@ def _quorum(facts: Facts) -> str | None:
 
 
 def _row_waits(facts: Facts) -> str | None:
-    return (facts.get("rows") or {}).get("waiting") or None
+    rows = facts.get("rows") or {}
+    since = rows.get("since")
+    if since is not None and facts["at"] - since < _ANSWERING:
+        return None
+    return rows.get("waiting") or None
 
 
 def _missing(facts: Facts) -> str | None:
@@ -91,11 +97,11 @@ def _refused(facts: Facts) -> str | None:
     refused = {
         name: one["text"]
         for name, one in (facts.get("last_refusals") or {}).items()
-        if name in facts["agents"] and one["at"] > stored.get(name, 0.0)
+        if name in facts["agents"] and one.get("at", math.inf) > stored.get(name, 0.0)
     }
     if not refused:
         return None
-    return f"The last message is refused of {some_of([f'{name}: {why}' for name, why in sorted(refused.items())])}"
+    return f"Messages are refused. {some_of([f'{name}: {why}' for name, why in sorted(refused.items())])}"
 
 
 CONTROLLER: Final = (

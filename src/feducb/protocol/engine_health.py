@@ -53,7 +53,8 @@ def _neighbours(facts: Facts) -> str | None:
     refusing = _reached(facts).get("refusing")
     if not refusing:
         return None
-    return f"Releases of neighbours are refused here. {some_of([f'{name}: {why}' for name, why in sorted(refusing.items())])}"
+    why = [f"{name}: {text}" for name, text in sorted(refusing.items())]
+    return f"Releases of neighbours are refused here. {some_of(why)}"
 
 
 def _sum_refused(facts: Facts) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from operator import methodcaller
 
 from feducb.errors import FeducbError
 from feducb.protocol.trouble import WRONG, News
@@ -56,11 +57,15 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
 
 
 async def say_trouble(service: Service) -> None:
-    """Write into the log what is wrong, when it comes and when it is over, for ever."""
-    news = News()
+    """Write into the log what is wrong, when it comes and when it is over; and note keys made or revoked."""
+    news, keys = News(), None
     while True:
         await asyncio.sleep(_TROUBLE_SECONDS)
         try:
+            changes = service.keys.changes()
+            if changes is not None and changes != keys:
+                await service.commit.apart(methodcaller("note_keys", changes))
+                keys = changes
             facts = service.judge(await service.commit.apart(lambda agent: agent.snapshot()))
         except (NotDurableError, FeducbError, sqlite3.Error):  # said where it happened
             continue

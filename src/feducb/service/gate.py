@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,9 +19,10 @@ from feducb.service.running_mailbox import ServiceMailbox
 from feducb.service.sessions import Sessions
 from feducb.storage.keeper_facts import look_at_keeper
 
-__all__ = ["RefusedError", "Service"]
+__all__ = ["CALLER", "RefusedError", "Service"]
 
 Model = TypeVar("Model", bound=BaseModel)
+CALLER: ContextVar[str] = ContextVar("caller")  # whose key the request under way came with
 
 
 class RefusedError(Exception):
@@ -63,7 +65,8 @@ class Service:
     def admit(self, request: Request, role: Role) -> None:
         """Let nobody in who does not belong."""
         header = _header(request, b"authorization")
-        own = self.keys.role(header)
+        key = self.keys.key(header)
+        own = None if key is None else key.role
         if own is None and header is not None and header[:7].lower() == b"bearer ":
             raise RefusedError(401, "this key is not known: it was never made here, or is revoked")
         if own is None:
@@ -71,6 +74,7 @@ class Service:
         if own not in (role, "operator"):
             other = "" if role == "operator" else " or operator"
             raise RefusedError(403, f"this key has the role {own}; this needs {role}{other}")
+        CALLER.set(str(key))
 
     def admit_to_look(self, request: Request) -> None:
         """As `admit` for viewers, or by the page's cookie, which opens nothing but what is only read."""

@@ -195,11 +195,10 @@ class ReleaseBook(SqliteFile):
 
     def _sums_after(self, season: int, number: int) -> Iterator[PastSum]:
         query = "SELECT season, number, published_at, named FROM sums WHERE (season, number) > (?, ?)"
-        for *version, at, named in self.database.execute(
-            f"{query} ORDER BY season, number", (season, number)
-        ):
+        rows = self.database.execute(f"{query} ORDER BY season, number", (season, number))
+        for of, k, at, named in rows:
             read = sums.decode(named)
-            yield PastSum(*version, at, read.names, math.sqrt(read.total.variance))
+            yield PastSum(of, k, at, read.names, math.sqrt(read.total.variance))
 
     def _open_season(self) -> None:
         db, season = self.database, self.season

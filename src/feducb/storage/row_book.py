@@ -127,7 +127,7 @@ class RowBook(SqliteFile):
                 raise ConfigurationError("close_after", close_after, expected)
         self.season, self._close_after, self._listens_since = season, close_after, 0.0
         self._opened_since: list[PublishedRow] = []  # and not yet handed out by `publish_due`
-        self._past = PastSums(self._sums_after)
+        self._published = PastSums(self._sums_after)
         super().__init__(path)
 
     def _set_up(self) -> None:
@@ -262,7 +262,7 @@ class RowBook(SqliteFile):
 
     def sums(self) -> list[dict[str, Any]]:
         """Rows that are over and whose sum was used, newest first (`PastSum`)."""
-        return self._past.listed()
+        return self._published.listed()
 
     def waits(self) -> None:
         """What the open row waits for is among `facts`."""
@@ -278,9 +278,9 @@ class RowBook(SqliteFile):
         query = "SELECT season, row, opened_at, names FROM opened WHERE (season, row) > (?, ?)"
         used = f"{query} AND names != '[]' AND refused = '' ORDER BY season, row"
         terms = self._gate.terms
-        for *version, at, names in self.database.execute(used, (season, row)):
-            of_one = entry_variance(terms.certificate(), terms.factors, version[1])
-            yield PastSum(*version, at, tuple(json.loads(names)), math.sqrt(terms.agents * of_one))
+        for of, number, at, names in self.database.execute(used, (season, row)):
+            of_one = entry_variance(terms.certificate(), terms.factors, number)
+            yield PastSum(of, number, at, tuple(json.loads(names)), math.sqrt(terms.agents * of_one))
 
     def facts(self) -> dict[str, Any]:
         """How the open row stands, for status and pages: all of it public."""

@@ -140,4 +140,16 @@ MIGRATIONS = (
         "group" INTEGER NOT NULL, number INTEGER NOT NULL, read_at REAL NOT NULL, body TEXT NOT NULL,
         PRIMARY KEY ("group", number)) WITHOUT ROWID;
     """,
+    # Who changed what, and with which key (storage/operator_log.py); where the chain of hashes ends.
+    """
+    CREATE TABLE operator_log (
+        number INTEGER PRIMARY KEY, at TEXT NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
+        details TEXT NOT NULL, hash TEXT NOT NULL);
+    CREATE TABLE operator_log_end (
+        id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL, hash TEXT NOT NULL);
+    CREATE TRIGGER an_entry_stays BEFORE DELETE ON operator_log
+        BEGIN SELECT RAISE(ABORT, 'the operator log is only added to'); END;
+    CREATE TRIGGER an_entry_is_final BEFORE UPDATE ON operator_log
+        BEGIN SELECT RAISE(ABORT, 'the operator log is only added to'); END;
+    """,
 )
