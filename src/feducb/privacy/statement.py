@@ -7,27 +7,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from feducb.config import Budget
 from feducb.interfaces import interactions
 from feducb.privacy.calibration import to_epsilon
+from feducb.privacy.circumstances import (
+    BLANK,
+    Kept,
+    Signed,
+    as_plain,
+    dates,
+    in_odds,
+    parties,
+    retention,
+)
 from feducb.privacy.stated_shares import CLIQUE_ADVERSARY, CLIQUE_TRUSTED, shares_rows, stated_shares
 from feducb.privacy.tally import proven_for
 from feducb.privacy.terms import Terms
 
-__all__ = ["LIBRARIES", "statement", "to_markdown"]
+__all__ = ["LIBRARIES", "Circumstances", "statement", "to_markdown"]
 
 LIBRARIES = ("feducb", "opendp", "dp-accounting", "numpy", "scipy")
 
-_RETENTION = (
-    "Raw records stay on the agent and are deleted with the release that contains them. Kept on the agent: "
-    "the exact sums of every batch (for the season; a batch of one record shows that record to whoever holds "
-    "the file), the releases themselves (for ever, to resend them unchanged) and, where persons are bounded, "
-    "keyed hashes of their ids. A release cannot be taken back."
-)
-_PADDED_ROWS = " Of rows that leave under pads the padded bytes are kept, never the row or its noise."
-_OWN_SUMS = " Under own play the exact sums of all of the season's records stay on the agent too."
 _PRESENCE = (
     "Covered at the same price: that a record is there at all, or came at another time, shows no more than "
     "which one it is (docs/theory.md, 2)."
@@ -92,27 +94,28 @@ _NOT_COVERED = (
 _OWN_VISITORS = " After the close also: what decisions show an agent's own visitors about its earlier ones."
 
 
-def statement(
-    terms: Terms,
-    *,
-    ledger: dict[str, Any] | None = None,
-    followed: str | None = None,
-    others: Sequence[Budget] = (),
-    keepers: Sequence[str] = (),
-    clique: Sequence[str] = (),
-    play: str = "released",
-) -> dict[str, Any]:
+class Circumstances(TypedDict, total=False):
+    """What is known besides the terms."""
+
+    ledger: dict[str, Any] | None  # what has left so far, if a file was read
+    followed: str | None  # the `AgentSettings.follow_policy` of an agent in shadow mode; None for any other
+    others: Sequence[Budget]  # budgets of the other agents, where agents have budgets of their own
+    keepers: Sequence[str]  # names, where rows leave under pads; left out where they are not known
+    clique: Sequence[str]  # names of the agent's clique, on a graph
+    play: str  # ``released``, or ``own``: after the last release decisions look at own raw records
+    kept: Kept | None  # what the file says about itself, if one was read
+    signed: Signed  # what nobody but the signer knows
+
+
+def statement(terms: Terms, **known: Unpack[Circumstances]) -> dict[str, Any]:
     """The statement as plain data.
 
     Args:
         terms: what is promised.
-        ledger: what has left so far, if an agent's file was read.
-        followed: the `AgentSettings.follow_policy` of an agent in shadow mode; None for any other.
-        others: budgets of the other agents, where agents have budgets of their own.
-        keepers: names of the keepers, where rows leave under pads; left out where they are not known.
-        clique: names of the agent's clique, on a graph.
-        play: ``released``, or ``own``: after the last release decisions look at own raw records.
+        known: see `Circumstances`.
     """
+    keepers, clique = tuple(known.get("keepers", ())), tuple(known.get("clique", ()))
+    followed, play, kept = known.get("followed"), known.get("play", "released"), known.get("kept")
     certificate, mechanism, public = terms.certificate(), terms.factors, terms.contexts == "public"
     shared, words = stated_shares(terms, keepers, clique), terms.trust.words
     masked = shared is not None and bool(clique)
@@ -120,11 +123,16 @@ def statement(
         "epsilon": terms.budget.epsilon,
         "delta": terms.budget.delta,
         "mu": certificate.mu,
+        "odds": in_odds(terms.budget),
+        "parties": parties(kept, keepers, clique),
+        "dates": dates(kept),
+        "signed": known.get("signed", Signed()).as_dict(),
+        "store": as_plain(kept),
         "unit": _unit(terms),
         "records_per_person": terms.records_per_person,
         "agents_per_person": terms.agents_per_person,
         "spacing": terms.spacing,
-        "several_agents": _several_agents(terms, others),
+        "several_agents": _several_agents(terms, known.get("others", ())),
         "neighbours": terms.neighbours.value,
         "contexts": _PUBLIC if public else "protected",
         "presence": _PUBLIC_PRESENCE if public else _PRESENCE,
@@ -164,24 +172,27 @@ def statement(
         + (_FIXED if followed == "fixed" else "")
         + ("" if play == "released" else _LATER_SEASONS),
         "also_shown": _ALSO_SHOWN if proven_for(terms) and not terms.trust.joint else _WITHOUT_TALLY,
-        "retention": _RETENTION
-        + (_PADDED_ROWS if terms.trust.padded else "")
-        + ("" if play == "released" else _OWN_SUMS),
+        "retention": retention(kept, padded=terms.trust.padded, own=play == "own"),
         "not_covered": _NOT_COVERED + ("" if play == "released" else _OWN_VISITORS),
         "versions": _versions(),
-        "ledger": ledger,
+        "ledger": known.get("ledger"),
     }
 
 
 def to_markdown(plain: dict[str, Any]) -> str:
     """The statement as a page to sign."""
-    noise, bounds = plain["noise"], plain["bounds"]
+    noise, bounds, signed = plain["noise"], plain["bounds"], plain["signed"]
     each = " at each agent" if "shared_noise" in plain else ""
     rows = [
+        ("Parties", plain["parties"]),
+        ("Responsible", signed["party"] or BLANK),
+        ("Purpose", signed["purpose"] or BLANK),
+        *([("Dates", plain["dates"])] if plain["dates"] else []),
         (
             "Promise",
             f"(ε, δ) = ({plain['epsilon']:g}, {plain['delta']:g}); as one number μ = {plain['mu']:.6g}",
         ),
+        ("In odds", plain["odds"]),
         ("Protects", plain["unit"] + ", in one season; whoever comes back in another pays again"),
         ("Neighbours", plain["neighbours"]),
         *([("Contexts", plain["contexts"])] if plain["contexts"] != "protected" else []),
@@ -227,10 +238,14 @@ def to_markdown(plain: dict[str, Any]) -> str:
         f"A δ of {plain['delta']:g} means that, for one record in {1 / plain['delta']:,.0f}, the promise may "
         "fail altogether. Check the code behind this page with `feducb privacy audit`.",
         "",
-        "Signed: ______________________    Date: ______________",
+        f"Signed: {BLANK}    {_named(signed['signer'])}Date: {signed['date'] or BLANK}",
         "",
     ]
     return "\n".join(lines)
+
+
+def _named(signer: str | None) -> str:
+    return f"{signer}    " if signer else ""
 
 
 def _from_centre(bounds: dict[str, Any]) -> str:
