@@ -238,7 +238,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
         f"A δ of {plain['delta']:g} means that, for one record in {1 / plain['delta']:,.0f}, the promise may "
         "fail altogether. Check the code behind this page with `feducb privacy audit`.",
         "",
-        f"Signed: {BLANK}    {_named(signed['signer'])}Date: {signed['date'] or BLANK}",
+        f"Signed: {BLANK}    {_named(signed['signer'])}Date: {signed['date'] or BLANK[:14]}",
         "",
     ]
     return "\n".join(lines)
