@@ -104,6 +104,7 @@ WELL: tuple[dict[str, Any], ...] = (
     {"agents": 1, "outbox": 1, "oldest_unsent_at": NOW - 901},
     {"awaited": {"number": 4, "sent_at": NOW - 899}},
     {"at": 40 * DAY, "next_due_at": None, "own": {"phase": "closed"}},
+    {"at": 40 * DAY, "next_due_at": None, "own": {"phase": "alone"}},
     {"engine": None},
     {"keeper": KEEPER},
     {"year": {"limit": 4.0, "spent": 3.5}},

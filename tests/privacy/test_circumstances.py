@@ -217,3 +217,14 @@ def test_padded_rows_and_own_sums_are_kept_only_where_there_are_some() -> None:
         for own in (False, True):
             text = retention(Kept(window=60.0), padded=padded, own=own)
             assert ("padded bytes" in text, "Under own play" in text) == (padded, own)
+
+
+def test_an_agent_alone_has_the_same_rows_and_says_what_it_keeps(tmp_path: Path) -> None:
+    alone = AgentSettings(name="north", problem=Problem(dim=2), budget=SETTINGS.budget, trust="self")  # type: ignore[arg-type]
+    for keep, said in ((0.0, "Raw events are not kept"), (3600.0, "RAW EVENTS ARE KEPT")):
+        page = _page(tmp_path, replace(alone, keep_events=keep, start=START), "--party", "North Shops")
+        assert said in _row(page, "Kept")
+        assert "not deleted when a season ends" in _row(page, "Kept")
+        assert "agent north, on its own" in _row(page, "Parties")
+        assert "North Shops" in _row(page, "Responsible")
+        assert "last release" not in _row(page, "Dates")

@@ -66,7 +66,7 @@ def _misfit(facts: Facts) -> str | None:
 
 def _season_over(facts: Facts) -> str | None:
     ends, own = facts["season_ends_at"], facts.get("own") or {}
-    if facts["at"] < ends or own.get("phase") == "closed":
+    if facts["at"] < ends or own.get("phase") in ("closed", "alone"):  # it goes on learning by itself
         return None
     return (
         f"Season {facts['season']} has been over since {moment(ends)}, and nothing is learnt any more: "

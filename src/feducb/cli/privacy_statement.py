@@ -217,13 +217,14 @@ def _stated_in(path: Path) -> _Found:
             return _Found(Kept(of="controller") if sqlite.kind_of(db, path) == "controller" else None)
         if agent_tables.is_unused(db):
             note(f"nothing has happened in season {season} yet: until then agent.toml may still change it")
+    due = settings.release_times[-1:]  # none where nothing leaves
     kept = Kept(
         name=settings.name,
         agents=settings.agents,
         season=season,
         starts=started_at,
         ends=started_at + settings.season,
-        last_release=started_at + settings.release_times[-1],
+        last_release=started_at + due[0] if due else None,
         window=settings.window,
         keep_events=settings.keep_events,
     )

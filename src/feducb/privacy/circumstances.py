@@ -13,7 +13,7 @@ from typing import Any, Literal
 from feducb.config import Budget
 from feducb.system import counted
 
-__all__ = ["BLANK", "Kept", "Signed", "as_plain", "dates", "in_odds", "parties", "retention"]
+__all__ = ["BLANK", "Kept", "Signed", "as_plain", "dates", "in_odds", "parties", "raw_events", "retention"]
 
 _LARGEST = 700.0  # ε whose e^ε is still a number
 BLANK = "______________________"  # to be filled in by hand
@@ -118,14 +118,18 @@ def retention(kept: Kept | None, *, padded: bool, own: bool) -> str:
     """
     if kept is not None and kept.of == "controller":
         return _CONTROLLER + _FINAL + _COPIES
-    first = _UNKNOWN
-    if kept is not None:
-        window = _length(kept.window)
-        first = _DELETED.format(window=window)
-        if kept.keep_events:
-            first = _RETAINED.format(window=window, length=_length(kept.keep_events))
-    parts = (first, _SUMS, _HASHES, _PADDED_ROWS if padded else "", _OWN_SUMS if own else "")
+    parts = (raw_events(kept), _SUMS, _HASHES, _PADDED_ROWS if padded else "", _OWN_SUMS if own else "")
     return "".join(parts) + _FINAL + (_COPIES if kept is not None else "")
+
+
+def raw_events(kept: Kept | None) -> str:
+    """Whether raw events are kept on the agent, and for how long."""
+    if kept is None:
+        return _UNKNOWN
+    window = _length(kept.window)
+    if not kept.keep_events:
+        return _DELETED.format(window=window)
+    return _RETAINED.format(window=window, length=_length(kept.keep_events))
 
 
 def parties(kept: Kept | None, keepers: tuple[str, ...], clique: tuple[str, ...]) -> str:

@@ -23,6 +23,7 @@ from feducb.privacy.circumstances import (
     retention,
 )
 from feducb.privacy.stated_shares import CLIQUE_ADVERSARY, CLIQUE_TRUSTED, shares_rows, stated_shares
+from feducb.privacy.statement_alone import alone_rows, state_alone
 from feducb.privacy.tally import proven_for
 from feducb.privacy.terms import Terms
 
@@ -116,6 +117,18 @@ def statement(terms: Terms, **known: Unpack[Circumstances]) -> dict[str, Any]:
     """
     keepers, clique = tuple(known.get("keepers", ())), tuple(known.get("clique", ()))
     followed, play, kept = known.get("followed"), known.get("play", "released"), known.get("kept")
+    signed = known.get("signed", Signed())
+    about = {
+        "parties": parties(kept, keepers, clique),
+        "dates": dates(kept),
+        "signed": signed.as_dict(),
+        "store": as_plain(kept),
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": _versions(),
+        "ledger": known.get("ledger"),
+    }
+    if not terms.trust.leaves:
+        return state_alone(terms, kept) | about
     certificate, mechanism, public = terms.certificate(), terms.factors, terms.contexts == "public"
     shared, words = stated_shares(terms, keepers, clique), terms.trust.words
     masked = shared is not None and bool(clique)
@@ -124,10 +137,6 @@ def statement(terms: Terms, **known: Unpack[Circumstances]) -> dict[str, Any]:
         "delta": terms.budget.delta,
         "mu": certificate.mu,
         "odds": in_odds(terms.budget),
-        "parties": parties(kept, keepers, clique),
-        "dates": dates(kept),
-        "signed": known.get("signed", Signed()).as_dict(),
-        "store": as_plain(kept),
         "unit": _unit(terms),
         "records_per_person": terms.records_per_person,
         "agents_per_person": terms.agents_per_person,
@@ -163,7 +172,6 @@ def statement(terms: Terms, **known: Unpack[Circumstances]) -> dict[str, Any]:
         "numbers": certificate.coordinates,
         "parameter_bound": terms.problem.parameter_bound,
         "reward_weight": terms.weight,
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "shadow_mode": None if followed is None else _FOLLOWED[followed],
         "play": play if play == "released" else _PLAYED,
         "provided_that": _PROVIDED.format(decisions=_DECISIONS[play])
@@ -174,20 +182,27 @@ def statement(terms: Terms, **known: Unpack[Circumstances]) -> dict[str, Any]:
         "also_shown": _ALSO_SHOWN if proven_for(terms) and not terms.trust.joint else _WITHOUT_TALLY,
         "retention": retention(kept, padded=terms.trust.padded, own=play == "own"),
         "not_covered": _NOT_COVERED + ("" if play == "released" else _OWN_VISITORS),
-        "versions": _versions(),
-        "ledger": known.get("ledger"),
+        **about,
     }
 
 
 def to_markdown(plain: dict[str, Any]) -> str:
     """The statement as a page to sign."""
-    noise, bounds, signed = plain["noise"], plain["bounds"], plain["signed"]
-    each = " at each agent" if "shared_noise" in plain else ""
-    rows = [
+    signed = plain["signed"]
+    whom = [
         ("Parties", plain["parties"]),
         ("Responsible", signed["party"] or BLANK),
         ("Purpose", signed["purpose"] or BLANK),
         *([("Dates", plain["dates"])] if plain["dates"] else []),
+    ]
+    end = ["", f"Signed: {BLANK}    {_named(signed['signer'])}Date: {signed['date'] or BLANK[:14]}", ""]
+    if not plain["releases"]:
+        past = [] if plain["ledger"] is None else _left_so_far(plain["ledger"], 1e-6)
+        return "\n".join([*_as_table([*whom, *alone_rows(plain)]), *past, *end])
+    noise, bounds = plain["noise"], plain["bounds"]
+    each = " at each agent" if "shared_noise" in plain else ""
+    rows = [
+        *whom,
         (
             "Promise",
             f"(ε, δ) = ({plain['epsilon']:g}, {plain['delta']:g}); as one number μ = {plain['mu']:.6g}",
@@ -229,19 +244,20 @@ def to_markdown(plain: dict[str, Any]) -> str:
         ("Written", plain["written"]),
         ("Software", ", ".join(f"{name} {version}" for name, version in plain["versions"].items())),
     ]
-    lines = ["# Privacy statement", "", "| | |", "|---|---|"]
-    lines += [f"| **{name}** | {text} |" for name, text in rows]
+    lines = _as_table(rows)
     if plain["ledger"] is not None:
         lines += _left_so_far(plain["ledger"], plain["delta"])
     lines += [
         "",
         f"A δ of {plain['delta']:g} means that, for one record in {1 / plain['delta']:,.0f}, the promise may "
         "fail altogether. Check the code behind this page with `feducb privacy audit`.",
-        "",
-        f"Signed: {BLANK}    {_named(signed['signer'])}Date: {signed['date'] or BLANK[:14]}",
-        "",
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *end])
+
+
+def _as_table(rows: Sequence[tuple[str, str]]) -> list[str]:
+    lines = ["# Privacy statement", "", "| | |", "|---|---|"]
+    return lines + [f"| **{name}** | {text} |" for name, text in rows]
 
 
 def _named(signer: str | None) -> str:

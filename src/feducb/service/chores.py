@@ -43,7 +43,7 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
             continue
         failing = None
         if now_closed and not closed:
-            log.info("closed", extra={"reason": "all have closed: own records are read, and nothing leaves"})
+            log.info("closed", extra={"reason": "own records are read from now on, and nothing leaves"})
         closed = now_closed
         if made:
             mailbox.ring()
