@@ -369,7 +369,7 @@ function standController() {
       h("p", { class: "said" }, "The number in a circle names its clique; thick lines are inside one."),
       h("div", { class: "chart", id: "graph" }),
       h("details", {}, h("summary", {}, "The cliques as a table"), table("t-cliques", "Cliques", ["Clique", "Agents"]))),
-    card("w5", "h-sums", "Sums published", h("p", { class: "said", id: "sums-said" }), table("t-sums", "Newest first", ["Number", "Season", "Agents", "Published", "Noise"])));
+    card("w12", "h-sums", "Sums published", h("p", { class: "said", id: "sums-said" }), table("t-sums", "Newest first", ["Number", "Season", "Agents", "Published", "Noise"])));
 }
 function showController(it) {
   const agents = it.agents || [], inside = agents.filter((one) => one.in_sum).length;
@@ -447,7 +447,7 @@ function sayTrouble(trouble) {
 // ---------------------------------------------------------------- the link
 
 function state(kind, text) {
-  $("state").className = "state " + kind;
+  $("state").className = "state " + kind + (told && (told.trouble || []).length ? " troubled" : "");
   say("state", text);
   content.classList.toggle("old", kind === "away");
 }
