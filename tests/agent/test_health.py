@@ -90,6 +90,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "clock": (_engine(clock_off=-120.0), "120 s or more behind"),
     "others_missing": (_engine(members=["north", "south"]), "2 of 3 agents"),
     "year": ({"year": {"limit": 4.0, "spent": 3.7}}, "ε = 3.7 is spent"),
+    "changed": ({"warnings": {"changed": "seasons disagree"}}, "Seasons disagree."),
     "keep_events": ({"warnings": {"keep_events": "nothing comes of them"}}, "Nothing comes"),
     "last_sum": ({"warnings": {"last_sum": "published with 2 of 3"}}, "Published with 2 of 3."),
     "parameter_bound": ({"warnings": {"parameter_bound": "no parameter"}}, "No parameter."),

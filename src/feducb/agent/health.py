@@ -169,6 +169,7 @@ AGENT: Final = (
     Condition("clock", WRONG, _clock),
     Condition("others_missing", DOUBTFUL, _others_missing),
     Condition("year", DOUBTFUL, _year),
+    _warned("changed"),
     _warned("keep_events"),
     _warned("last_sum"),
     _warned("parameter_bound"),

@@ -18,6 +18,7 @@ from feducb.agent.curve import points, width_for
 from feducb.agent.health import with_trouble
 from feducb.agent.kept import Season, season_in
 from feducb.agent.own_phase import view_own
+from feducb.agent.remembered import Memory
 from feducb.agent.row_view import view_rows
 from feducb.agent.warning import read_warnings
 from feducb.protocol import messages
@@ -50,6 +51,8 @@ def view(
     newest = {one.group: one.number for one in received}
     counts, values = _told_apart(counts)
     least, team = settings.sizes_of_sums
+    memory = Memory.load(db, settings, season=number, started_at=started_at)
+    rule = memory.rule(0)  # what earlier seasons told may be worth reading by itself
     closed = sum(counts.get(name, 0) for name in ("settled", "discarded", "dropped"))
     return {
         "name": settings.name,
@@ -65,7 +68,7 @@ def view(
         "own": view_own(db, season, left=_left(db, season)),
         "season_ends_at": started_at + settings.season,
         "next_due_at": _next_due(db, season),
-        "reads": settings.reads,
+        "reads": settings.reads or (rule is not None and rule.first <= settings.releases),
         "agents": settings.agents,
         "team": team,
         "quorum": least,
@@ -79,6 +82,7 @@ def view(
             for one in received
         ],
         "awaited": None if settings.trust.padded else agent_tables.awaited(db, number),
+        "memory": memory.view(),
         "outbox": agent_tables.count_unsent(db),
         "oldest_unsent_at": agent_tables.oldest_unsent(db),
         "open_decisions": counts.get("decisions", 0) - closed,
