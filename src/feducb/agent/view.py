@@ -15,6 +15,7 @@ from typing import Any
 
 from feducb.agent.carrier_file import read_engine_file
 from feducb.agent.curve import points, width_for
+from feducb.agent.gain import view_gain
 from feducb.agent.health import with_trouble
 from feducb.agent.kept import Season, season_in
 from feducb.agent.own_phase import view_own
@@ -66,6 +67,7 @@ def view(
         "releases_left": _left(db, season),
         "rows": view_rows(db, season, keepers) if settings.trust.padded else None,
         "own": view_own(db, season, left=_left(db, season)),
+        "gain": view_gain(db, settings),
         "season_ends_at": started_at + settings.season,
         "next_due_at": _next_due(db, season),
         "reads": settings.reads or (rule is not None and rule.first <= settings.releases),

@@ -138,6 +138,7 @@ def _of_store(asked: _Stated, path: Path) -> tuple[Terms, Circumstances]:
         "others": found.others,
         "clique": found.clique,
         "play": found.play or asked.play,
+        "holdout": found.holdout,
         "kept": found.kept,
     }
 
@@ -204,6 +205,7 @@ class _Found(NamedTuple):
     others: tuple[Budget, ...] = ()  # budgets, where agents have their own
     clique: tuple[str, ...] = ()
     play: str | None = None
+    holdout: float = 0.0
 
 
 def _stated_in(path: Path) -> _Found:
@@ -234,4 +236,5 @@ def _stated_in(path: Path) -> _Found:
         tuple(budget for name, budget in settings.budgets.items() if name != settings.name),
         settings.clique,
         settings.play,
+        settings.holdout,
     )

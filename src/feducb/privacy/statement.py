@@ -92,6 +92,13 @@ _NOT_COVERED = (
     "of the agent's file put back after it released (noise would be drawn again); records of one person "
     "under several ids."
 )
+_HELD_OUT = (
+    " A share of {share} of visitors, drawn by private coins, is held out: what they are shown follows "
+    "from raw records of such visitors before them. Their records enter no release, nor does any later "
+    "one of a person with an id who was held out. The promise to these visitors rests on its operator's "
+    "word that what they were shown moves nobody else's record: no shared stock, and whoever has no id "
+    "does not come back. The promise to all other visitors does not rest on it."
+)
 _OWN_VISITORS = " After the close also: what decisions show an agent's own visitors about its earlier ones."
 
 
@@ -104,6 +111,7 @@ class Circumstances(TypedDict, total=False):
     keepers: Sequence[str]  # names, where rows leave under pads; left out where they are not known
     clique: Sequence[str]  # names of the agent's clique, on a graph
     play: str  # ``released``, or ``own``: after the last release decisions look at own raw records
+    holdout: float  # the share of visitors who are decided for by raw records alone (`AgentSettings.holdout`)
     kept: Kept | None  # what the file says about itself, if one was read
     signed: Signed  # what nobody but the signer knows
 
@@ -117,7 +125,7 @@ def statement(terms: Terms, **known: Unpack[Circumstances]) -> dict[str, Any]:
     """
     keepers, clique = tuple(known.get("keepers", ())), tuple(known.get("clique", ()))
     followed, play, kept = known.get("followed"), known.get("play", "released"), known.get("kept")
-    signed = known.get("signed", Signed())
+    signed, holdout = known.get("signed", Signed()), known.get("holdout", 0.0)
     about = {
         "parties": parties(kept, keepers, clique),
         "dates": dates(kept),
@@ -178,7 +186,8 @@ def statement(terms: Terms, **known: Unpack[Circumstances]) -> dict[str, Any]:
         + _NOBODY_ELSE_LEARNS
         + (_WHO_IS_THERE if shared else "")
         + (_FIXED if followed == "fixed" else "")
-        + ("" if play == "released" else _LATER_SEASONS),
+        + ("" if play == "released" else _LATER_SEASONS)
+        + (_HELD_OUT.format(share=f"{holdout:.3g}") if holdout and play == "released" else ""),
         "also_shown": _ALSO_SHOWN if proven_for(terms) and not terms.trust.joint else _WITHOUT_TALLY,
         "retention": retention(kept, padded=terms.trust.padded, own=play == "own"),
         "not_covered": _NOT_COVERED + ("" if play == "released" else _OWN_VISITORS),
