@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -190,6 +190,10 @@ class Agent:
                     raise ConfigurationError("id", id, "a new one: that decision is over")
                 if known.candidates != len(visitor.candidates) or followed not in (None, known.chosen):
                     raise ConfigurationError("id", id, "a new one, or the same candidates as before")
+                if self._visitors.changed:  # as many as before may be others
+                    shown = visitor.candidates[known.chosen].tobytes()
+                    if events.action_of(db, known.number) != shown:
+                        raise ConfigurationError("id", id, "a new one: actions were added or retired since")
                 again = self._decision(str(id), known, visitor, scores=scores, top=top, repeated=True)
                 return self._with_reasons(again, known, visitor) if explain else again
             row, made_up = self._decide(db, visitor, own, hashed, followed, follow_propensity)
@@ -354,17 +358,16 @@ class Agent:
             self._counters.add("fallbacks")
         return Outcome.DISCARDED
 
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> AbstractContextManager[Connection]:
         """Several calls, one durable commit: on disk when it ends, or nothing of them happened.
 
         An error of one call may be caught within it: refused calls leave no trace. A call that failed
         half-way, which no refusal does, takes the whole commit along.
         """
-        if self._writing is not None:
-            with self.store.part(self._writing) as db:
-                yield db
-            return
+        return self._commit() if self._writing is None else self.store.part(self._writing)
+
+    @contextmanager
+    def _commit(self) -> Iterator[Connection]:
         try:
             with self.store.writing() as db:
                 self._writing = db

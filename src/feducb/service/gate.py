@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.types import Receive, Scope
 
 from feducb.agent.health import with_trouble
 from feducb.agent.mailbox import EngineFacts
-from feducb.service.api_keys import ApiKeys, Role
+from feducb.service.api_keys import ApiKeys, Key, Role
 from feducb.service.commits import GroupCommit
 from feducb.service.keeper_desk import KeeperDesk
 from feducb.service.metrics import Metrics
@@ -22,7 +23,7 @@ from feducb.storage.keeper_facts import look_at_keeper
 __all__ = ["CALLER", "RefusedError", "Service"]
 
 Model = TypeVar("Model", bound=BaseModel)
-CALLER: ContextVar[str] = ContextVar("caller")  # whose key the request under way came with
+CALLER: ContextVar[Key | None] = ContextVar("caller")  # the key that the request under way came with
 
 
 class RefusedError(Exception):
@@ -62,9 +63,9 @@ class Service:
         beside = {"running": True, "disk": self.commit.failing, "engine": engine, "keeper": keeper}
         return with_trouble(facts | beside)
 
-    def admit(self, request: Request, role: Role) -> None:
+    def admit(self, scope: Scope, role: Role) -> None:
         """Let nobody in who does not belong."""
-        header = _header(request, b"authorization")
+        header = _header(scope, b"authorization")
         key = self.keys.key(header)
         own = None if key is None else key.role
         if own is None and header is not None and header[:7].lower() == b"bearer ":
@@ -74,21 +75,21 @@ class Service:
         if own not in (role, "operator"):
             other = "" if role == "operator" else " or operator"
             raise RefusedError(403, f"this key has the role {own}; this needs {role}{other}")
-        CALLER.set(str(key))
+        CALLER.set(key)
 
     def admit_to_look(self, request: Request) -> None:
         """As `admit` for viewers, or by the page's cookie, which opens nothing but what is only read."""
         if not self.sessions.may_look(request):
-            self.admit(request, "viewer")
+            self.admit(request.scope, "viewer")
 
-    async def read(self, request: Request, kind: type[Model]) -> Model:
+    async def read(self, scope: Scope, receive: Receive, kind: type[Model]) -> Model:
         """The body, checked; at most ``largest_body`` bytes of it are ever held."""
-        length = _header(request, b"content-length") or b"0"
+        length = _header(scope, b"content-length") or b"0"
         if not length.isdigit() or int(length) > self.largest_body:
             raise RefusedError(413, f"the body is larger than {self.largest_body} bytes")
         whole, more = bytearray(), True
         while more:
-            message = await request.receive()
+            message = await receive()
             if message["type"] == "http.disconnect":
                 raise RefusedError(400, "the body was cut off")
             whole += message.get("body", b"")
@@ -103,9 +104,9 @@ class Service:
             raise RefusedError(422, "the body is not what was expected", details) from None
 
 
-def _header(request: Request, name: bytes) -> bytes | None:
+def _header(scope: Scope, name: bytes) -> bytes | None:
     """One header as it came; names are in small letters already (ASGI)."""
-    for one, value in request.scope["headers"]:
+    for one, value in scope["headers"]:
         if one == name:
             return bytes(value)
     return None
