@@ -83,12 +83,17 @@ def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", ", ".join(snapshot["model"])),
         *([("play", snapshot["own"]["says"])] if snapshot.get("own") else []),
         ("newest sum", ", ".join(sums) or "none yet"),
-        *([("memory", snapshot["memory"]["says"])] if snapshot["memory"]["seasons"] else []),
+        *_memory(snapshot.get("memory")),
         ("waits to be sent", f"{snapshot['outbox']:,}"),
         *_values(snapshot.get("recipe")),
         *agent_rows(snapshot),
         *_engine(snapshot.get("engine")),
     ]
+
+
+def _memory(memory: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Where there were seasons before: what is remembered of them."""
+    return [("memory", memory["says"])] if memory and memory["seasons"] else []
 
 
 def _values(recipe: dict[str, Any] | None) -> list[tuple[str, str]]:
