@@ -522,6 +522,12 @@ export interface components {
              * @description At most this.
              */
             high: number | null;
+            /**
+             * Retired
+             * @description Whether it is no longer offered.
+             * @default false
+             */
+            retired?: boolean;
         };
         /**
          * LearntPoint

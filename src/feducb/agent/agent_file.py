@@ -34,7 +34,8 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         "dim": _INT,
         **dict.fromkeys(("action_bound", "parameter_bound", "noise_scale"), _NUMBER),
         **dict.fromkeys(("reward_bound", "reward_centre"), _NUMBER),
-        **{"recipe": _TEXT, "actions": (list,), "reward_range": (list,)},
+        **{"recipe": _TEXT, "reserve": _INT},
+        **dict.fromkeys(("actions", "added", "retired", "reward_range"), (list,)),
     },
     "privacy": {
         **dict.fromkeys(("epsilon", "delta"), _NUMBER),

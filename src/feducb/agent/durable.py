@@ -183,6 +183,10 @@ class Agent:
                     raise ConfigurationError("id", id, "a new one: that decision is over")
                 if known.candidates != len(visitor.candidates) or followed not in (None, known.chosen):
                     raise ConfigurationError("id", id, "a new one, or the same candidates as before")
+                if self._visitors.changed:  # as many as before may be others
+                    shown = visitor.candidates[known.chosen].tobytes()
+                    if events.action_of(db, known.number) != shown:
+                        raise ConfigurationError("id", id, "a new one: actions were added or retired since")
                 again = self._decision(str(id), known, visitor, scores=scores, top=top, repeated=True)
                 return self._with_reasons(again, known, visitor) if explain else again
             row, made_up = self._decide(db, visitor, own, hashed, followed, follow_propensity)

@@ -34,6 +34,7 @@ from feducb.trust import NOBODY, Keepers, Trust, require_trust
 from feducb.types import ReleasedSum
 from feducb.worlds.features import Recipe, model_of
 from feducb.worlds.features.bounds import problem_of, require_agreeing
+from feducb.worlds.features.season import fixed_part
 
 __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
 
@@ -87,8 +88,9 @@ class AgentSettings:
         name: of the agent, among the others: letters, digits, ``-`` and ``_``.
         problem: the public bounds (*shared*, *season*). With a recipe they follow from it, for rewards from 0
             to 1, if they are left out; what is given must agree.
-        recipe: how vectors are made of visitors and actions (*shared*, *season*); without one the application
-            makes them itself.
+        recipe: how vectors are made of visitors and actions (*shared*, *season*, but for actions that are
+            added to its reserve or retired: `features.season`); without one the application makes them
+            itself.
         budget: (ε, δ) of a person at this agent (*season*); none under ``self``, where nothing leaves.
         budgets: by name, where agents have budgets of their own: everybody's, this agent's too (*shared*,
             *season*). Empty if all have ``budget``.
@@ -577,6 +579,13 @@ class AgentSettings:
         return model_of(self.recipe, spaced=self.spacing > 0)
 
     @property
+    def _recipe_digest(self) -> str:
+        """Of what a season keeps of the recipe; in an open season as promised: files had none before."""
+        if self.promised is not None:
+            return self.promised.recipe
+        return "" if self.recipe is None else fixed_part(self.recipe).fingerprint
+
+    @property
     def agents_visited(self) -> int:
         """How many agents a person is taken to visit: as stated, else all where that costs noise."""
         if self.agents_per_person is not None:
@@ -763,6 +772,7 @@ class AgentSettings:
             agents=len(self.clique) or self.agents,
             groups=self.groups,
             model=self.estimator.privatizer.model,
+            recipe=self._recipe_digest,
         )
 
     @property

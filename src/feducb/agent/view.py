@@ -25,6 +25,7 @@ from feducb.protocol import messages
 from feducb.storage import agent_tables, row_counts
 from feducb.storage.keeper_facts import look_at_keeper, trouble_of
 from feducb.worlds.features import Recipe
+from feducb.worlds.features.season import added_to, fixed_part, slots_left
 
 __all__ = ["look", "view", "view_over_time"]
 
@@ -86,8 +87,12 @@ def _view_recipe(recipe: Recipe, values: dict[str, dict[str, int]]) -> dict[str,
     """How visitors are read, and how many of their values took a rule, since the file was made."""
     return {
         "fingerprint": recipe.fingerprint,
+        "promised": fixed_part(recipe).fingerprint,
         "dim": recipe.dim,
         "actions": recipe.offered,
+        "added": added_to(recipe),
+        "retired": recipe.retired,
+        "room": slots_left(recipe),
         "values": values,
     }
 

@@ -114,9 +114,16 @@ def _values(recipe: dict[str, Any] | None) -> list[tuple[str, str]]:
         for column, some in recipe["values"].items()
     )
     return [
-        ("recipe", f"{recipe['fingerprint']}, d = {recipe['dim']}"),
+        ("recipe", f"{recipe['fingerprint']}, d = {recipe['dim']}{_changes(recipe)}"),
         ("values by rule", ", ".join(taken) or "none yet"),
     ]
+
+
+def _changes(recipe: dict[str, Any]) -> str:
+    """What a season did to its recipe's actions, and for how many more there is room."""
+    parts = [f"{name} {', '.join(recipe[name])}" for name in ("added", "retired") if recipe.get(name)]
+    parts += [f"room for {counted(recipe['room'], 'more action')}"] if recipe.get("room") else []
+    return "".join(f"; {part}" for part in parts)
 
 
 def _promise(snapshot: dict[str, Any]) -> list[tuple[str, str]]:

@@ -114,6 +114,12 @@ def find_numbered(db: sqlite3.Connection, number: int, tag: bytes) -> Row | None
     return None if row is None else Row(*row)
 
 
+def action_of(db: sqlite3.Connection, number: int) -> bytes | None:
+    """The vector that a decision chose; None once its content is gone."""
+    row = db.execute("SELECT action FROM decisions WHERE number = ?", (number,)).fetchone()
+    return None if row is None else row[0]
+
+
 def set_reward(db: sqlite3.Connection, number: int, value: float) -> None:
     """Keep the reward until the window closes."""
     db.execute("UPDATE decisions SET reward = ? WHERE number = ?", (value, number))
