@@ -84,12 +84,17 @@ def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         *([("play", snapshot["own"]["says"])] if snapshot.get("own") else []),
         ("reward", _gained(snapshot["gain"])),
         ("newest sum", ", ".join(sums) or "none yet"),
-        *([("memory", snapshot["memory"]["says"])] if snapshot["memory"]["seasons"] else []),
+        *_memory(snapshot.get("memory")),
         ("waits to be sent", f"{snapshot['outbox']:,}"),
         *_values(snapshot.get("recipe")),
         *agent_rows(snapshot),
         *_engine(snapshot.get("engine")),
     ]
+
+
+def _memory(memory: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Where there were seasons before: what is remembered of them."""
+    return [("memory", memory["says"])] if memory and memory["seasons"] else []
 
 
 def _gained(gain: dict[str, Any]) -> str:
