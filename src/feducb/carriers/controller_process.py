@@ -18,7 +18,9 @@ from typing import IO, Any
 from feducb.carriers.nats.link_status import Log
 from feducb.controller.collector import Collector
 from feducb.controller.controller_file import ControllerSettings, status_path, write_status
+from feducb.controller.controller_health import judge_controller
 from feducb.errors import FeducbError
+from feducb.protocol.trouble import News
 from feducb.storage import RowBook
 from feducb.system import optional, quieten_asyncio
 
@@ -88,7 +90,7 @@ class Renewal:
     """A file of settings that is read again when it was edited: what it says then is for the next season."""
 
     def __init__(self, path: Path | None, read: Callable[[Path], None], log: Log) -> None:
-        self._path, self._read, self._log = path, read, log
+        self._path, self._read, self.log = path, read, log
         self._seen = self._stamp()
 
     def look(self) -> None:
@@ -99,9 +101,9 @@ class Renewal:
         try:
             self._read(self._path)
         except (FeducbError, OSError) as error:
-            self._log("settings_refused", reason=str(error))
+            self.log("settings_refused", reason=str(error))
         else:
-            self._log("settings_taken", reason="they hold from the next season on")
+            self.log("settings_taken", reason="they hold from the next season on")
 
     def _stamp(self) -> tuple[int, int]:
         with suppress(OSError):
@@ -114,11 +116,22 @@ class Renewal:
 async def keep_status(
     path: Path, facts: Callable[[], dict[str, Any]], work: Callable[[], Awaitable[None]], renewal: Renewal
 ) -> None:
-    """Await work, and say meanwhile in a small file how it goes; settings are looked at again."""
+    """Await work, and say meanwhile in a small file how it goes; what is wrong is also logged, once.
+
+    Settings are looked at again.
+    """
+    log = renewal.log
+    news = News()
 
     async def report() -> None:
         while True:
-            write_status(path, facts())
+            said = facts()
+            write_status(path, said)
+            came, over = news.since(said["trouble"])
+            for one in came:
+                log("trouble", kind=one["kind"], severity=one["severity"], reason=one["says"])
+            for one in over:
+                log("trouble_over", kind=one["kind"])
             renewal.look()
             await asyncio.sleep(_STATUS_EVERY)
 
@@ -137,22 +150,30 @@ async def _serve(settings: ControllerSettings, collector: Collector | RowBook, l
     log("started", season=collector.season, agents=len(settings.terms), pid=os.getpid())
 
     def facts() -> dict[str, Any]:
-        return {
+        said = {
             "at": time.time(),
             "pid": os.getpid(),
             "connected": link.status.connected,
             "season": collector.season,
+            "agents": list(settings.terms),
+            "quorum": settings.quorum or len(settings.terms),
+            "deadline": settings.deadline,
             "newest_sum": link.status.newest,
             "agents_in_it": link.status.members,
             "newest_message": collector.progress(),
             "last_seen": collector.last_received() | link.heard,
-            "newest_sum_at": collector.last_published(),
+            "last_stored": collector.last_received(),
+            "arrivals": collector.arrivals(),
+            "waits": collector.waits(),
+            "sums": collector.sums(),
             "refused": link.refusals.as_dict(),
             "last_refusals": link.last_refusals,
+            "failures": link.status.failures,
             "errors": dict(link.status.errors),
             "last_error": link.status.last_error,
             "rows": collector.facts() if isinstance(collector, RowBook) else None,
         }
+        return said | {"trouble": judge_controller(said)}
 
     renewal = Renewal(settings.path, lambda path: ControllerSettings.read(path).renew(collector), log)
     await keep_status(status_path(settings), facts, link.run, renewal)
