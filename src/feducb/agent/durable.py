@@ -34,6 +34,7 @@ from feducb.agent.kept import (
     stored_settings,
 )
 from feducb.agent.learnt import MOST_POINTS, OWN, RELEASED, Learnt, told_at
+from feducb.agent.noted import KeyChange, note_keys, note_settings, view_log
 from feducb.agent.reasons import Question
 from feducb.agent.remembered import Memory
 from feducb.agent.requests import require_explainable, require_follow, require_id, require_reward
@@ -50,7 +51,8 @@ from feducb.protocol.admission import require_definite
 from feducb.protocol.hiding import Member
 from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.storage import AgentStore, agent_tables, events, own_sums
+from feducb.storage import AgentStore, agent_tables, events, operator_log, own_sums
+from feducb.system import current_user
 from feducb.types import Belief
 
 __all__ = ["Agent", "Decision", "Outcome"]
@@ -83,8 +85,11 @@ class Agent:
         store: the file; its ledger and outbox are for engines and officers.
     """
 
-    def __init__(self, store: AgentStore, settings: AgentSettings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: AgentStore, settings: AgentSettings, clock: Callable[[], float], by: str | None = None
+    ) -> None:
         self.store, self.settings, self._clock = store, settings, clock
+        self._by = by or current_user()
         # The operating system's: from coins that can be predicted, others' could be told, and who was there.
         self._coins: random.Random = random.SystemRandom()
         self._writing: Connection | None = None
@@ -108,6 +113,7 @@ class Agent:
         first_season: int = 1,
         clock: Callable[[], float] = time.time,
         member: Member | None = None,
+        by: str | None = None,
     ) -> Self:
         """Open an agent's file, or make one.
 
@@ -118,6 +124,7 @@ class Agent:
             first_season: the number of a new file's first season.
             clock: seconds since 1970.
             member: who it is among the others, under ``trust="keepers"``: no row is built without.
+            by: who opens it, for the operator log; the user of this process if not given.
         """
         given, path = settings is not None, Path(path).resolve()
         settings = settings or stored_settings(path)
@@ -131,7 +138,7 @@ class Agent:
             if member is not None:
                 require_place(member, settings)
             store.member = member
-            agent = cls(store, settings, clock)
+            agent = cls(store, settings, clock, by)
             store.require_same_charter()
             return agent
         except BaseException:
@@ -603,6 +610,7 @@ class Agent:
             "next_release_at": self.started_at + later[0] if later else None,
             "in_batch": self.store.pending,
             "season_over": self.season_over,
+            "at": self._clock(),
         }
 
     @property
@@ -660,8 +668,16 @@ class Agent:
         """What left, when, at what cost, and what is left."""
         return self.store.ledger()
 
-    def new_season(self, settings: AgentSettings | None = None, *, drop_open: bool = False) -> int:
-        """Close the season and open the next, over new decisions only, with a fresh budget."""
+    def new_season(
+        self, settings: AgentSettings | None = None, *, drop_open: bool = False, by: str | None = None
+    ) -> int:
+        """Close the season and open the next, over new decisions only, with a fresh budget.
+
+        Args:
+            settings: of the new season; those of the last one if not given.
+            drop_open: agree that what waits is lost.
+            by: who opens it, for the operator log; whoever opened the agent if not given.
+        """
         settings = settings or replace(self.settings, start=None, promised=None)
         require_later(settings, self.started_at)
         if self.store.member is not None:
@@ -670,7 +686,7 @@ class Agent:
         self.settings = settings
         try:
             with self.store.writing() as db:
-                self._keep_settings(db)
+                self._keep_settings(db, by)
         except BaseException:
             self.close()  # it has the new season and the old one's clock; opening it anew mends that
             raise
@@ -854,7 +870,31 @@ class Agent:
         self.store.cut_log()
         self._swept_at, self._unswept = time.monotonic(), False
 
-    def _keep_settings(self, db: Connection) -> None:
+    def note(self, what: str, *, by: str | None = None, **details: object) -> None:
+        """Add a line to the operator log, in the same commit as what it tells of; never about a visitor.
+
+        Args:
+            what: was done.
+            by: who did it; whoever opened the agent if not given.
+            details: plain values.
+        """
+        with self.writing() as db:
+            operator_log.add(db, by or self._by, what, **details)
+
+    def note_keys(self, keys: Sequence[KeyChange]) -> None:
+        """Add what became of API keys since the last time to the operator log.
+
+        Args:
+            keys: those that were made, and those that were revoked, each once.
+        """
+        with self.writing() as db:
+            note_keys(db, keys)
+
+    def operator_log(self) -> dict[str, Any]:
+        """Who changed what, oldest first; and where the log was tampered with, if it was."""
+        return view_log(self.store.database)
+
+    def _keep_settings(self, db: Connection, by: str | None = None) -> None:
         """Write the settings, and the terms that follow from them if nothing has happened under others."""
         season, kept, body = self.store.season, agent_tables.read_settings(db), self.settings.to_json()
         again = kept is not None and kept.season == season
@@ -870,6 +910,7 @@ class Agent:
             agent_tables.mark_season(db, None if kept is None else kept.started_at)
             start = self._clock() if self.settings.start is None else self.settings.start
             id_key = token_bytes(32)
+        note_settings(db, kept, season, body, by or self._by)
         agent_tables.write_settings(db, season=season, body=body, started_at=start, id_key=id_key)
         if agent_tables.is_unused(db):
             self._begin_own(db, kept)

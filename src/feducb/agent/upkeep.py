@@ -22,9 +22,9 @@ from feducb.agent.requests import fitting, pays_within, short_enough
 from feducb.agent.settings import AgentSettings
 from feducb.agent.visitors import retold
 from feducb.errors import ConfigurationError, StoreError
-from feducb.storage import AgentStore, agent_tables, events, own_sums
+from feducb.storage import AgentStore, agent_tables, events, operator_log, own_sums
 from feducb.storage.agent_store import is_text
-from feducb.system import counted
+from feducb.system import counted, current_user
 from feducb.worlds.features.encoder import Encoder
 
 __all__ = ["Erasure", "Loaded", "backup", "erase", "export", "restore", "warm_start"]
@@ -59,6 +59,7 @@ def warm_start(
     persons: Sequence[str | None] | None = None,
     *,
     policy: Literal["fixed"] | None = None,
+    by: str | None = None,
 ) -> Loaded:
     """Take own logged records in, once; says what became of them.
 
@@ -79,6 +80,7 @@ def warm_start(
             are exact, and one that was missing would tell.
         persons: whose record it is, where a person may come more than once.
         policy: ``fixed`` states that the log's policy was public and did not learn from these rewards.
+        by: who does it, for the operator log.
     """
     settings, count = agent.settings, len(rewards)
     if policy != "fixed" and settings.trust.leaves:
@@ -119,6 +121,7 @@ def warm_start(
         agent_tables.mark_loaded(db, digest, len(worth))
         agent.count("loaded", len(worth))
         agent.read_own_again(db)
+        agent.note("warm start", by=by, log=digest[:16], records=len(worth))
     fits = np.array([pays_within(one, settings.problem) for one in worth])
     return Loaded(
         entered=entered,
@@ -164,8 +167,14 @@ class Erasure:
     said: str
 
 
-def erase(agent: Agent, person: str) -> Erasure:
-    """Answer a person's wish to be forgotten: what can be undone is, what cannot is said."""
+def erase(agent: Agent, person: str, *, by: str | None = None) -> Erasure:
+    """Answer a person's wish to be forgotten: what can be undone is, what cannot is said.
+
+    Args:
+        agent: whose visitor the person was.
+        person: the id under which the application knows the person.
+        by: who does it, for the operator log, which says nothing of the person.
+    """
     hashed = agent.store.hash_person(person)
     assert hashed is not None
     while agent.settle_some():  # what is past its window has entered, whether we got round to it or not
@@ -178,6 +187,7 @@ def erase(agent: Agent, person: str) -> Erasure:
         events.take_content(db, retained)
         agent.count("discarded", len(still_open))
         agent.count("erasures")
+        agent.note("erasure", by=by)
         entered = agent_tables.records_of(db, hashed)
     agent.sweep()
     said = "Nothing under this id is in this season's sums."
@@ -283,7 +293,7 @@ def backup(path: str | Path, target: str | Path) -> None:
     fresh.rename(target)  # marked, or not there
 
 
-def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
+def restore(backup_path: str | Path, path: str | Path, *, season: int, by: str | None = None) -> int:
     """Make an agent's file out of a backup, in a new season; returns its number.
 
     Guarantees:
@@ -295,6 +305,7 @@ def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
         backup_path: made by `backup`.
         path: of the new file.
         season: one that this agent never opened; if you do not know how far it got, one far beyond.
+        by: who does it, for the operator log; the user of this process if not given.
     """
     source, target = Path(backup_path).resolve(), Path(path).resolve()
     for name in _files(target):
@@ -317,6 +328,8 @@ def restore(backup_path: str | Path, path: str | Path, *, season: int) -> int:
         raise
     with AgentStore.open(fresh) as store:
         opened = store.new_season(drop_pending=True, number=season)
+        with store.writing() as db:
+            operator_log.add(db, by or current_user(), "restored", season=opened, backup=source.name)
     fresh.rename(target)  # whole, or not there
     Path(f"{fresh}.lock").unlink(missing_ok=True)
     return opened

@@ -14,12 +14,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from feducb.agent.warning import heading
 from feducb.cli.output import counted
 from feducb.cli.row_frames import agent_rows, controller_rows
 
 __all__ = ["agent_facts", "frame", "sparkline"]
 
+_COLOURS = {"wrong": "red", "doubtful": "yellow"}
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _POINTS = 48
 
@@ -31,9 +31,10 @@ def frame(snapshot: dict[str, Any]) -> RenderableType:
     )
     if kind is None:
         return Text(f"nothing is known about a snapshot of kind {snapshot.get('kind')!r}", style="red")
-    trouble = [("something is wrong", "red", snapshot["failing"])] if snapshot.get("failing") else []
-    trouble += [(heading(kind), "yellow", said) for kind, said in snapshot.get("warnings", {}).items()]
-    panels = [Panel(Text(str(said)), title=title, border_style=style) for title, style, said in trouble]
+    panels = [
+        Panel(Text(one["says"]), title=one["severity"], border_style=_COLOURS[one["severity"]])
+        for one in snapshot.get("trouble", [])
+    ]
     return Group(*panels, kind(snapshot)) if panels else kind(snapshot)
 
 
@@ -65,8 +66,7 @@ def agent_facts(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
     """How an agent stands, as names and words for `feducb agent status`."""
     first = [
         ("runs", "yes" if snapshot["running"] else "no"),
-        ("wrong now", snapshot["failing"] or "nothing known"),
-        *((heading(kind), said) for kind, said in snapshot["warnings"].items()),
+        *([(one["severity"], one["says"]) for one in snapshot["trouble"]] or [("wrong", "nothing known")]),
         ("season", str(snapshot["season"])),
         ("started", _moment(snapshot["started_at"])),
     ]

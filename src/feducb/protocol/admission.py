@@ -76,6 +76,7 @@ class Receipt(NamedTuple):
     status: Literal["stored", "known", "past", "refused"]
     reason: str = ""  # of a refusal, one of `REASONS`
     text: str = ""  # of a refusal, in words; about the sender's own message alone
+    at: float | None = None  # when it was written, by the writer's clock, in seconds since 1970
 
 
 def refusal(error: RefusedError) -> Receipt:

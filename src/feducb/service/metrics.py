@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from feducb.agent.health import AGENT
 from feducb.agent.own_phase import PHASES
-from feducb.agent.warning import KINDS
 
 __all__ = ["Metrics"]
 
@@ -46,14 +46,15 @@ class _AgentCollector(Collector):
             return
         for name, text in _GAUGES.items():
             yield _family(GaugeMetricFamily, name, text, [(self.facts[name],)])
-        counts, warnings = sorted(self.facts["counts"].items()), self.facts["warnings"]
+        counts, wrong = sorted(self.facts["counts"].items()), {one["kind"] for one in self.facts["trouble"]}
         yield _family(
             CounterMetricFamily, "events", "What happened, since the file was made.", counts, "event"
         )
         if self.facts["recipe"] is not None:
             yield from _of_recipe(self.facts["recipe"])
-        text = "Whether a setting does not fit what is seen, by setting; or the agent has halted."
-        yield _family(GaugeMetricFamily, "warning", text, [(one, one in warnings) for one in KINDS], "kind")
+        kinds = [(one.kind, one.severity, one.kind in wrong) for one in AGENT]
+        text = "Whether something is wrong, by kind; the status says it in words."
+        yield _family(GaugeMetricFamily, "trouble", text, kinds, "kind", "severity")
         if self.facts["own"] is not None:
             phases = [(one, one == self.facts["own"]["phase"]) for one in PHASES]
             text = "Under own play, where the agent stands."

@@ -25,7 +25,7 @@ from feducb.service import models
 from feducb.service.answers import ModelResponse
 from feducb.service.api_keys import Role
 from feducb.service.direct import DirectApp
-from feducb.service.gate import Model, RefusedError, Service
+from feducb.service.gate import CALLER, Model, RefusedError, Service
 from feducb.service.openapi import body, from_query, refusals
 
 __all__ = ["add_routes", "json_response", "reason_for"]
@@ -178,6 +178,17 @@ def _add_looking(app: DirectApp) -> None:
         return await _service(request).commit(lambda agent: agent.ledger().as_dict())
 
     @app.get(
+        "/v1/log",
+        response_model=models.LogResponse,
+        responses=refusals(401, 403),
+        tags=["operator"],
+        summary="Who changed what, and whether the log is whole",
+    )
+    async def operator_log(request: Request) -> Response:
+        _service(request).admit_to_look(request)
+        return json_response(await _service(request).commit(lambda agent: agent.operator_log()))
+
+    @app.get(
         "/v1/model",
         response_model=ModelResponse,
         openapi_extra=from_query("group", "Of visitors, counted from 0, where there are several."),
@@ -218,7 +229,8 @@ def _add_looking(app: DirectApp) -> None:
     @_post(app, "/v1/erasures", "operator", models.ErasureRequest, models.ErasureResponse)
     async def erasure(service: Service, asked: models.ErasureRequest) -> object:
         """Forget a person, as far as that can be done."""
-        return await service.commit.apart(lambda agent: erase(agent, asked.person))
+        by = str(CALLER.get())
+        return await service.commit.apart(lambda agent: erase(agent, asked.person, by=by))
 
 
 def _add_engine_door(app: DirectApp) -> None:

@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -254,6 +255,29 @@ def count_unsent(db: sqlite3.Connection) -> int:
     return int(db.execute(query).fetchone()[0])
 
 
+def oldest_unsent(db: sqlite3.Connection) -> float | None:
+    """Since when the oldest of them waits, in seconds since 1970."""
+    query = "SELECT min(made_at) FROM outgoing WHERE sent_at IS NULL AND payload IS NOT NULL"
+    (made_at,) = db.execute(query).fetchone()
+    return None if made_at is None else _seconds(made_at)
+
+
+def awaited(db: sqlite3.Connection, season: int) -> dict[str, Any] | None:
+    """The newest message that arrived, with ``number`` and ``sent_at``, if no sum has come of it; else None.
+
+    A trusted controller counts its releases by itself: any sum that came since the message was made will do.
+    """
+    newest = 'SELECT "group", number, made_at, sent_at, max(sent_at) FROM outgoing WHERE season = ?'
+    row = db.execute(f"{newest} AND sent_at IS NOT NULL", (season,)).fetchone()
+    if row[0] is None:
+        return None
+    group, number, made_at, sent_at, _ = row
+    came = 'SELECT 1 FROM inbox WHERE "group" = ? AND season = ? AND (number >= ? OR received_at >= ?)'
+    if db.execute(came, (group, season, number, made_at)).fetchone():
+        return None
+    return {"number": number, "sent_at": _seconds(sent_at)}
+
+
 def newest_outgoing(db: sqlite3.Connection, season: int, *, most: int) -> list[dict[str, Any]]:
     """What a season made, newest first."""
     columns = 'kind, "group", number, made_at, sent_at, size'
@@ -277,6 +301,10 @@ def copy_to(path: str | Path, target: Path) -> None:
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("PRAGMA synchronous = FULL")
             copy.execute("UPDATE store SET open_at = ?", (sqlite.BACKUP,))
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 def revive(copy_of_backup: Path, *, name: Path) -> None:

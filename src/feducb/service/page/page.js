@@ -364,7 +364,7 @@ function standController() {
       h("p", { class: "said" }, "The number in a circle names its clique; thick lines are inside one."),
       h("div", { class: "chart", id: "graph" }),
       h("details", {}, h("summary", {}, "The cliques as a table"), table("t-cliques", "Cliques", ["Clique", "Agents"]))),
-    card("w5", "h-sums", "Sums published", table("t-sums", "Newest first", ["Number", "Season", "Agents", "Published"])));
+    card("w12", "h-sums", "Sums published", h("p", { class: "said", id: "sums-said" }), table("t-sums", "Newest first", ["Number", "Season", "Agents", "Published", "Noise"])));
 }
 function showController(it) {
   const agents = it.agents || [], inside = agents.filter((one) => one.in_sum).length;
@@ -386,7 +386,13 @@ function showController(it) {
   fill("t-agents", agents.map((one) => [one.name, one.in_sum ? ["yes", "yes"] : ["no", "no"],
     one.last_seen ? { ago: seconds(one.last_seen) } : "–", count(one.number)]), "No agents");
   fill("t-refused", refused.map(([reason, name, number]) => [reason, name, count(number)]), "None");
-  fill("t-sums", (it.sums || []).map((one) => [one.number, one.season, one.agents, one.published_at ? short.format(seconds(one.published_at) * 1000) : "–"]), "None yet");
+  const sums = it.sums || [], absent = (names) => agents.map((one) => one.name).filter((name) => !names.includes(name));
+  say("sums-said", sums.length ? `${counted(sums.length, "sum")}. Noise is the standard deviation in an entry of a sum’s Gram, which is public.` : "");
+  fill("t-sums", sums.map(({ number, season, names, published_at, deviation }) => {
+    const gone = absent(names), few = gone.slice(0, 3).join(", ") + (gone.length > 3 ? ` and ${gone.length - 3} more` : "");
+    return [number, season, gone.length ? { text: `${names.length} of ${agents.length}`, note: "without " + few } : names.length,
+      short.format(seconds(published_at) * 1000), Number(deviation.toPrecision(3))];
+  }), "None yet");
   $("rows-card").hidden = !it.rows;
   if (it.rows) sayOpenRow(it.rows, agents.length);
   $("graph-card").hidden = !it.graph;
@@ -421,18 +427,22 @@ function show(snapshot) {
   content.hidden = false;
   content.classList.remove("old");
   kind[1](snapshot);
-  const doubts = Object.entries(snapshot.warnings || {})
-    .map(([kind, one]) => (kind === "halted" ? `This agent has halted: ${one}.` : `A setting does not fit: ${one}.`)).join(" ");
-  for (const [id, text] of [["failing", snapshot.failing ? `Something is wrong: ${snapshot.failing}` : ""], ["warnings", doubts]]) {
-    say(id, text);
-    $(id).hidden = !text;
-  }
+  sayTrouble(snapshot.trouble || []);
+}
+// What is wrong, each with its weight in words: colour is not all that tells.
+function sayTrouble(trouble) {
+  const box = $("trouble"), mark = JSON.stringify(trouble);
+  if (box.dataset.mark === mark) return;
+  box.dataset.mark = mark;
+  box.hidden = !trouble.length;
+  box.replaceChildren(...trouble.map((one) => h("p", { class: "notice " + one.severity },
+    h("b", {}, one.severity === "wrong" ? "Wrong: " : "Doubtful: "), one.says)));
 }
 
 // ---------------------------------------------------------------- the link
 
 function state(kind, text) {
-  $("state").className = "state " + kind;
+  $("state").className = "state " + kind + (told && (told.trouble || []).length ? " troubled" : "");
   say("state", text);
   content.classList.toggle("old", kind === "away");
 }
@@ -454,8 +464,7 @@ async function mayLook() {
 function askToLogIn() {
   told = null;
   content.hidden = true;
-  $("failing").hidden = true;
-  $("warnings").hidden = true;
+  sayTrouble([]);
   $("leave").hidden = true;
   if ($("login").hidden) {
     $("login").hidden = false;
