@@ -183,13 +183,12 @@ def test_an_agent_is_green_through_its_season_and_not_after_it(tmp_path: Path) -
             agent.tick()
         now[0] += 99.0
         assert _kinds(agent) == []
-        now[0] += 1.0
-        assert _kinds(agent) == ["season_over"]
-        now[0] += 17.0  # a fiftieth of the season is 16 s
+        now[0] += 18.0  # a fiftieth of the season is 16 s
+        assert _kinds(agent) == ["late_release"]
+        now[0] += 64.0  # a tenth is 80 s: by then the clock opens the next one, where somebody looks at it
         assert _kinds(agent) == ["season_over", "late_release"]
         agent.tick()
-        assert _kinds(agent) == ["season_over"]
-        agent.new_season(drop_open=True)
+        assert agent.store.season == 2
         assert _kinds(agent) == []
 
 
