@@ -30,11 +30,16 @@ class NatsEngine:
     """
 
     def __init__(
-        self, settings: NatsSettings, terms: Terms | Mapping[str, Terms], *, log: Log = say_nothing
+        self,
+        settings: NatsSettings,
+        terms: Terms | Mapping[str, Terms],
+        *,
+        log: Log = say_nothing,
+        status: EngineStatus | None = None,
     ) -> None:
         if settings.agent is None:
             raise ConfigurationError("engine.agent", None, "the agent's name")
-        self.status = EngineStatus()
+        self.status = status or EngineStatus()
         self._settings, self._agent, self._log = settings, settings.agent, log
         self._roster = settings.read_roster()
         self._signer = own_signer(settings, self._roster.agents[self._agent])
