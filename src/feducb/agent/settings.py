@@ -423,7 +423,10 @@ class AgentSettings:
         rounds = tuple(max(1, (self.history + one) // self.groups) for one in expected)
         if self.play == "own":
             promised = self._promised_mechanism
-            return closing_estimator(self.federation, rounds, range(self.agents), promised=promised)
+            horizon = self.history + self.decisions
+            return closing_estimator(
+                self.federation, rounds, range(self.agents), horizon=horizon, promised=promised
+            )
         return calibrated_estimator(
             self.federation,
             rounds,
@@ -559,7 +562,8 @@ class AgentSettings:
         rule, variance = self.estimator.rule, float(total.variance)
         if total.number != self.releases or not self._as_planned(total):
             shared = replace(self.estimator, rule=self.rule)
-            rule = joint_rule(self.federation, shared, range(self.agents), variance=variance)
+            horizon = self.history + self.decisions
+            rule = joint_rule(self.federation, shared, range(self.agents), horizon=horizon, variance=variance)
         assert isinstance(rule, JointPlay)
         return replace(rule.bound, variance=variance, rounding=rounding_radius(self.problem.dim))
 
