@@ -541,7 +541,10 @@ class Agent:
     def _read_own(self, db: Connection) -> None:
         own_phase.read_now(db, self.store, self._now())
         self._counters.add("own_readings")
-        self._chooser.know(0, own_phase.knows(self.store, self.settings, self._inbox.newest(0)))
+        known = own_phase.knows(self.store, self.settings, self._inbox.newest(0))
+        assert known is not None  # it was just read
+        self._chooser.know(0, known[0])
+        agent_tables.mark_hearing(db, known[1])
 
     @property
     def name(self) -> str:
@@ -824,7 +827,7 @@ class Agent:
         for group in range(self.settings.groups):
             self._chooser.learn(group, self._inbox.read(group))
         if (own := own_phase.knows(self.store, self.settings, self._inbox.newest(0))) is not None:
-            self._chooser.know(0, own)
+            self._chooser.know(0, own[0])
 
 
 def _best_first(scores: Array) -> tuple[int, ...]:

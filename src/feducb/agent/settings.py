@@ -24,13 +24,13 @@ from feducb.privacy.grid import rounding_radius
 from feducb.privacy.mechanisms import Dense, Mechanism
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
-from feducb.protocol.closing import SHARES, after_history, closing_estimator, joint_rule
+from feducb.protocol.closing import after_history, closing_estimator, joint_rule, shares_of
 from feducb.protocol.estimators import Estimator, calibrated_estimator, plan_rounds
 from feducb.protocol.federation import EVERYTHING, Federation, Play, Tuning
 from feducb.protocol.names import require_name
 from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
 from feducb.trust import NOBODY, Keepers, Trust, require_trust
-from feducb.types import ReleasedSum
+from feducb.types import Belief, ReleasedSum, Statistics
 from feducb.worlds.features import Recipe, model_of
 from feducb.worlds.features.bounds import problem_of, require_agreeing
 
@@ -545,7 +545,7 @@ class AgentSettings:
             return self.rule
         alpha = EVERYTHING.shares[0] * self.alpha / (self.groups * self.cliques * self.sets_of_agents)
         if self.play == "own":
-            alpha *= SHARES[0]
+            alpha *= shares_of(self.federation)[0]
         threshold = math.log(max(1, self.releases - self.rule.first + 1) / alpha)
         return replace(self.rule, bound=replace(_mixture(self.rule), log_threshold=threshold))
 
@@ -573,11 +573,10 @@ class AgentSettings:
         rule = replace(self.estimator.rule, first=0)  # the close came, however many there were by then
         return any(map(rule.reads_at, range(before + 1, now + 1)))
 
-    @property
-    def alone(self) -> MixtureBound:
-        """Under own play, how own records are read where the others' sum cannot be told from them."""
+    def unheard(self, own: Statistics) -> Belief:
+        """Under own play, what own records tell where the others' sum cannot be told from them."""
         assert isinstance(self.estimator.rule, JointPlay)
-        return self.estimator.rule.bound.alone
+        return self.estimator.rule.bound.unheard(own)
 
     @cached_property
     def watch(self) -> MixtureBound:

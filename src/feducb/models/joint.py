@@ -34,6 +34,7 @@ class Hearing(IntEnum):
     IMPOSSIBLE = 1  # no records add up to that sum
     CONTRADICTED = 2  # own records speak against it
     NO_HELP = 3  # it tells no more than own records do, or what these rule out
+    UNKNOWN = 4  # what is the others' cannot be told from the last sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,30 +131,22 @@ class JointBound:
 
     def belief(self, own: Statistics, others: Others) -> Belief:
         """What both tell."""
-        told = self._told(others)
-        joint, alone = self.read(own, told), self._alone(own)
-        heard = self._hearing(own, others, joint, alone) == Hearing.HEARD
-        return _either(heard, joint, self._looking(own, alone))
+        return self.weigh(own, others)[0]
 
-    def hearing(self, own: Statistics, others: Others) -> NDArray[np.int64]:
-        """(...), whether the others' sum is read, and if not why: numbers of `Hearing`."""
-        return self._hearing(own, others, self.read(own, self._told(others)), self._alone(own))
+    def weigh(self, own: Statistics, others: Others) -> tuple[Belief, NDArray[np.int64]]:
+        """What both tell, and (...) whether the others' sum is read: numbers of `Hearing`."""
+        possible = self.possible(others)
+        values, moment = (np.where(possible[..., None], one, 0.0) for one in (others.values, others.moment))
+        others = Others(values, others.vectors, moment)
+        joint, alone = self.read(own, others), self._alone(own)
+        agreed = np.where(_within(joint, alone), Hearing.HEARD, Hearing.NO_HELP)
+        fits = np.where(self.contradicted(own, others), Hearing.CONTRADICTED, agreed)
+        hearing = np.where(possible, fits, Hearing.IMPOSSIBLE).astype(np.int64)
+        return _either(hearing == Hearing.HEARD, joint, self._looking(own, alone)), hearing
 
     def unheard(self, own: Statistics) -> Belief:
         """What own records tell by themselves."""
         return self._looking(own, self._alone(own))
-
-    def _hearing(self, own: Statistics, others: Others, joint: Belief, alone: Belief) -> NDArray[np.int64]:
-        contradicted = self.contradicted(own, self._told(others))
-        within = np.where(_within(joint, alone), Hearing.HEARD, Hearing.NO_HELP)
-        heard = np.where(contradicted, Hearing.CONTRADICTED, within)
-        return np.asarray(np.where(self.possible(others), heard, Hearing.IMPOSSIBLE), dtype=np.int64)
-
-    def _told(self, others: Others) -> Others:
-        """The same, and nothing where records cannot add up to that."""
-        possible = self.possible(others)[..., None]
-        values, moment = (np.where(possible, one, 0.0) for one in (others.values, others.moment))
-        return Others(values, others.vectors, moment)
 
     def _alone(self, own: Statistics) -> Belief:
         return self.alone.belief(own.gram, own.moment, np.zeros(own.moment.shape[:-1]))
