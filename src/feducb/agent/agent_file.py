@@ -18,7 +18,7 @@ from feducb.protocol.engine_table import require_keys, require_text
 from feducb.protocol.hiding import Member
 from feducb.protocol.roster import Roster, Signer
 from feducb.storage.keeper_book import KeeperBook
-from feducb.trust import NOBODY, trust_with
+from feducb.trust import NOBODY, SELF, trust_with
 
 __all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]
 
@@ -55,6 +55,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         **{"play": _TEXT, "policy": _TEXT, "shadow": (bool,), "follow_policy": _TEXT},
     },
     "rewards": {"window": _TIME, "default_reward": _NUMBER},
+    "seasons": {"remember": (int, str), "discount": _NUMBER, "drift": _TIME},
     "retention": {"keep_events": _TIME},
     "service": {
         **{"host": _TEXT, "port": _INT},
@@ -182,15 +183,15 @@ def read_agent_file(path: str | Path) -> AgentFile:
         dict(plain.pop(section, {})) for section in ("agent", "problem", "privacy", "service")
     )
     bounds, recipe = read_problem(problem, inline, path.parent)
-    for name in ("epsilon", "delta"):
-        if name not in privacy:
-            raise ConfigurationError(f"privacy.{name}", None, "a number: it has no default")
-    store, budget = agent.pop("store", "agent.db"), {one: privacy.pop(one) for one in ("epsilon", "delta")}
+    budget = _read_budget(privacy, engine)
+    store = agent.pop("store", "agent.db")
     settings: dict[str, Any] = agent | privacy | (_BEFORE if version == 1 else {})
     for section, table in plain.items():
         for key, value in table.items():
-            timed = _SECTIONS[section][key] is _TIME
+            timed = _SECTIONS[section][key] is _TIME and (key, value) != ("drift", "none")
             settings[key] = parse_duration(f"{section}.{key}", value) if timed else value
+    if settings.get("drift") == "none":
+        del settings["drift"]
     if "start" in settings:
         settings["start"] = _instant(settings["start"])
     numbers = {name: settings.pop(name) for name in ("away", "colluding") if name in settings}
@@ -202,13 +203,26 @@ def read_agent_file(path: str | Path) -> AgentFile:
     return AgentFile(
         path=path,
         store=path.parent / store,
-        agent=AgentSettings(
-            problem=bounds, recipe=recipe, budget=Budget(**budget), budgets=budgets, **settings
-        ),
+        agent=AgentSettings(problem=bounds, recipe=recipe, budget=budget, budgets=budgets, **settings),
         service=ServiceSettings(**service),
         engine=engine,
         keeper=keeper,
     )
+
+
+def _read_budget(privacy: dict[str, Any], engine: Mapping[str, Any]) -> Budget:
+    """Taken out of the ``[privacy]`` table; none under trust self, where nothing leaves by any engine."""
+    alone = privacy.get("trust") == SELF.name
+    if alone and (kind := engine.get("kind", "none")) != "none":
+        raise ConfigurationError("engine.kind", kind, 'none under trust = "self": nothing leaves')
+    for name in ("epsilon", "delta"):
+        if alone and name in privacy:
+            raise ConfigurationError(f"privacy.{name}", privacy[name], 'nothing under trust = "self"')
+        if not alone and name not in privacy:
+            raise ConfigurationError(f"privacy.{name}", None, "a number: it has no default")
+    if alone:
+        return None  # type: ignore[return-value]  # `AgentSettings` has one for its grid
+    return Budget(epsilon=privacy.pop("epsilon"), delta=privacy.pop("delta"))
 
 
 def read_budgets(tables: object) -> dict[str, Budget]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import time
@@ -34,13 +35,15 @@ from feducb.agent.kept import (
 )
 from feducb.agent.learnt import MOST_POINTS, OWN, RELEASED, Learnt, told_at
 from feducb.agent.reasons import Question
+from feducb.agent.remembered import Memory
 from feducb.agent.requests import require_explainable, require_follow, require_id, require_reward
 from feducb.agent.settings import AgentSettings
 from feducb.agent.view import view, view_over_time
 from feducb.agent.visitors import Actions, Visitor, Visitors
-from feducb.agent.warning import PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
+from feducb.agent.warning import CHANGED, PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError, RefusedError
+from feducb.models.joint import Hearing
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
 from feducb.protocol import messages
@@ -49,6 +52,7 @@ from feducb.protocol.hiding import Member
 from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import AgentStore, agent_tables, events, own_sums
+from feducb.types import Belief
 
 __all__ = ["Agent", "Decision", "Outcome"]
 
@@ -68,6 +72,7 @@ class Agent:
         came within the window, which is fixed and public, or with the default. Decisions are a function of
         released sums, coins and the visitor's own candidates: no record changes one before its release. Under
         own play that holds until the close, and after it nothing of the season leaves any more (`own_phase`).
+        Under trust ``self`` nothing leaves at all, and own records are used at once.
         Each visitor has coins of her own, for her group too: that she came moves nobody else's record.
 
         In shadow mode the application decides. Its records are then released only if ``follow_policy`` is
@@ -84,7 +89,7 @@ class Agent:
         # The operating system's: from coins that can be predicted, others' could be told, and who was there.
         self._coins: random.Random = random.SystemRandom()
         self._writing: Connection | None = None
-        self._counters, self._inbox = Counters(), Inbox()
+        self._counters, self._inbox, self._memory = Counters(), Inbox(), Memory(settings)
         self._curve, self._chooser = Curve(width_for(settings.season)), Chooser(settings)
         self._visitors = Visitors(settings)
         self._unswept, self._swept_at = False, time.monotonic()
@@ -398,8 +403,10 @@ class Agent:
 
     @property
     def season_over(self) -> bool:
-        """Whether all releases of this season are made."""
-        return all(self._made(group) >= self.settings.releases for group in range(self.settings.groups))
+        """Whether all releases of this season are made; never where there are none."""
+        return self.settings.trust.leaves and all(
+            self._made(group) >= self.settings.releases for group in range(self.settings.groups)
+        )
 
     @property
     def closed(self) -> bool:
@@ -468,6 +475,8 @@ class Agent:
         try:
             if self.settings.trust.padded:
                 raise RefusedError("malformed", "a sum without proof, expected a row that is over")
+            if not self.settings.trust.leaves:
+                raise RefusedError("malformed", "a sum, expected none: this agent is alone (trust self)")
             new = self._inbox.admit(total, self.settings, self.store.season, agents)
         except ValueError:
             with self.writing() as db:
@@ -486,9 +495,11 @@ class Agent:
     def _act_on(self, db: Connection, total: GridSum) -> None:
         if contradicts(total.read(), self.settings):
             agent_tables.add_warning(db, PARAMETER_BOUND)
-        self._inbox.put(db, total)
+        self._inbox.put(db, total, keep=self._memory.fading is not None)
         self._counters.add("sums")
-        self._chooser.learn(total.group, total.read())
+        self._learn(total.group)
+        if self._memory.disagrees(total.group, self._inbox.read(total.group)):
+            agent_tables.add_warning(db, CHANGED)
         learnt = self._learnt(total.group)
         if learnt.belief is not None:
             agent_tables.add_learnt(
@@ -533,7 +544,7 @@ class Agent:
             self._read_own(db)
 
     def _may_close(self) -> bool:
-        if not self.settings.closes or self.closed:
+        if not self.settings.closes or not self.settings.trust.leaves or self.closed:
             return False
         passed = self._now() >= 1000 * (self.started_at + self.settings.release_times[-1])
         return passed and own_phase.is_over(self.store, self.settings, self._inbox.number(0))
@@ -541,7 +552,7 @@ class Agent:
     def _read_own(self, db: Connection) -> None:
         own_phase.read_now(db, self.store, self._now())
         self._counters.add("own_readings")
-        known = own_phase.knows(self.store, self.settings, self._inbox.newest(0))
+        known = self._own_belief()
         assert known is not None  # it was just read
         self._chooser.know(0, known[0])
         agent_tables.mark_hearing(db, known[1])
@@ -566,12 +577,19 @@ class Agent:
         return view(self.store.database, self._season, self._counters.totals(), keepers=keepers) | {
             "model": [self._model(self._inbox.number(group)) for group in groups],
             "agents_in_sum": [self._inbox.agents(group) for group in groups],
-            "first_useful_sum": self.settings.rule.first,
+            "first_useful_sum": self._first_read,
             "learning": sorted(self._chooser.deciders),
             "next_release_at": self.started_at + later[0] if later else None,
             "in_batch": self.store.pending,
             "season_over": self.season_over,
         }
+
+    @property
+    def _first_read(self) -> int:
+        if not self.settings.trust.leaves:
+            return 0
+        rule = self._memory.rule(0)
+        return self.settings.rule.first if rule is None else rule.first
 
     @property
     def warnings(self) -> dict[str, str]:
@@ -610,7 +628,12 @@ class Agent:
     def _learnt(self, group: int) -> Learnt:
         decider = self._chooser.deciders.get(group)
         belief = None if decider is None else decider.belief
-        return Learnt(self.settings, belief, self._inbox.read(group), self.closed)
+        blended = self._memory.blended(group, self._inbox.read(group))
+        return Learnt(self.settings, belief, blended, self.closed)
+
+    def _learn(self, group: int) -> None:
+        """Go by the sums that are there, of this season and of earlier ones."""
+        self._chooser.know(group, self._memory.belief(group, self._inbox.read(group)))
 
     def ledger(self) -> Ledger:
         """What left, when, at what cost, and what is left."""
@@ -739,18 +762,25 @@ class Agent:
                 uniform=not self.settings.shadow and (reaches_all or not self.settings.chooses.needs_coins),
                 only_choice=reaches_all,
             )
-            if self.settings.closes and own_phase.read_again(db, self.settings):
-                self._read_own(db)
+            self.read_own_again(db)
+
+    def read_own_again(self, db: Connection) -> None:
+        """Read own records, within `writing`, if that is allowed by now and enough of them are new."""
+        if self.settings.closes and own_phase.read_again(db, self.settings):
+            self._read_own(db)
 
     def _take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:
         """Add records to what is released next; the number of that release, or None if they never leave."""
-        default = self.settings.default_reward
-        if not self.settings.releases_records:
+        default, alone = self.settings.default_reward, not self.settings.trust.leaves
+        if not alone and not self.settings.releases_records:
             self._counters.add("only_followed", len(rows))
             return None
         actions = np.frombuffer(b"".join(row.action for row in rows))
         rewards = np.array([default if row.reward is None else row.reward for row in rows])
         shaped = actions.reshape(-1, self.settings.problem.dim)
+        if alone:
+            self.store.keep_own(db, shaped, rewards)
+            return None
         made = self._made(group)
         if made >= self.settings.releases:
             self._counters.add("after_the_last_release", len(rows))
@@ -809,7 +839,17 @@ class Agent:
             start = self._clock() if self.settings.start is None else self.settings.start
             id_key = token_bytes(32)
         agent_tables.write_settings(db, season=season, body=body, started_at=start, id_key=id_key)
+        if agent_tables.is_unused(db):
+            self._begin_own(db, kept)
         self.settings = self.settings.under(self.store.terms)
+
+    def _begin_own(self, db: Connection, kept: agent_tables.KeptSettings | None) -> None:
+        """What was learnt alone stays where a new season can read it, under the same recipe."""
+        if kept is not None:
+            before, now = (json.loads(body)["recipe"] for body in (kept.body, self.settings.to_json()))
+            if before != now:
+                own_sums.forget(db)
+        own_phase.begin(db, self.store, self.settings, self._now())
 
     def _reload(self) -> None:
         """What is in memory, from the file."""
@@ -824,10 +864,15 @@ class Agent:
         self._curve, self._chooser = Curve(width_for(self.settings.season)), Chooser(self.settings)
         self._visitors = Visitors(self.settings)
         self._inbox.load(db, self.settings)
+        self._memory = Memory.load(db, self.settings, season=self.store.season, started_at=self.started_at)
         for group in range(self.settings.groups):
-            self._chooser.learn(group, self._inbox.read(group))
-        if (own := own_phase.knows(self.store, self.settings, self._inbox.newest(0))) is not None:
+            self._learn(group)
+        if (own := self._own_belief()) is not None:
             self._chooser.know(0, own[0])
+
+    def _own_belief(self) -> tuple[Belief, Hearing] | None:
+        """What it goes by in its own phase, and whether it hears the others; None before that."""
+        return own_phase.knows(self.store, self.settings, self._inbox.newest(0), self._memory)
 
 
 def _best_first(scores: Array) -> tuple[int, ...]:

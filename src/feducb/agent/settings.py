@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
@@ -18,14 +18,14 @@ from feducb.interfaces import Contexts
 from feducb.models import Model
 from feducb.models.joint import JointBound
 from feducb.models.mixture import MixtureBound
-from feducb.models.play import JointPlay, ReleasedPlay
+from feducb.models.play import AlonePlay, JointPlay, ReleasedPlay
 from feducb.policies import Mixture, parse_policy
 from feducb.privacy.grid import rounding_radius
 from feducb.privacy.mechanisms import Dense, Mechanism
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.closing import after_history, closing_estimator, joint_rule, shares_of
-from feducb.protocol.estimators import Estimator, calibrated_estimator, plan_rounds
+from feducb.protocol.estimators import Estimator, alone_estimator, calibrated_estimator, plan_rounds
 from feducb.protocol.federation import EVERYTHING, Federation, Play, Tuning
 from feducb.protocol.names import require_name
 from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
@@ -38,6 +38,7 @@ __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
 
 FollowPolicy = Literal["learning", "fixed"]
 ScheduleName = Literal["planned", "geometric", "periodic"]
+Remember = Literal["all", "none"] | int
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST = 3650 * 86400.0
@@ -59,6 +60,7 @@ PROMISED = (
     ),
     *("last_release", "alpha", "play", "distance", "groups", "name", "window", "default_reward"),
     *("policy", "exploration", "uniform_share", "shadow", "follow_policy"),
+    *("remember", "discount", "drift"),
 )
 PLACE = ("clique", "cliques")  # decides on a graph how sums are read; stays for a season once it is known
 FALSE_ALARM = 0.01  # chance, over a season, of warning of a parameter bound that holds
@@ -68,6 +70,7 @@ _AS_PLANNED = 1.01  # a sum has at most so many times the planned variance: the 
 _MOST_AGENTS = 1_000_000
 _MOST_RELEASES = 100_000
 _MOST_DIM = 2_000
+_GRID_ONLY = Budget(epsilon=1.0, delta=1e-6)  # under trust self: it fixes the grid, and promises nothing
 _LATEST_START = 250_246_627_200.0  # 9900-01-01: the season's last moment is still a date
 
 
@@ -84,7 +87,7 @@ class AgentSettings:
             to 1, if they are left out; what is given must agree.
         recipe: how vectors are made of visitors and actions (*shared*, *season*); without one the application
             makes them itself.
-        budget: (ε, δ) of a person at this agent (*season*).
+        budget: (ε, δ) of a person at this agent (*season*); none under ``self``, where nothing leaves.
         budgets: by name, where agents have budgets of their own: everybody's, this agent's too (*shared*,
             *season*). Empty if all have ``budget``.
         agents: M, how many agents the federation is planned for (*shared*, *season*).
@@ -114,7 +117,8 @@ class AgentSettings:
         agents_per_person: how many agents one person visits at most; 1 says that people do not visit several
             (*shared*, *season*). Where the controller is trusted its noise covers p records at each of them,
             and all agents are taken if it is not given.
-        trust: who adds the noise (*shared*, *season*); its name will do.
+        trust: who adds the noise (*shared*, *season*); its name will do. ``self``: nothing leaves, and one
+            agent learns from its own raw records from the first on.
         contexts: ``public`` states that everybody may know all about visitors and what they are shown:
             rewards alone are protected then, with less noise (*shared*, *season*).
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
@@ -140,6 +144,11 @@ class AgentSettings:
             rewards, so that one reward may move many later records; what was followed is then kept for
             evaluation, but enters no release. ``fixed``: its operator states that the policy is public and
             does not learn from rewards; what was followed is then released like any other record.
+        remember: earlier seasons whose last sums are read beside this one's: ``all``, ``none`` or how many
+            (*season*; docs/theory.md, 11). A season of another recipe or other bounds is not.
+        discount: what such a sum counts less for each season that has passed since, as a factor (*season*).
+        drift: in how many seconds what was learnt is to count half; None: rewards follow the same law for
+            ever (*season*). It takes the place of ``discount``, and goes on within a season.
         keep_events: seconds for which raw events are kept after their window, for `export`. It may change
             within a season, since nothing that is decided or leaves depends on it.
         promised: the terms of the open season (`under`), which is no setting and is not written down.
@@ -147,7 +156,7 @@ class AgentSettings:
 
     name: str = "agent"
     problem: Problem = None  # type: ignore[assignment]  # there once it is made
-    budget: Budget
+    budget: Budget = None  # type: ignore[assignment]  # likewise
     recipe: Recipe | None = None
     budgets: Mapping[str, Budget] = field(default_factory=dict, hash=False)
     agents: int = 1
@@ -179,6 +188,9 @@ class AgentSettings:
     uniform_share: float = 0.0
     shadow: bool = False
     follow_policy: FollowPolicy = "learning"
+    remember: Remember = "all"
+    discount: float = 1.0
+    drift: float | None = None
     keep_events: float = 0.0
     promised: Terms | None = field(default=None, compare=False, repr=False)
 
@@ -190,6 +202,7 @@ class AgentSettings:
                 )
             object.__setattr__(self, "problem", problem_of(self.recipe))
         trust = require_trust(self.trust)
+        self._fix_alone(trust)
         trust = trust.on_graph().among(len(self.clique)) if self.clique else trust.among(self.agents)
         object.__setattr__(self, "trust", trust)
         for fits, name, expected in self._checks():
@@ -199,6 +212,17 @@ class AgentSettings:
                 raise ConfigurationError(name, ", ".join(value) if named else value, expected)
         self._fix_releases()
         self.terms  # noqa: B018  # whatever is wrong with it is said now
+
+    def _fix_alone(self, trust: Trust) -> None:
+        """Under ``self`` there is no budget, no release, and own records are what is played by."""
+        if trust.leaves:
+            if self.budget is None:
+                raise ConfigurationError("budget", None, "(ε, δ) of a person; none but under trust self")
+            return
+        if self.budget not in (None, _GRID_ONLY):
+            raise ConfigurationError("budget", self.budget, "none under trust self: nothing leaves")
+        for name, value in (("budget", _GRID_ONLY), ("play", "own")):
+            object.__setattr__(self, name, value)
 
     def _checks(self) -> Iterator[tuple[bool, str, str]]:
         """Whether a setting can be, its name, and what was expected; some rest on earlier ones."""
@@ -225,6 +249,8 @@ class AgentSettings:
                 least = self.trust.quorum(agents)
                 yield quorum == least, "quorum", f"{least}, the agents that are not away, under trust keepers"
         yield from self._check_clique()
+        if not self.trust.leaves:
+            yield from self._check_alone()
         yield from self._check_play()
         if self.budgets:
             yield from self._check_budgets()
@@ -246,9 +272,36 @@ class AgentSettings:
             "2027-01-01T00:00:00Z): their sums go by one clock"
         )
         yield agents == 1 or self.start is not None, "start", one_clock
+        yield from self._check_memory()
         yield from self._check_releases()
 
+    def _check_memory(self) -> Iterator[tuple[bool, str, str]]:
+        """What is remembered of earlier seasons, and how it fades."""
+        if self.remember not in ("all", "none"):
+            expected = "all, none, or how many seasons, at least 1"
+            yield isinstance(self.remember, int) and self.remember >= 1, "remember", expected
+        share = require_finite("discount", self.discount, above=0)
+        yield share <= 1.0, "discount", "a factor above 0 and at most 1"
+        if self.drift is not None:
+            half_life = require_finite("drift", self.drift, above=0)
+            yield half_life <= _LONGEST, "drift", "a half-life of at most ten years, in seconds, or none"
+            yield share == 1.0, "discount", "1 beside a drift, whose half-life says what each season counts"
+
+    def _check_alone(self) -> Iterator[tuple[bool, str, str]]:
+        """Settings that only mean something where something leaves are as they were left."""
+        under = "under trust self: nothing leaves"
+        for name in ("agents", "groups", "records_per_person"):
+            yield getattr(self, name) == 1, name, f"1 {under}"
+        for name in ("spacing", "history"):
+            yield getattr(self, name) == 0, name, f"0 {under}"
+        yield self.schedule == "planned", "schedule", f"planned, which plans nothing {under}"
+        yield self.releases in (None, 0), "releases", f"none {under}"
+        for name in ("first_release", "last_release", "quorum", "agents_per_person", "distance"):
+            yield getattr(self, name) is None, name, f"nothing {under}"
+
     def _check_releases(self) -> Iterator[tuple[bool, str, str]]:
+        if not self.trust.leaves:
+            return
         yield self.schedule in get_args(ScheduleName), "schedule", "planned, geometric or periodic"
         given, planned = self.releases is not None, self.schedule == "planned"
         if given:
@@ -313,6 +366,8 @@ class AgentSettings:
             return
         central = not self.clique and self.groups == 1
         yield central, "play", "released on a graph or with groups: there is no common close"
+        if not self.trust.leaves:
+            return
         whole = self.quorum in (None, self.agents) or self.trust.padded
         yield whole, "quorum", f"{self.agents}, or nothing, under own play: the last sum must be of all"
         expected = "planned under own play; its releases, first_release and last_release may be given"
@@ -332,6 +387,8 @@ class AgentSettings:
 
         A plan is for the sum of all agents, which is read first: no agent need know its place on a graph.
         """
+        if not self.trust.leaves:
+            object.__setattr__(self, "releases", 0)
         if self.releases is not None:
             return
         releases = DEFAULT_RELEASES
@@ -378,6 +435,8 @@ class AgentSettings:
     @cached_property
     def release_times(self) -> tuple[float, ...]:
         """When each release is due, in seconds after the start."""
+        if not self.trust.leaves:
+            return ()
         if self.schedule == "planned":
             assert self.first_release is not None
             first, steps = self.first_release, self.releases
@@ -417,8 +476,8 @@ class AgentSettings:
         The simulated joint radius holds for sums of the whole team. Where sums of fewer may come, each set of
         agents has a bound of its own: the closed form, a union over releases, at α over the number of sets.
         """
-        names = sorted(self.budgets)
-        team = [names.index(name) for name in sorted(self.clique)] if names else range(len(self.clique))
+        if not self.trust.leaves:
+            return alone_estimator(self.federation, self.decisions, alpha=self.alpha)
         expected = (round(self.decisions * (due - self._waits) / self.season) for due in self.release_times)
         rounds = tuple(max(1, (self.history + one) // self.groups) for one in expected)
         if self.play == "own":
@@ -430,8 +489,8 @@ class AgentSettings:
         return calibrated_estimator(
             self.federation,
             rounds,
-            team if self.clique else range(self.agents),
-            alpha=self.alpha / (self.groups * self.cliques * self.sets_of_agents),
+            self.team,
+            alpha=self.share_of_alpha(),
             promised=self._promised_mechanism,
         )
 
@@ -465,7 +524,8 @@ class AgentSettings:
             records_per_person=self.records_per_person,
             agents_per_person=self.agents_visited,
             spacing=self.spacing,
-            trust=self.trust,
+            trust=self.trust if self.trust.leaves else NOBODY,
+            baseline=None if self.trust.leaves else "alone",
             model=self._model,
             contexts=self.contexts,
             mechanism=self.mechanism,
@@ -519,12 +579,25 @@ class AgentSettings:
     @property
     def reads(self) -> bool:
         """Whether any release of the season is worth reading; if not, all decisions are drawn uniformly."""
-        return self.rule.first <= self.releases or self.closes
+        return self.closes or self.rule.first <= self.releases
 
     @property
     def closes(self) -> bool:
-        """Whether the agent goes on with its own records once all have made their last release."""
-        return self.play == "own" and not self.shadow
+        """Whether own records are read: once all have made their last release, or if none ever leaves.
+
+        In shadow mode records come of another policy: an agent among others stays with released sums then.
+        """
+        return self.play == "own" and not (self.shadow and self.trust.leaves)
+
+    @property
+    def remembers_own(self) -> bool:
+        """Whether own records of earlier seasons that are in nobody's sum go along, for the own phase.
+
+        They are one sum, so all of them count whole or none does.
+        """
+        return not self.trust.leaves or (
+            self.remember == "all" and self.discount == 1.0 and self.drift is None
+        )
 
     @cached_property
     def rule(self) -> ReleasedPlay:
@@ -535,21 +608,35 @@ class AgentSettings:
         assert isinstance(rule, ReleasedPlay)
         return replace(rule, bound=replace(_mixture(rule), rounding=rounding_radius(self.problem.dim)))
 
+    @property
+    def team(self) -> Sequence[int]:
+        """Who adds up releases, by number: the clique, or all."""
+        if not self.clique:
+            return range(self.agents)
+        names = sorted(self.budgets)
+        return [names.index(name) for name in sorted(self.clique)] if names else range(len(self.clique))
+
+    def share_of_alpha(self, past: int = 0) -> float:
+        """α of one estimator's readings, where so many earlier seasons are read too.
+
+        Each of them may have been a sum over any of the sets of agents, as this season's.
+        """
+        alpha = self.alpha / (self.groups * self.cliques * float(self.sets_of_agents) ** (1 + past))
+        return alpha * shares_of(self.federation)[0] if self.play == "own" else alpha
+
     def rule_for(self, total: ReleasedSum) -> ReleasedPlay:
         """How a sum is read: a simulated threshold is for the noise that it was simulated with.
 
         Others may have settings of their own (``records_per_person``, ``spacing``, budgets that are not
         stated here), and a sum other noise than was planned. A union over releases holds under any.
         """
-        if self._as_planned(total):
+        if self.as_planned(total):
             return self.rule
-        alpha = EVERYTHING.shares[0] * self.alpha / (self.groups * self.cliques * self.sets_of_agents)
-        if self.play == "own":
-            alpha *= shares_of(self.federation)[0]
+        alpha = EVERYTHING.shares[0] * self.share_of_alpha()
         threshold = math.log(max(1, self.releases - self.rule.first + 1) / alpha)
         return replace(self.rule, bound=replace(_mixture(self.rule), log_threshold=threshold))
 
-    def _as_planned(self, total: ReleasedSum) -> bool:
+    def as_planned(self, total: ReleasedSum) -> bool:
         """Whether a sum has the noise that its threshold was simulated with."""
         assert self.estimator.privatizer is not None
         privatizer = self.estimator.privatizer
@@ -560,23 +647,53 @@ class AgentSettings:
     def joint_for(self, total: ReleasedSum) -> JointBound:
         """Under own play, how the sum at the close is read together with own records (`rule_for`)."""
         rule, variance = self.estimator.rule, float(total.variance)
-        if total.number != self.releases or not self._as_planned(total):
+        if total.number != self.releases or not self.as_planned(total):
             shared = replace(self.estimator, rule=self.rule)
             horizon = self.history + self.decisions
             rule = joint_rule(self.federation, shared, range(self.agents), horizon=horizon, variance=variance)
         assert isinstance(rule, JointPlay)
         return replace(rule.bound, variance=variance, rounding=rounding_radius(self.problem.dim))
 
+    def joint_with(self, total: ReleasedSum, records: float) -> JointBound:
+        """Under own play, how a sum of others', some of it from earlier seasons, is read with own records.
+
+        Args:
+            total: that sum.
+            records: how many records of others it has, as planned.
+        """
+        variance = float(total.variance)
+        shared = replace(self.estimator, rule=replace(self.rule, first=0))  # what was remembered was read
+        rule = joint_rule(
+            self.federation,
+            shared,
+            range(self.agents),
+            horizon=self.history + self.decisions,
+            variance=variance,
+            records=records,
+        )
+        return replace(rule.bound, variance=variance, rounding=rounding_radius(self.problem.dim))
+
     def reads_own(self, before: int, now: int) -> bool:
         """Whether own records are read anew now that there are so many, in the own phase: public."""
-        assert isinstance(self.estimator.rule, JointPlay)
-        rule = replace(self.estimator.rule, first=0)  # the close came, however many there were by then
+        rule = self.estimator.rule
+        assert isinstance(rule, JointPlay | AlonePlay)
+        if isinstance(rule, JointPlay):
+            rule = replace(rule, first=0)  # the close came, however many there were by then
         return any(map(rule.reads_at, range(before + 1, now + 1)))
 
     def unheard(self, own: Statistics) -> Belief:
-        """Under own play, what own records tell where the others' sum cannot be told from them."""
-        assert isinstance(self.estimator.rule, JointPlay)
-        return self.estimator.rule.bound.unheard(own)
+        """Under own play, what own records tell where there is no sum of others to go with them."""
+        rule = self.estimator.rule
+        if isinstance(rule, JointPlay):
+            return rule.bound.unheard(own)
+        assert isinstance(rule, AlonePlay)
+        return rule.bound.belief(own.gram, own.moment, np.zeros(()))
+
+    @property
+    def waits_alone(self) -> int:
+        """Under trust self, how many visitors are decided uniformly before own records are read."""
+        assert isinstance(self.estimator.rule, AlonePlay)
+        return self.estimator.rule.first
 
     @cached_property
     def watch(self) -> MixtureBound:
@@ -598,6 +715,15 @@ class AgentSettings:
     @cached_property
     def terms(self) -> Terms:
         """What is promised about releases."""
+        if not self.trust.leaves:
+            return Terms(
+                problem=self.problem,
+                budget=self.budget,
+                releases=1,
+                mechanism=Dense(1).name,
+                trust=self.trust,
+                model=self.federation.model,
+            )
         assert self.estimator.privatizer is not None
         mechanism = self.estimator.privatizer.mechanism
         quiet, decay = (mechanism.quiet, mechanism.decay) if isinstance(mechanism, Dense) else (0, None)

@@ -171,6 +171,8 @@ def terms(config: Config = DEFAULT) -> None:
     Where agents have budgets of their own, everybody's `\[budgets.NAME]` follow: the same at every agent.
     """
     settings = read_agent_file(config).agent
+    if not settings.trust.leaves:
+        raise ConfigurationError("privacy.trust", settings.trust.name, "one under which something leaves")
     promised = json.loads(settings.terms.to_json())
     plain = promised.pop("problem") | promised
     for name in ("groups", "excess", *(("epsilon", "delta") if settings.budgets else ())):
@@ -208,7 +210,8 @@ def new_season(
             number = agent.new_season(settings, drop_open=drop)
         except StoreError as error:
             raise error if drop else StoreError(f"{error} with --drop-open") from None
-    typer.echo(f"season {number} is open")
+        remembers = agent.snapshot()["memory"]["says"]
+    typer.echo(f"season {number} is open. {remembers}")
 
 
 @app.command()

@@ -83,6 +83,7 @@ def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", ", ".join(snapshot["model"])),
         *([("play", snapshot["own"]["says"])] if snapshot.get("own") else []),
         ("newest sum", ", ".join(sums) or "none yet"),
+        *([("memory", snapshot["memory"]["says"])] if snapshot["memory"]["seasons"] else []),
         ("waits to be sent", f"{snapshot['outbox']:,}"),
         *_values(snapshot.get("recipe")),
         *agent_rows(snapshot),
@@ -105,6 +106,11 @@ def _values(recipe: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _promise(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
+    if snapshot["trust"] == "self":
+        return [
+            ("promise", "nothing leaves: ε = 0 to outsiders; visitors see decisions made by raw records"),
+            ("season ends", _moment(snapshot["season_ends_at"])),
+        ]
     return [
         ("promise", f"ε = {snapshot['epsilon']:g}, δ = {snapshot['delta']:g}"),
         ("spent", "yes, in full: further releases cost nothing" if snapshot["spent"] else "nothing left yet"),
