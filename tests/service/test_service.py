@@ -56,6 +56,7 @@ def test_an_operator_sees_how_it_stands(running: Running) -> None:
         page = http.get("/metrics").text
         assert f'feducb_events_total{{event="decisions"}} {before + 1}.0' in page
         assert "feducb_releases_left 64.0" in page
+        assert 'feducb_lane_visits{lane="federated"} 0.0' in page  # nothing was learnt yet
         assert "feducb_decision_seconds_bucket" in page
         assert http.get("/v1/outbox").json()["items"] == []
         assert http.post("/v1/erasures", json={"person": "ada"}).json()["removed"] == 0

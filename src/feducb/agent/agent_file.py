@@ -51,7 +51,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         **{"releases": _INT, "schedule": _TEXT, "start": _MOMENT},
     },
     "decisions": {
-        **dict.fromkeys(("exploration", "uniform_share", "distance"), _NUMBER),
+        **dict.fromkeys(("exploration", "uniform_share", "holdout", "distance"), _NUMBER),
         **{"play": _TEXT, "policy": _TEXT, "shadow": (bool,), "follow_policy": _TEXT},
     },
     "rewards": {"window": _TIME, "default_reward": _NUMBER},

@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.agent import own_phase
+from feducb.agent import gain, own_phase
 from feducb.agent.chooser import Chooser
 from feducb.agent.curve import Curve, width_for
 from feducb.agent.decision import Decision, Outcome
@@ -185,10 +185,10 @@ class Agent:
                 if known.candidates != len(visitor.candidates) or followed not in (None, known.chosen):
                     raise ConfigurationError("id", id, "a new one, or the same candidates as before")
                 again = self._decision(str(id), known, visitor, scores=scores, top=top, repeated=True)
-                return self._with_reasons(again, known.group, visitor) if explain else again
+                return self._with_reasons(again, known, visitor) if explain else again
             row, made_up = self._decide(db, visitor, own, hashed, followed, follow_propensity)
         decision = self._decision(id or made_up, row, visitor, scores=scores, top=top)
-        return self._with_reasons(decision, row.group, visitor) if explain else decision
+        return self._with_reasons(decision, row, visitor) if explain else decision
 
     def decide_many(self, asked: Sequence[Mapping[str, Any]]) -> list[Decision | ConfigurationError]:
         """`decide` for many visitors, each with its own arguments by name, in one durable commit.
@@ -215,7 +215,7 @@ class Agent:
     ) -> tuple[events.Made, str]:
         """Choose for a visitor that is new, and write it down; the row, and an id that is made up for it."""
         number, group = self._counters.total("decisions") + 1, self.draw_group()
-        preferred, chance, drawn = self._chooser.choose(group, visitor.candidates, self._coins)
+        lane, (preferred, chance, drawn) = self._choose(group, visitor.candidates)
         shown, propensity = (preferred, chance) if follow is None else (follow, follow_propensity)
         moment, tag = self._now(), new_tag()
         in_numbers = self.settings.keep_events > 0 and visitor.said is None
@@ -235,6 +235,7 @@ class Agent:
             preferred=preferred,
             propensity=propensity,
             model=self._inbox.number(group),
+            lane=lane,
         )
         events.insert(db, row)
         self._counters.add("decisions")
@@ -245,6 +246,26 @@ class Agent:
             self._counters.add(f"{rule}:{column}")
         self._counters.add("ignored_columns", visitor.ignored)
         return row, make_id(self._id_key, number, tag)
+
+    def _choose(self, group: int, candidates: Array) -> tuple[int | None, tuple[int, float, bool]]:
+        """The visitor's lane (`gain`), None if none counts; index, propensity, whether drawn uniformly.
+
+        Guarantees:
+            Who is held out is a coin of the visitor's own. Under own play nobody is before the close.
+        """
+        settings, knows = self.settings, group in self._chooser.deciders
+        open_lanes = settings.play == "released" or self.closed
+        if not settings.trust.leaves:
+            return events.ALONE, self._chooser.choose(group, candidates, self._coins)
+        if settings.holdout and open_lanes and self._coins.random() < settings.holdout:
+            return events.ALONE, (*self._chooser.choose_alone(candidates, self._coins), False)
+        preferred, chance, drawn = self._chooser.choose(group, candidates, self._coins)
+        counted = open_lanes and (knows or settings.holdout > 0.0) and not settings.shadow
+        if not counted:
+            return None, (preferred, chance, drawn)
+        # While nothing was learnt both lanes draw uniformly: a coin says which it was.
+        uniform = drawn if knows else self._coins.random() < settings.uniform_share
+        return events.UNIFORM if uniform else events.FEDERATED, (preferred, chance, drawn)
 
     def reward(self, id: str, value: float) -> Outcome:
         """Say what a decision was worth: late, out of order or twice is no error; the first value counts.
@@ -327,17 +348,16 @@ class Agent:
             self._counters.add("fallbacks")
         return Outcome.DISCARDED
 
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> AbstractContextManager[Connection]:
         """Several calls, one durable commit: on disk when it ends, or nothing of them happened.
 
         An error of one call may be caught within it: refused calls leave no trace. A call that failed
         half-way, which no refusal does, takes the whole commit along.
         """
-        if self._writing is not None:
-            with self.store.part(self._writing) as db:
-                yield db
-            return
+        return self._commit() if self._writing is None else self.store.part(self._writing)
+
+    @contextmanager
+    def _commit(self) -> Iterator[Connection]:
         try:
             with self.store.writing() as db:
                 self._writing = db
@@ -556,6 +576,7 @@ class Agent:
         assert known is not None  # it was just read
         self._chooser.know(0, known[0])
         agent_tables.mark_hearing(db, known[1])
+        self._chooser.know_alone(own_phase.knows_alone(self.store, self.settings))
 
     @property
     def name(self) -> str:
@@ -695,14 +716,14 @@ class Agent:
     def _model(self, number: int | None) -> str:
         return f"{self.store.season}.{number or 0}"
 
-    def _with_reasons(self, decision: Decision, group: int, visitor: Visitor) -> Decision:
+    def _with_reasons(self, decision: Decision, row: events.Made | events.Row, visitor: Visitor) -> Decision:
         """With what each term adds, where something was learnt."""
         assert visitor.names is not None  # it was asked for
         asked = Question(
             visitor.candidates, visitor.names, decision.index, decision.propensity, self.settings.shadow
         )
-        source = OWN if self.closed else RELEASED
-        return replace(decision, explanation=self._chooser.explain(group, asked, source))
+        source = OWN if self.closed or row.lane == events.ALONE else RELEASED
+        return replace(decision, explanation=self._chooser.explain(row.group, asked, source, row.lane))
 
     def _decision(
         self,
@@ -717,8 +738,8 @@ class Agent:
         """With what is expected of it, where something was learnt; and with all scores, if asked for."""
         assert row.chosen is not None
         assert row.preferred is not None  # they are content, and go together
-        judged = self._chooser.judge(row.group, visitor.candidates[row.chosen])
-        by_all = self._chooser.scores(row.group, visitor.candidates) if scores or top else None
+        judged = self._chooser.judge(row.group, visitor.candidates[row.chosen], row.lane)
+        by_all = self._chooser.scores(row.group, visitor.candidates, row.lane) if scores or top else None
         return Decision(
             id=name,
             index=row.chosen,
@@ -762,12 +783,15 @@ class Agent:
                 uniform=not self.settings.shadow and (reaches_all or not self.settings.chooses.needs_coins),
                 only_choice=reaches_all,
             )
+            gain.add(db, self.settings, rows)
             self.read_own_again(db)
 
     def read_own_again(self, db: Connection) -> None:
         """Read own records, within `writing`, if that is allowed by now and enough of them are new."""
         if self.settings.closes and own_phase.read_again(db, self.settings):
             self._read_own(db)
+        elif own_phase.read_held_out(db, self.settings):
+            self._chooser.know_alone(own_phase.knows_alone(self.store, self.settings))
 
     def _take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:
         """Add records to what is released next; the number of that release, or None if they never leave."""
@@ -781,6 +805,14 @@ class Agent:
         if alone:
             self.store.keep_own(db, shaped, rewards)
             return None
+        if self.settings.play == "released":
+            held_out = np.array([row.lane == events.ALONE for row in rows])
+            if held_out.any():
+                hashes = [row.person for row in rows if row.lane == events.ALONE]
+                self.store.hold_out(db, shaped[held_out], rewards[held_out], hashes)
+                self._counters.add("held_out", len(hashes))
+                rows = [row for row in rows if row.lane != events.ALONE]
+                shaped, rewards = shaped[~held_out], rewards[~held_out]
         made = self._made(group)
         if made >= self.settings.releases:
             self._counters.add("after_the_last_release", len(rows))
@@ -869,6 +901,7 @@ class Agent:
             self._learn(group)
         if (own := self._own_belief()) is not None:
             self._chooser.know(0, own[0])
+        self._chooser.know_alone(own_phase.knows_alone(self.store, self.settings))
 
     def _own_belief(self) -> tuple[Belief, Hearing] | None:
         """What it goes by in its own phase, and whether it hears the others; None before that."""

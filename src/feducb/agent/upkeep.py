@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
+from feducb.agent.gain import LANES
 from feducb.agent.kept import season_in
 from feducb.agent.requests import fitting, pays_within, short_enough
 from feducb.agent.settings import AgentSettings
@@ -200,6 +201,11 @@ def erase(agent: Agent, person: str) -> Erasure:
             "not counted here, stay in them, in later seasons too if these remember all. Nothing of that "
             "leaves."
         )
+    if agent.settings.holdout and agent.settings.play == "released":
+        said += (
+            " Of visitors who are held out, records are in sums of their own, which never leave, until the "
+            "season ends; who was held out under this id counts here as if it were in all it may be in."
+        )
     said += " Records that came without an id, and those of earlier seasons, cannot be found."
     return Erasure(removed=len(still_open), content_removed=len(retained), in_sums=entered, said=said)
 
@@ -243,7 +249,9 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
                 "candidates": row["candidates"],
                 "features": features,
                 **{name: row[name] for name in ("propensity", "model", "reward", "batch")},
-                "own_phase": closed is not None and row["decided_at"] >= closed,
+                "own_phase": (closed is not None and row["decided_at"] >= closed)
+                or (row["lane"] == events.ALONE and settings.trust.leaves),
+                "lane": None if row["lane"] is None else LANES[row["lane"]],
                 **described,
                 **public,
             }

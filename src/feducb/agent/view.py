@@ -15,6 +15,7 @@ from typing import Any
 
 from feducb.agent.carrier_file import read_engine_file
 from feducb.agent.curve import points, width_for
+from feducb.agent.gain import view_gain
 from feducb.agent.kept import Season, season_in
 from feducb.agent.own_phase import view_own
 from feducb.agent.remembered import Memory
@@ -61,6 +62,7 @@ def view(
         "releases_left": _left(db, season),
         "rows": view_rows(db, season, keepers) if settings.trust.padded else None,
         "own": view_own(db, season, left=_left(db, season)),
+        "gain": view_gain(db, settings),
         "memory": Memory.load(db, settings, season=number, started_at=started_at).view(),
         "outbox": agent_tables.count_unsent(db),
         "open_decisions": counts.get("decisions", 0) - closed,

@@ -30,6 +30,7 @@ from feducb.worlds.features.explain import refuses
 __all__ = ["DEFAULT", "budget_table", "init", "make_file"]
 
 DEFAULT = Path("agent.toml")
+HOLDOUT = 0.05
 
 _TEMPLATE = """\
 version = 2
@@ -73,6 +74,7 @@ play = {play:23} # own: after the last release own records are looked at too; th
 policy = "tempered"            # how the agent chooses; `feducb simulate --policy` has the list
 # exploration = 1.0            # part of the bonus of the optimistic policy; 1 is the proven one
 uniform_share = {uniform_share!r:14} # above 0: logs can judge other policies
+holdout = {holdout!r:20} # decided as the agent alone would, to see what the others are worth; docs/service.md
 shadow = {shadow:16}      # true: follow the application's own choice
 follow_policy = "learning"     # of the application; "fixed": public, and never learns from rewards
 
@@ -204,6 +206,12 @@ class _New:
     uniform_share: float = option(
         0.0, "Share of decisions drawn uniformly, so that logs can judge other policies."
     )
+    holdout: float | None = option(
+        None,
+        "Share of decisions made as the agent alone would make them, to see what the others are worth. Under "
+        "released play whoever sets it states that what these visitors are shown moves nobody else's record.",
+        shown="0.05 after the close under own play, else 0",
+    )
     keep_events: str | None = option(
         None, "How long raw events are kept for `agent export`.", shown="0s; in shadow mode a season"
     )
@@ -233,6 +241,7 @@ class _New:
             "keepers": keepers,
             "quorum": _line("quorum", self.quorum, "how many agents a sum needs at least; left out, all"),
             "play": json.dumps("own" if self.alone else self.play),
+            "holdout": self._holdout(),
             "distance": _line(
                 *("distance", None if self.distance is None else float(self.distance)),
                 "under own play, the same at all agents: by how much they may differ, over S",
@@ -249,6 +258,12 @@ class _New:
     def alone(self) -> bool:
         """Whether nothing leaves."""
         return self.trust == SELF.name
+
+    def _holdout(self) -> float:
+        """As given; else what costs no promise: after a close nothing leaves, before it something does."""
+        if self.holdout is not None:
+            return float(self.holdout)
+        return HOLDOUT if self.play == "own" and not self.alone and not self.shadow else 0.0
 
     def _budget(self, own: Budget) -> str:
         """Its lines."""

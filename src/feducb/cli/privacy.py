@@ -254,11 +254,11 @@ def write_statement(asked: _Stated) -> None:
     followed: str | None = None
     others: list[Budget] = []
     clique: tuple[str, ...] = ()
-    play = asked.play
+    play, holdout = asked.play, 0.0
     if asked.store is not None:
         said = click.get_current_context().get_parameter_source
         terms, ledger = _read_store(asked.store)
-        followed, others, clique, own_play = _stated_in(asked.store)
+        followed, others, clique, own_play, holdout = _stated_in(asked.store)
         sayable = {"store", "out", "keepers"} | ({"play"} if own_play is None else set())
         for name in (one.name for one in fields(asked) if one.name not in sayable):
             if said(name) is ParameterSource.COMMANDLINE:
@@ -295,6 +295,7 @@ def write_statement(asked: _Stated) -> None:
         keepers=keepers,
         clique=clique,
         play=play,
+        holdout=holdout,
     )
     page, out = to_markdown(plain), asked.out
     if str(out) == "-":
@@ -360,8 +361,8 @@ def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
         return controller.terms, controller.ledger().as_dict()
 
 
-def _stated_in(path: Path) -> tuple[str | None, list[Budget], tuple[str, ...], str | None]:
-    """Whom an agent in shadow mode follows, or None; others' budgets, if they have their own; clique; play.
+def _stated_in(path: Path) -> tuple[str | None, list[Budget], tuple[str, ...], str | None, float]:
+    """Whom an agent in shadow mode follows, or None; others' budgets, if any; clique; play; holdout.
 
     A controller's file says none of it: how agents play is not known there.
     """
@@ -372,11 +373,12 @@ def _stated_in(path: Path) -> tuple[str | None, list[Budget], tuple[str, ...], s
         try:
             season, settings, _ = season_in(db, path)
         except StoreError:
-            return None, [], (), None
+            return None, [], (), None, 0.0
         if agent_tables.is_unused(db):
             note(f"nothing has happened in season {season} yet: until then agent.toml may still change it")
     others = [budget for name, budget in settings.budgets.items() if name != settings.name]
-    return settings.follow_policy if settings.shadow else None, others, settings.clique, settings.play
+    followed = settings.follow_policy if settings.shadow else None
+    return followed, others, settings.clique, settings.play, settings.holdout
 
 
 def _as_json(plain: dict[str, Any]) -> str:

@@ -82,6 +82,7 @@ def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         ("windows open", f"{snapshot['open_decisions']:,}"),
         ("model", ", ".join(snapshot["model"])),
         *([("play", snapshot["own"]["says"])] if snapshot.get("own") else []),
+        ("reward", _gained(snapshot["gain"])),
         ("newest sum", ", ".join(sums) or "none yet"),
         *([("memory", snapshot["memory"]["says"])] if snapshot["memory"]["seasons"] else []),
         ("waits to be sent", f"{snapshot['outbox']:,}"),
@@ -89,6 +90,14 @@ def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         *agent_rows(snapshot),
         *_engine(snapshot.get("engine")),
     ]
+
+
+def _gained(gain: dict[str, Any]) -> str:
+    """What lanes came to, and what holding out costs."""
+    if gain["costs"] is None:
+        return str(gain["says"])
+    share, (least, most) = gain["lanes"]["alone"]["share"], gain["costs"]
+    return f"{gain['says']}; holding {share:.0%} out costs {least:.2g} to {most:.2g} per visitor"
 
 
 def _values(recipe: dict[str, Any] | None) -> list[tuple[str, str]]:

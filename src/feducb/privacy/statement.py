@@ -90,6 +90,13 @@ _NOT_COVERED = (
     "of the agent's file put back after it released (noise would be drawn again); records of one person "
     "under several ids."
 )
+_HELD_OUT = (
+    " A share of {share} of visitors, drawn by private coins, is held out: what they are shown follows "
+    "from raw records of such visitors before them. Their records enter no release, nor does any later "
+    "one of a person with an id who was held out. The promise to these visitors rests on its operator's "
+    "word that what they were shown moves nobody else's record: no shared stock, and whoever has no id "
+    "does not come back. The promise to all other visitors does not rest on it."
+)
 _SIGNED = "Signed: ______________________    Date: ______________"
 _OWN_VISITORS = " After the close also: what decisions show an agent's own visitors about its earlier ones."
 
@@ -103,6 +110,7 @@ def statement(
     keepers: Sequence[str] = (),
     clique: Sequence[str] = (),
     play: str = "released",
+    holdout: float = 0.0,
 ) -> dict[str, Any]:
     """The statement as plain data.
 
@@ -114,6 +122,7 @@ def statement(
         keepers: names of the keepers, where rows leave under pads; left out where they are not known.
         clique: names of the agent's clique, on a graph.
         play: ``released``, or ``own``: after the last release decisions look at own raw records.
+        holdout: the share of visitors who are decided for by raw records alone (`AgentSettings.holdout`).
     """
     if not terms.trust.leaves:
         return state_alone(terms, ledger, _versions())
@@ -166,7 +175,8 @@ def statement(
         + _NOBODY_ELSE_LEARNS
         + (_WHO_IS_THERE if shared else "")
         + (_FIXED if followed == "fixed" else "")
-        + ("" if play == "released" else _LATER_SEASONS),
+        + ("" if play == "released" else _LATER_SEASONS)
+        + (_HELD_OUT.format(share=f"{holdout:.3g}") if holdout and play == "released" else ""),
         "also_shown": _ALSO_SHOWN if proven_for(terms) and not terms.trust.joint else _WITHOUT_TALLY,
         "retention": _RETENTION
         + (_PADDED_ROWS if terms.trust.padded else "")

@@ -22,6 +22,7 @@ from feducb.service.api_keys import ApiKeys
 from feducb.service.chores import keep_up
 from feducb.service.commits import GroupCommit, NotDurableError
 from feducb.service.dashboard import add_dashboard, reason_of
+from feducb.service.direct import DirectApp
 from feducb.service.gate import RefusedError, Service
 from feducb.service.json_logs import log_failure
 from feducb.service.keeper_desk import KeeperDesk
@@ -83,7 +84,7 @@ def create_app(
                 keeper.close()
             log.info("stopped")
 
-    app = FastAPI(
+    app = DirectApp(
         title="feducb agent",
         version=__version__,
         description="Ask for a decision, send the reward later. Every answer is on disk before it is sent. "

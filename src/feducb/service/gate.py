@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.types import Receive, Scope
 
 from feducb.agent.mailbox import EngineFacts
 from feducb.service.api_keys import ApiKeys, Role
@@ -59,9 +60,9 @@ class Service:
         trouble = trouble_of(keeper) or (None if engine is None else engine["trouble"])
         return {"failing": self.commit.failing or trouble, "engine": engine, "keeper": keeper}
 
-    def admit(self, request: Request, role: Role) -> None:
+    def admit(self, scope: Scope, role: Role) -> None:
         """Let nobody in who does not belong."""
-        header = _header(request, b"authorization")
+        header = _header(scope, b"authorization")
         own = self.keys.role(header)
         if own is None and header is not None and header[:7].lower() == b"bearer ":
             raise RefusedError(401, "this key is not known: it was never made here, or is revoked")
@@ -74,16 +75,16 @@ class Service:
     def admit_to_look(self, request: Request) -> None:
         """As `admit` for viewers, or by the page's cookie, which opens nothing but what is only read."""
         if not self.sessions.may_look(request):
-            self.admit(request, "viewer")
+            self.admit(request.scope, "viewer")
 
-    async def read(self, request: Request, kind: type[Model]) -> Model:
+    async def read(self, scope: Scope, receive: Receive, kind: type[Model]) -> Model:
         """The body, checked; at most ``largest_body`` bytes of it are ever held."""
-        length = _header(request, b"content-length") or b"0"
+        length = _header(scope, b"content-length") or b"0"
         if not length.isdigit() or int(length) > self.largest_body:
             raise RefusedError(413, f"the body is larger than {self.largest_body} bytes")
         whole, more = bytearray(), True
         while more:
-            message = await request.receive()
+            message = await receive()
             if message["type"] == "http.disconnect":
                 raise RefusedError(400, "the body was cut off")
             whole += message.get("body", b"")
@@ -98,9 +99,9 @@ class Service:
             raise RefusedError(422, "the body is not what was expected", details) from None
 
 
-def _header(request: Request, name: bytes) -> bytes | None:
+def _header(scope: Scope, name: bytes) -> bytes | None:
     """One header as it came; names are in small letters already (ASGI)."""
-    for one, value in request.scope["headers"]:
+    for one, value in scope["headers"]:
         if one == name:
             return bytes(value)
     return None

@@ -65,6 +65,7 @@ class _AgentCollector(Collector):
             hears = [(one, one == self.facts["own"]["hearing"]) for one in names]
             text = "Since the close, whether the others' sum is heard, and if not why."
             yield _family(GaugeMetricFamily, "hearing", text, hears, "hearing")
+        yield from _of_gain(self.facts["gain"])
         if self.facts["rows"] is not None:
             yield from _of_rows(self.facts["rows"])
         if self.facts["keeper"] is not None:
@@ -80,6 +81,20 @@ def _of_recipe(recipe: dict[str, Any]) -> Iterator[Metric]:
         (column, rule, count) for column, some in recipe["values"].items() for rule, count in some.items()
     ]
     yield _family(CounterMetricFamily, "values", text, counts, "column", "rule")
+
+
+def _of_gain(gain: dict[str, Any]) -> Iterator[Metric]:
+    """What lanes came to, each with the ends of an interval that holds whenever one looks."""
+    known = {name: one for name, one in gain["lanes"].items() if one["mean"] is not None}
+    ends = [(name, end, one[end]) for name, one in known.items() for end in ("mean", "low", "high")]
+    text = "Mean reward that all visitors would have in a lane, and the ends of its interval."
+    yield _family(GaugeMetricFamily, "lane_reward", text, ends, "lane", "end")
+    visits = [(name, one["visits"]) for name, one in gain["lanes"].items()]
+    yield _family(GaugeMetricFamily, "lane_visits", "Visitors of a lane in this season.", visits, "lane")
+    found = gain["difference"]
+    if found is not None and found["mean"] is not None:
+        text = "What the federation adds to the reward of an agent alone, and the ends of its interval."
+        yield _family(GaugeMetricFamily, "gain", text, [*found.items()], "end")
 
 
 def _of_rows(rows: dict[str, Any]) -> Iterator[Metric]:

@@ -216,6 +216,17 @@ def forget_before(db: sqlite3.Connection, hour: int) -> None:
     db.execute("DELETE FROM curve WHERE start < ?", (3600 * hour,))
 
 
+def read_gain(db: sqlite3.Connection) -> str | None:
+    """What lanes came to in the open season (`agent.gain`); None if nobody was drawn into one."""
+    row = db.execute("SELECT body FROM gain").fetchone()
+    return None if row is None else str(row[0])
+
+
+def write_gain(db: sqlite3.Connection, body: str) -> None:
+    """In place of what was there."""
+    db.execute("REPLACE INTO gain VALUES (1, ?)", (body,))
+
+
 def add_warning(db: sqlite3.Connection, kind: str) -> None:
     """From now on; a second time changes nothing."""
     db.execute("INSERT OR IGNORE INTO warnings VALUES (?, ?)", (kind, utc_now()))

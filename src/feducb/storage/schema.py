@@ -147,4 +147,9 @@ MIGRATIONS = (
         season INTEGER NOT NULL, "group" INTEGER NOT NULL, number INTEGER NOT NULL, payload BLOB NOT NULL,
         body TEXT NOT NULL, started_at REAL NOT NULL, PRIMARY KEY (season, "group", number)) WITHOUT ROWID;
     """,
+    # Which lane a visitor was drawn into, and what lanes came to in the open season (agent/gain.py).
+    """
+    ALTER TABLE decisions ADD COLUMN lane INTEGER;
+    CREATE TABLE gain (id INTEGER PRIMARY KEY CHECK (id = 1), body TEXT NOT NULL);
+    """,
 )
