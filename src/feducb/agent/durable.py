@@ -54,6 +54,7 @@ from feducb.agent.visitors import Actions, Visitor, Visitors
 from feducb.agent.warning import CHANGED, PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError, FeducbError, RefusedError
+from feducb.models.joint import Hearing
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
 from feducb.protocol import messages
@@ -609,7 +610,10 @@ class Agent:
     def _read_own(self, db: Connection) -> None:
         own_phase.read_now(db, self.store, self._now())
         self._counters.add("own_readings")
-        self._chooser.know(0, self._own_belief())
+        known = self._own_belief()
+        assert known is not None  # it was just read
+        self._chooser.know(0, known[0])
+        agent_tables.mark_hearing(db, known[1])
         self._chooser.know_alone(own_phase.knows_alone(self.store, self.settings))
 
     @property
@@ -1035,11 +1039,11 @@ class Agent:
         for group in range(self.settings.groups):
             self._learn(group)
         if (own := self._own_belief()) is not None:
-            self._chooser.know(0, own)
+            self._chooser.know(0, own[0])
         self._chooser.know_alone(own_phase.knows_alone(self.store, self.settings))
 
-    def _own_belief(self) -> Belief | None:
-        """What it goes by in its own phase; None before that."""
+    def _own_belief(self) -> tuple[Belief, Hearing] | None:
+        """What it goes by in its own phase, and whether it hears the others; None before that."""
         return own_phase.knows(self.store, self.settings, self._inbox.newest(0), self._memory)
 
 
