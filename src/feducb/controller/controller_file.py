@@ -35,13 +35,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from feducb.config import Budget, Problem
+from feducb.config import Budget, Problem, require_integer
 from feducb.controller.collector import Collector, open_collector
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Trust
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
 from feducb.protocol.roster import Signer
+from feducb.protocol.signed_roster import all_rosters, quorum_among
 from feducb.storage import RowBook
 from feducb.storage.sqlite import is_locked
 from feducb.system import write_atomically
@@ -131,14 +132,24 @@ class ControllerSettings:
     page: Mapping[str, Any] | None = None  # where the dashboard is served; None if it is not
 
     @classmethod
-    def read(cls, path: Path) -> ControllerSettings:
-        """Read a TOML file; its paths are relative to its folder."""
+    def read(cls, path: Path, *, season: int | None = None) -> ControllerSettings:
+        """Read a TOML file, for a season or the one that it names; its paths are relative to its folder.
+
+        Agents are those of the season's roster, and where it is a later one the quorum follows.
+        """
         plain = read_toml(path)
         require_keys("config", plain, needed=("controller", "terms", "engine"), known=("budgets", "page"))
         table = plain["controller"]
         require_keys("controller", table, needed=("state",), known=_TIMES)
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
-        terms = terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(engine.read_roster().agents))
+        if season is not None:
+            table = table | {"season": season}
+        rosters = all_rosters(engine.roster, engine.ca)
+        roster = engine.read_roster(require_integer("season", table.get("season", 1), at_least=1))
+        many = (len(rosters[0].agents), len(roster.agents))
+        if "quorum" in table:
+            table = table | {"quorum": quorum_among(table["quorum"], *many)}
+        terms = terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(roster.agents))
         shared = next(iter(terms.values()))
         require_agents_per_person("terms.agents_per_person", shared.agents_per_person, len(terms))
         if shared.trust.raw and engine.sealing is None:
@@ -161,7 +172,7 @@ class ControllerSettings:
             deadline=self.deadline,
             season=self.season,
             close_after=self.close_after,
-            signing=(self.engine.read_roster(), Signer(self.engine.seed)) if padded else None,
+            signing=(self.engine.read_roster(self.season), Signer(self.engine.seed)) if padded else None,
         )
 
 

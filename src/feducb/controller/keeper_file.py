@@ -42,14 +42,16 @@ class KeeperSettings:
             raise ConfigurationError("engine.agent", None, "the keeper's name")
 
     @classmethod
-    def read(cls, path: Path) -> KeeperSettings:
-        """Read a TOML file; its paths are relative to its folder."""
+    def read(cls, path: Path, *, season: int | None = None) -> KeeperSettings:
+        """Read a TOML file, for a season or the one that it names; its paths are relative to its folder."""
         plain = read_toml(path)
         require_keys("config", plain, needed=("keeper", "terms", "engine"))
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
-        terms = terms_of_all(plain["terms"], {}, tuple(engine.read_roster().agents))
         require_keys("keeper", plain["keeper"], needed=("state",), known=("season",))
-        return cls.of(plain["keeper"], engine, next(iter(terms.values())), path.parent)
+        table = plain["keeper"] | ({} if season is None else {"season": season})
+        roster = engine.read_roster(require_integer("keeper.season", table.get("season", 1), at_least=1))
+        terms = terms_of_all(plain["terms"], {}, tuple(roster.agents))
+        return cls.of(table, engine, next(iter(terms.values())), path.parent)
 
     @classmethod
     def of(cls, table: Mapping[str, Any], engine: NatsSettings, terms: Terms, base: Path) -> KeeperSettings:
@@ -61,5 +63,5 @@ class KeeperSettings:
     def open(self) -> KeeperBook:
         """The keeper's file; raises `StoreInUseError` if another process has it."""
         assert self.engine.agent is not None
-        roster, signer = self.engine.read_roster(), Signer(self.engine.seed)
+        roster, signer = self.engine.read_roster(self.season), Signer(self.engine.seed)
         return KeeperBook(self.state, self.engine.agent, roster, self.terms, signer, season=self.season)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 
 from feducb.agent.mailbox import Mailbox
 from feducb.carriers.nats.link import Link, own_signer
@@ -16,9 +17,23 @@ from feducb.privacy.terms import Terms
 from feducb.protocol import frames
 from feducb.protocol.admission import RefusalCount
 from feducb.protocol.engine_table import NatsSettings
+from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.signed_roster import stamp
 from feducb.storage import PeerBook
 
 __all__ = ["NatsEngine"]
+
+_LOOK = 1.0  # seconds between looks at whether the season, or its roster, is another one
+
+Promises = Terms | Mapping[str, Terms]  # of all alike, or by name
+TermsOfSeason = Callable[[int], Promises]
+
+
+def _of_everybody(terms: Promises, roster: Roster) -> dict[str, Terms]:
+    everybody = dict.fromkeys(roster.agents, terms) if isinstance(terms, Terms) else dict(terms)
+    if missing := roster.agents.keys() - everybody.keys():
+        raise ConfigurationError("terms", sorted(missing), "terms of every agent of the roster")
+    return everybody
 
 
 class NatsEngine:
@@ -30,38 +45,82 @@ class NatsEngine:
     """
 
     def __init__(
-        self, settings: NatsSettings, terms: Terms | Mapping[str, Terms], *, log: Log = say_nothing
+        self, settings: NatsSettings, terms: Promises | TermsOfSeason, *, log: Log = say_nothing
     ) -> None:
+        """Settings are checked now.
+
+        Args:
+            settings: how the federation is reached.
+            terms: of all agents, or of each; or by season, where they follow the roster.
+            log: where trouble is said.
+        """
         if settings.agent is None:
             raise ConfigurationError("engine.agent", None, "the agent's name")
         self.status = EngineStatus()
         self._settings, self._agent, self._log = settings, settings.agent, log
-        self._roster = settings.read_roster()
-        self._signer = own_signer(settings, self._roster.agents[self._agent])
-        names = self._roster.agents
-        self._terms = dict.fromkeys(names, terms) if isinstance(terms, Terms) else dict(terms)
-        if missing := names.keys() - self._terms.keys():
-            raise ConfigurationError("terms", sorted(missing), "terms of every agent of the roster")
-        if self._roster.edges is not None and settings.state is None:
+        self._terms_of = terms if callable(terms) else lambda _: terms
+        newest = settings.read_roster()
+        if self._agent in newest.agents:
+            own_signer(settings, newest.agents[self._agent])
+        if not callable(terms):
+            _of_everybody(terms, newest)
+        if newest.edges is not None and settings.state is None:
             raise ConfigurationError("engine.state", None, "a file, on a graph")
-        self.refusals = self.status.neighbours = RefusalCount(names)  # on a graph, of others' releases
+        self.refusals = self.status.neighbours = RefusalCount(newest.names)  # on a graph, of others' releases
         self._link = Link(settings, self._agent, self.status, log)
 
     async def run(self, mailbox: Mailbox) -> None:
-        """Until cancelled; raises on wrong settings alone."""
-        desk = (self._settings, self._agent, self._roster, self._signer, self.status, mailbox, self._log)
-        if self._roster.edges is None:
-            with_controller = WithKeepers if self._terms[self._agent].trust.padded else WithController
+        """Until cancelled, by the roster of each season; raises on wrong settings alone."""
+        while True:
+            season = await mailbox.season()
+            roster = self._settings.read_roster(season)
+            work = asyncio.ensure_future(self._work(mailbox, roster, season))
+            watch = asyncio.ensure_future(self._until_another(mailbox, roster, season))
+            try:
+                await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+                for done in (work, watch):
+                    if done.done():
+                        done.result()
+            finally:
+                for task in (work, watch):
+                    task.cancel()
+                await asyncio.gather(work, watch, return_exceptions=True)
+
+    async def _until_another(self, mailbox: Mailbox, roster: Roster, season: int) -> None:
+        """Until the open season has another roster, or where terms go by the season, until another season."""
+        seen = (season, stamp(self._settings.roster))
+        while True:
+            await asyncio.sleep(min(_LOOK, self._settings.refresh))
+            now = await mailbox.season()
+            if (now, stamp(self._settings.roster)) == seen:
+                continue
+            seen = (now, stamp(self._settings.roster))
+            try:
+                other = self._settings.read_roster(now)
+            except ConfigurationError as error:  # a file that somebody is just putting there
+                say_rarely(self._log, "roster_refused", count=self.status.fail(error), text=str(error))
+                continue
+            if other != roster or (now != season and roster.edges is not None):
+                return
+
+    async def _work(self, mailbox: Mailbox, roster: Roster, season: int) -> None:
+        signer = Signer(self._settings.seed)
+        desk = (self._settings, self._agent, roster, signer, self.status, mailbox, self._log)
+        if roster.edges is None:
+            trust = _of_everybody(self._terms_of(season), roster)[roster.names[0]].trust
+            with_controller = WithKeepers if trust.padded else WithController
             await self._link.keep(with_controller(*desk).session)
             return
+        if self._agent not in roster.agents:
+            await asyncio.Event().wait()  # on a graph nobody sends to one that is not on it yet
         assert self._settings.state is not None
         with PeerBook(self._settings.state) as book:
             driver = PeerDriver(
-                self._roster.topology(),
+                roster.topology(),
                 self._agent,
-                self._terms,
-                seal=frames.OriginSeal(self._roster, self._agent, self._signer),
-                roster=self._roster,
+                _of_everybody(self._terms_of(season), roster),
+                seal=frames.OriginSeal(roster, self._agent, signer),
+                roster=roster,
                 book=book,
                 on_refusal=self._say_refused,
             )

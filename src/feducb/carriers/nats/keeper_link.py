@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.nats.link import Link, apart, counting, own_signer
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, say_rarely
+from feducb.carriers.nats.roster_talk import ask_roster
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames
 from feducb.protocol.admission import Receipt
@@ -35,7 +36,7 @@ class NatsKeeper:
     def __init__(self, settings: NatsSettings, book: KeeperBook, *, log: Log = say_nothing) -> None:
         self.status = EngineStatus()
         self._settings, self._book, self._log = settings, book, log
-        self._roster = settings.read_roster()
+        self._roster = settings.read_roster(book.season)
         if settings.agent is None or settings.agent not in self._roster.keepers:
             expected = f"a keeper: {', '.join(self._roster.keepers) or 'the roster has none'}"
             raise ConfigurationError("engine.agent", settings.agent, expected)
@@ -61,6 +62,14 @@ class NatsKeeper:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._show_card(client))
             group.create_task(self._answer(client, lists))
+            group.create_task(self._ask_roster(client))
+
+    async def _ask_roster(self, client: Client) -> None:
+        user = subjects.keeper_user(self._keeper)
+        while True:
+            with counting(self.status, self._log):
+                await ask_roster(client, self._settings, user, status=self.status, log=self._log)
+            await asyncio.sleep(self._settings.refresh)
 
     async def _show_card(self, client: Client) -> None:
         """Now and then: the controller may be of another season still, and it sees who is here."""
