@@ -172,8 +172,8 @@ def test_a_new_key_of_an_agent_counts_at_once_though_nobody_else_is_restarted(
 
     controller = _feducb(broker, "serve")
     assert asyncio.run(send(first)) == (1, 0)
-    old = replace(broker.settings("a"), seed=tmp_path / "old.seed")
     (tmp_path / "old.seed").write_bytes((broker.folder / "agents" / "a" / "agent.seed").read_bytes())
+    old = replace(broker.settings("a"), seed=tmp_path / "old.seed")
     keys.rotate(broker.folder, agents=["a"])
     broker.reload()
     end = time.monotonic() + PATIENCE

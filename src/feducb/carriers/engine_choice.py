@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 
 from feducb.agent.agent_file import AgentFile
 from feducb.agent.mailbox import Engine, EngineFacts, Mailbox
 from feducb.errors import ConfigurationError
+from feducb.privacy.terms import Terms
 from feducb.protocol.engine_table import NatsSettings
 from feducb.system import optional
 
@@ -33,7 +35,13 @@ def engine_of(file: AgentFile) -> tuple[Engine | None, EngineFacts | None]:
         from feducb.carriers.nats import NatsEngine
     settings = NatsSettings.from_table(file.engine, base=file.path.parent)
     settings = replace(settings, agent=settings.agent or file.agent.name)
-    engine = NatsEngine(settings, file.agent.terms_of_all or file.agent.terms, log=_tell)
+
+    def terms_of(season: int) -> Terms | Mapping[str, Terms]:
+        """They follow from how many agents the season's roster has."""
+        agent = file.agent if season == file.season else file.of_season(season).agent
+        return agent.terms_of_all or agent.terms
+
+    engine = NatsEngine(settings, terms_of, log=_tell)
     return engine.run, engine.status
 
 

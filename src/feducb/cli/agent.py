@@ -200,10 +200,11 @@ def new_season(
     seasons only if its visitors, their candidates and rewards do not depend on what was decided after the
     last close: other people, no common stock. Where you cannot say so, one close is for ever.
     """
-    file = read_agent_file(config)
-    if (member := file.member()) is not None:
-        require_place(member, file.agent)
-    with _opened(config) as (agent, settings):
+    with _opened(config) as (agent, _):
+        file = read_agent_file(config, season=agent.store.season + 1)  # with the roster of the next
+        if (member := file.member()) is not None:
+            require_place(member, file.agent)
+        settings = file.agent
         try:
             number = agent.new_season(settings, drop_open=drop)
         except StoreError as error:
