@@ -23,6 +23,7 @@ from feducb.types import Array, Belief, Statistics, add
 __all__ = [
     "MODELS",
     "MODEL_FAMILIES",
+    "SOLITARY",
     "TRUSTS",
     "TRUST_FAMILIES",
     "Bound",
@@ -75,6 +76,7 @@ class Trust(ABC):
             not, what leaves an agent has noise of its own in it.
         joint: whether a person's records at several agents are under one noise, so that their costs add up.
         padded: whether rows leave under pads, so that only sums of them open.
+        leaves: whether anything leaves an agent at all; under ``self`` nothing does.
         words: for statements.
         refusals: by what is refused, what was expected instead.
     """
@@ -83,6 +85,7 @@ class Trust(ABC):
     raw: ClassVar[bool]
     joint: ClassVar[bool]
     padded: ClassVar[bool] = False
+    leaves: ClassVar[bool] = True
     words: ClassVar[TrustWords]
     refusals: ClassVar[Mapping[Feature, str]] = {}
 
@@ -169,6 +172,10 @@ TRUSTS: dict[str, Trust] = {}
 
 TRUST_FAMILIES: dict[str, Callable[[str], Trust]] = {}
 """By what stands before the first colon of a name: makes the trust of what stands after it."""
+
+
+SOLITARY: dict[str, Trust] = {}
+"""By name, trusts under which nothing leaves an agent: one deployed agent may have one, no federation."""
 
 
 class Bound(Protocol):
@@ -315,6 +322,8 @@ def require_trust(value: str | Trust) -> Trust:
             return TRUST_FAMILIES[family](rest)
         if value in TRUSTS:
             return TRUSTS[value]
+        if value in SOLITARY:
+            return SOLITARY[value]
     raise ConfigurationError("trust", value, _listed(TRUSTS))
 
 

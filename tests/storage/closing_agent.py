@@ -1,6 +1,6 @@
 """The agent under own play that `test_closing_crash` kills, again and again, around its close.
 
-    python closing_agent.py STORE OTHERS       # one life for each line on stdin: POINT VISITORS
+    python closing_agent.py STORE OTHERS [self]    # one life for each line on stdin: POINT VISITORS
 
 A life ends at a point (`crash_agent`), or, where that is 0, after so many visitors. The answer is how it
 ended, and in which functions of the agent. What leaves is appended to STORE.left whenever it is handed over:
@@ -9,7 +9,7 @@ its number, the hash of its bytes, and whether the agent had closed.
 Visitor k comes at second k, with candidates, coins and a reward of its own: a life that begins where the last
 one was killed asks for the same decision again, so that killed or not the agent must do the same. There is no
 noise here, which would differ. The others' releases are bytes of a file; their last sum is `LATE` seconds
-late.
+late. With ``self`` the agent is alone, and nothing leaves it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ import numpy as np
 from crash_agent import STATEMENT_STEPS, Fate
 
 from feducb import agent as agents
-from feducb.agent import Agent
+from feducb.agent import Agent, AgentSettings
 from feducb.privacy import grid
 from feducb.protocol import messages
+from feducb.trust import SELF
 from own_sites import CLOSE, START, THETA, settings_of
 
 LATE = 12
-SETTINGS = settings_of("a")
+ALONE = AgentSettings(
+    problem=settings_of("a").problem, trust=SELF, decisions=400, window=3.0, keep_events=1e6, start=START
+)
+SETTINGS = ALONE if sys.argv[3:] == ["self"] else settings_of("a")
 crash_agent.TRACED.update({__file__, *map(str, Path(agents.__file__).parent.glob("*.py"))})
 
 

@@ -22,7 +22,7 @@ from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.signed_roster import all_rosters, of_season, quorum_among
 from feducb.storage import agent_tables
 from feducb.storage.keeper_book import KeeperBook
-from feducb.trust import NOBODY, trust_with
+from feducb.trust import NOBODY, SELF, trust_with
 
 __all__ = ["CURRENT_VERSION", "AgentFile", "ServiceSettings", "read_agent_file", "read_budgets"]
 
@@ -203,10 +203,8 @@ def read_agent_file(path: str | Path, *, season: int | None = None) -> AgentFile
         dict(plain.pop(section, {})) for section in ("agent", "problem", "privacy", "service")
     )
     bounds, recipe = read_problem(problem, inline, path.parent)
-    for name in ("epsilon", "delta"):
-        if name not in privacy:
-            raise ConfigurationError(f"privacy.{name}", None, "a number: it has no default")
-    store, budget = agent.pop("store", "agent.db"), {one: privacy.pop(one) for one in ("epsilon", "delta")}
+    budget = _read_budget(privacy, engine)
+    store = agent.pop("store", "agent.db")
     settings: dict[str, Any] = agent | privacy | (_BEFORE if version == 1 else {})
     for section, table in plain.items():
         for key, value in table.items():
@@ -224,14 +222,27 @@ def read_agent_file(path: str | Path, *, season: int | None = None) -> AgentFile
     return AgentFile(
         path=path,
         store=path.parent / store,
-        agent=AgentSettings(
-            problem=bounds, recipe=recipe, budget=Budget(**budget), budgets=budgets, **settings
-        ),
+        agent=AgentSettings(problem=bounds, recipe=recipe, budget=budget, budgets=budgets, **settings),
         service=ServiceSettings(**service),
         season=season,
         engine=engine,
         keeper=keeper,
     )
+
+
+def _read_budget(privacy: dict[str, Any], engine: Mapping[str, Any]) -> Budget:
+    """Taken out of the ``[privacy]`` table; none under trust self, where nothing leaves by any engine."""
+    alone = privacy.get("trust") == SELF.name
+    if alone and (kind := engine.get("kind", "none")) != "none":
+        raise ConfigurationError("engine.kind", kind, 'none under trust = "self": nothing leaves')
+    for name in ("epsilon", "delta"):
+        if alone and name in privacy:
+            raise ConfigurationError(f"privacy.{name}", privacy[name], 'nothing under trust = "self"')
+        if not alone and name not in privacy:
+            raise ConfigurationError(f"privacy.{name}", None, "a number: it has no default")
+    if alone:
+        return None  # type: ignore[return-value]  # `AgentSettings` has one for its grid
+    return Budget(epsilon=privacy.pop("epsilon"), delta=privacy.pop("delta"))
 
 
 def read_budgets(tables: object) -> dict[str, Budget]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import time
@@ -68,6 +69,7 @@ class Agent:
         came within the window, which is fixed and public, or with the default. Decisions are a function of
         released sums, coins and the visitor's own candidates: no record changes one before its release. Under
         own play that holds until the close, and after it nothing of the season leaves any more (`own_phase`).
+        Under trust ``self`` nothing leaves at all, and own records are used at once.
         Each visitor has coins of her own, for her group too: that she came moves nobody else's record.
 
         In shadow mode the application decides. Its records are then released only if ``follow_policy`` is
@@ -398,8 +400,10 @@ class Agent:
 
     @property
     def season_over(self) -> bool:
-        """Whether all releases of this season are made."""
-        return all(self._made(group) >= self.settings.releases for group in range(self.settings.groups))
+        """Whether all releases of this season are made; never where there are none."""
+        return self.settings.trust.leaves and all(
+            self._made(group) >= self.settings.releases for group in range(self.settings.groups)
+        )
 
     @property
     def closed(self) -> bool:
@@ -468,6 +472,8 @@ class Agent:
         try:
             if self.settings.trust.padded:
                 raise RefusedError("malformed", "a sum without proof, expected a row that is over")
+            if not self.settings.trust.leaves:
+                raise RefusedError("malformed", "a sum, expected none: this agent is alone (trust self)")
             new = self._inbox.admit(total, self.settings, self.store.season, agents)
         except ValueError:
             with self.writing() as db:
@@ -533,7 +539,7 @@ class Agent:
             self._read_own(db)
 
     def _may_close(self) -> bool:
-        if not self.settings.closes or self.closed:
+        if not self.settings.closes or not self.settings.trust.leaves or self.closed:
             return False
         passed = self._now() >= 1000 * (self.started_at + self.settings.release_times[-1])
         return passed and own_phase.is_over(self.store, self.settings, self._inbox.number(0))
@@ -563,7 +569,7 @@ class Agent:
         return view(self.store.database, self._season, self._counters.totals(), keepers=keepers) | {
             "model": [self._model(self._inbox.number(group)) for group in groups],
             "agents_in_sum": [self._inbox.agents(group) for group in groups],
-            "first_useful_sum": self.settings.rule.first,
+            "first_useful_sum": self.settings.rule.first if self.settings.trust.leaves else 0,
             "learning": sorted(self._chooser.deciders),
             "next_release_at": self.started_at + later[0] if later else None,
             "in_batch": self.store.pending,
@@ -736,18 +742,25 @@ class Agent:
                 uniform=not self.settings.shadow and (reaches_all or not self.settings.chooses.needs_coins),
                 only_choice=reaches_all,
             )
-            if self.settings.closes and own_phase.read_again(db, self.settings):
-                self._read_own(db)
+            self.read_own_again(db)
+
+    def read_own_again(self, db: Connection) -> None:
+        """Read own records, within `writing`, if that is allowed by now and enough of them are new."""
+        if self.settings.closes and own_phase.read_again(db, self.settings):
+            self._read_own(db)
 
     def _take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:
         """Add records to what is released next; the number of that release, or None if they never leave."""
-        default = self.settings.default_reward
-        if not self.settings.releases_records:
+        default, alone = self.settings.default_reward, not self.settings.trust.leaves
+        if not alone and not self.settings.releases_records:
             self._counters.add("only_followed", len(rows))
             return None
         actions = np.frombuffer(b"".join(row.action for row in rows))
         rewards = np.array([default if row.reward is None else row.reward for row in rows])
         shaped = actions.reshape(-1, self.settings.problem.dim)
+        if alone:
+            self.store.keep_own(db, shaped, rewards)
+            return None
         made = self._made(group)
         if made >= self.settings.releases:
             self._counters.add("after_the_last_release", len(rows))
@@ -806,7 +819,17 @@ class Agent:
             start = self._clock() if self.settings.start is None else self.settings.start
             id_key = token_bytes(32)
         agent_tables.write_settings(db, season=season, body=body, started_at=start, id_key=id_key)
+        if agent_tables.is_unused(db):
+            self._begin_own(db, kept)
         self.settings = self.settings.under(self.store.terms)
+
+    def _begin_own(self, db: Connection, kept: agent_tables.KeptSettings | None) -> None:
+        """What was learnt alone stays where a new season can read it, under the same recipe."""
+        if kept is not None:
+            before, now = (json.loads(body)["recipe"] for body in (kept.body, self.settings.to_json()))
+            if before != now:
+                own_sums.forget(db)
+        own_phase.begin(db, self.store, self.settings, self._now())
 
     def _reload(self) -> None:
         """What is in memory, from the file."""

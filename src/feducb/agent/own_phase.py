@@ -5,6 +5,10 @@ leave it any more, and the total of the last release is here: everybody's last b
 keepers that is so once the last row is over, whatever it told; a trusted controller says when it is so.
 From then on the file has what own records came to when they were last read; what is decided by follows from
 the file, so that an agent that was killed goes on as if it had not been.
+
+Under ``trust = "self"`` nothing ever leaves, and there is nothing to wait for: own records are read from the
+first on, once a public number of visitors was decided uniformly. What such an agent knows stays when its
+season ends. If the next one shares, that is read after its close, and never enters a release.
 """
 
 from __future__ import annotations
@@ -24,12 +28,42 @@ from feducb.protocol.messages import GridSum
 from feducb.storage import AgentStore, agent_tables, own_sums, row_counts
 from feducb.types import Belief, Statistics
 
-__all__ = ["PHASES", "is_over", "knows", "note_refused", "note_sealed", "read_again", "read_now", "view_own"]
+__all__ = [
+    "PHASES",
+    "begin",
+    "is_over",
+    "knows",
+    "note_refused",
+    "note_sealed",
+    "read_again",
+    "read_now",
+    "view_own",
+]
 
 SHARING: Final = "sharing"
 WAITING: Final = "waiting"
 CLOSED: Final = "closed"
-PHASES: Final = (SHARING, WAITING, CLOSED)
+ALONE: Final = "alone"
+PHASES: Final = (SHARING, WAITING, CLOSED, ALONE)
+
+
+def begin(db: sqlite3.Connection, store: AgentStore, settings: AgentSettings, now: int) -> None:
+    """What was learnt alone in earlier seasons is read at once where nothing leaves; else not before a close.
+
+    Guarantees:
+        Where the season shares, raw records of earlier ones decide nothing until everybody's last batch is
+        sealed; under released play they are deleted.
+
+    Args:
+        db: the agent's file, within `writing`; its season has begun, and nothing happened in it yet.
+        store: the same.
+        settings: the new season's.
+        now: in milliseconds since 1970.
+    """
+    if not settings.closes:
+        own_sums.forget(db, "before")
+    elif read_again(db, settings):
+        read_now(db, store, now)
 
 
 def is_over(store: AgentStore, settings: AgentSettings, newest: int) -> bool:
@@ -84,9 +118,11 @@ def read_now(db: sqlite3.Connection, store: AgentStore, now: int) -> None:
 
 
 def read_again(db: sqlite3.Connection, settings: AgentSettings) -> bool:
-    """Whether the own phase has begun, and enough own records came since they were read."""
+    """Whether the own phase has begun, as it always has under trust self, and enough own records are new."""
     before = own_sums.read(db, "read")
-    return before is not None and settings.reads_own(before.records, own_sums.count(db))
+    if before is None and settings.trust.leaves:
+        return False
+    return settings.reads_own(0 if before is None else before.records, own_sums.count(db))
 
 
 def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None) -> Belief | None:
@@ -135,13 +171,16 @@ def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, 
         left: how many releases can still be made.
 
     Returns:
-        ``phase``; ``shares_until`` and ``closed_at`` in seconds since 1970, the latter None before the close;
+        ``phase``; ``shares_until`` and ``closed_at`` in seconds since 1970, the latter None before the close,
+        the former under trust self;
         ``records``, how many own records there are, and ``shared``, how many of them entered sums;
         ``missing``, how many agents the last sum lacks, None while that is not known; ``says`` in words.
     """
     _, settings, started_at = season
     if settings.play == "released":
         return None
+    if not settings.trust.leaves:
+        return _view_alone(db, settings)
     closed, until = own_sums.closed_at(db), started_at + settings.release_times[-1]
     phase = CLOSED if closed is not None else SHARING if left else WAITING
     shared = own_sums.read(db, "shared")
@@ -163,6 +202,23 @@ def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, 
             WAITING: after if settings.closes else "shared; shadow mode never closes",
             CLOSED: f"closed, on your own records since {_moment((closed or 0) / 1000.0)}",
         }[phase],
+    }
+
+
+def _view_alone(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, Any]:
+    """`view_own` where nothing leaves."""
+    since, records, first = own_sums.closed_at(db), own_sums.count(db), settings.waits_alone
+    uniform = f"alone, nothing leaves: choosing uniformly until {first} records are there, {records} so far"
+    return {
+        "phase": ALONE,
+        "shares_until": None,
+        "closed_at": None if since is None else since / 1000.0,
+        "records": records,
+        "shared": 0,
+        "missing": None,
+        "says": uniform
+        if since is None
+        else f"alone, nothing leaves: on your own records since {_moment(since / 1000.0)}",
     }
 
 

@@ -18,14 +18,14 @@ from feducb.interfaces import Contexts
 from feducb.models import Model
 from feducb.models.joint import JointBound
 from feducb.models.mixture import MixtureBound
-from feducb.models.play import JointPlay, ReleasedPlay
+from feducb.models.play import AlonePlay, JointPlay, ReleasedPlay
 from feducb.policies import Mixture, parse_policy
 from feducb.privacy.grid import rounding_radius
 from feducb.privacy.mechanisms import Dense, Mechanism
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.closing import SHARES, after_history, closing_estimator, joint_rule
-from feducb.protocol.estimators import Estimator, calibrated_estimator, plan_rounds
+from feducb.protocol.estimators import Estimator, alone_estimator, calibrated_estimator, plan_rounds
 from feducb.protocol.federation import EVERYTHING, Federation, Play, Tuning
 from feducb.protocol.names import require_name
 from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
@@ -68,6 +68,7 @@ _AS_PLANNED = 1.01  # a sum has at most so many times the planned variance: the 
 _MOST_AGENTS = 1_000_000
 _MOST_RELEASES = 100_000
 _MOST_DIM = 2_000
+_GRID_ONLY = Budget(epsilon=1.0, delta=1e-6)  # under trust self: it fixes the grid, and promises nothing
 _LATEST_START = 250_246_627_200.0  # 9900-01-01: the season's last moment is still a date
 
 
@@ -84,7 +85,7 @@ class AgentSettings:
             to 1, if they are left out; what is given must agree.
         recipe: how vectors are made of visitors and actions (*shared*, *season*); without one the application
             makes them itself.
-        budget: (ε, δ) of a person at this agent (*season*).
+        budget: (ε, δ) of a person at this agent (*season*); none under ``self``, where nothing leaves.
         budgets: by name, where agents have budgets of their own: everybody's, this agent's too (*shared*,
             *season*). Empty if all have ``budget``.
         agents: M, how many agents the federation is planned for (*shared*, *season*).
@@ -114,7 +115,8 @@ class AgentSettings:
         agents_per_person: how many agents one person visits at most; 1 says that people do not visit several
             (*shared*, *season*). Where the controller is trusted its noise covers p records at each of them,
             and all agents are taken if it is not given.
-        trust: who adds the noise (*shared*, *season*); its name will do.
+        trust: who adds the noise (*shared*, *season*); its name will do. ``self``: nothing leaves, and one
+            agent learns from its own raw records from the first on.
         contexts: ``public`` states that everybody may know all about visitors and what they are shown:
             rewards alone are protected then, with less noise (*shared*, *season*).
         groups: estimators an agent keeps; more than one only among peers (*shared*, *season*).
@@ -147,7 +149,7 @@ class AgentSettings:
 
     name: str = "agent"
     problem: Problem = None  # type: ignore[assignment]  # there once it is made
-    budget: Budget
+    budget: Budget = None  # type: ignore[assignment]  # likewise
     recipe: Recipe | None = None
     budgets: Mapping[str, Budget] = field(default_factory=dict, hash=False)
     agents: int = 1
@@ -190,6 +192,7 @@ class AgentSettings:
                 )
             object.__setattr__(self, "problem", problem_of(self.recipe))
         trust = require_trust(self.trust)
+        self._fix_alone(trust)
         trust = trust.on_graph().among(len(self.clique)) if self.clique else trust.among(self.agents)
         object.__setattr__(self, "trust", trust)
         for fits, name, expected in self._checks():
@@ -199,6 +202,17 @@ class AgentSettings:
                 raise ConfigurationError(name, ", ".join(value) if named else value, expected)
         self._fix_releases()
         self.terms  # noqa: B018  # whatever is wrong with it is said now
+
+    def _fix_alone(self, trust: Trust) -> None:
+        """Under ``self`` there is no budget, no release, and own records are what is played by."""
+        if trust.leaves:
+            if self.budget is None:
+                raise ConfigurationError("budget", None, "(ε, δ) of a person; none but under trust self")
+            return
+        if self.budget not in (None, _GRID_ONLY):
+            raise ConfigurationError("budget", self.budget, "none under trust self: nothing leaves")
+        for name, value in (("budget", _GRID_ONLY), ("play", "own")):
+            object.__setattr__(self, name, value)
 
     def _checks(self) -> Iterator[tuple[bool, str, str]]:
         """Whether a setting can be, its name, and what was expected; some rest on earlier ones."""
@@ -225,6 +239,8 @@ class AgentSettings:
                 least = self.trust.quorum(agents)
                 yield quorum == least, "quorum", f"{least}, the agents that are not away, under trust keepers"
         yield from self._check_clique()
+        if not self.trust.leaves:
+            yield from self._check_alone()
         yield from self._check_play()
         if self.budgets:
             yield from self._check_budgets()
@@ -248,7 +264,21 @@ class AgentSettings:
         yield agents == 1 or self.start is not None, "start", one_clock
         yield from self._check_releases()
 
+    def _check_alone(self) -> Iterator[tuple[bool, str, str]]:
+        """Settings that only mean something where something leaves are as they were left."""
+        under = "under trust self: nothing leaves"
+        for name in ("agents", "groups", "records_per_person"):
+            yield getattr(self, name) == 1, name, f"1 {under}"
+        for name in ("spacing", "history"):
+            yield getattr(self, name) == 0, name, f"0 {under}"
+        yield self.schedule == "planned", "schedule", f"planned, which plans nothing {under}"
+        yield self.releases in (None, 0), "releases", f"none {under}"
+        for name in ("first_release", "last_release", "quorum", "agents_per_person", "distance"):
+            yield getattr(self, name) is None, name, f"nothing {under}"
+
     def _check_releases(self) -> Iterator[tuple[bool, str, str]]:
+        if not self.trust.leaves:
+            return
         yield self.schedule in get_args(ScheduleName), "schedule", "planned, geometric or periodic"
         given, planned = self.releases is not None, self.schedule == "planned"
         if given:
@@ -313,6 +343,8 @@ class AgentSettings:
             return
         central = not self.clique and self.groups == 1
         yield central, "play", "released on a graph or with groups: there is no common close"
+        if not self.trust.leaves:
+            return
         whole = self.quorum in (None, self.agents) or self.trust.padded
         yield whole, "quorum", f"{self.agents}, or nothing, under own play: the last sum must be of all"
         expected = "planned under own play; its releases, first_release and last_release may be given"
@@ -332,6 +364,8 @@ class AgentSettings:
 
         A plan is for the sum of all agents, which is read first: no agent need know its place on a graph.
         """
+        if not self.trust.leaves:
+            object.__setattr__(self, "releases", 0)
         if self.releases is not None:
             return
         releases = DEFAULT_RELEASES
@@ -378,6 +412,8 @@ class AgentSettings:
     @cached_property
     def release_times(self) -> tuple[float, ...]:
         """When each release is due, in seconds after the start."""
+        if not self.trust.leaves:
+            return ()
         if self.schedule == "planned":
             assert self.first_release is not None
             first, steps = self.first_release, self.releases
@@ -417,6 +453,8 @@ class AgentSettings:
         The simulated joint radius holds for sums of the whole team. Where sums of fewer may come, each set of
         agents has a bound of its own: the closed form, a union over releases, at α over the number of sets.
         """
+        if not self.trust.leaves:
+            return alone_estimator(self.federation, self.decisions, alpha=self.alpha)
         names = sorted(self.budgets)
         team = [names.index(name) for name in sorted(self.clique)] if names else range(len(self.clique))
         expected = (round(self.decisions * (due - self._waits) / self.season) for due in self.release_times)
@@ -462,7 +500,8 @@ class AgentSettings:
             records_per_person=self.records_per_person,
             agents_per_person=self.agents_visited,
             spacing=self.spacing,
-            trust=self.trust,
+            trust=self.trust if self.trust.leaves else NOBODY,
+            baseline=None if self.trust.leaves else "alone",
             model=self._model,
             contexts=self.contexts,
             mechanism=self.mechanism,
@@ -516,12 +555,15 @@ class AgentSettings:
     @property
     def reads(self) -> bool:
         """Whether any release of the season is worth reading; if not, all decisions are drawn uniformly."""
-        return self.rule.first <= self.releases or self.closes
+        return self.closes or self.rule.first <= self.releases
 
     @property
     def closes(self) -> bool:
-        """Whether the agent goes on with its own records once all have made their last release."""
-        return self.play == "own" and not self.shadow
+        """Whether own records are read: once all have made their last release, or if none ever leaves.
+
+        In shadow mode records come of another policy: an agent among others stays with released sums then.
+        """
+        return self.play == "own" and not (self.shadow and self.trust.leaves)
 
     @cached_property
     def rule(self) -> ReleasedPlay:
@@ -565,15 +607,27 @@ class AgentSettings:
 
     def reads_own(self, before: int, now: int) -> bool:
         """Whether own records are read anew now that there are so many, in the own phase: public."""
-        assert isinstance(self.estimator.rule, JointPlay)
-        rule = replace(self.estimator.rule, first=0)  # the close came, however many there were by then
+        rule = self.estimator.rule
+        assert isinstance(rule, JointPlay | AlonePlay)
+        if isinstance(rule, JointPlay):
+            rule = replace(rule, first=0)  # the close came, however many there were by then
         return any(map(rule.reads_at, range(before + 1, now + 1)))
 
     @property
     def alone(self) -> MixtureBound:
-        """Under own play, how own records are read where the others' sum cannot be told from them."""
-        assert isinstance(self.estimator.rule, JointPlay)
-        return self.estimator.rule.bound.alone
+        """Under own play, how own records are read where there is no sum of others to go with them."""
+        rule = self.estimator.rule
+        if isinstance(rule, JointPlay):
+            return rule.bound.alone
+        assert isinstance(rule, AlonePlay)
+        assert isinstance(rule.bound, MixtureBound)
+        return rule.bound
+
+    @property
+    def waits_alone(self) -> int:
+        """Under trust self, how many visitors are decided uniformly before own records are read."""
+        assert isinstance(self.estimator.rule, AlonePlay)
+        return self.estimator.rule.first
 
     @cached_property
     def watch(self) -> MixtureBound:
@@ -595,6 +649,15 @@ class AgentSettings:
     @cached_property
     def terms(self) -> Terms:
         """What is promised about releases."""
+        if not self.trust.leaves:
+            return Terms(
+                problem=self.problem,
+                budget=self.budget,
+                releases=1,
+                mechanism=Dense(1).name,
+                trust=self.trust,
+                model=self.federation.model,
+            )
         assert self.estimator.privatizer is not None
         mechanism = self.estimator.privatizer.mechanism
         quiet, decay = (mechanism.quiet, mechanism.decay) if isinstance(mechanism, Dense) else (0, None)

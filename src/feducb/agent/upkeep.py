@@ -66,8 +66,9 @@ def warm_start(
     nothing about one record decides about another. The same log a second time is refused. A log that shares
     records with another one, or with the agent's own decisions, must not be loaded: a record may enter once.
     Nor must one whose actions were chosen by a policy that learnt from the rewards in it: one reward would
-    then be in many records (as in shadow mode, `AgentSettings`). Nothing in a log proves that, so that it
-    must be stated.
+    then be in many records (as in shadow mode, `AgentSettings`); nor what an agent alone decided on raw
+    records (``own_phase`` in `export`). Nothing in a log proves that, so that it must be stated; but not
+    under trust self, where nothing leaves.
 
     Args:
         agent: whose records they are.
@@ -78,10 +79,10 @@ def warm_start(
         persons: whose record it is, where a person may come more than once.
         policy: ``fixed`` states that the log's policy was public and did not learn from these rewards.
     """
-    if policy != "fixed":
+    settings, count = agent.settings, len(rewards)
+    if policy != "fixed" and settings.trust.leaves:
         expected = "the statement that the log's policy was public and did not learn from these rewards"
         raise ConfigurationError("policy", policy, f"'fixed', {expected}")
-    settings, count = agent.settings, len(rewards)
     people: Sequence[str | None] = persons if persons is not None else [None] * count
     if not len(actions) == count == len(people):
         given = f"of {len(actions)} actions, {count} rewards and {len(people)} persons"
@@ -97,9 +98,9 @@ def warm_start(
         expected = f"{settings.problem.dim} numbers and a reward"
         raise ConfigurationError("log", f"{counted(count, 'record')} that cannot be read", expected)
     rows, worth = np.array([row for row, _, _ in records]), np.array([reward for _, reward, _ in records])
-    if not settings.releases_records:
+    if not settings.releases_records and settings.trust.leaves:
         raise StoreError("what a policy chose that may learn from rewards does not leave in shadow mode")
-    over = agent.season_over
+    over = agent.season_over or not settings.trust.leaves
     if over and not settings.closes:
         raise StoreError("all releases of this season are made: these records could never leave")
     digest = sha256(rows.tobytes() + worth.tobytes()).hexdigest()
@@ -116,6 +117,7 @@ def warm_start(
             agent.store.keep_own(db, rows, worth)
         agent_tables.mark_loaded(db, digest, len(worth))
         agent.count("loaded", len(worth))
+        agent.read_own_again(db)
     fits = np.array([pays_within(one, settings.problem) for one in worth])
     return Loaded(
         entered=entered,
@@ -186,7 +188,12 @@ def erase(agent: Agent, person: str) -> Erasure:
             f"{budget.delta:g}) allows. A keyed hash of the id stays until the season ends, so that this "
             "holds if the person comes back."
         )
-    if agent.settings.closes:
+    if not agent.settings.trust.leaves:
+        said = (
+            "This agent is alone, and nothing leaves it. Its decisions rest on sums of all its records, "
+            "which cannot be taken apart: those under this id whose windows have closed stay in them."
+        )
+    elif agent.settings.closes:
         said += (
             " Under own play this agent's own decisions rest, from the close on, on sums of all its records; "
             "those under this id, also what came after the last release or beyond a person's limit and is "

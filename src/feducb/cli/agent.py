@@ -171,6 +171,8 @@ def terms(config: Config = DEFAULT) -> None:
     Where agents have budgets of their own, everybody's `\[budgets.NAME]` follow: the same at every agent.
     """
     settings = read_agent_file(config).agent
+    if not settings.trust.leaves:
+        raise ConfigurationError("privacy.trust", settings.trust.name, "one under which something leaves")
     promised = json.loads(settings.terms.to_json())
     plain = promised.pop("problem") | promised
     for name in ("groups", "excess", *(("epsilon", "delta") if settings.budgets else ())):

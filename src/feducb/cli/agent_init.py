@@ -22,7 +22,7 @@ from feducb.cli.recipe import parse_range
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, StoreInUseError
 from feducb.service.api_keys import add_key
-from feducb.trust import Keepers, trust_with
+from feducb.trust import SELF, Keepers, trust_with
 from feducb.worlds.features import Recipe
 from feducb.worlds.features.bounds import derive_bounds
 from feducb.worlds.features.explain import refuses
@@ -43,11 +43,10 @@ store = "{name}.db"            # private: holds what waits. Never put an old cop
 {problem}
 
 [privacy]                      # what a person is promised, over all that ever leaves in a season
-epsilon = {epsilon!r}
-delta = {delta!r}
+{budget}
 records_per_person = {per_person}         # more needs a `person` with every decision
 spacing = {spacing}                    # above 0: a person's records are so many releases apart; less noise
-trust = {trust:22} # who adds the noise: nobody (each agent), controller or keepers; docs/deploy.md
+trust = {trust:22} # who adds the noise: nobody (each agent), controller or keepers; self: nothing leaves
 {keepers}# agents_per_person = 1        # unless trust is "nobody": people visit one agent each. Left out: all
 contexts = {contexts:19} # public: what visitors are and are shown is NOT protected, rewards are
 # mechanism = "auto"           # how noise is spread over releases
@@ -99,6 +98,10 @@ _KEEPERS = """\
 away = {away:<23} # how many agents may miss a row
 colluding = {colluding:<18} # how many may tell the controller what they sent
 """
+_BUDGET = "epsilon = {epsilon!r}\ndelta = {delta!r}"
+_NO_BUDGET = (
+    "# epsilon, delta              # none under trust self: nothing leaves. Needed to join others later"
+)
 _NO_KEEPERS = "# away, colluding             # of trust keepers: how many may miss a row, or tell on others\n"
 _NO_RECIPE = '# recipe = "recipe.json"       # visitors and actions in words; `feducb recipe init` writes one'
 _NO_ACTIONS = '# actions = ["a", "b", "c"]    # in place of a recipe, for offers without features'
@@ -155,7 +158,9 @@ class _New:
         "private", "public: everybody may know visitors and what they are shown; rewards alone are protected."
     )
     trust: str = option(
-        "nobody", "Who adds the noise: nobody (every agent its own), controller, or keepers (docs/deploy.md)."
+        "nobody",
+        "Who adds the noise: nobody (every agent its own), controller, or keepers (docs/deploy.md). self: "
+        "the agent is alone, learns from its own raw records at once, and nothing leaves it.",
     )
     away: int | None = option(None, "Under keepers: agents that may miss a row.", shown="a tenth")
     colluding: int | None = option(
@@ -216,14 +221,13 @@ class _New:
         low, high = bounds.reward_range
         trust, keepers = self._trust()
         words = asdict(self) | {
-            "epsilon": own.epsilon if self.epsilon is None else self.epsilon,
-            "delta": own.delta if self.delta is None else self.delta,
+            "budget": self._budget(own),
             "start": self._start(),
             "schedule": self._schedule(settled),
             "trust": json.dumps(trust),
             "keepers": keepers,
             "quorum": _line("quorum", self.quorum, "how many agents a sum needs at least; left out, all"),
-            "play": json.dumps(self.play),
+            "play": json.dumps("own" if self.alone else self.play),
             "distance": _line(
                 *("distance", None if self.distance is None else float(self.distance)),
                 "under own play, the same at all agents: by how much they may differ, over S",
@@ -235,6 +239,18 @@ class _New:
             "keep": json.dumps(self.keep_events or (self.season if self.shadow else "0s")),
         }
         return _TEMPLATE.format(**words) + "".join(f"\n{budget_table(*one)}\n" for one in of_all.items())
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing leaves."""
+        return self.trust == SELF.name
+
+    def _budget(self, own: Budget) -> str:
+        """Its lines."""
+        if self.alone:
+            return _NO_BUDGET
+        epsilon = own.epsilon if self.epsilon is None else self.epsilon
+        return _BUDGET.format(epsilon=epsilon, delta=own.delta if self.delta is None else self.delta)
 
     def _problem(self) -> tuple[str, Problem]:
         """The lines of its table, and the bounds that they mean."""
@@ -281,6 +297,8 @@ class _New:
 
     def _schedule(self, settled: AgentSettings | None) -> str:
         """Its lines."""
+        if self.alone and self.releases is None:
+            return "# schedule, releases, first_release # of what leaves: nothing under trust self\n"
         name = self.schedule or ("planned" if self.releases is None else "geometric")
         lines, releases = [f'schedule = "{name}"'], self.releases
         if settled is not None:
@@ -321,9 +339,12 @@ _QUESTIONS = (
         "actions", "offers without features, a,b,c (empty: vectors)", str, lambda new: new.recipe is None
     ),
     _Question("dim", "numbers per vector", int, lambda new: new.recipe is None and new.actions is None),
-    _Question("epsilon", "epsilon of a person: smaller is more private", float, lambda new: not new.budgets),
-    _Question("agents", "how many agents learn together", int),
-    _Question("trust", "who adds the noise: nobody, controller or keepers", str),
+    _Question(
+        *("epsilon", "epsilon of a person: smaller is more private", float),
+        lambda new: not new.budgets and not new.alone,
+    ),
+    _Question("agents", "how many agents learn together", int, lambda new: not new.alone),
+    _Question("trust", "who adds the noise: nobody, controller or keepers (self: alone)", str),
     _Question("start", "when the season starts, the same at all agents", str, lambda new: new.agents > 1),
     _Question(
         *("quorum", "how many agents a sum needs at least (empty: all)", int),
@@ -366,12 +387,21 @@ def init(new: _New) -> None:
     path, name = new.path, new.name
     if path.exists():
         raise ConfigurationError("config", str(path), "a file that does not exist yet")
+    for flag, value in (("--epsilon", new.epsilon), ("--delta", new.delta), ("--budgets", new.budgets)):
+        if new.alone and value is not None:
+            raise ConfigurationError(flag, value, "nothing with --trust self: nothing leaves")
     new = _asked(new)
+    if new.alone:  # also where it was answered last
+        new = replace(new, epsilon=None)
     if new.agents > 1 and new.start is None:
         raise ConfigurationError(
             "--start", None, f"when the season starts, the same at all {new.agents} agents; now is {_now()}"
         )
-    if new.play == "own" and (new.releases is not None or new.schedule not in (None, "planned")):
+    if (
+        new.play == "own"
+        and not new.alone
+        and (new.releases is not None or new.schedule not in (None, "planned"))
+    ):
         flag = "--releases" if new.releases is not None else "--schedule"
         expected = (
             "nothing beside --play own, which plans its releases up to the close; to set them yourself write "

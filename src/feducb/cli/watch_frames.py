@@ -105,6 +105,11 @@ def _values(recipe: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _promise(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
+    if snapshot["trust"] == "self":
+        return [
+            ("promise", "nothing leaves: ε = 0 to outsiders; visitors see decisions made by raw records"),
+            ("season ends", _moment(snapshot["season_ends_at"])),
+        ]
     return [
         ("promise", f"ε = {snapshot['epsilon']:g}, δ = {snapshot['delta']:g}"),
         ("spent", "yes, in full: further releases cost nothing" if snapshot["spent"] else "nothing left yet"),

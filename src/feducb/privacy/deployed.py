@@ -221,6 +221,8 @@ class DeployedPrivatizer:
         """Publish everything recorded so far, under noise; raises `ReleasesExhaustedError` after the last."""
         if self.terms.trust.padded:
             raise UnsealedReleaseError("a share of noise does not hide a row: it leaves padded, by `row`")
+        if not self.terms.trust.leaves:
+            raise UnsealedReleaseError(f"under trust='{self.terms.trust}' nothing leaves")
         state, release = self._way_out.release(self._state(), self._noise)
         self.released, self.pending, self._batch = state.released, 0, state.total
         return release

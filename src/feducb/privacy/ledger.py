@@ -90,7 +90,8 @@ class Account:
 
     def releases_left_in(self, group: int) -> int:
         """How many more can be made in one group."""
-        return self.terms.releases - self._made_in(group) - self.skipped.get(group, 0)
+        most = self.terms.releases if self.terms.trust.leaves else 0
+        return most - self._made_in(group) - self.skipped.get(group, 0)
 
     def _made_in(self, group: int) -> int:
         return len({one.number for one in self.entries if one.kind in _COUNTED and one.group == group})
@@ -98,7 +99,7 @@ class Account:
     @property
     def mu(self) -> float:
         """What the whole season costs a person with as many records in it as the terms cover."""
-        return self.terms.certificate().mu
+        return self.terms.certificate().mu if self.terms.trust.leaves else 0.0
 
     @property
     def mu_of_a_record(self) -> float:
@@ -122,13 +123,13 @@ class Account:
             "records_per_person": self.terms.records_per_person,
             "agents_per_person": self.terms.agents_per_person,
             "spacing": self.terms.spacing,
-            "epsilon": self.terms.budget.epsilon,
-            "delta": self.terms.budget.delta,
+            "epsilon": self.terms.promised[0],
+            "delta": self.terms.promised[1],
             "mu": self.mu,
             "mu_of_a_record": self.mu_of_a_record,
             "mu_spent": self.mu_spent,
             "groups": self.terms.groups,
-            "releases": self.terms.releases,
+            "releases": self.terms.releases if self.terms.trust.leaves else 0,
             "releases_made": self.releases_made,
             "releases_skipped": sum(self.skipped.values()),
             "releases_left": self.releases_left,

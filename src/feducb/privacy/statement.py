@@ -13,6 +13,7 @@ from feducb.config import Budget
 from feducb.interfaces import interactions
 from feducb.privacy.calibration import to_epsilon
 from feducb.privacy.stated_shares import CLIQUE_ADVERSARY, CLIQUE_TRUSTED, shares_rows, stated_shares
+from feducb.privacy.statement_alone import alone_page, state_alone
 from feducb.privacy.tally import proven_for
 from feducb.privacy.terms import Terms
 
@@ -89,6 +90,7 @@ _NOT_COVERED = (
     "of the agent's file put back after it released (noise would be drawn again); records of one person "
     "under several ids."
 )
+_SIGNED = "Signed: ______________________    Date: ______________"
 _OWN_VISITORS = " After the close also: what decisions show an agent's own visitors about its earlier ones."
 
 
@@ -113,6 +115,8 @@ def statement(
         clique: names of the agent's clique, on a graph.
         play: ``released``, or ``own``: after the last release decisions look at own raw records.
     """
+    if not terms.trust.leaves:
+        return state_alone(terms, ledger, _versions())
     certificate, mechanism, public = terms.certificate(), terms.factors, terms.contexts == "public"
     shared, words = stated_shares(terms, keepers, clique), terms.trust.words
     masked = shared is not None and bool(clique)
@@ -175,6 +179,9 @@ def statement(
 
 def to_markdown(plain: dict[str, Any]) -> str:
     """The statement as a page to sign."""
+    if not plain["releases"]:
+        past = [] if plain["ledger"] is None else _left_so_far(plain["ledger"], 1e-6)
+        return "\n".join([*alone_page(plain), *past, "", _SIGNED, ""])
     noise, bounds = plain["noise"], plain["bounds"]
     each = " at each agent" if "shared_noise" in plain else ""
     rows = [
@@ -227,7 +234,7 @@ def to_markdown(plain: dict[str, Any]) -> str:
         f"A δ of {plain['delta']:g} means that, for one record in {1 / plain['delta']:,.0f}, the promise may "
         "fail altogether. Check the code behind this page with `feducb privacy audit`.",
         "",
-        "Signed: ______________________    Date: ______________",
+        _SIGNED,
         "",
     ]
     return "\n".join(lines)

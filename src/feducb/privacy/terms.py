@@ -121,6 +121,14 @@ class Terms:
         object.__setattr__(self, "agents", agents if trust.shares(agents) > 1 else 0)
 
     @property
+    def promised(self) -> tuple[float, float]:
+        """(ε, δ) to whoever sees what leaves: the budget, or nothing where nothing leaves.
+
+        Under ``self`` the budget only fixes the grid that own sums are kept on.
+        """
+        return (self.budget.epsilon, self.budget.delta) if self.trust.leaves else (0.0, 0.0)
+
+    @property
     def factors(self) -> Mechanism:
         """The mechanism that ``mechanism`` names, for so many releases, so many quiet ones and the decay."""
         chosen = choose_mechanism(self.mechanism, self.releases)

@@ -117,6 +117,9 @@ class Federation:
         if require_integer("spacing", self.spacing, at_least=0) and self.records_per_person == 1:
             raise ConfigurationError("spacing", self.spacing, "0 where a person has one record")
         object.__setattr__(self, "trust", require_trust(self.trust))
+        if not self.trust.leaves:
+            expected = "one under which agents share; the baseline alone is what agents are without"
+            raise ConfigurationError("trust", self.trust.name, expected)
         if self.baseline is None:  # on a graph each clique has its own numbers
             central = self.topology is None
             trust = self.trust.among(self.agents) if central else self.trust.on_graph()

@@ -44,7 +44,7 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
             log.warning(event, extra={"setting": kind, "reason": warnings[kind]})
         warned = set(warnings)
         if now_closed and not closed:
-            log.info("closed", extra={"reason": "all have closed: own records are read, and nothing leaves"})
+            log.info("closed", extra={"reason": "own records are read from now on, and nothing leaves"})
         closed = now_closed
         if made:
             mailbox.ring()

@@ -245,15 +245,32 @@ class AgentStore(CliqueStore):
         dropped = events.drop_open(db)  # decisions of an earlier season never enter this one
         events.strip(db, before=2**62, limit=-1)  # nobody could be found in it: the key of the hashes goes
         events.add_counts(db, [("dropped", dropped)])
-        for table in ("inbox", "tallies", "warnings", "own", "learnt"):
+        for table in ("inbox", "tallies", "warnings", "learnt"):
             db.execute(f"DELETE FROM {table}")
+        self._keep_what_was_alone(db, terms)
         agent_rows.begin(db)
         super()._begin(db, season, terms)
+
+    def _keep_what_was_alone(self, db: sqlite3.Connection, terms: Terms) -> None:
+        """Own records stay if nothing ever left of them, and as far as the new terms can read them.
+
+        Guarantees:
+            They are `own_sums` alone, which no release is made of, and none of them is read: where the new
+            season shares, not before its close.
+        """
+        before = getattr(self, "terms", None)  # there is none in a new file
+        if before is None:
+            return
+        finer = None
+        if _same_records(before, terms):
+            finer = before.certificate().exponent - terms.certificate().exponent
+        own_sums.carry(db, shared=before.trust.leaves, finer=finer)
 
     def restate(self, db: sqlite3.Connection, terms: Terms) -> None:
         """Give the open season other terms, within `writing`: only before anything has happened in it."""
         if terms == self.terms:
             return
+        self._keep_what_was_alone(db, terms)
         db.execute("UPDATE seasons SET terms = ? WHERE season = ?", (terms.to_json(), self.season))
         self._open_streams(db, terms)
         agent_rows.begin(db)  # keys are for what was agreed on
@@ -277,3 +294,8 @@ class AgentStore(CliqueStore):
         if not self.terms.trust.raw and self.releases_left == 0:
             return False  # what waits can never leave
         return self.pending > 0 or bool(self.uploads()) or events.any_open(self.database)
+
+
+def _same_records(before: Terms, after: Terms) -> bool:
+    """Whether sums of records mean the same under both."""
+    return (before.problem, before.model, before.weight) == (after.problem, after.model, after.weight)

@@ -87,7 +87,7 @@ def is_unused(db: sqlite3.Connection) -> bool:
     traces = (
         f"counters WHERE name = 'decisions' AND value > ({before})",
         f"decisions WHERE state = {events.OPEN}",
-        *("pending", "batches", "people", "tallies", "inbox"),
+        *("pending", "batches", "people", "tallies", "inbox", "own WHERE part IN ('shared', 'kept')"),
         "outgoing JOIN open_season USING (season)",
         "opened JOIN open_season USING (season)",
         "seasons JOIN open_season USING (season) WHERE continued_elsewhere OR excluded",

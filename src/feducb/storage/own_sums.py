@@ -1,8 +1,9 @@
 """What an agent's own records come to under own play: exact, in its file, for nobody else.
 
-Three parts: ``shared``, what entered the stream of releases, and so the sum of all agents at the close;
-``kept``, all other own records; ``read``, both together when they were last read, which is there from the
-close on. So the phase, and what is decided in it, follow from the file.
+Four parts: ``shared``, what entered the stream of releases, and so the sum of all agents at the close;
+``kept``, all other own records of the season; ``before``, those of earlier seasons in which nothing left
+(``trust = "self"``), so that they are in nobody's sum; ``read``, all of them together when they were last
+read, which is there from the close on. So the phase, and what is decided in it, follow from the file.
 
 Nothing else in the file tells what these numbers must be, unlike a stream's state, which is after the last
 release: each row has a hash of itself, and what is not as it was written is never read.
@@ -26,15 +27,18 @@ __all__ = [
     "OwnSums",
     "Part",
     "add",
+    "carry",
     "closed_at",
     "count",
     "everything",
+    "forget",
     "mark_read",
     "read",
     "require_undamaged",
 ]
 
-Part = Literal["shared", "kept", "read"]
+Part = Literal["shared", "kept", "before", "read"]
+_SUMMED: tuple[Part, ...] = ("shared", "kept", "before")
 
 
 class OwnSums(NamedTuple):
@@ -70,17 +74,39 @@ def require_undamaged(db: sqlite3.Connection) -> None:
 
 
 def everything(db: sqlite3.Connection) -> OwnSums | None:
-    """All own records of the season; None if there are none."""
-    shared, kept = read(db, "shared"), read(db, "kept")
-    if shared is None or kept is None:
-        return shared or kept
-    return OwnSums(shared.records + kept.records, shared.values + kept.values)
+    """All own records; None if there are none."""
+    parts = [one for part in _SUMMED if (one := read(db, part)) is not None]
+    if not parts:
+        return None
+    return OwnSums(sum(one.records for one in parts), np.sum([one.values for one in parts], axis=0))
 
 
 def count(db: sqlite3.Connection) -> int:
-    """How many own records the season has."""
-    query = "SELECT coalesce(sum(records), 0) FROM own WHERE part IN ('shared', 'kept')"
+    """How many own records there are."""
+    query = "SELECT coalesce(sum(records), 0) FROM own WHERE part <> 'read'"
     return int(db.execute(query).fetchone()[0])
+
+
+def carry(db: sqlite3.Connection, *, shared: bool, finer: int | None) -> None:
+    """A season ends, or its terms change: records that are in nobody's sum are from before, and unread.
+
+    Args:
+        db: the file.
+        shared: whether the season shared; then those that were from before already are, and no others.
+        finer: by how many bits the new season's grid is finer, or coarser if negative: sums are rounded then,
+            by half of a step that is `FINE_BITS` finer than the grid. None: they cannot be taken over.
+    """
+    sums = None if finer is None else read(db, "before") if shared else everything(db)
+    forget(db)
+    if sums is not None and finer is not None:
+        half = 1 << max(0, -finer) >> 1
+        moved = [(int(one) << finer) if finer >= 0 else (int(one) + half) >> -finer for one in sums.values]
+        _write(db, "before", OwnSums(sums.records, np.array(moved, dtype=object)), None)
+
+
+def forget(db: sqlite3.Connection, part: Part | None = None) -> None:
+    """Delete a part, or all of them."""
+    db.execute("DELETE FROM own WHERE ?1 IS NULL OR part = ?1", (part,))
 
 
 def mark_read(db: sqlite3.Connection, sums: OwnSums, now: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from feducb.config import require_integer
-from feducb.errors import ConfigurationError, ReleasesExhaustedError, StoreError
+from feducb.errors import ConfigurationError, PrivacyError, ReleasesExhaustedError, StoreError
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.ledger import Account, Ledger, LedgerEntry
 from feducb.privacy.terms import Terms
@@ -79,7 +79,8 @@ class Store(SqliteFile):
 
     def releases_left_in(self, group: int) -> int:
         """How many more releases this season's budget covers in one group."""
-        return self.terms.releases - self._privatizers[self._require_group(group)].released
+        most = self.terms.releases if self.terms.trust.leaves else 0
+        return most - self._privatizers[self._require_group(group)].released
 
     def release(self, group: int = 0) -> bytes:
         """Make the next release of everything recorded in this season for a group.
@@ -187,6 +188,8 @@ class Store(SqliteFile):
 
     def _require_releases_left(self, group: int) -> None:
         self._require_usable()
+        if not self.terms.trust.leaves:
+            raise PrivacyError(f"under trust='{self.terms.trust}' nothing leaves: there are no releases")
         if self.releases_left_in(group) <= 0:
             made = f"all {self.terms.releases} releases of season {self.season}, group {group} have been made"
             remedy = "new_season() (`feducb agent new-season`) goes on, over new records only"

@@ -1,7 +1,8 @@
 """Whom agents trust: who adds the noise. One file per trust, and one entry here."""
 
 from feducb.errors import ConfigurationError
-from feducb.interfaces import TRUST_FAMILIES, TRUSTS, Trust, TrustWords, require_trust
+from feducb.interfaces import SOLITARY, TRUST_FAMILIES, TRUSTS, Trust, TrustWords, require_trust
+from feducb.trust.alone import Alone
 from feducb.trust.controller import Controller
 from feducb.trust.keepers import Keepers
 from feducb.trust.nobody import Nobody
@@ -10,7 +11,9 @@ __all__ = [
     "CONTROLLER",
     "KEEPERS",
     "NOBODY",
+    "SELF",
     "TRUSTS",
+    "Alone",
     "Controller",
     "Keepers",
     "Nobody",
@@ -23,9 +26,11 @@ __all__ = [
 NOBODY = Nobody()
 CONTROLLER = Controller()
 KEEPERS = Keepers()
+SELF = Alone()
 
 TRUSTS.update({trust.name: trust for trust in (NOBODY, CONTROLLER, KEEPERS)})
 TRUST_FAMILIES["keepers"] = Keepers.parse
+SOLITARY[SELF.name] = SELF
 
 
 def trust_with(name: str | Trust, *, away: int | None = None, colluding: int | None = None) -> Trust:

@@ -278,6 +278,7 @@ function standAgent() {
 function showAgent(it) {
   if (!it.counts) return; // it never could be read
   const counts = it.counts, steps = it.curve, width = steps.width;
+  const alone = it.trust === "self"; // nothing ever leaves it
   say("name", it.name);
   say("what", `feducb agent, season ${it.season}${it.shadow ? ", shadow mode" : ""}`);
   document.title = `${it.name} · feducb`;
@@ -291,15 +292,17 @@ function showAgent(it) {
   say("left", count(it.releases_left));
   say("left-note", `of ${count(it.releases)}`);
   since("next", it.next_release_at);
-  say("next-note", it.next_release_at ? day.format(it.next_release_at * 1000) : it.releases_left ? "when the next record allows" : "none is left");
+  say("next-note", it.next_release_at ? day.format(it.next_release_at * 1000) : alone ? "nothing leaves" : it.releases_left ? "when the next record allows" : "none is left");
   sayLearning(it);
-  say("privacy-said", it.spent
+  say("privacy-said", alone
+    ? "This agent is alone: nothing ever leaves it, so outsiders learn nothing. Its decisions rest on raw records, and nothing is promised against the visitors who see them."
+    : it.spent
     ? "Something has left: a person of this season is protected by exactly this promise, however many releases follow."
     : "Nothing has left yet, so nobody has paid anything.");
   $("meter").value = it.releases ? it.releases_made / it.releases : 0;
   say("budget", `ε = ${small(it.epsilon)}, δ = ${small(it.delta)}`);
   say("made", `${count(it.releases_made)} of ${count(it.releases)}`);
-  say("out-at", it.runs_out_at ? `${day.format(it.runs_out_at * 1000)}, with the last release` : "it has: the last release was made");
+  say("out-at", alone ? "never: nothing leaves" : it.runs_out_at ? `${day.format(it.runs_out_at * 1000)}, with the last release` : "it has: the last release was made");
   say("season", `${it.season}, until ${day.format(it.season_ends_at * 1000)}`);
   say("waits", counted(it.in_batch, "record"));
   say("activity-said", `Each bar is ${/^\d/.test(step(width)) ? "" : "one "}${step(width)}.`);
