@@ -775,7 +775,12 @@ class Agent:
         return made + 1
 
     def _made(self, group: int) -> int:
-        """Releases made in this season, or uploads where the controller makes releases of them."""
+        """Releases made in this season, or uploads where the controller makes releases of them.
+
+        All, where the season may have gone on elsewhere: nothing more of it leaves here.
+        """
+        if self.store.silent:
+            return self.settings.releases
         if self.settings.trust.raw:
             return self.store.uploads_made
         return self.settings.releases - self.store.releases_left_in(group)
