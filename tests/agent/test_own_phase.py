@@ -206,7 +206,10 @@ def test_a_new_season_shares_again_and_takes_nothing_of_the_own_phase_along(site
         "says": "",
     }
     assert agent.store.pending == 0
-    assert agent._chooser.deciders == {}
+    (decider,) = agent._chooser.deciders.values()  # by what was released, and nothing else
+    remembered = agent._memory.belief(0, [])
+    assert remembered is not None
+    np.testing.assert_array_equal(decider.belief.theta, remembered.theta.squeeze())
 
 
 @pytest.mark.parametrize("sites", [{"shadow": True, "follow_policy": "fixed"}], indirect=True)
@@ -519,7 +522,7 @@ def test_histories_that_are_announced_are_weighed_and_heard(sites: Sites, heard:
     sites.run(90)
     assert sites.phase() == "closed"
     agent = sites.live["a"]
-    total = agent._inbox.read(0)
+    (total,) = agent._inbox.read(0)
     assert total is not None
     bound = agent.settings.joint_for(total)
     others = Others.of(total.gram * (2.0 / 3.0), total.moment * (2.0 / 3.0))  # the three are alike

@@ -21,7 +21,7 @@ from feducb.privacy.mechanisms import (
     OptimalTree,
     SquareRootToeplitz,
 )
-from feducb.privacy.noise_law import mixture_threshold
+from feducb.privacy.noise_law import joint_threshold, mixture_threshold
 
 ALPHA = 0.1
 SURE = math.log(1e6)  # of Chernoff's bound: false alarms 1e-6
@@ -192,3 +192,39 @@ def test_rounding_does_not_choose_the_draws(mechanism: Mechanism, first: int) ->
     for seed in range(4):
         rounded = _Rounded(mechanism.releases, mechanism, seed)
         assert threshold(rounded) == pytest.approx(threshold(mechanism), rel=1e-12)
+
+
+def test_the_threshold_of_a_season_holds_for_the_noise_of_all_that_it_remembers() -> None:
+    """Drawn anew: rows of a mechanism with two columns more, one for each earlier season's noise.
+
+    20,000 draws: at the threshold the mean of min(1, ΣM/x) is below α but for a chance of 1e-9; the same rows
+    read as if what is remembered had a quarter of its variance break it.
+    """
+    problem, alpha, scale, prior = Problem(dim=3), 0.1, 4.0, 5.0
+    weight = LINEAR.weight(problem)
+    scales = _scales(problem, weight)
+    rows = np.zeros((5, 6))
+    rows[1:, :4] = 0.7 * Dense(4).decoder()
+    rows[:, 4:] = [1.0, 0.8]
+    log_threshold = joint_threshold(rows, scales, alpha, scale=scale, prior=prior)
+    assert log_threshold < math.log(5 / alpha)
+
+    def broken(believed: np.ndarray) -> float:
+        generator, variances = np.random.default_rng(7), scale**2 * np.sum(believed**2, axis=1)
+        unit = generator.standard_normal((20_000, 6, 3)) * np.sqrt(scales)
+        noise = scale * np.einsum("kr,nrd->nkd", rows, unit)
+        prior_of = 0.5 * variances * scales[0] + prior
+        logs = 0.5 * np.sum(noise**2, axis=2) / (variances * scales[0] + prior_of)
+        logs -= 1.5 * np.log1p(variances * scales[0] / prior_of)
+        return float(np.minimum(1.0, np.exp(logs - log_threshold).sum(axis=1)).mean())
+
+    less = rows.copy()
+    less[:, 4:] /= 2.0
+    assert broken(rows) <= alpha < broken(less)
+
+
+def test_a_season_that_remembers_nothing_has_the_threshold_it_had() -> None:
+    scales = _scales(Problem(dim=3), 0.7)
+    noise = {"scale": 3.0, "prior": 1.0}
+    alone = mixture_threshold(Dense(8), scales, ALPHA, first=2, **noise)
+    assert joint_threshold(Dense(8).decoder()[1:], scales, ALPHA, **noise) == alone

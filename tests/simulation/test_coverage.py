@@ -39,6 +39,7 @@ PRIVATE_PLAY: dict[str, Any] = {"agents": 4, "epsilon": 50.0, "delta": 0.01, "re
 OWN_PLAY: dict[str, Any] = {
     "agents": 4, "epsilon": 50.0, "delta": 0.01, "play": "own", "schedule": "explicit:10,20,40"
 }  # fmt: skip
+SEASONS: dict[str, Any] = {"seasons": 3, "releases": 6, "first_release": 4}
 PLAYS: dict[str, dict[str, Any]] = {
     "nobody is trusted": PRIVATE_PLAY,
     "the controller is trusted": PRIVATE_PLAY | {"trust": "controller"},
@@ -47,6 +48,9 @@ PLAYS: dict[str, dict[str, Any]] = {
     "own play, one release": OWN_PLAY | {"schedule": "explicit:20", "epsilon": 10.0},
     "own play, the controller is trusted": OWN_PLAY | {"trust": "controller"},
     "own play, keepers": OWN_PLAY | {"trust": "keepers:1:1"},
+    "three seasons, remembered": PRIVATE_PLAY | SEASONS,
+    "three seasons, fading": PRIVATE_PLAY | SEASONS | {"half_life": 30.0},
+    "three seasons, no privacy": {"agents": 3, "baseline": "no-privacy", "seasons": 3},
     "no privacy": {"agents": 3, "baseline": "no-privacy"},
     "alone": {"agents": 1, "baseline": "alone"},
 }
@@ -206,7 +210,10 @@ AIMED = [
 ]
 
 
-@pytest.mark.parametrize(("aim", "play"), [*AIMED, ("along the error", "a tenth is away")])
+SEASONED = [(aim, f"three seasons, {what}") for aim in AIMS[1::2] for what in ("remembered", "fading")]
+
+
+@pytest.mark.parametrize(("aim", "play"), [*AIMED, ("along the error", "a tenth is away"), *SEASONED])
 def test_the_set_covers_whatever_visitors_who_see_every_belief_offer(
     aim: str, play: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         **{"play": _TEXT, "policy": _TEXT, "shadow": (bool,), "follow_policy": _TEXT},
     },
     "rewards": {"window": _TIME, "default_reward": _NUMBER},
+    "seasons": {"remember": (int, str), "discount": _NUMBER, "drift": _TIME},
     "retention": {"keep_events": _TIME},
     "service": {
         **{"host": _TEXT, "port": _INT},
@@ -208,8 +209,10 @@ def read_agent_file(path: str | Path, *, season: int | None = None) -> AgentFile
     settings: dict[str, Any] = agent | privacy | (_BEFORE if version == 1 else {})
     for section, table in plain.items():
         for key, value in table.items():
-            timed = _SECTIONS[section][key] is _TIME
+            timed = _SECTIONS[section][key] is _TIME and (key, value) != ("drift", "none")
             settings[key] = parse_duration(f"{section}.{key}", value) if timed else value
+    if settings.get("drift") == "none":
+        del settings["drift"]
     if "start" in settings:
         settings["start"] = _instant(settings["start"])
     numbers = {name: settings.pop(name) for name in ("away", "colluding") if name in settings}

@@ -13,7 +13,7 @@ from feducb.agent.settings import AgentSettings
 from feducb.policies import Optimistic, Tempered
 from feducb.policies.decider import Decider
 from feducb.policies.policy import certain, draw_one_evenly
-from feducb.types import Belief, ReleasedSum
+from feducb.types import Belief
 
 __all__ = ["Chooser"]
 
@@ -30,14 +30,6 @@ class Chooser:
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self.deciders: dict[int, Decider] = {}
-
-    def learn(self, group: int, total: ReleasedSum | None) -> None:
-        """Go by this sum from now on."""
-        belief = None
-        if total is not None:
-            rule = self._settings.rule_for(total)
-            belief = rule.absorb(rule.start(()), total).belief
-        self.know(group, belief)
 
     def know(self, group: int, belief: Belief | None) -> None:
         """Go by this from now on; None is nothing."""

@@ -35,11 +35,12 @@ from feducb.agent.kept import (
 )
 from feducb.agent.learnt import MOST_POINTS, OWN, RELEASED, Learnt, told_at
 from feducb.agent.reasons import Question
+from feducb.agent.remembered import Memory
 from feducb.agent.requests import require_explainable, require_follow, require_id, require_reward
 from feducb.agent.settings import AgentSettings
 from feducb.agent.view import view, view_over_time
 from feducb.agent.visitors import Actions, Visitor, Visitors
-from feducb.agent.warning import PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
+from feducb.agent.warning import CHANGED, PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.ledger import Ledger
@@ -50,6 +51,7 @@ from feducb.protocol.hiding import Member
 from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import AgentStore, agent_tables, events, own_sums
+from feducb.types import Belief
 
 __all__ = ["Agent", "Decision", "Outcome"]
 
@@ -86,7 +88,7 @@ class Agent:
         # The operating system's: from coins that can be predicted, others' could be told, and who was there.
         self._coins: random.Random = random.SystemRandom()
         self._writing: Connection | None = None
-        self._counters, self._inbox = Counters(), Inbox()
+        self._counters, self._inbox, self._memory = Counters(), Inbox(), Memory(settings)
         self._curve, self._chooser = Curve(width_for(settings.season)), Chooser(settings)
         self._visitors = Visitors(settings)
         self._unswept, self._swept_at = False, time.monotonic()
@@ -492,9 +494,11 @@ class Agent:
     def _act_on(self, db: Connection, total: GridSum) -> None:
         if contradicts(total.read(), self.settings):
             agent_tables.add_warning(db, PARAMETER_BOUND)
-        self._inbox.put(db, total)
+        self._inbox.put(db, total, keep=self._memory.fading is not None)
         self._counters.add("sums")
-        self._chooser.learn(total.group, total.read())
+        self._learn(total.group)
+        if self._memory.disagrees(total.group, self._inbox.read(total.group)):
+            agent_tables.add_warning(db, CHANGED)
         learnt = self._learnt(total.group)
         if learnt.belief is not None:
             agent_tables.add_learnt(
@@ -547,7 +551,7 @@ class Agent:
     def _read_own(self, db: Connection) -> None:
         own_phase.read_now(db, self.store, self._now())
         self._counters.add("own_readings")
-        self._chooser.know(0, own_phase.knows(self.store, self.settings, self._inbox.newest(0)))
+        self._chooser.know(0, self._own_belief())
 
     @property
     def name(self) -> str:
@@ -569,12 +573,19 @@ class Agent:
         return view(self.store.database, self._season, self._counters.totals(), keepers=keepers) | {
             "model": [self._model(self._inbox.number(group)) for group in groups],
             "agents_in_sum": [self._inbox.agents(group) for group in groups],
-            "first_useful_sum": self.settings.rule.first if self.settings.trust.leaves else 0,
+            "first_useful_sum": self._first_read,
             "learning": sorted(self._chooser.deciders),
             "next_release_at": self.started_at + later[0] if later else None,
             "in_batch": self.store.pending,
             "season_over": self.season_over,
         }
+
+    @property
+    def _first_read(self) -> int:
+        if not self.settings.trust.leaves:
+            return 0
+        rule = self._memory.rule(0)
+        return self.settings.rule.first if rule is None else rule.first
 
     @property
     def warnings(self) -> dict[str, str]:
@@ -613,7 +624,12 @@ class Agent:
     def _learnt(self, group: int) -> Learnt:
         decider = self._chooser.deciders.get(group)
         belief = None if decider is None else decider.belief
-        return Learnt(self.settings, belief, self._inbox.read(group), self.closed)
+        blended = self._memory.blended(group, self._inbox.read(group))
+        return Learnt(self.settings, belief, blended, self.closed)
+
+    def _learn(self, group: int) -> None:
+        """Go by the sums that are there, of this season and of earlier ones."""
+        self._chooser.know(group, self._memory.belief(group, self._inbox.read(group)))
 
     def ledger(self) -> Ledger:
         """What left, when, at what cost, and what is left."""
@@ -849,10 +865,15 @@ class Agent:
         self._curve, self._chooser = Curve(width_for(self.settings.season)), Chooser(self.settings)
         self._visitors = Visitors(self.settings)
         self._inbox.load(db, self.settings)
+        self._memory = Memory.load(db, self.settings, season=self.store.season, started_at=self.started_at)
         for group in range(self.settings.groups):
-            self._chooser.learn(group, self._inbox.read(group))
-        if (own := own_phase.knows(self.store, self.settings, self._inbox.newest(0))) is not None:
+            self._learn(group)
+        if (own := self._own_belief()) is not None:
             self._chooser.know(0, own)
+
+    def _own_belief(self) -> Belief | None:
+        """What it goes by in its own phase; None before that."""
+        return own_phase.knows(self.store, self.settings, self._inbox.newest(0), self._memory)
 
 
 def _best_first(scores: Array) -> tuple[int, ...]:

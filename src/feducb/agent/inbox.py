@@ -62,10 +62,11 @@ def _noise_of(terms: Terms) -> tuple[Certificate, Mechanism]:
 
 
 class Inbox:
-    """The newest sum of each group."""
+    """The newest sum of each group; where records fade, those before it too."""
 
     def __init__(self) -> None:
         self._sums: dict[int, GridSum] = {}
+        self._before: dict[int, list[GridSum]] = {}
 
     def admit(self, total: GridSum, settings: AgentSettings, season: int, agents: int | None = None) -> bool:
         """Whether a sum is newer than the one before. Raises ValueError if it does not fit the settings.
@@ -108,10 +109,15 @@ class Inbox:
                 )
         return total.number > self.number(total.group)
 
-    def put(self, db: sqlite3.Connection, total: GridSum) -> None:
-        """Write it, in a transaction; acted on once that is on disk."""
+    def put(self, db: sqlite3.Connection, total: GridSum, *, keep: bool = False) -> None:
+        """Write it, in a transaction; acted on once that is on disk. ``keep`` those before it too."""
         payload = messages.encode(total)
         agent_tables.put_sum(db, group=total.group, season=total.season, number=total.number, payload=payload)
+        if keep:
+            agent_tables.remember_sums(db)
+            self._before.setdefault(total.group, []).extend(
+                [self._sums[total.group]] if total.group in self._sums else []
+            )
         self._sums[total.group] = total
 
     def number(self, group: int) -> int:
@@ -124,10 +130,10 @@ class Inbox:
         total = self._sums.get(group)
         return total.agents if total is not None else 0
 
-    def read(self, group: int) -> ReleasedSum | None:
-        """The sum in use, as real numbers."""
-        total = self.newest(group)
-        return None if total is None else total.read()
+    def read(self, group: int) -> list[ReleasedSum]:
+        """The sum in use, as real numbers, after those before it that are kept; none if there is none."""
+        newest = self.newest(group)
+        return [] if newest is None else [one.read() for one in (*self._before.get(group, ()), newest)]
 
     def newest(self, group: int) -> GridSum | None:
         """The sum in use; None if there is none."""
@@ -138,6 +144,11 @@ class Inbox:
         least, most = _noises(settings)
         sums = {one.group: messages.decode(one.payload) for one in agent_tables.received_sums(db)}
         self._sums = {group: total for group, total in sums.items() if least <= total.agents <= most}
+        self._before = {}
+        for one in agent_tables.remembered_sums(db):
+            newest = self._sums.get(one.group)
+            if newest is not None and one.season == newest.season and one.number < newest.number:
+                self._before.setdefault(one.group, []).append(messages.decode(one.payload))
 
 
 def _noises(settings: AgentSettings) -> tuple[int, int]:

@@ -14,12 +14,14 @@ season ends. If the next one shares, that is read after its close, and never ent
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
 
 from feducb.agent.kept import Season
+from feducb.agent.remembered import Memory
 from feducb.agent.settings import AgentSettings
 from feducb.models.joint import Others
 from feducb.privacy.encoders import Wide
@@ -125,7 +127,7 @@ def read_again(db: sqlite3.Connection, settings: AgentSettings) -> bool:
     return settings.reads_own(0 if before is None else before.records, own_sums.count(db))
 
 
-def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None) -> Belief | None:
+def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None, memory: Memory) -> Belief | None:
     """What the agent goes by in its own phase; None before it.
 
     If not all that it shared is in the total with its whole weight, as where a row of its own did not open,
@@ -135,6 +137,7 @@ def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None) -> 
         store: the agent's file.
         settings: the agent's.
         total: the newest sum.
+        memory: what is remembered of earlier seasons: others' sums, as far as this agent can tell.
     """
     db = store.database
     seen = own_sums.read(db, "read")
@@ -152,7 +155,10 @@ def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None) -> 
         return settings.alone.belief(own.gram, own.moment, np.zeros(()))
     shared = own_sums.read(db, "shared") or store.no_records
     others = sums((total.values.astype(object) << FINE_BITS) - shared.values)
-    return settings.joint_for(total.read()).belief(own, Others.of(others.gram, others.moment))
+    newest = total.read()
+    blended, records = memory.with_others(replace(newest, gram=others.gram, moment=others.moment))
+    bound = settings.joint_for(newest) if records is None else settings.joint_with(blended, records)
+    return bound.belief(own, Others.of(blended.gram, blended.moment))
 
 
 def _is_whole(store: AgentStore) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
@@ -38,6 +38,7 @@ __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
 
 FollowPolicy = Literal["learning", "fixed"]
 ScheduleName = Literal["planned", "geometric", "periodic"]
+Remember = Literal["all", "none"] | int
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST = 3650 * 86400.0
@@ -59,6 +60,7 @@ PROMISED = (
     ),
     *("last_release", "alpha", "play", "distance", "groups", "name", "window", "default_reward"),
     *("policy", "exploration", "uniform_share", "shadow", "follow_policy"),
+    *("remember", "discount", "drift"),
 )
 PLACE = ("clique", "cliques")  # decides on a graph how sums are read; stays for a season once it is known
 FALSE_ALARM = 0.01  # chance, over a season, of warning of a parameter bound that holds
@@ -142,6 +144,11 @@ class AgentSettings:
             rewards, so that one reward may move many later records; what was followed is then kept for
             evaluation, but enters no release. ``fixed``: its operator states that the policy is public and
             does not learn from rewards; what was followed is then released like any other record.
+        remember: earlier seasons whose last sums are read beside this one's: ``all``, ``none`` or how many
+            (*season*; docs/theory.md, 11). A season of another recipe or other bounds is not.
+        discount: what such a sum counts less for each season that has passed since, as a factor (*season*).
+        drift: in how many seconds what was learnt is to count half; None: rewards follow the same law for
+            ever (*season*). It takes the place of ``discount``, and goes on within a season.
         keep_events: seconds for which raw events are kept after their window, for `export`. It may change
             within a season, since nothing that is decided or leaves depends on it.
         promised: the terms of the open season (`under`), which is no setting and is not written down.
@@ -181,6 +188,9 @@ class AgentSettings:
     uniform_share: float = 0.0
     shadow: bool = False
     follow_policy: FollowPolicy = "learning"
+    remember: Remember = "all"
+    discount: float = 1.0
+    drift: float | None = None
     keep_events: float = 0.0
     promised: Terms | None = field(default=None, compare=False, repr=False)
 
@@ -262,7 +272,20 @@ class AgentSettings:
             "2027-01-01T00:00:00Z): their sums go by one clock"
         )
         yield agents == 1 or self.start is not None, "start", one_clock
+        yield from self._check_memory()
         yield from self._check_releases()
+
+    def _check_memory(self) -> Iterator[tuple[bool, str, str]]:
+        """What is remembered of earlier seasons, and how it fades."""
+        if self.remember not in ("all", "none"):
+            expected = "all, none, or how many seasons, at least 1"
+            yield isinstance(self.remember, int) and self.remember >= 1, "remember", expected
+        share = require_finite("discount", self.discount, above=0)
+        yield share <= 1.0, "discount", "a factor above 0 and at most 1"
+        if self.drift is not None:
+            half_life = require_finite("drift", self.drift, above=0)
+            yield half_life <= _LONGEST, "drift", "a half-life of at most ten years, in seconds, or none"
+            yield share == 1.0, "discount", "1 beside a drift, whose half-life says what each season counts"
 
     def _check_alone(self) -> Iterator[tuple[bool, str, str]]:
         """Settings that only mean something where something leaves are as they were left."""
@@ -455,8 +478,6 @@ class AgentSettings:
         """
         if not self.trust.leaves:
             return alone_estimator(self.federation, self.decisions, alpha=self.alpha)
-        names = sorted(self.budgets)
-        team = [names.index(name) for name in sorted(self.clique)] if names else range(len(self.clique))
         expected = (round(self.decisions * (due - self._waits) / self.season) for due in self.release_times)
         rounds = tuple(max(1, (self.history + one) // self.groups) for one in expected)
         if self.play == "own":
@@ -465,8 +486,8 @@ class AgentSettings:
         return calibrated_estimator(
             self.federation,
             rounds,
-            team if self.clique else range(self.agents),
-            alpha=self.alpha / (self.groups * self.cliques * self.sets_of_agents),
+            self.team,
+            alpha=self.share_of_alpha(),
             promised=self._promised_mechanism,
         )
 
@@ -574,21 +595,35 @@ class AgentSettings:
         assert isinstance(rule, ReleasedPlay)
         return replace(rule, bound=replace(_mixture(rule), rounding=rounding_radius(self.problem.dim)))
 
+    @property
+    def team(self) -> Sequence[int]:
+        """Who adds up releases, by number: the clique, or all."""
+        if not self.clique:
+            return range(self.agents)
+        names = sorted(self.budgets)
+        return [names.index(name) for name in sorted(self.clique)] if names else range(len(self.clique))
+
+    def share_of_alpha(self, past: int = 0) -> float:
+        """α of one estimator's readings, where so many earlier seasons are read too.
+
+        Each of them may have been a sum over any of the sets of agents, as this season's.
+        """
+        alpha = self.alpha / (self.groups * self.cliques * float(self.sets_of_agents) ** (1 + past))
+        return alpha * SHARES[0] if self.play == "own" else alpha
+
     def rule_for(self, total: ReleasedSum) -> ReleasedPlay:
         """How a sum is read: a simulated threshold is for the noise that it was simulated with.
 
         Others may have settings of their own (``records_per_person``, ``spacing``, budgets that are not
         stated here), and a sum other noise than was planned. A union over releases holds under any.
         """
-        if self._as_planned(total):
+        if self.as_planned(total):
             return self.rule
-        alpha = EVERYTHING.shares[0] * self.alpha / (self.groups * self.cliques * self.sets_of_agents)
-        if self.play == "own":
-            alpha *= SHARES[0]
+        alpha = EVERYTHING.shares[0] * self.share_of_alpha()
         threshold = math.log(max(1, self.releases - self.rule.first + 1) / alpha)
         return replace(self.rule, bound=replace(_mixture(self.rule), log_threshold=threshold))
 
-    def _as_planned(self, total: ReleasedSum) -> bool:
+    def as_planned(self, total: ReleasedSum) -> bool:
         """Whether a sum has the noise that its threshold was simulated with."""
         assert self.estimator.privatizer is not None
         privatizer = self.estimator.privatizer
@@ -599,10 +634,22 @@ class AgentSettings:
     def joint_for(self, total: ReleasedSum) -> JointBound:
         """Under own play, how the sum at the close is read together with own records (`rule_for`)."""
         rule, variance = self.estimator.rule, float(total.variance)
-        if total.number != self.releases or not self._as_planned(total):
+        if total.number != self.releases or not self.as_planned(total):
             shared = replace(self.estimator, rule=self.rule)
             rule = joint_rule(self.federation, shared, range(self.agents), variance=variance)
         assert isinstance(rule, JointPlay)
+        return replace(rule.bound, variance=variance, rounding=rounding_radius(self.problem.dim))
+
+    def joint_with(self, total: ReleasedSum, records: float) -> JointBound:
+        """Under own play, how a sum of others', some of it from earlier seasons, is read with own records.
+
+        Args:
+            total: that sum.
+            records: how many records of others it has, as planned.
+        """
+        variance = float(total.variance)
+        shared = replace(self.estimator, rule=replace(self.rule, first=0))  # what was remembered was read
+        rule = joint_rule(self.federation, shared, range(self.agents), variance=variance, records=records)
         return replace(rule.bound, variance=variance, rounding=rounding_radius(self.problem.dim))
 
     def reads_own(self, before: int, now: int) -> bool:

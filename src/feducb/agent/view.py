@@ -17,6 +17,7 @@ from feducb.agent.carrier_file import read_engine_file
 from feducb.agent.curve import points, width_for
 from feducb.agent.kept import Season, season_in
 from feducb.agent.own_phase import view_own
+from feducb.agent.remembered import Memory
 from feducb.agent.row_view import view_rows
 from feducb.agent.warning import read_warnings
 from feducb.protocol import messages
@@ -60,6 +61,7 @@ def view(
         "releases_left": _left(db, season),
         "rows": view_rows(db, season, keepers) if settings.trust.padded else None,
         "own": view_own(db, season, left=_left(db, season)),
+        "memory": Memory.load(db, settings, season=number, started_at=started_at).view(),
         "outbox": agent_tables.count_unsent(db),
         "open_decisions": counts.get("decisions", 0) - closed,
         "warnings": read_warnings(db, settings),

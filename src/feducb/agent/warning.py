@@ -17,6 +17,7 @@ from feducb.storage import agent_rows, agent_tables, own_sums
 from feducb.types import ReleasedSum
 
 __all__ = [
+    "CHANGED",
     "HALTED",
     "KEEP_EVENTS",
     "KINDS",
@@ -33,7 +34,8 @@ REWARD_BOUND: Final = "reward_bound"
 KEEP_EVENTS: Final = "keep_events"
 HALTED: Final = "halted"
 LAST_SUM: Final = "last_sum"
-KINDS: Final = (HALTED, KEEP_EVENTS, LAST_SUM, PARAMETER_BOUND, REWARD_BOUND)
+CHANGED: Final = "changed"
+KINDS: Final = (CHANGED, HALTED, KEEP_EVENTS, LAST_SUM, PARAMETER_BOUND, REWARD_BOUND)
 
 
 def contradicts(total: ReleasedSum, settings: AgentSettings) -> bool:
@@ -48,6 +50,11 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
     problem = settings.problem
     centre = f" around {problem.reward_centre:g}" if problem.reward_centre else ""
     said = {
+        CHANGED: (
+            "no parameter agrees both with earlier seasons' sums and with this one's: what visitors like has "
+            "changed, so what is remembered misleads; say how fast in seasons.drift, or begin anew with "
+            'seasons.remember = "none", and open a new season'
+        ),
         KEEP_EVENTS: (
             'in shadow mode under follow_policy = "learning" records enter no release, and with '
             "keep_events = 0 none is kept for `feducb agent export`: nothing comes of them; set "

@@ -275,6 +275,27 @@ class BrokenQuorum(Agent):
         super()._reload()
 
 
+class BrokenMemory(Agent):
+    """Remembers a season by its own raw sums in place of the released one."""
+
+    _raw: tuple[Array, Array] | None = None
+
+    def _take_in(self, db: Connection, group: int, rows: Sequence[Due]) -> int | None:
+        dim, centre = self.settings.problem.dim, self.settings.problem.reward_centre
+        actions = np.frombuffer(b"".join(row.action for row in rows)).reshape(-1, dim)
+        rewards = np.array([row.reward or 0.0 for row in rows]) - centre
+        gram, moment = self._raw or (np.zeros((dim, dim)), np.zeros(dim))
+        self._raw = gram + actions.T @ actions, moment + actions.T @ rewards
+        return super()._take_in(db, group, rows)
+
+    def _learn(self, group: int) -> None:
+        for one in self._memory.earlier:
+            if self._raw is not None:
+                gram, moment = self._raw
+                one.totals[group] = replace(one.totals[group], gram=gram, moment=moment)
+        super()._learn(group)
+
+
 class BrokenPersonBound(DeployedPrivatizer):
     """A trusted controller whose noise covers a person's records at one agent, while she visits several."""
 
@@ -331,6 +352,7 @@ FAULTS = {
     "groups by turns": Code(agent=BrokenTurns),
     "following a policy that learns": Code(agent=BrokenFollowing),
     "quorum ignored": Code(agent=BrokenQuorum),
+    "raw sums remembered": Code(agent=BrokenMemory),
     "one person at several agents": Code(controller=BrokenPersonBound),
     "spaced records taken for unrelated": Code(privatizer=BrokenReach),
     "spacing forgotten": Code(store=BrokenSpacing),

@@ -21,6 +21,7 @@ from feducb.audit.exact import (
 )
 from feducb.audit.findings import Check
 from feducb.audit.invariance import check_decisions, check_graph, check_release_times
+from feducb.audit.later_seasons import check_seasons
 from feducb.audit.own_agents import check_agent_close
 from feducb.audit.own_play import Closing, check_after_close, check_close, check_shared_phase
 from feducb.audit.secure import check_disk, check_pads, check_restored, check_value
@@ -127,7 +128,7 @@ _CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], .
     ("store", {"groups": 2}, (check_replay,)),
     ("store", _FAR, (check_spacing,)),
     ("groups", {"groups": 2}, (check_groups,)),
-    ("agent", {}, (check_agent_presence, check_shadow, check_quorum)),
+    ("agent", {}, (check_agent_presence, check_shadow, check_quorum, check_seasons)),
     ("controller", _PERSON, (check_several_agents,)),
     ("rows", SECURE | {"records_per_person": 4, "spacing": 2}, (check_spaced_rows,)),
     ("rows", SECURE, (check_columns, check_pads, check_restored, check_disk, check_value)),

@@ -228,7 +228,8 @@ def new_season(
             number = agent.new_season(settings, drop_open=drop)
         except StoreError as error:
             raise error if drop else StoreError(f"{error} with --drop-open") from None
-    typer.echo(f"season {number} is open")
+        remembers = agent.snapshot()["memory"]["says"]
+    typer.echo(f"season {number} is open. {remembers}")
 
 
 @app.command()

@@ -76,6 +76,11 @@ uniform_share = {uniform_share!r:14} # above 0: logs can judge other policies
 shadow = {shadow:16}      # true: follow the application's own choice
 follow_policy = "learning"     # of the application; "fixed": public, and never learns from rewards
 
+[seasons]                      # the same at all agents; stay as they are for a season
+remember = "all"               # earlier seasons whose sums are read too: all, how many, or none
+# discount = 1.0               # below 1: what was learnt counts so much less with each season
+drift = "none"                 # or a half-life, such as "90d": in so long what was learnt counts half
+
 [retention]
 keep_events = {keep:16} # raw events are gone once they are in the sums; longer for `agent export`
 

@@ -44,7 +44,7 @@ __all__ = ["read_budgets", "simulate"]
 
 _WORLD = (
     *("agents", "dim", "arms", "horizon", "history", "seed", "alpha", "gap", "heterogeneity", "environment"),
-    *("backend", "threads"),
+    *("drift", "backend", "threads"),
 )
 _PROMISE = ("budgets", "epsilon", "delta", "records_per_person", "play", "distance")
 
@@ -91,6 +91,21 @@ class _Asked:
         "H, sites that differ: in the paper's world, how far each agent's θ* is from the one that they have "
         "in common, as a part of its length.",
         shown="0",
+    )
+    drift: str | None = option(
+        None,
+        "A θ* that moves: turn:DEGREES in 1,000 rounds, or jump:ROUND, by 90 degrees.",
+        shown="it stands still",
+    )
+    seasons: int = option(1, "Seasons in the horizon, each with a budget and noise of its own.")
+    remember: str | None = option(
+        None, "Earlier seasons whose last sums are read beside new ones: all, none, or how many.", shown="all"
+    )
+    discount: float | None = option(None, "What these count less with each season, as a factor.", shown="1")
+    half_life: float | None = option(
+        None,
+        "Rounds in which what was learnt counts half, within a season too.",
+        shown="it does not fade",
     )
     history: int | None = option(
         None,
@@ -178,6 +193,8 @@ def simulate(asked: _Asked) -> None:
         raise ConfigurationError("--budgets", str(asked.budgets), "no --epsilon or --delta beside it")
     trust = trust_with(asked.trust, away=asked.away, colluding=asked.colluding)
     settings = picked(asked, Shortcuts) | {"environment": asked.world, "trust": trust}
+    if asked.remember is not None and asked.remember.isdecimal():
+        settings["remember"] = int(asked.remember)
     baseline = asked.baseline
     if baseline is not None and not settings.keys().isdisjoint(_PROMISE):
         raise ConfigurationError(

@@ -83,6 +83,7 @@ def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", ", ".join(snapshot["model"])),
         *([("play", snapshot["own"]["says"])] if snapshot.get("own") else []),
         ("newest sum", ", ".join(sums) or "none yet"),
+        *([("memory", snapshot["memory"]["says"])] if snapshot["memory"]["seasons"] else []),
         ("waits to be sent", f"{snapshot['outbox']:,}"),
         *_values(snapshot.get("recipe")),
         *agent_rows(snapshot),

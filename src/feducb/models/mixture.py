@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from feducb.config import Problem
 from feducb.types import Array, Belief
 
-__all__ = ["MixtureBound", "narrowest"]
+__all__ = ["MixtureBound", "apart", "narrowest"]
 
 _TAUS: Array = np.geomspace(1e-4, 1e2, 61)
 _MOST_ENTRIES = 2**21  # of an array with a row for each τ
+_SHARES = np.linspace(0.02, 0.98, 49)  # of one of two sets that are looked at for being apart
 _PULLS: Array = np.geomspace(1e-4, 1e8, 121)  # τ where a set is looked at for being empty
 
 
@@ -59,6 +60,22 @@ def _narrowest(signal: Array, pull: Array, misfit: Array, *, bound: float) -> tu
         np.take_along_axis(part, best[..., None], axis=-2)[..., 0, :] for part in (precision, centre)
     )
     return precision, centre, squared
+
+
+def apart(one: Belief, other: Belief) -> bool:
+    """Whether two ellipsoids have no point in common; of beliefs without leading axes.
+
+    Where they have one, λ‖θ − θ̂‖²_P/ω² + (1 − λ)‖θ − θ̂′‖²_P′/ω′² is at most 1 there for all λ in [0, 1]. Its
+    least value over all θ, for (1 − λ) and λ taken into the two matrices, is that of the difference of the
+    centres in the norm of (P⁻¹ + P′⁻¹)⁻¹.
+    """
+    apart_by = one.theta - other.theta
+    shapes = [belief.inverse * belief.ellipsoid_width**2 for belief in (one, other)]
+    for share in _SHARES:
+        both = shapes[0] / share + shapes[1] / (1.0 - share)
+        if float(apart_by @ np.linalg.solve(both, apart_by)) > 1.0:
+            return True
+    return False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

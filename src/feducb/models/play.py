@@ -51,6 +51,7 @@ class Knowledge:
         waited: Δt, rounds since then.
         sums: of an agent's own records (alone, and joint play).
         others: what the others' shared records came to, once all have closed (joint play only).
+        newest: where the open season's sums stand (`remembering` only).
     """
 
     belief: Belief | None = None
@@ -60,6 +61,7 @@ class Knowledge:
     waited: int = 0
     sums: Statistics | None = None
     others: Others | None = None
+    newest: Any = None
 
 
 class Rule:

@@ -15,7 +15,7 @@ import numpy as np
 from feducb.privacy.mechanisms import Mechanism
 from feducb.types import Array
 
-__all__ = ["mixture_threshold"]
+__all__ = ["joint_threshold", "mixture_threshold"]
 
 _SEED = 20_201_206
 _MISTRUST = 1e-9  # chance, counted into α, that the simulated threshold lies below the true one
@@ -46,10 +46,44 @@ def mixture_threshold(
         prior: Λ_k − ½ w_k D̄, the part of Λ_k that is not the noise's own: ρσ².
     """
     active, dim = mechanism.releases - first + 1, len(scales)
-    draws = min(_MOST_DRAWS, int(_WORK / (active**2 * dim)))
-    if draws < _FEWEST_DRAWS or mechanism.releases > _MOST_RELEASES or alpha <= 2.0 * _MISTRUST:
+    if mechanism.releases > _MOST_RELEASES or _draws(active, dim) < _FEWEST_DRAWS or alpha <= 2.0 * _MISTRUST:
         return math.log(active / alpha)
-    rows = mechanism.decoder()[first - 1 :]
+    return _simulated(mechanism.decoder()[first - 1 :], scales, alpha, scale=scale, prior=prior)
+
+
+def joint_threshold(
+    rows: Array, scales: tuple[float, ...], alpha: float, *, scale: float, prior: float
+) -> float:
+    """`mixture_threshold` for readings whose noise is any mixture of fresh noises, not a mechanism's own.
+
+    Args:
+        rows: (m, r), a row for each reading: what it takes of r independent noises of variance ``scale``².
+        scales: as above.
+        alpha: as above.
+        scale: as above.
+        prior: as above.
+    """
+    return _joint_threshold(rows.tobytes(), len(rows), scales, alpha, scale, prior)
+
+
+@lru_cache(maxsize=64)
+def _joint_threshold(
+    rows: bytes, active: int, scales: tuple[float, ...], alpha: float, scale: float, prior: float
+) -> float:
+    if active > _MOST_RELEASES or _draws(active, len(scales)) < _FEWEST_DRAWS or alpha <= 2.0 * _MISTRUST:
+        return math.log(active / alpha)
+    table = np.frombuffer(rows).reshape(active, -1)
+    return _simulated(table, scales, alpha, scale=scale, prior=prior)
+
+
+def _draws(active: int, dim: int) -> int:
+    """How many there is time for."""
+    return min(_MOST_DRAWS, int(_WORK / (active**2 * dim)))
+
+
+def _simulated(rows: Array, scales: tuple[float, ...], alpha: float, *, scale: float, prior: float) -> float:
+    (active, _), dim = rows.shape, len(scales)
+    draws = _draws(active, dim)
     lengths = np.linalg.norm(rows, axis=1)
     mixing = _triangular(rows / lengths[:, None])
     variances, spread = (scale * lengths) ** 2, scales[0]

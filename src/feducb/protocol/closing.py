@@ -100,7 +100,12 @@ def _others_worth(federation: Federation, team: Sequence[int], rounds: int) -> f
 
 
 def joint_rule(
-    federation: Federation, shared: Estimator, team: Sequence[int], *, variance: float | None = None
+    federation: Federation,
+    shared: Estimator,
+    team: Sequence[int],
+    *,
+    variance: float | None = None,
+    records: float | None = None,
 ) -> JointPlay:
     """How agents play whose shared phase is ``shared``.
 
@@ -113,6 +118,7 @@ def joint_rule(
         team: who adds up releases, by number.
         variance: of the sum at the close, if it is another than planned: no threshold is simulated then, and
             the one that is taken holds under any noise.
+        records: how many records of others are in it, if it holds some from earlier seasons too.
     """
     problem, model, tuning = federation.problem, federation.model, federation.tuning
     assert shared.privatizer is not None
@@ -130,7 +136,8 @@ def joint_rule(
     scales = (
         tuple(model.residual_scales(problem, noise.weight).tolist()) if variance else (0.0,) * problem.dim
     )
-    evenly = (len(team) - 1) * rounds[-1] * problem.action_bound**2 / problem.dim
+    others = (len(team) - 1) * rounds[-1] if records is None else records
+    evenly = others * problem.action_bound**2 / problem.dim
     assumed = _ASSUMED if federation.distance is None else federation.distance
     distance = assumed * problem.parameter_bound
     weight = weight_of(problem, evenly, variance * scales[0], distance)

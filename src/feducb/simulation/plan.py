@@ -20,11 +20,14 @@ from feducb.protocol.estimators import (
 )
 from feducb.protocol.federation import Federation
 from feducb.protocol.graphs import Topology
+from feducb.protocol.recall import Seasons
 from feducb.protocol.schedules import Determinant, Explicit, Planned
 from feducb.trust import NOBODY, Keepers, Trust
 from feducb.worlds.world import Environment
 
-__all__ = ["Plan", "Team", "make_plan", "rounds_of_group"]
+__all__ = ["ONE_SEASON", "Plan", "Team", "make_plan", "rounds_of_group"]
+
+ONE_SEASON = Seasons()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class Plan:
         teams: who works together, a partition of the agents; no team can touch another.
         absence: the chance that an agent misses a row, where rows are summed (`absences`).
         history: how many of the first rounds were before: all draw uniformly, and they cost no regret.
+        seasons: how many there are in the horizon, and what is remembered; estimators are those of one.
     """
 
     federation: Federation
@@ -63,6 +67,12 @@ class Plan:
     teams: tuple[Team, ...]
     absence: float = 0.0
     history: int = 0
+    seasons: Seasons = ONE_SEASON
+
+    @property
+    def season_rounds(self) -> int:
+        """How many rounds a season has."""
+        return self.horizon // self.seasons.count
 
     @property
     def agents(self) -> int:
@@ -140,6 +150,7 @@ def make_plan(
     seed: int,
     absence: float = 0.0,
     history: int = 0,
+    seasons: Seasons = ONE_SEASON,
 ) -> Plan:
     """Derive noise, bounds and release rounds of a federation in a world.
 
@@ -157,12 +168,29 @@ def make_plan(
     if federation.mode == "paper" and type(federation.model) is not Linear:
         expected = "linear in paper mode, where agents act on their own records"
         raise ConfigurationError("model", federation.model.name, expected)
+    if not seasons.plain and (absence or history):
+        raise ConfigurationError("seasons", seasons.count, "1, and no half-life, with absences or a history")
     federation, horizon = _after_history(federation, horizon, history), history + horizon
-    teams = _plan_teams(federation, horizon, history)
+    _require_seasons(federation, seasons, horizon)
+    teams = _plan_teams(federation, horizon // seasons.count, history)
     lasts = {"horizon": horizon, "runs": runs, "seed": seed, "history": history}
-    plan = Plan(federation=federation, environment=environment, teams=teams, absence=absence, **lasts)
+    plan = Plan(
+        federation=federation, environment=environment, teams=teams, absence=absence, seasons=seasons, **lasts
+    )
     _require_absence(plan)
     return plan
+
+
+def _require_seasons(federation: Federation, seasons: Seasons, horizon: int) -> None:
+    """Several seasons, and fading, are played with a controller, by released sums."""
+    if seasons.plain:
+        return
+    if horizon % seasons.count:
+        raise ConfigurationError("seasons", seasons.count, f"a number that divides the horizon, {horizon}")
+    calibrated = federation.mode == "calibrated" and federation.play == "released"
+    if federation.topology is not None or not calibrated:
+        expected = "1, and no half-life, on a graph, in paper mode and under own play"
+        raise ConfigurationError("seasons", seasons.count, expected)
 
 
 def _require_absence(plan: Plan) -> None:

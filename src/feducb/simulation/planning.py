@@ -160,7 +160,8 @@ def plan_privacy(
         why = f"{counted(asked, 'release')} do not fit between visitor 8 and visitor {visitors:,}"
         said["verdict"] = f"No simulation: {why} (--visitors)."
         return _noise(season, choose_mechanism("auto", asked)) | said
-    world, plays, lasts = season.world, season.plays, {"horizon": visitors, "history": season.history}
+    world, plays = season.world, season.plays
+    lasts: dict[str, Any] = {"horizon": visitors, "history": season.history}
     made = {
         play: make_plan(one, world, **lasts, runs=1, seed=0).estimators[0]
         for play, one in (replace(season, play="released", distance=None).plays | plays).items()

@@ -48,6 +48,8 @@ def describe_privacy(plan: Plan) -> dict[str, Any]:
         "delta": max(budget.delta for budget in plan.budgets),
         "mechanism": way_out.mechanism.name,
     }
+    if plan.seasons.count > 1:
+        worst["seasons"] = plan.seasons.count  # each by itself: the numbers are those of one
     if plan.topology is not None:
         worst["estimators"] = len(plan.teams[0].estimators)  # over disjoint records: they cost nothing
     if len(set(plan.budgets)) > 1:

@@ -182,6 +182,15 @@ class Live:
         return self.batch.release(noise, plan.trust), askers
 
 
+def _live(plan: Plan, team: Team, shape: tuple[int, int], rows: SecureRows | None) -> list[Live]:
+    """A team's estimators; where there are several seasons, such as go from one to the next."""
+    if plan.seasons.plain:
+        return [Live(estimator, shape, rows) for estimator in team.estimators]
+    from feducb.simulation.seasons import SeasonalLive  # it is a `Live`
+
+    return [SeasonalLive(plan, team, estimator, shape) for estimator in team.estimators]
+
+
 class _Block:
     """Some runs of a team as they go: who comes, what is drawn, and what it came to so far."""
 
@@ -191,7 +200,7 @@ class _Block:
         self.noise = SeededNoise(streams.noise(runs, team.agents, pooled=plan.trust.pooled))
         self.coins = streams.grid(runs, team.agents, Purpose.PLAY)
         shape, rows = (len(runs), len(team.agents)), rows_of(plan, team, runs.start)
-        self.estimates = [Live(estimator, shape, rows) for estimator in team.estimators]
+        self.estimates = _live(plan, team, shape, rows)
         self.regret = np.zeros((len(runs), len(checkpoints(plan.horizon, plan.history))))
         self.released_at: list[int] = []
         self.requests: list[int] = []
@@ -285,10 +294,13 @@ def _steps(
 ) -> Iterator[tuple[int, Contexts]]:
     """Visitors in order, cut wherever knowledge may change: after a release, or after each round."""
     every_round = any(estimator.rule.acts_on_own_data for estimator in team.estimators)
-    releases = {at for estimator in team.estimators for at in estimator.release_rounds}
+    starts = [season * plan.season_rounds for season in range(plan.seasons.count)]
+    releases = {
+        start + at for start in starts for estimator in team.estimators for at in estimator.release_rounds
+    }
     # One estimator uses a sum γ rounds after its release, in the middle of its own turns.
     waits = {at + plan.lag - 1 for at in releases} if len(team.estimators) < plan.lag else set()
-    cuts = releases | waits
+    cuts = releases | waits | set(starts)
     for start in range(next_round, plan.horizon + 1, at_once):
         stop = min(start + at_once, plan.horizon + 1)
         contexts = arrive(stop - start)

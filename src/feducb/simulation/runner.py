@@ -18,6 +18,7 @@ from feducb.errors import ConfigurationError
 from feducb.protocol.federation import Federation
 from feducb.protocol.messages import message_size
 from feducb.protocol.peers import envelope_size
+from feducb.protocol.recall import Seasons
 from feducb.simulation.backends.backend import Backend
 from feducb.simulation.backends.choose import choose_backend
 from feducb.simulation.backends.reference_backend import ReferenceBackend
@@ -40,11 +41,11 @@ def simulate(
 ) -> SimulationResult:
     """Simulate a federation in a world: ``simulate(federation, world, horizon=…)``; or all by keywords.
 
-    Beside a federation, keywords are ``horizon``, ``runs``, ``seed``, ``absence``, ``history`` and those of
-    `RunOptions` (``backend``, ``threads``, ``progress``, ``observer``, ``checkpoint``, ``note``). Without
-    one, the others describe it: ``mode``, ``baseline``, ``alpha``, ``policy``, ``regularizer``,
-    ``mechanism``, ``trust``, ``records_per_person``, ``estimators``, ``play``, ``distance`` and ``tuning``
-    are those of `Federation`.
+    Beside a federation, keywords are ``horizon``, ``runs``, ``seed``, ``absence``, ``history``, ``seasons``,
+    ``remember``, ``discount``, ``half_life`` and those of `RunOptions` (``backend``, ``threads``,
+    ``progress``, ``observer``, ``checkpoint``, ``note``). Without one, the others describe it: ``mode``,
+    ``baseline``, ``alpha``, ``policy``, ``regularizer``, ``mechanism``, ``trust``, ``records_per_person``,
+    ``estimators``, ``play``, ``distance`` and ``tuning`` are those of `Federation`.
 
     Args:
         federation: who plays, and how.
@@ -56,6 +57,12 @@ def simulate(
         runs: independent repetitions (5).
         seed: of everything random (0); the same seed gives the same result on any number of threads.
         absence: under the trust ``keepers``, the chance that an agent misses a row (0).
+        seasons: how many seasons the horizon has, each with a budget and noise of its own (1). Agents with a
+            budget play as deployed ones do: what is remembered is read beside the new season's sums.
+        remember: earlier seasons whose last sums are read: ``all``, ``none`` or how many (all).
+        discount: what these count less with each season (1).
+        half_life: in how many rounds what was learnt counts half (it does not fade).
+        drift: a θ* that moves: ``turn:DEGREES`` in 1,000 rounds, or ``jump:ROUND``, by 90 degrees.
         history: records of each agent from before the first round, drawn uniformly (0): they enter the first
             release in one go, and cost no regret. Agents alone have them, too. Under own play and a planned
             schedule all close after that release, which is of round 0.
@@ -88,7 +95,13 @@ def simulate(
     require_memory(agents, plan_bytes(agents, private=private), free_memory())
     lasts = {name: given.get(name, usual) for name, usual in LASTS.items()}
     lasts |= {name: given[name] for name in ("absence", "history") if given.get(name)}
-    plan = make_plan(federation, world, **lasts)
+    kept = {
+        name: given[name] for name in ("remember", "discount", "half_life") if given.get(name) is not None
+    }
+    seasons = Seasons(count=given.get("seasons", 1), **kept)
+    plan = make_plan(federation, world, **lasts, seasons=seasons)
+    if not seasons.plain:
+        words = words | {"seasons": seasons.count} | kept
     gap = None  # between the bands of the paper's world; other worlds have none
     if isinstance(world, PaperEnvironment):
         gap = round(world.best[0] - world.others[1], 12)

@@ -16,6 +16,7 @@ from feducb.simulation.backends.backend import Backend
 from feducb.simulation.backends.choose import BackendName
 from feducb.simulation.reference import Observer
 from feducb.trust import Trust
+from feducb.worlds.drifting import parse_drift
 from feducb.worlds.family import named_world
 from feducb.worlds.synthetic import differing, paper_world
 from feducb.worlds.world import Environment
@@ -54,6 +55,10 @@ class Lasting(RunOptions, total=False):
     seed: int
     absence: float
     history: int
+    seasons: int
+    remember: str | int
+    discount: float
+    half_life: float | None
 
 
 class Shortcuts(Lasting, total=False):
@@ -84,6 +89,7 @@ class Shortcuts(Lasting, total=False):
     estimators: EstimatorsKept
     tuning: Tuning
     environment: Environment | str | None
+    drift: str | None
     play: Play
     distance: float | None
 
@@ -125,7 +131,10 @@ def _from_keywords(
         world = named_world(world, Problem(dim=dim), arms, gap)
     if differ:
         world = differing(world, differ)
+    if (drift := given.pop("drift", None)) is not None:
+        world = parse_drift(drift, world)
     schedule, words = _schedule(given)
+    words |= {} if drift is None else {"drift": drift}
     graph = _graph(given.pop("topology", None), given.pop("ttl", None), seed)
     agents = given.pop("agents", None)
     if agents is None:

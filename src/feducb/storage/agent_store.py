@@ -28,6 +28,12 @@ __all__ = ["AgentStore", "is_text"]
 
 Array = NDArray[np.float64]
 
+REMEMBER_SUMS = (
+    "INSERT OR IGNORE INTO remembered"
+    ' SELECT inbox.season, inbox."group", number, payload, body, started_at'
+    " FROM inbox JOIN settings ON inbox.season = settings.season"
+)  # released, hence private already: what a later season reads of this one (docs/theory.md, 11)
+
 
 def is_text(value: object) -> TypeGuard[str]:
     """Whether it is text that can be written down: without half characters (lone surrogates)."""
@@ -247,6 +253,7 @@ class AgentStore(CliqueStore):
         dropped = events.drop_open(db)  # decisions of an earlier season never enter this one
         events.strip(db, before=2**62, limit=-1)  # nobody could be found in it: the key of the hashes goes
         events.add_counts(db, [("dropped", dropped)])
+        db.execute(REMEMBER_SUMS)
         for table in ("inbox", "tallies", "warnings", "learnt"):
             db.execute(f"DELETE FROM {table}")
         self._keep_what_was_alone(db, terms)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from feducb.errors import StoreError
 from feducb.storage import events, sqlite
-from feducb.storage.agent_store import AgentStore
+from feducb.storage.agent_store import REMEMBER_SUMS, AgentStore
 from feducb.storage.sqlite import utc_now
 
-__all__ = ["CURVE_COLUMNS", "KeptSettings", "ReceivedSum", "look_into"]
+__all__ = ["CURVE_COLUMNS", "KeptSettings", "ReceivedSum", "RememberedSum", "look_into"]
 
 CURVE_COLUMNS = (
     "decisions",
@@ -56,6 +56,18 @@ class ReceivedSum(NamedTuple):
     number: int
     received_at: str
     payload: bytes
+
+
+class RememberedSum(NamedTuple):
+    """A sum that outlives its season, and the settings and terms of that season."""
+
+    season: int
+    group: int
+    number: int
+    payload: bytes
+    body: str
+    started_at: float
+    terms: str
 
 
 def look_into(path: str | Path) -> sqlite3.Connection:
@@ -136,6 +148,23 @@ def received_sums(db: sqlite3.Connection) -> list[ReceivedSum]:
     """The newest sum of each group, by group."""
     rows = db.execute('SELECT "group", season, number, received_at, payload FROM inbox ORDER BY "group"')
     return [ReceivedSum(*row) for row in rows]
+
+
+def remember_sums(db: sqlite3.Connection) -> None:
+    """Keep the newest sum of each group, where sums before the last are needed too."""
+    db.execute(REMEMBER_SUMS)
+
+
+def remembered_sums(db: sqlite3.Connection) -> list[RememberedSum]:
+    """Sums that outlive their season, of this one too, oldest first; with the terms they were made under."""
+    columns = 'remembered.season, "group", number, payload, body, started_at, terms'
+    query = f"SELECT {columns} FROM remembered JOIN seasons USING (season) ORDER BY 1, 2, 3"
+    return [RememberedSum(*row) for row in db.execute(query)]
+
+
+def seasons_since(db: sqlite3.Connection, season: int) -> int:
+    """How many seasons opened after this one."""
+    return int(db.execute("SELECT count(*) FROM seasons WHERE season > ?", (season,)).fetchone()[0])
 
 
 def add_learnt(

@@ -140,4 +140,11 @@ MIGRATIONS = (
         "group" INTEGER NOT NULL, number INTEGER NOT NULL, read_at REAL NOT NULL, body TEXT NOT NULL,
         PRIMARY KEY ("group", number)) WITHOUT ROWID;
     """,
+    # Sums that outlive their season: the last of each group, or all where records fade; with the settings
+    # that say how they are read (agent/remembered.py).
+    """
+    CREATE TABLE remembered (
+        season INTEGER NOT NULL, "group" INTEGER NOT NULL, number INTEGER NOT NULL, payload BLOB NOT NULL,
+        body TEXT NOT NULL, started_at REAL NOT NULL, PRIMARY KEY (season, "group", number)) WITHOUT ROWID;
+    """,
 )

@@ -32,6 +32,7 @@ class Purpose(IntEnum):
     NOISE = 6  # for privacy, simulated
     ABSENCE = 7  # whether an agent is there for a row
     DEVIATION = 8  # which way an agent's θ* lies off the common one
+    DRIFT = 9  # which way θ* turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ def _audited(play: Play) -> str:
     return check_decisions({"epsilon": 20.0, "releases": 8, "first_release": 4}).detail
 
 
-def _printed_plan(asked: Federation, world: Environment, lasts: dict[str, int], play: Play) -> Plan:
+def _printed_plan(asked: Federation, world: Environment, lasts: dict[str, Any], play: Play) -> Plan:
     """A plan whose only team plays the printed rule under exact noise.
 
     The noise of all agents' sum is at most Λ in operator norm, but for a chance α/2, so that the shift 2Λ
@@ -171,7 +171,7 @@ def _printed_plan(asked: Federation, world: Environment, lasts: dict[str, int], 
     return replace(plain, teams=(Team(tuple(range(agents)), (estimator,)),))
 
 
-def _move(asked: Federation, arms: int, lasts: dict[str, int], play: Play) -> float:
+def _move(asked: Federation, arms: int, lasts: dict[str, Any], play: Play) -> float:
     """‖Δ batch‖_F/(√2 R²) where the first record of the first batch is replaced: 1 is what the noise hides.
 
     Two agents, one run; same coins, same noise, same visitors; the batch is compared up to its release.

@@ -23,7 +23,7 @@ from feducb.privacy.mechanisms.mechanism import (
 from feducb.system import single_threaded_blas
 from feducb.types import Array
 
-__all__ = ["DENSE_LIMIT", "Dense", "SquareRootToeplitz"]
+__all__ = ["DENSE_LIMIT", "Dense", "SquareRootToeplitz", "least_worst_error"]
 
 DENSE_LIMIT = 256  # the optimum takes O(n³): half a second at 256
 _SWEEPS, _SWEEPS_GIVEN = 64, 200
@@ -138,6 +138,21 @@ def optimal_factors(releases: int, decay: float | None = None) -> Factors:
     encoder = np.tril(encoder / np.linalg.norm(encoder, axis=0)) * (1.0 - SLACK)
     decoder = solve_triangular(encoder, target.T, trans="T", lower=True).T
     return _frozen(Factors(encoder, np.tril(decoder), float(singular.sum())))
+
+
+def least_worst_error(workload: Array) -> float:
+    """The least worst row norm of F over all factorisations F·E of a workload, columns of E no longer than 1.
+
+    The trace norm above at the best weights, for any lower-triangular matrix in place of P.
+    """
+    size = len(workload)
+    u = v = np.full(size, 1.0 / size)
+    with single_threaded_blas():
+        for _ in range(_SWEEPS_GIVEN):
+            weighted, basis, singular = _right_vectors(workload, u, v)
+            u = _level(u * (((weighted @ basis) ** 2 @ (1.0 / singular)) / u) ** 2)
+            v = _level(v * ((basis**2 @ singular) / v) ** 2)
+        return float(_right_vectors(workload, u, v)[2].sum())
 
 
 @lru_cache(maxsize=8)

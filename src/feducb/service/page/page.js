@@ -288,7 +288,8 @@ function showAgent(it) {
   say("open-note", "wait for a reward");
   const learning = (it.learning || []).length;
   say("model", it.model.length > 3 ? it.model[0] + " …" : it.model.join(", "));
-  say("model-note", it.own ? it.own.says : learning ? "chooses by it" : "chooses uniformly so far");
+  say("model-note", it.own ? it.own.says : !learning ? "chooses uniformly so far"
+    : it.memory.seasons.some((one) => !one.misfit) ? "chooses by it and by earlier seasons" : "chooses by it");
   say("left", count(it.releases_left));
   say("left-note", `of ${count(it.releases)}`);
   since("next", it.next_release_at);

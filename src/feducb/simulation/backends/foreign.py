@@ -32,6 +32,8 @@ _COMPILED: dict[str, tuple[type, ...]] = {
 
 def foreign(plan: Plan) -> str | None:
     """The first part of a plan that kernels were not written for, in words; None if there is none."""
+    if not plan.seasons.plain:
+        return "several seasons, and fading, are not compiled"
     for what, part in _parts(plan):
         if type(part) not in _COMPILED[what]:
             known = ", ".join(one.__name__ for one in _COMPILED[what])

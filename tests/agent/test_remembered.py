@@ -1,0 +1,262 @@
+"""What is learnt outlives its season: by released sums alone, as the file has them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from feducb.agent import Agent, AgentSettings
+from feducb.agent.agent_file import read_agent_file
+from feducb.agent.upkeep import backup, restore
+from feducb.agent.view import look
+from feducb.config import Budget, Problem
+from feducb.errors import ConfigurationError
+from feducb.models.mixture import MixtureBound
+
+START, SEASON = 1_800_000_000.0, 600.0
+THETA = np.array([0.8, -0.4])
+
+
+def _settings(**changes: Any) -> AgentSettings:
+    usual: dict[str, Any] = {
+        "problem": Problem(dim=2),
+        "budget": Budget(epsilon=8.0, delta=1e-6),
+        "decisions": 600,
+        "season": SEASON,
+        "window": 0.5,
+        "start": START,
+    }
+    return AgentSettings(**(usual | changes))
+
+
+class Site:
+    """One agent, a visitor a second, on a clock of its own."""
+
+    def __init__(self, path: Path, settings: AgentSettings, seed: int = 1) -> None:
+        self.now, self.path, self.theta = settings.start or START, path, THETA
+        self._draws = np.random.default_rng(seed)
+        self.agent = self.open(settings)
+
+    def open(self, settings: AgentSettings | None = None) -> Agent:
+        self.agent = Agent.open(self.path, settings, clock=lambda: self.now)
+        self.agent._coins = random.Random(3)
+        return self.agent
+
+    def play(self, visitors: int = 600) -> np.ndarray:
+        """What each visitor lost."""
+        lost = []
+        for visitor in range(visitors):
+            self.now += 1.0
+            candidates = self._draws.standard_normal((6, 2))
+            candidates /= np.linalg.norm(candidates, axis=1, keepdims=True)
+            means = candidates @ self.theta
+            made = self.agent.decide(candidates)
+            noise = self._draws.uniform(-0.1, 0.1)
+            self.agent.reward(made.id, float(np.clip(means[made.index] + noise, -1.0, 1.0)))
+            lost.append(means.max() - means[made.index])
+            if visitor % 10 == 9:
+                self.now += 0.001
+                self.agent.tick()
+        return np.array(lost)
+
+    def next_season(self, **changes: Any) -> Agent:
+        settings = replace(self.agent.settings, start=self.now, promised=None, **changes)
+        self.agent.new_season(settings, drop_open=True)
+        return self.agent
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path / "a.db", _settings(**getattr(request, "param", {})))
+    yield site
+    site.agent.close()
+
+
+def _belief(agent: Agent) -> tuple[np.ndarray, np.ndarray]:
+    belief = agent._chooser.deciders[0].belief
+    return belief.theta, belief.inverse * belief.ellipsoid_width**2
+
+
+def test_a_new_season_goes_on_where_the_last_one_ended(site: Site) -> None:
+    """The same visitors after a season that forgets: about a sixth of them are drawn uniformly."""
+    first = site.play()
+    drawn = site.agent.snapshot()["counts"]["drawn_uniformly"]
+    site.next_season()
+    second = site.play()
+    assert site.agent.snapshot()["counts"]["drawn_uniformly"] == drawn > 20
+    # Deployed noise has no seed. It is small here: uniform visits lose 0.6, and those that are decided 0.01.
+    assert second[:30].mean() < 0.25 * first[:30].mean()
+    assert site.agent.snapshot()["memory"]["says"] == "Remembers 1 season: 1."
+
+
+def test_what_is_read_is_the_sums_with_their_weights(site: Site) -> None:
+    """Worked out by hand: one set over the weighed sum of three seasons, of the sum of their noises."""
+    seen = []
+    for _ in range(2):
+        site.play()
+        seen += site.agent._inbox.read(0)
+        site.next_season()
+    site.play(300)
+    seen += site.agent._inbox.read(0)
+    rule = site.agent._memory.rule(0)
+    assert rule is not None
+    newest, earlier = seen[-1], seen[1::-1]
+    own, *weights = rule.weights[newest.number]
+    assert 0.0 < own <= 1.0
+    assert max(own, *weights) == 1.0
+    assert weights[0] == pytest.approx(weights[1])  # as many records under the same noise
+    gram = own * newest.gram + sum(c * one.gram for c, one in zip(weights, earlier, strict=True))
+    moment = own * newest.moment + sum(c * one.moment for c, one in zip(weights, earlier, strict=True))
+    variance = own**2 * newest.variance + sum(
+        c**2 * one.variance for c, one in zip(weights, earlier, strict=True)
+    )
+    assert isinstance(rule.bound, MixtureBound)
+    expected = rule.bound.belief(gram, moment, np.asarray(variance))
+    theta, shape = _belief(site.agent)
+    np.testing.assert_allclose(theta, expected.theta)
+    np.testing.assert_allclose(shape, expected.inverse * expected.ellipsoid_width**2)
+    assert np.all(np.linalg.eigvalsh(shape) > 0.0)
+
+
+def test_an_agent_that_was_killed_remembers_the_same(site: Site) -> None:
+    site.play()
+    site.next_season()
+    site.play(200)
+    before = _belief(site.agent)
+    site.agent.close()
+    site.open()
+    for one, other in zip(before, _belief(site.agent), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_leaves_is_the_same_whatever_is_remembered() -> None:
+    """Releases and their noise are planned for the season's own records."""
+    told = [_settings(remember=one) for one in ("all", "none", 3)]
+    assert len({one.terms for one in told}) == 1
+    assert len({one.release_times for one in told}) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"remember": "none"}, "Begins anew: season 1 is not remembered (remember = none)."),
+        (
+            {"problem": Problem(dim=2, parameter_bound=2.0)},
+            "Begins anew: season 1 had other bounds.",
+        ),
+        ({"problem": Problem(dim=3)}, "Begins anew: season 1 had other bounds."),
+    ],
+)
+def test_a_season_that_begins_anew_says_so(site: Site, changes: dict[str, Any], says: str) -> None:
+    site.play()
+    site.next_season(**changes)
+    assert site.agent._chooser.deciders == {}
+    assert look(site.path)["memory"]["says"] == says
+
+
+def test_so_many_seasons_are_remembered(site: Site) -> None:
+    for _ in range(3):
+        site.play()
+        site.next_season(remember=2)
+    assert [one.season for one in site.agent._memory.read] == [3, 2]
+    assert "remember = 2" in str(site.agent._memory.earlier[-1].misfit)
+
+
+def test_a_discount_weighs_older_seasons_less(site: Site) -> None:
+    for _ in range(2):
+        site.play()
+        site.next_season(discount=0.5)
+    rule = site.agent._memory.rule(0)
+    assert rule is not None
+    np.testing.assert_allclose(rule.weights[0], [0.0, 1.0, 0.5])
+
+
+@pytest.mark.parametrize("site", [{"drift": 300.0}], indirect=True)
+def test_records_fade_within_a_season_and_after_it(site: Site) -> None:
+    """By hand: each batch is a difference of sums, and counts half after 300 seconds."""
+    site.play()
+    sums, times = site.agent._inbox.read(0), site.agent.settings.release_times
+    assert len(sums) == len(times) > 3
+    whole = site.agent._memory.blended(0, sums)
+    batches = np.diff([np.zeros((2, 2)), *(one.gram for one in sums)], axis=0)
+    left = 0.5 ** ((times[-1] - np.array(times)) / 300.0)
+    assert whole is not None
+    np.testing.assert_allclose(whole.gram, np.einsum("k,kij->ij", left, batches))
+    decoder = site.agent.store.terms.factors.decoder()
+    noise = left @ np.diff(decoder, axis=0, prepend=0.0)
+    fresh = float(sums[-1].variance) / np.sum(decoder[-1] ** 2)
+    assert float(whole.variance) == pytest.approx(fresh * noise @ noise)
+    assert float(whole.variance) < float(sums[-1].variance)
+    site.next_season()
+    rule = site.agent._memory.rule(0)
+    assert rule is not None
+    np.testing.assert_allclose(rule.past[0].gram, whole.gram)
+    ages = site.agent.started_at + np.array([0.0, *times]) - (START + times[-1])
+    ratio = rule.weights[:, 1] / rule.weights[:, 0].clip(1e-300)
+    later = rule.weights[1:, 0] == 1.0  # where the new season counts whole
+    steps = np.diff(np.log2(ratio[1:][later]) + ages[1:][later] / 300.0)
+    assert np.all(np.abs(steps) < 3.0)
+    site.agent.close()
+    site.open()
+    np.testing.assert_allclose(_belief(site.agent)[0], rule.start(()).belief.theta.squeeze())  # type: ignore[union-attr]
+
+
+def test_seasons_that_disagree_are_warned_of(site: Site) -> None:
+    site.play()
+    site.next_season()
+    site.play()
+    assert "changed" not in site.agent.warnings
+    site.next_season()
+    site.theta = np.array([-0.8, 0.4])
+    site.play()
+    assert "seasons.drift" in site.agent.warnings["changed"]
+
+
+def test_an_agent_from_a_backup_remembers_the_seasons_before_it(site: Site, tmp_path: Path) -> None:
+    site.play()
+    site.next_season()
+    site.play(200)
+    backup(site.path, tmp_path / "copy")
+    settings = site.agent.settings
+    site.agent.close()
+    restore(tmp_path / "copy", tmp_path / "b.db", season=7)
+    site.path, site.now = tmp_path / "b.db", site.now + 5000.0
+    site.open(replace(settings, start=site.now, promised=None))
+    assert [one.season for one in site.agent._memory.read] == [2, 1]
+    assert site.agent._chooser.deciders
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"remember": 0}, "remember"),
+        ({"remember": "some"}, "remember"),
+        ({"discount": 1.5}, "discount"),
+        ({"drift": 0.0}, "drift"),
+        ({"drift": 60.0, "discount": 0.5}, "discount"),
+    ],
+)
+def test_impossible_memories_are_refused(changes: dict[str, Any], names: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        _settings(**changes)
+    assert error.value.setting == names
+
+
+def test_agent_toml_has_a_table_for_seasons(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    head = "version = 2\n[problem]\ndim = 2\n[privacy]\nepsilon = 8.0\ndelta = 1e-6\n"
+    for table, expected in (
+        ('remember = "none"\ndrift = "none"', ("none", 1.0, None)),
+        ('remember = 3\ndrift = "90d"', (3, 1.0, 90 * 86400.0)),
+        ("discount = 0.5", ("all", 0.5, None)),
+    ):
+        path.write_text(f"{head}[seasons]\n{table}\n")
+        told = read_agent_file(path).agent
+        assert (told.remember, told.discount, told.drift) == expected
+        assert AgentSettings.from_json(told.to_json()) == told
