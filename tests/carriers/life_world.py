@@ -33,6 +33,7 @@ epsilon = 1.0
 delta = 1e-6
 [federation]
 agents = {agents}
+{more}
 [releases]
 season = "1h"
 start = 2027-01-15T08:00:00Z
@@ -110,6 +111,12 @@ class Site:
     def model(self) -> str:
         return str(self.agent.snapshot()["model"][0])
 
+    async def lose(self) -> None:
+        """The machine is gone, and the agent's file with it."""
+        await self.stop()
+        for path in self.folder.glob("*.db*"):
+            path.unlink()
+
     async def stop(self) -> None:
         for task in self._tasks:
             assert not task.done(), task
@@ -133,22 +140,25 @@ class World:
     def dated(self, settings: Any, season: int) -> Any:
         return replace(settings, start=START + (season - 1) * SEASON, promised=None)
 
-    def settle(self, name: str, folder: Path, *, agents: int, seed: str = "agent.seed") -> Site:
+    def settle(self, name: str, folder: Path, *, agents: int, quorum: int | None = None) -> Site:
         """Write what a site's operator writes."""
-        engine = ENGINE.format(url=self.broker.url, seed=seed)
-        (folder / "agent.toml").write_text(AGENT.format(name=name, agents=agents) + engine)
+        engine = ENGINE.format(url=self.broker.url, seed="agent.seed")
+        more = "" if quorum is None else f"quorum = {quorum}"
+        (folder / "agent.toml").write_text(AGENT.format(name=name, agents=agents, more=more) + engine)
         self.sites[name] = Site(folder, self)
         return self.sites[name]
 
     @asynccontextmanager
-    async def controller(self) -> AsyncIterator[NatsController]:
-        """The controller's process, in the open season."""
+    async def controller(self, *, quorum: int | None = None) -> AsyncIterator[NatsController]:
+        """The controller's process, in the open season; with a quorum it waits for a second, no longer."""
         path = self.broker.folder / "controller" / "controller.toml"
-        first = next(iter(self.sites.values())).folder
-        promised = typed("agent", "terms", cwd=first)
-        assert promised.returncode == 0, promised.stderr
-        engine = ENGINE.format(url=self.broker.url, seed="controller.seed")
-        path.write_text(CONTROLLER + promised.stdout + engine)
+        if not path.exists():
+            first = next(iter(self.sites.values())).folder
+            promised = typed("agent", "terms", cwd=first)
+            assert promised.returncode == 0, promised.stderr
+            engine = ENGINE.format(url=self.broker.url, seed="controller.seed")
+            times = "" if quorum is None else f"quorum = {quorum}\ndeadline = 1.0\n"
+            path.write_text(CONTROLLER + times + promised.stdout + engine)
         settings = ControllerSettings.read(path, season=self.season)
         collector = settings.open()
         link = NatsController(settings.engine, collector)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +13,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from life_world import Site, World
-from nats_world import Broker, until
+from life_world import RELEASES, SEASON, START, Site, World
+from nats_world import Broker, free_port, require_server, until
 
+from feducb.agent import upkeep
+from feducb.carriers import nats_keys as keys
+from feducb.protocol.signed_roster import newest_roster
 from typed import typed
 
+EARLIER = Path(__file__).parent / "earlier" / "files.tar.xz"
 PAGE = (Path(__file__).parents[2] / "docs" / "life.md").read_text(encoding="utf-8")
 
 
@@ -108,3 +113,84 @@ def test_sites_join_leave_and_change_keys_while_the_others_go_on(world: World, t
             await site.stop()
 
     asyncio.run(run())
+
+
+def test_a_restored_agent_comes_back_in_its_season_or_plays_by_the_sums_of_the_others(
+    world: World, tmp_path: Path
+) -> None:
+    """Before the next release is due it goes on; after that it is silent, and hears what the others say."""
+    folder = world.broker.folder
+    north, south = (
+        world.settle(name, folder / "agents" / name, agents=2, quorum=1) for name in ("north", "south")
+    )
+
+    async def run() -> None:
+        north.start()
+        south.start()
+        async with world.controller(quorum=1) as controller:
+            await world.sum_of(1, "north", "south")
+            upkeep.backup(north.folder / "north.db", tmp_path / "north-copy.db")
+            await north.lose()
+            opened = upkeep.restore(tmp_path / "north-copy.db", north.folder / "north.db", clock=world.clock)
+            assert opened.sends
+            north.start()
+            await world.sum_of(2, "north", "south")
+            assert controller.status.members == ("north", "south")
+
+            await north.lose()  # with the release that it made since the backup
+            opened = upkeep.restore(tmp_path / "north-copy.db", north.folder / "north.db", clock=world.clock)
+            assert not opened.sends
+            north.start()
+            await world.sum_of(3, "north", "south")
+            assert controller.status.members == ("south",)
+            assert controller.refusals.total == 0
+            await world.some_visitors()
+        world.open_season("north", "south")
+        async with world.controller(quorum=1) as controller:
+            await world.sum_of(1, "north", "south")
+            assert controller.status.members == ("north", "south")
+        for site in world.sites.values():
+            await site.stop()
+
+    asyncio.run(run())
+
+
+def test_files_of_the_earlier_version_go_on_in_the_middle_of_their_season(tmp_path: Path) -> None:
+    """`earlier/files.tar.xz` was made by that version: a federation after the first sum of its season."""
+    with tarfile.open(EARLIER) as archive:
+        archive.extractall(tmp_path, filter="data")
+    world = World(_earlier_broker(tmp_path / "keys"))
+
+    async def run() -> None:
+        for name in ("north", "south"):
+            world.sites[name] = Site(tmp_path / "keys" / "agents" / name, world)
+        world.now = START + SEASON / RELEASES + 2
+        for site in world.sites.values():
+            site.start()
+            assert site.model == "1.1"
+        async with world.controller() as controller:
+            await world.sum_of(2, "north", "south")
+            assert controller.status.members == ("north", "south")
+            assert controller.refusals.total == 0
+            await world.some_visitors()
+        for site in world.sites.values():
+            await site.stop()
+
+    try:
+        asyncio.run(run())
+    finally:
+        world.broker.stop()
+    roster = keys.remove(tmp_path / "keys", "north", season=2)
+    assert (roster.version, roster.names) == (2, ("south",))
+    assert newest_roster(tmp_path / "keys" / "federation.json", tmp_path / "keys" / "ca.pem") == roster
+
+
+def _earlier_broker(folder: Path) -> Broker:
+    """The earlier version's server configuration, as it is but for the port."""
+    broker = Broker.__new__(Broker)
+    broker.folder, broker.port = folder, free_port()
+    for path in (*folder.rglob("*.toml"), folder / "server" / "nats-server.conf"):
+        path.write_text(path.read_text().replace(":4222", f":{broker.port}"))
+    require_server()
+    broker.start()
+    return broker
