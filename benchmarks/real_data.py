@@ -1,6 +1,6 @@
 """Every data set under every play, trust and budget, against each agent alone: wins, ties and losses.
 
-    python benchmarks/real_data.py [actg175 star movielens letter] [--play released own] [--json out.json]
+    python benchmarks/real_data.py [NAME …] [--play released own] [--json out.json]
 
 By the play that verdicts of `feducb evaluate` are about (greedy on trials, a tenth of the bonus online), with
 seed 0. A win or a loss is sure for all differences together that a verdict might have named. What is in
@@ -51,7 +51,7 @@ def main() -> None:
                 rows[f"{name}, {play}"] = measured(evaluate(name, study=study))
             for row in rows[f"{name}, {play}"]:
                 said = f"{row['outcome']:5} {row['value']:+.4f} ± {row['margin']:.4f}"
-                print(f"{name:10}{play:10}ε = {row['epsilon']:g}  {row['trust']:11}{said}", flush=True)
+                print(f"{name:18}{play:10}ε = {row['epsilon']:g}  {row['trust']:11}{said}", flush=True)
             if asked.json:
                 asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     for play in asked.play:

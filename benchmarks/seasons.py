@@ -28,6 +28,7 @@ READINGS: dict[str, dict[str, Any]] = {
     "all": {},
     "half-life 1,500": {"half_life": 1500.0},
     "half-life 500": {"half_life": 500.0},
+    "half-life 150": {"half_life": 150.0},
     "begins anew": {"remember": "none"},
 }
 

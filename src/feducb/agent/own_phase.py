@@ -54,7 +54,8 @@ def begin(db: sqlite3.Connection, store: AgentStore, settings: AgentSettings, no
 
     Guarantees:
         Where the season shares, raw records of earlier ones decide nothing until everybody's last batch is
-        sealed; under released play they are deleted.
+        sealed; under released play they are deleted, and so they are where earlier seasons are not to count
+        whole.
 
     Args:
         db: the agent's file, within `writing`; its season has begun, and nothing happened in it yet.
@@ -62,7 +63,7 @@ def begin(db: sqlite3.Connection, store: AgentStore, settings: AgentSettings, no
         settings: the new season's.
         now: in milliseconds since 1970.
     """
-    if not settings.closes:
+    if not settings.closes or not settings.remembers_own:
         own_sums.forget(db, "before")
     elif read_again(db, settings):
         read_now(db, store, now)

@@ -586,6 +586,16 @@ class AgentSettings:
         """
         return self.play == "own" and not (self.shadow and self.trust.leaves)
 
+    @property
+    def remembers_own(self) -> bool:
+        """Whether own records of earlier seasons that are in nobody's sum go along, for the own phase.
+
+        They are one sum, so all of them count whole or none does.
+        """
+        return not self.trust.leaves or (
+            self.remember == "all" and self.discount == 1.0 and self.drift is None
+        )
+
     @cached_property
     def rule(self) -> ReleasedPlay:
         """How the agent plays: as in a simulation, with room for what the grid adds to noise."""

@@ -199,7 +199,8 @@ def erase(agent: Agent, person: str) -> Erasure:
         said += (
             " Under own play this agent's own decisions rest, from the close on, on sums of all its records; "
             "those under this id, also what came after the last release or beyond a person's limit and is "
-            "not counted here, stay in them until the season ends. Nothing of that leaves."
+            "not counted here, stay in them, in later seasons too if these remember all. Nothing of that "
+            "leaves."
         )
     said += " Records that came without an id, and those of earlier seasons, cannot be found."
     return Erasure(removed=len(still_open), content_removed=len(retained), in_sums=entered, said=said)

@@ -224,7 +224,9 @@ def _about_data_set(
     _refuse(given, (*_OF_A_LOG, "action_bound"), f"nothing beside the data set {name}")
     loaded = DATA_SETS[name].load(given.get("agents"))
     if isinstance(loaded, Trial):
-        columns = replace(loaded.columns, person=given.get("person_column"))
+        columns = loaded.columns
+        if given.get("person_column") is not None:
+            columns = replace(columns, person=given.get("person_column"))
         study = replace(study, spread=study.spread or loaded.spread)
         log, bounds = FrameLog(loaded.frame, name), loaded.reward_range
         surveyed = survey(log, columns, context=loaded.recipe, reward_range=bounds, progress=progress)

@@ -1,9 +1,10 @@
 """What an agent's own records come to under own play: exact, in its file, for nobody else.
 
 Four parts: ``shared``, what entered the stream of releases, and so the sum of all agents at the close;
-``kept``, all other own records of the season; ``before``, those of earlier seasons in which nothing left
-(``trust = "self"``), so that they are in nobody's sum; ``read``, all of them together when they were last
-read, which is there from the close on. So the phase, and what is decided in it, follow from the file.
+``kept``, all other own records of the season; ``before``, those of earlier seasons that are in nobody's sum:
+all where nothing left (``trust = "self"``), else those that were kept; ``read``, all of them together when
+they were last read, which is there from the close on. So the phase, and what is decided in it, follow from
+the file.
 
 Nothing else in the file tells what these numbers must be, unlike a stream's state, which is after the last
 release: each row has a hash of itself, and what is not as it was written is never read.
@@ -73,9 +74,9 @@ def require_undamaged(db: sqlite3.Connection) -> None:
         raise _damaged(db, f"it read {seen.records} own records, and has fewer")
 
 
-def everything(db: sqlite3.Connection) -> OwnSums | None:
-    """All own records; None if there are none."""
-    parts = [one for part in _SUMMED if (one := read(db, part)) is not None]
+def everything(db: sqlite3.Connection, of: tuple[Part, ...] = _SUMMED) -> OwnSums | None:
+    """All own records, or some parts of them; None if there are none."""
+    parts = [one for part in of if (one := read(db, part)) is not None]
     if not parts:
         return None
     return OwnSums(sum(one.records for one in parts), np.sum([one.values for one in parts], axis=0))
@@ -92,11 +93,12 @@ def carry(db: sqlite3.Connection, *, shared: bool, finer: int | None) -> None:
 
     Args:
         db: the file.
-        shared: whether the season shared; then those that were from before already are, and no others.
+        shared: whether the season shared; then what it shared is in its sums, which are remembered.
         finer: by how many bits the new season's grid is finer, or coarser if negative: sums are rounded then,
             by half of a step that is `FINE_BITS` finer than the grid. None: they cannot be taken over.
     """
-    sums = None if finer is None else read(db, "before") if shared else everything(db)
+    parts: tuple[Part, ...] = ("kept", "before") if shared else _SUMMED
+    sums = None if finer is None else everything(db, parts)
     forget(db)
     if sums is not None and finer is not None:
         half = 1 << max(0, -finer) >> 1

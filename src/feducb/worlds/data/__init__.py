@@ -5,13 +5,17 @@ from __future__ import annotations
 from feducb.errors import ConfigurationError
 from feducb.worlds.data.actg175 import ACTG175
 from feducb.worlds.data.data_set import DataSet, Known, Loaded, Trial
+from feducb.worlds.data.health_insurance import HEALTH_INSURANCE
 from feducb.worlds.data.letter import LETTER
 from feducb.worlds.data.movielens import MOVIELENS
 from feducb.worlds.data.star import STAR
+from feducb.worlds.data.star_years import STAR_YEARS
 
 __all__ = ["DATA_SETS", "DataSet", "Known", "Loaded", "Trial", "data_set"]
 
-DATA_SETS: dict[str, DataSet] = {one.name: one for one in (ACTG175, STAR, MOVIELENS, LETTER)}
+DATA_SETS: dict[str, DataSet] = {
+    one.name: one for one in (ACTG175, STAR, STAR_YEARS, HEALTH_INSURANCE, MOVIELENS, LETTER)
+}
 
 
 def data_set(name: str) -> DataSet:

@@ -35,12 +35,19 @@ class Trial:
     notes: tuple[str, ...]  # what the loader did
     reward_range: tuple[float, float] = (0.0, 1.0)
     spread: Spread = "records"  # what intervals come from
+    person: str | None = None  # the column with whose record it is, where people have several
 
     @property
     def columns(self) -> LogColumns:
         """Which column is what; the recipe says what was known."""
         (action,) = self.recipe.action
-        return LogColumns(agent=self.agent, action=action.name, reward="reward", propensity="propensity")
+        return LogColumns(
+            agent=self.agent,
+            action=action.name,
+            reward="reward",
+            propensity="propensity",
+            person=self.person,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
