@@ -57,6 +57,7 @@ async def flood(folder: Path, port: int, seconds: float) -> None:
     async def one() -> None:
         nonlocal sent
         async with Link(settings, FLOODER, EngineStatus()).connected() as client:
+            assert client._transport is not None
             while time.monotonic() < end:
                 client._transport.write((line + data + b"\r\n") * _TOGETHER)
                 await client._transport.drain()  # as fast as the broker reads

@@ -142,7 +142,7 @@ def test_a_restored_agent_comes_back_in_its_season_or_plays_by_the_sums_of_the_o
             assert not opened.sends
             north.start()
             await world.sum_of(3, "north", "south")
-            assert controller.status.members == ("south",)
+            assert list(controller.status.members) == ["south"]
             assert controller.refusals.total == 0
             await world.some_visitors()
         world.open_season("north", "south")

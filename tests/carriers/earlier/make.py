@@ -17,6 +17,7 @@ from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
 from feducb.carriers import nats_keys as keys
 from feducb.controller.controller_file import ControllerSettings
+from feducb.protocol.sums import NamedSum
 
 START, SEASON, RELEASES = 1_800_000_000.0, 3600.0, 4
 AGENT = """version = 2
@@ -77,6 +78,7 @@ def make(folder: Path) -> None:
     collector = ControllerSettings.read(path).open()
     (named,) = collector.exchange(sent, now=now)[1]
     collector.close()
+    assert isinstance(named, NamedSum)
     for agent in agents.values():
         agent.absorb(named.total)
         agent.decide([[1.0, 0.0], [0.0, 1.0]])
