@@ -5,8 +5,9 @@
     python benchmarks/service.py --minutes 10     # load with rewards and releases: nothing lost, memory flat
 
 K = 20 candidates, d = 10, 128 connections on loopback. The empty endpoint takes the same body, unread. With
-`--recipe`: the shop of examples/shop (K = 6), and vectors of as many numbers, 8 connections. Ratios are
-those of pairs, one after the other; beside other work on the same cores look at the server's processor time.
+`--recipe`: visitors of examples/shop (K = 6) in words, and the vectors that its recipe makes of them, 8
+connections. Ratios are those of pairs, one after the other; beside other work on the same cores look at the
+server's processor time.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
 from feducb.agent.view import look
 from feducb.service.api_keys import add_key
+from feducb.worlds.features import Recipe
+from feducb.worlds.features.encoder import Encoder
 
 EMPTY = """
 import uvicorn
@@ -124,9 +127,8 @@ def wait_for(port: int) -> None:
     raise SystemExit("the service did not start")
 
 
-def bodies(count: int = 64, *, arms: int = 20, dim: int = 10) -> list[bytes]:
-    rng = np.random.default_rng(0)
-    drawn = rng.standard_normal((count, arms, dim))
+def bodies() -> list[bytes]:
+    drawn = np.random.default_rng(0).standard_normal((64, 20, 10))
     drawn *= 0.9 / np.linalg.norm(drawn, axis=-1, keepdims=True)
     return [json.dumps({"actions": one.round(6).tolist()}).encode() for one in drawn]
 
@@ -161,15 +163,15 @@ def compare(rounds: int, seconds: float) -> None:
 
 
 def compare_recipe(rounds: int, seconds: float) -> None:
-    shop = runpy.run_path(str(SHOP / "visitors.py"))
-    offers, told = shop["OFFERS"], [json.dumps({"context": one}).encode() for one in shop["arrive"](64, 1e9)]
+    visitors = list(runpy.run_path(str(SHOP / "visitors.py"))["arrive"](64, 1e9))
+    told = [json.dumps({"context": one}).encode() for one in visitors]
+    encoder = Encoder(Recipe.read(SHOP / "recipe.json"))
+    numbers = [json.dumps({"actions": encoder.vectors(one).round(6).tolist()}).encode() for one in visitors]
     problem = f"recipe = {json.dumps(str(SHOP / 'recipe.json'))}"
     with (
         tempfile.TemporaryDirectory() as folder,
         agent_service(Path(folder), 8762, problem=problem) as (key, process),
     ):
-        file = read_agent_file(Path(folder) / "agent.toml")
-        numbers = bodies(arms=len(offers), dim=file.agent.problem.dim)
         requests = {
             name: [prepared("POST", "/v1/decisions", key, body) for body in some]
             for name, some in (("with a recipe", told), ("with vectors", numbers))

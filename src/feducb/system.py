@@ -11,7 +11,14 @@ from typing import Any
 
 from feducb.errors import MissingExtraError
 
-__all__ = ["counted", "optional", "quieten_asyncio", "single_threaded_blas", "write_atomically"]
+__all__ = [
+    "counted",
+    "current_user",
+    "optional",
+    "quieten_asyncio",
+    "single_threaded_blas",
+    "write_atomically",
+]
 
 
 def counted(count: float, noun: str, form: str = ",") -> str:
@@ -39,6 +46,16 @@ def optional(user: str, extra: str) -> Iterator[None]:
         if library.startswith("feducb"):  # a mistake of ours, not a library that is missing
             raise
         raise MissingExtraError(f"{user} needs {library}: pip install 'feducb[{extra}]'") from None
+
+
+def current_user() -> str:
+    """Who this process runs as, for logs: ``user NAME``."""
+    import getpass
+
+    try:
+        return f"user {getpass.getuser()}"
+    except (OSError, KeyError):  # no name for this number
+        return f"user {os.getuid()}"
 
 
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:

@@ -241,6 +241,6 @@ class Tour:
             "agents_in_it": self._carrier.members,
             "newest_message": book.progress(),
             "last_seen": book.last_received(),
-            "newest_sum_at": book.last_published(),
+            "sums": book.sums(),
             "rows": self._carrier.rows(),
         }

@@ -27,6 +27,7 @@ from feducb.storage import RowBook, own_sums
 from feducb.types import Belief, Statistics
 from own_sites import CLOSE, START, THETA, WINDOW, Sites, settings_of
 from secure_net import SecureNet
+from troubles import troubles
 
 LEFT_OUT: dict[str, Any] = {"releases": None, "first_release": None, "last_release": None}
 
@@ -311,7 +312,7 @@ def test_a_last_sum_that_lacks_an_agent_closes_nobody_and_everybody_is_told(site
         told = look(sites.folder / "a.db")
         says = "waiting for the last sum of all 3 agents; 1 is missing in the one that was published"
         assert (told["own"]["phase"], told["own"]["missing"], told["own"]["says"]) == ("waiting", 1, says)
-        assert "published with 2 of 3 agents, and is final" in told["warnings"]["last_sum"]
+        assert "published with 2 of 3 agents, and is final" in troubles(told)["last_sum"]
         assert "until a new season" in sites.live["a"].warnings["last_sum"]
     assert "last_sum" not in sites.live["c"].warnings  # which has heard nothing
     assert [sites.phase(name) for name in "abc"] == ["waiting"] * 3
@@ -391,7 +392,7 @@ def test_a_trusted_controller_that_does_not_wait_for_all_closes_nobody_and_all_a
     told = look(sites.folder / "a.db")
     assert told["own"]["missing"] == 1
     assert "1 is missing in the one that was published" in told["own"]["says"]
-    assert "published with 2 of 3 agents, and is final" in told["warnings"]["last_sum"]
+    assert "published with 2 of 3 agents, and is final" in troubles(told)["last_sum"]
 
 
 @pytest.mark.parametrize("sites", [TRUSTED], indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,9 @@ from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.models.mixture import MixtureBound
+from feducb.worlds.features import Recipe
+from own_sites import Sites
+from secure_net import SecureNet
 
 START, SEASON = 1_800_000_000.0, 600.0
 THETA = np.array([0.8, -0.4])
@@ -260,3 +264,85 @@ def test_agent_toml_has_a_table_for_seasons(tmp_path: Path) -> None:
         told = read_agent_file(path).agent
         assert (told.remember, told.discount, told.drift) == expected
         assert AgentSettings.from_json(told.to_json()) == told
+
+
+RELEASED: dict[str, Any] = {"play": "released", "releases": None, "first_release": None, "last_release": None}
+
+
+@pytest.mark.parametrize("changes", [{}, {"trust": "controller"}, {"quorum": 2}], ids=str)
+def test_a_federation_remembers_the_sum_of_all(tmp_path: Path, changes: dict[str, Any]) -> None:
+    sites = Sites(tmp_path, **RELEASED, **changes)
+    sites.run(600)
+    for agent in sites.live.values():
+        last = agent._inbox.read(0)[-1]
+        agent.new_season(replace(agent.settings, start=sites.now, promised=None), drop_open=True)
+        rule = agent._memory.rule(0)
+        assert rule is not None
+        np.testing.assert_array_equal(rule.past[0].gram, last.gram)
+        assert (0 in agent._chooser.deciders) == (rule.first == 0)
+    starts = [agent._memory.belief(0, []) for agent in sites.live.values()]
+    assert all(one is not None for one in starts)
+    for one in starts[1:]:  # they go on together
+        np.testing.assert_array_equal(one.theta, starts[0].theta)  # type: ignore[union-attr]
+    sites.close()
+
+
+def test_secure_sums_are_remembered(tmp_path: Path) -> None:
+    net = SecureNet(tmp_path)
+    asyncio.run(net.step(until=net.now))
+    for seed in range(2):
+        net.visit(seed=seed)
+        asyncio.run(net.step())
+    agent = next(iter(net.live.values()))
+    last = agent._inbox.read(0)[-1]
+    agent.new_season(replace(agent.settings, start=net.now, promised=None), drop_open=True)
+    rule = agent._memory.rule(0)
+    assert rule is not None
+    np.testing.assert_array_equal(rule.past[0].gram, last.gram)
+    assert rule.past[0].variance == last.variance  # as planned, whoever was there
+    net.close()
+
+
+@pytest.mark.parametrize("changes", [{"contexts": "public"}, {"groups": 2}], ids=str)
+def test_other_readings_are_remembered_too(tmp_path: Path, changes: dict[str, Any]) -> None:
+    site = Site(tmp_path / "a.db", _settings(**changes))
+    site.play()
+    site.next_season()
+    assert sorted(site.agent._chooser.deciders) == list(range(site.agent.settings.groups))
+    site.agent.close()
+
+
+def test_what_a_recipe_knows_to_be_zero_stays_so(tmp_path: Path) -> None:
+    recipe = Recipe.of_actions(["a", "b", "c"])
+    told = _settings(problem=None, recipe=recipe, default_reward=0.5)
+    now = START
+    with Agent.open(tmp_path / "a.db", told, clock=lambda: now) as agent:
+        for visitor in range(600):
+            now += 1.0
+            made = agent.decide()
+            agent.reward(made.id, float(made.action == "b"))
+            if visitor % 10 == 9:
+                agent.tick()
+        now += 1.0
+        agent.tick()
+        agent.new_season(replace(told, start=now), drop_open=True)
+        assert agent.decide(scores=True).scores is not None
+        best = max(agent.model()["actions"], key=lambda one: one["estimate"])
+        assert best["id"] == "b"
+        agent.new_season(
+            replace(told, start=now + 1.0, recipe=Recipe.of_actions(["a", "b", "d"])), drop_open=True
+        )
+        assert agent.snapshot()["memory"]["says"] == "Begins anew: season 1 had another recipe."
+
+
+def test_a_season_of_thousands_of_releases_remembers_too(tmp_path: Path) -> None:
+    told = _settings(schedule="periodic", releases=1100, budget=Budget(epsilon=1000.0, delta=1e-6))
+    site = Site(tmp_path / "a.db", told)
+    site.play(90)
+    site.next_season()
+    rule = site.agent._memory.rule(0)
+    assert rule is not None
+    assert rule.first == 0
+    assert rule.weights.shape == (1101, 2)
+    assert site.play(10).mean() < 0.2
+    site.agent.close()

@@ -172,7 +172,7 @@ def test_three_agents_with_budgets_of_their_own_on_a_graph(tmp_path: Path) -> No
             async with running(*works):
                 await until(
                     lambda: (
-                        any(one.as_dict()["trouble"] for one in states)
+                        any(one.as_dict()["refused"] or one.as_dict()["refusing"] for one in states)
                         or all(_number(box) == RELEASES for box in boxes.values())
                     )
                 )

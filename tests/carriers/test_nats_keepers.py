@@ -178,7 +178,7 @@ def test_a_keeper_that_is_away_holds_its_row_up_and_everybody_says_so(
                 await federation.build()
                 await until(lambda: book.facts()["waits_for_keepers"] == ["d"])
                 assert book.facts()["waiting"] == sentence
-                await until(lambda: status.trouble == sentence)
+                await until(lambda: (status.rows or {}).get("waiting") == sentence)
                 assert status.as_dict()["rows"]["waits_for_keepers"] == ["d"]
                 asks = book.asks()
                 assert federation.stores["a"].place() == Label(1, 0, 1).to_bytes()
@@ -186,7 +186,7 @@ def test_a_keeper_that_is_away_holds_its_row_up_and_everybody_says_so(
                     await federation.over(Label(1, 0, 2))
                 assert set(asks) == {"d"}
                 assert book.asks() == {}
-            await until(lambda: status.trouble is None)
+            await until(lambda: not (status.rows or {}).get("waiting"))
 
     asyncio.run(run())
 

@@ -17,6 +17,7 @@ from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
 from feducb.cli import agent as agent_commands
 from feducb.controller.controller_file import terms_from_table
+from troubles import troubles
 from typed import typed
 
 
@@ -61,9 +62,9 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     fixed = ("warm-start", "log.csv", "--policy", "fixed")
     assert "2 records wait" in _process(made, *fixed)[0]
     assert "count twice" in _feducb(made, *fixed, status=2)[1]
-    told = json.loads(_feducb(made, "status", "--json", "-")[0])
+    told = json.loads(_feducb(made, "status", "--json", "-", status=1)[0])
     assert (told["name"], told["releases_left"], told["counts"]["loaded"]) == ("north", 64, 2)
-    said = _process(made, "status")[0]
+    said = _process(made, "status", status=1)[0]
     for word in ("agent north", "next release", "season ends", "64 left", f"{datetime.now():%Y-%m-}"):
         assert word in said
     assert "0 decisions taken back" in _process(made, "erase", "ada")[0]
@@ -74,7 +75,7 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     assert "season 2" in _process(made, "new-season", "--drop-open")[0]
     (made / "north.db").rename(made / "lost.db")
     assert "in season 9" in _process(made, "restore", "copy.db", "--season", "9")[0]
-    assert json.loads(_feducb(made, "status", "--json", "-")[0])["counts"]["loaded"] == 2
+    assert json.loads(_feducb(made, "status", "--json", "-", status=1)[0])["counts"]["loaded"] == 2
 
 
 def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it(tmp_path: Path) -> None:
@@ -92,9 +93,9 @@ def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it
     said = _feducb(tmp_path, "serve", status=2)[1]
     reason = "agents is 2, expected 20 until a new season opens (`feducb agent new-season`)"
     assert reason in said
-    sentence = f"agent.toml no longer fits the open season, so no agent starts with it: {reason}\n"
-    assert sentence in _feducb(tmp_path, "status")[0]
-    assert json.loads(_feducb(tmp_path, "status", "--json", "-")[0])["misfit"] == reason
+    sentence = f"Its configuration no longer fits the open season, so no agent starts with it: {reason}."
+    told = json.loads(_feducb(tmp_path, "status", "--json", "-", status=1)[0])
+    assert troubles(told)["misfit"] == sentence
 
 
 def test_an_agent_s_spacing_and_decay_reach_a_controller_s_terms_and_the_statement(tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_an_agent_s_spacing_and_decay_reach_a_controller_s_terms_and_the_stateme
 def test_what_was_edited_after_init_is_taken_until_something_happens(made: Path) -> None:
     config = made / "agent.toml"
     config.write_text(config.read_text().replace("uniform_share = 0.0", "uniform_share = 0.25"))
-    said = _feducb(made, "status")[0]
+    said = _feducb(made, "status", status=1)[0]
     assert "no longer fits" not in said
     assert "agent.toml was edited and is taken when the agent starts next: uniform_share\n" in said
     (made / "log.csv").write_text("0.5,0.1,1.0\n")
@@ -123,7 +124,8 @@ def test_what_was_edited_after_init_is_taken_until_something_happens(made: Path)
     with Agent.open(made / "north.db") as agent:
         assert agent.settings.uniform_share == 0.25
     config.write_text(config.read_text().replace("uniform_share = 0.25", "uniform_share = 0.5"))
-    assert "uniform_share is 0.5, expected 0.25 until" in _feducb(made, "status")[0]
+    told = json.loads(_feducb(made, "status", "--json", "-", status=1)[0])
+    assert "uniform_share is 0.5, expected 0.25 until" in troubles(told)["misfit"]
 
 
 def test_a_controller_s_configuration_is_known_for_what_it_is(tmp_path: Path) -> None:
@@ -178,8 +180,8 @@ def test_a_bad_row_of_a_log_is_counted_and_the_others_enter(made: Path) -> None:
 
 
 def test_status_as_json_goes_to_a_file_or_to_standard_output(made: Path) -> None:
-    assert json.loads(_feducb(made, "status", "--json", "-")[0])["season"] == 1
-    said, _ = _feducb(made, "status", "--json", "status.json")
+    assert json.loads(_feducb(made, "status", "--json", "-", status=1)[0])["season"] == 1
+    said, _ = _feducb(made, "status", "--json", "status.json", status=1)
     assert "season" in said
     assert json.loads((made / "status.json").read_text())["season"] == 1
     assert "a folder that exists" in _feducb(made, "status", "--json", "no/such.json", status=2)[1]
@@ -191,7 +193,7 @@ def test_status_as_json_goes_to_a_file_or_to_standard_output(made: Path) -> None
 def test_json_without_a_file_still_means_standard_output_and_says_how_it_is_written_now(
     made: Path, arguments: tuple[str, ...]
 ) -> None:
-    said, noted = _feducb(made, "status", *arguments)
+    said, noted = _feducb(made, "status", *arguments, status=1)
     assert json.loads(said)["season"] == 1
     assert "--json -" in noted
 
@@ -213,8 +215,8 @@ def test_an_agent_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path) -> N
 
 def test_a_first_season_may_be_one_in_shadow_mode(tmp_path: Path) -> None:
     _feducb(tmp_path, "init", "--shadow", "--season", "20d")
-    told = json.loads(_feducb(tmp_path, "status", "--json", "-")[0])
-    assert (told["season"], told["shadow"], told["warnings"]) == (1, True, {})
+    told = json.loads(_feducb(tmp_path, "status", "--json", "-", status=1)[0])
+    assert (told["season"], told["shadow"], list(troubles(told))) == (1, True, ["stopped"])
     assert 'keep_events = "20d"' in (tmp_path / "agent.toml").read_text()
 
 
@@ -263,7 +265,7 @@ def test_own_play_writes_its_close_down_or_says_that_an_agent_alone_does_better(
     assert close.items() <= written["releases"].items()
     assert settings.last_release is not None
     assert settings.last_release < 0.2 * settings.season
-    assert "sharing until 2027-01-0" in " ".join(_feducb(tmp_path, "status")[0].split())
+    assert "sharing until 2027-01-0" in " ".join(_feducb(tmp_path, "status", status=1)[0].split())
     assert "distance" in _feducb(tmp_path, "init", "b.toml", "--name", "b", "--distance", "1", status=2)[1]
 
 

@@ -188,6 +188,7 @@ def test_without_numba_the_same(rng: Generator) -> None:
     assert decider._kernels.best is decisions._undecided_one
     assert decider.decide(actions[0]) == reference(belief, actions[0])
     np.testing.assert_array_equal(decider.decide_many(actions), Optimistic().decide(belief, actions)[0])
+    assert decider.judge(actions[0, 0])[1] == decider.score(actions[0])[0]
     with pytest.raises(ConfigurationError, match="of shape"):
         decider.decide(actions)
 
@@ -299,3 +300,67 @@ def test_tempers_without_numba(rng: Generator) -> None:
     assert (index, chance) == (expected[0], propensity[0])
     chances = policy.propensities(belief, actions[None])[0]
     np.testing.assert_array_equal(Decider(belief).tempered_chances(actions, policy), chances)
+
+
+@pytest.mark.parametrize("dim", [24, 51])
+@pytest.mark.parametrize("records", [0, 3, 100, 5000])
+def test_sieved_tempering_is_the_policys(rng: Generator, dim: int, records: int) -> None:
+    """Whatever is known, also next to nothing, with twins that single precision cannot tell apart."""
+    policy = Tempered()
+    for trial in range(20):
+        belief = some_belief(rng, dim, euclidean=0.0, records=records)
+        arms = int(rng.integers(2, 300))
+        actions = rng.normal(size=(arms, dim))
+        twins = rng.integers(arms, size=arms // 3)
+        actions[twins] = actions[0] * (1.0 + 1e-7 * (trial % 2) * rng.normal(size=(len(twins), dim)))
+        actions *= 10.0 ** rng.uniform(-3.0, 3.0)
+        decider, chances = Decider(belief), policy.propensities(belief, actions[None])[0]
+        np.testing.assert_allclose(decider.tempered_chances(actions, policy), chances, rtol=0, atol=1e-9)
+        for coin in (0.0, *rng.random(10), np.nextafter(1.0, 0.0)):
+            index, chance = decider.temper(actions, coin, policy)
+            assert index == policy.decide(belief, actions[None], np.array([coin]))[0][0]
+            assert chance == pytest.approx(chances[index], rel=0, abs=1e-9)
+
+
+def test_sieves_keep_all_that_may_be_best_and_few_more(rng: Generator) -> None:
+    """Every candidate that some coin would choose is left, and of a hundred few others are."""
+    sieves, policy = pytest.importorskip("feducb.policies.sieves"), Tempered()
+    for records in (5, 100, 3000):
+        belief, left = some_belief(rng, 50, euclidean=0.0, records=records), 0
+        for _ in range(50):
+            actions = rng.normal(size=(100, 50))
+            chances = policy.propensities(belief, actions[None])[0]
+            some = set(sieves.survivors(actions, Decider(belief)._state, True).tolist())
+            assert set(np.flatnonzero(chances).tolist()) <= some
+            boldest = set(sieves.survivors(actions, Decider(belief)._state, False).tolist())
+            assert reference(belief, actions) in boldest <= some
+            left += len(some)
+        assert left < 50 * 10
+
+
+@pytest.mark.parametrize("euclidean", [0.0, 1.5])
+@pytest.mark.parametrize("dim", [24, 65, 170])
+def test_actions_that_are_mostly_zero(rng: Generator, dim: int, euclidean: float) -> None:
+    """Blocks, shared entries beside blocks, and a full row among them: all as the policies have it."""
+    policy = Tempered()
+    for trial in range(20):
+        belief = some_belief(rng, dim, euclidean=euclidean)
+        block, arms = dim // 8, 8
+        actions = np.zeros((arms, dim))
+        for k in range(arms):
+            actions[k, k * block : (k + 1) * block] = rng.normal(size=block)
+        actions[:, -1] = trial % 2  # shared by all
+        if trial % 5 == 4:
+            actions[rng.integers(arms)] = rng.normal(size=dim)
+        decider, chances = Decider(belief), policy.propensities(belief, actions[None])[0]
+        assert decider.decide(actions) == reference(belief, actions)
+        np.testing.assert_allclose(decider.tempered_chances(actions, policy), chances, rtol=0, atol=1e-9)
+        for coin in rng.random(5):
+            index, _ = decider.temper(actions, coin, policy)
+            assert index == policy.decide(belief, actions[None], np.array([coin]))[0][0]
+        for action in (actions[0], rng.normal(size=dim)):
+            estimate, bound = decider.judge(action)
+            assert estimate == pytest.approx(action @ belief.guess, rel=1e-9, abs=1e-12)
+            assert bound == pytest.approx(decider.score(action[None])[0], rel=1e-9)
+    with pytest.raises(ConfigurationError, match="nan"):
+        decider.decide(np.full((2, dim), np.nan))

@@ -16,18 +16,24 @@ FACTS: dict[str, Any] = {
     "newest_message": {"north": 4, "south": 4},
 }
 
+SUMS = [
+    {"season": 1, "number": 4, "published_at": 2000.0, "names": ["north", "south"], "deviation": 12.5},
+    {"season": 1, "number": 3, "published_at": 1000.0, "names": ["north", "south"], "deviation": 11.5},
+]
+
 
 def _look(watcher: Watcher) -> tuple[dict[str, Any], dict[str, Any]]:
     told = asyncio.run(watcher())
-    return {one["name"]: one["last_seen"] for one in told["agents"]}, told["sums"][0]
+    return {one["name"]: one["last_seen"] for one in told["agents"]}, told
 
 
 def test_what_was_there_before_the_first_look_is_as_old_as_the_controllers_file_says() -> None:
-    facts = FACTS | {"last_seen": {"north": 1000.0, "south": 2000.0}, "newest_sum_at": 2000.0}
+    facts = FACTS | {"last_seen": {"north": 1000.0, "south": 2000.0}, "sums": SUMS}
     watcher = Watcher(lambda: facts, name="shops", agents=["north", "south", "west"])
-    seen, newest = _look(watcher)
+    seen, told = _look(watcher)
     assert seen == {"north": 1000.0, "south": 2000.0, "west": None}
-    assert newest["published_at"] == 2000.0
+    assert told["sums"] == SUMS
+    assert {"missing", "silent"} == {one["kind"] for one in told["trouble"]}  # west; north and south
     facts |= {"last_seen": {"north": 3000.0, "south": 2000.0}}
     assert _look(watcher)[0]["north"] == 3000.0
 
@@ -35,13 +41,12 @@ def test_what_was_there_before_the_first_look_is_as_old_as_the_controllers_file_
 def test_without_a_time_only_what_changes_while_somebody_looks_is_new() -> None:
     facts = dict(FACTS)
     watcher = Watcher(lambda: facts, name="shops", agents=["north", "south"])
-    seen, newest = _look(watcher)
-    assert (seen, newest["published_at"]) == ({"north": None, "south": None}, None)
+    seen, told = _look(watcher)
+    assert (seen, told["sums"], told["trouble"]) == ({"north": None, "south": None}, [], [])
     began = time.time()
     facts |= {"newest_message": {"north": 5, "south": 4}, "newest_sum": [1, 5]}
-    seen, newest = _look(watcher)
+    seen, _ = _look(watcher)
     assert (began <= seen["north"] <= time.time(), seen["south"]) == (True, None)
-    assert began <= newest["published_at"] <= time.time()
 
 
 def test_the_last_refusal_of_an_agent_is_shown_in_words() -> None:

@@ -120,6 +120,10 @@ def test_it_is_live_and_says_what_it_knows(browser: Browser, service: Running) -
         expect(page.locator("#decisions")).to_have_text(f"{before + 30:,}")
         expect(page.locator("#learning polyline")).not_to_have_count(0)
         expect(page.locator("#learning-said")).to_contain_text("Uniform choice would have brought")
+        expect(page.locator("#gain-said")).to_contain_text(
+            re.compile(r"federated 0\.\d+ ± .*uniform 0\.\d+ ±")
+        )
+        expect(page.locator("#gain rect.lane")).to_have_count(2)  # nobody is held out
         expect(page.locator("#activity rect.bar")).not_to_have_count(0)
         expect(page.locator("#budget")).to_have_text("ε = 100000, δ = 1e−6")
         expect(page.locator("#out-at")).to_contain_text("with the last release")
@@ -285,10 +289,9 @@ def test_the_page_says_that_a_setting_does_not_fit(browser: Browser, tmp_path: P
         agent_tables.add_warning(db, REWARD_BOUND)
     with Running(config) as service, opened(browser, service.url) as page:
         log_in(page, service.operator)
-        notice = page.locator("#warnings")
-        expect(notice).to_contain_text("A setting does not fit: more than one decision in 20 got a reward")
-        expect(notice).to_have_attribute("role", "alert")
-        expect(page.locator("#failing")).to_be_hidden()
+        notice = page.get_by_role("alert").locator(".doubtful")
+        expect(notice).to_contain_text("Doubtful: More than one decision in 20 got a reward")
+        expect(notice).to_have_count(1)
         assert findings(page) == []
 
 
@@ -315,7 +318,7 @@ def test_the_page_says_what_rows_under_pads_wait_for(browser: Browser, tmp_path:
         expect(said).to_contain_text("before keepers north and south have shown their keys")
         expect(said).to_contain_text("no key of this season has come yet of north, south")
         expect(page.locator("#rows-counts")).to_contain_text("skipped")
-        expect(page.locator("#warnings")).to_be_hidden()
+        expect(page.locator("#trouble")).not_to_contain_text("halted")
         assert findings(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         with service.http(service.operator) as http:
@@ -330,10 +333,10 @@ def test_the_page_says_what_rows_under_pads_wait_for(browser: Browser, tmp_path:
             )
     with Running(config) as service, opened(browser, service.url) as page:
         log_in(page, service.operator)
-        expect(page.locator("#warnings")).to_contain_text("This agent has halted: another copy of this agent")
+        expect(page.locator("#trouble .wrong").first).to_contain_text("another copy of this agent")
         expect(page.locator("#rows-said")).to_contain_text("No row is built any more.")
         with service.http(service.operator) as http:
-            assert 'feducb_warning{kind="halted"} 1.0' in http.get("/metrics").text
+            assert 'feducb_trouble{kind="halted",severity="wrong"} 1.0' in http.get("/metrics").text
         assert findings(page) == []
 
 

@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "carriers"))
 
 from nats_world import Broker, free_port
 
+from troubles import troubles
+
 NAMES = ("north", "south", "east", "west")
 FEDUCB = [sys.executable, "-m", "feducb"]
 WAITS = "waits for keeper south."
@@ -139,13 +141,13 @@ def test_everybody_says_for_whom_a_row_waits_and_decisions_go_on(federation: Fed
         )
         with federation.process("keeper", federation.keeper):
             _until(lambda: all(_status(agent)["rows"]["opened"] for agent in agents.values()))
-        _until(lambda: all(WAITS in (_status(agent)["failing"] or "") for agent in agents.values()))
+        _until(lambda: all(WAITS in troubles(_status(one)).get("row_waits", "") for one in agents.values()))
         before = _status(agents["west"])["rows"]["opened"]
         for agent in agents.values():
             assert 'feducb_waits_for_keeper{keeper="south"} 1.0' in _metrics(agent)
             with Client(agent.url, key=agent.application) as client:
                 assert client.reward(client.decide(ACTIONS).id, 0.5)
-            assert WAITS in _first_event(agent.http(agent.operator))["failing"]
+            assert WAITS in troubles(_first_event(agent.http(agent.operator)))["row_waits"]
         rows = federation.controller_snapshot()["rows"]
         assert (rows["waits_for_keepers"], rows["answered"], rows["listed"]) == (["south"], ["north"], True)
         assert rows["waiting"].endswith(WAITS)
@@ -155,6 +157,6 @@ def test_everybody_says_for_whom_a_row_waits_and_decisions_go_on(federation: Fed
         assert _status(agents["east"])["keeper"] is None
         with federation.process("keeper", federation.keeper):
             _until(lambda: all(_status(agent)["rows"]["opened"] > before for agent in agents.values()))
-            _until(lambda: all(_status(agent)["failing"] is None for agent in agents.values()))
+            _until(lambda: not any("row_waits" in troubles(_status(one)) for one in agents.values()))
         assert "waits_for_keeper{" not in _metrics(agents["east"])
         assert all(_status(agent)["counts"]["decisions"] == 1 for agent in agents.values())

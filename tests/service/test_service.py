@@ -24,6 +24,7 @@ from feducb.errors import ConfigurationError
 from feducb.service.api_keys import add_key, revoke_key
 from feducb.service.client import Client, ServiceError
 from feducb.storage import agent_tables
+from troubles import troubles
 
 
 def test_rank_and_reward(running: Running) -> None:
@@ -56,6 +57,7 @@ def test_an_operator_sees_how_it_stands(running: Running) -> None:
         page = http.get("/metrics").text
         assert f'feducb_events_total{{event="decisions"}} {before + 1}.0' in page
         assert "feducb_releases_left 64.0" in page
+        assert 'feducb_lane_visits{lane="federated"} 0.0' in page  # nothing was learnt yet
         assert "feducb_decision_seconds_bucket" in page
         assert http.get("/v1/outbox").json()["items"] == []
         assert http.post("/v1/erasures", json={"person": "ada"}).json()["removed"] == 0
@@ -337,20 +339,22 @@ def test_settings_that_do_not_fit_are_said_everywhere(tmp_path: Path) -> None:
             with nullcontext() if number % 2 else pytest.raises(ConfigurationError, match="-1 to 1"):
                 agent.reward(id, 1.0 if number % 2 else 1.5)
     with Running(config) as service, Client(service.url, key=service.operator) as client:
-        while not (b"setting_does_not_fit" in service.log.read_bytes() and client.status()["releases_made"]):
+        while not (b"reward_bound" in service.log.read_bytes() and client.status()["releases_made"]):
             time.sleep(0.1)  # windows have closed, and releases are due
-        said = client.status()["warnings"]["reward_bound"]
+        said = troubles(client.status())["reward_bound"]
         assert "reward_bound = 1" in said
         with service.http(service.operator) as http:
             page = http.get("/metrics").text
-        assert 'feducb_warning{kind="reward_bound"} 1.0' in page
-        assert 'feducb_warning{kind="parameter_bound"} 0.0' in page
+        assert 'feducb_trouble{kind="reward_bound",severity="doubtful"} 1.0' in page
+        assert 'feducb_trouble{kind="parameter_bound",severity="doubtful"} 0.0' in page
         logged = [json.loads(line) for line in service.log.read_text().splitlines()]
-        (entry,) = [one for one in logged if one["event"] == "setting_does_not_fit"]
-        assert (entry["level"], entry["setting"], entry["reason"]) == ("warning", "reward_bound", said)
+        (entry,) = [one for one in logged if (one["event"], one.get("kind")) == ("trouble", "reward_bound")]
+        assert (entry["level"], entry["reason"]) == ("warning", said)
         command = [sys.executable, "-m", "feducb", "agent", "status", "--config", str(config)]
-        shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        assert "does not fit" in shown
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert done.returncode == 3  # not green
+        shown = done.stdout
+        assert "doubtful" in shown
         assert said in " ".join(shown.replace("│", " ").split())
 
 

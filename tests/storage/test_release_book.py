@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import os
 import sqlite3
 import threading
@@ -214,12 +215,17 @@ def test_a_trusted_controller_waits_as_long_and_counts_each_upload_once(tmp_path
     due = collector.next_due()
     assert due is not None
     assert collector.publish_due(now=due - 1) == []
-    assert (set(collector.last_received()), collector.last_published()) == ({"a", "b"}, None)
+    assert (set(collector.last_received()), collector.sums()) == ({"a", "b"}, [])
+    waits = collector.waits()
+    assert waits is not None
+    assert (waits["number"], waits["here"], waits["since"] + 3600.0) == (1, ["a", "b"], due)
     began = time.time() - 60.0
     (first,) = collector.publish_due(now=due)
     assert first.names == ("a", "b")
-    at = collector.last_published()
-    assert at is not None
+    (listed,) = collector.sums()
+    at, noise = listed["published_at"], math.sqrt(first.total.variance)
+    assert (listed["number"], listed["names"], listed["deviation"]) == (1, ["a", "b"], noise)
+    assert set(collector.arrivals()) == {"a", "b"}
     assert began < min(at, *collector.last_received().values()) <= at <= time.time()
     collector.store.close()  # as it does where a disk fills up in the middle of a release
     (receipt,) = collector.receive([("c", uploads["c"])], now=0.0)

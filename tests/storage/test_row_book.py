@@ -148,7 +148,9 @@ def test_opened_and_reopened_at_every_step_it_tells_the_same_bytes(tmp_path: Pat
             assert (published.number, published.names) == (number, world.names)
             assert book.since(Label(1, 0, number - 1) if number > 1 else None) == [published.body]
             assert [one.status for one in book.receive(list(rows.items()), now=5.0)] == ["known"] * 5
-            assert book.last_published() == 3.0
+            newest = book.sums()[0]
+            assert (newest["number"], newest["published_at"]) == (number, 3.0)
+            assert newest["deviation"] > 0.0
             assert set(book.cards()) == {one.card() for one in keepers.values()}
         told.append((asks, published.body))
     with world.row_book() as book:

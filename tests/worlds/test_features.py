@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import feducb
 from feducb.types import Belief
 from feducb.worlds.features import Category, Coded, Hashed, Number, Recipe, Tags, problem_for
+from feducb.worlds.features.explain import describe
 
 RECIPE = Recipe(
     context=(Number("age", 0, 120), Category("region", ("north", "south")), Hashed("zip", 8)),
@@ -174,7 +175,7 @@ def test_the_shared_part_of_a_recipe_makes_the_same_vectors_without_what_is_pers
     assert recipe.shared_places.tolist() == [1, 2, 3]
     assert problem_for(recipe.shared).parameter_bound == pytest.approx(problem_for(recipe).parameter_bound)
     assert Recipe.from_json(recipe.to_json()) == recipe
-    assert list(recipe.describe())[-1] == "never leave an agent: intercept, a × age"
+    assert list(describe(recipe))[-1] == "never leave an agent: intercept, a × age"
     assert recipe.shared.vectors({"age": 0.5}, ["x", "y"]).shape == (2, 3)
     with pytest.raises(feducb.ConfigurationError, match="take `shared`"):
         recipe.vectors({"age": 0.5}, ["x", "y"])

@@ -123,6 +123,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Who changed what, and whether the log is whole */
+        get: operations["operator_log_v1_log_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/model": {
         parameters: {
             query?: never;
@@ -522,6 +539,12 @@ export interface components {
              * @description At most this.
              */
             high: number | null;
+            /**
+             * Retired
+             * @description Whether it is no longer offered.
+             * @default false
+             */
+            retired?: boolean;
         };
         /**
          * LearntPoint
@@ -552,6 +575,56 @@ export interface components {
             says: string;
             /** Coefficients */
             coefficients: components["schemas"]["Coefficient"][];
+        };
+        /**
+         * LogEntry
+         * @description One line of the operator log.
+         */
+        LogEntry: {
+            /** Number */
+            number: number;
+            /**
+             * At
+             * @description UTC, ISO 8601.
+             */
+            at: string;
+            /**
+             * Who
+             * @description A user of the machine, or a key by name and fingerprint.
+             */
+            who: string;
+            /** What */
+            what: string;
+            /** Details */
+            details: {
+                [key: string]: unknown;
+            };
+            /**
+             * Hash
+             * @description SHA-256 over the hash before it and all of this, in hexadecimal.
+             */
+            hash: string;
+        };
+        /**
+         * LogResponse
+         * @description The operator log.
+         */
+        LogResponse: {
+            /**
+             * Entries
+             * @description Oldest first.
+             */
+            entries: components["schemas"]["LogEntry"][];
+            /**
+             * Broken
+             * @description Where the chain of hashes is broken, in words; null if it is whole.
+             */
+            broken: string | null;
+            /**
+             * End
+             * @description The newest hash: note it elsewhere, and ask later whether it is still there.
+             */
+            end: string | null;
         };
         /**
          * ModelResponse
@@ -1304,6 +1377,44 @@ export interface operations {
                     "application/json": {
                         [key: string]: unknown;
                     };
+                };
+            };
+            /** @description No key, or an unknown one */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A key of another role */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    operator_log_v1_log_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogResponse"];
                 };
             };
             /** @description No key, or an unknown one */

@@ -38,7 +38,8 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         "dim": _INT,
         **dict.fromkeys(("action_bound", "parameter_bound", "noise_scale"), _NUMBER),
         **dict.fromkeys(("reward_bound", "reward_centre"), _NUMBER),
-        **{"recipe": _TEXT, "actions": (list,), "reward_range": (list,)},
+        **{"recipe": _TEXT, "reserve": _INT},
+        **dict.fromkeys(("actions", "added", "retired", "reward_range"), (list,)),
     },
     "privacy": {
         **dict.fromkeys(("epsilon", "delta"), _NUMBER),
@@ -55,7 +56,7 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         **{"releases": _INT, "schedule": _TEXT, "start": _MOMENT},
     },
     "decisions": {
-        **dict.fromkeys(("exploration", "uniform_share", "distance"), _NUMBER),
+        **dict.fromkeys(("exploration", "uniform_share", "holdout", "distance"), _NUMBER),
         **{"play": _TEXT, "policy": _TEXT, "shadow": (bool,), "follow_policy": _TEXT},
     },
     "rewards": {"window": _TIME, "default_reward": _NUMBER},

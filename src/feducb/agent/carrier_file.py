@@ -44,4 +44,4 @@ def read_engine_file(store: Path) -> tuple[bool, dict[str, Any] | None]:
         facts: dict[str, Any] = json.loads(_path(store).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return running, None
-    return running, facts if running else facts | {"connected": False, "trouble": None}
+    return running, facts if running else facts | {"connected": False, "failures": 0}

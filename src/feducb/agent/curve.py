@@ -8,6 +8,8 @@ Uniform choice is estimated from the same decisions. One of K candidates that wa
 for w = (1 / K) / p decisions of a uniform chooser (inverse propensity, normalised by Σ w). That is honest
 only where every candidate could be shown: before anything was learnt, with ``uniform_share`` above 0, or
 under the uniform policy.
+For a chart that can be read, steps are also put together until they have enough decisions (`smooth`): by how
+many came, never by what they brought.
 Steps are put together until 20 of their decisions can be expected to have been drawn uniformly. Which ones
 go together depends on chances alone: choosing steps by what was drawn in them would bend the estimate.
 """
@@ -22,12 +24,14 @@ from typing import Any
 
 from feducb.storage import agent_tables
 from feducb.storage.agent_tables import CURVE_COLUMNS
-from feducb.storage.events import Due
+from feducb.storage.events import ALONE, Due
 
 __all__ = ["Curve", "points", "width_for"]
 
 _WIDTHS = (1, 5, 15, 60, 300, 900, 3600)  # seconds
 _MOST_POINTS = 168  # a week of hours
+_SMOOTH = 24  # points of a chart, at most
+_LEAST_SMOOTH = 30  # decisions of each
 _LEAST_DRAWN = 20.0  # decisions that are expected to have been drawn uniformly, for an estimate
 
 
@@ -69,7 +73,13 @@ class Curve:
             sums[3] += reward
             sums[4] += reward * reward
             chance, count = row.propensity, row.candidates
-            if not uniform or not chance or not count or (chance >= 1.0 and not (count == 1 and only_choice)):
+            if (
+                row.lane == ALONE
+                or not uniform
+                or not chance
+                or not count
+                or (chance >= 1.0 and not (count == 1 and only_choice))
+            ):
                 continue
             weight = 1.0 / (count * chance)
             square = weight * weight
@@ -110,7 +120,37 @@ def points(db: sqlite3.Connection, width: int) -> dict[str, Any]:
             made[place] |= together
     whole = _total(steps)
     enough = whole[5] >= _LEAST_DRAWN
-    return {"width": width, "points": made, "whole": _own(whole) | _uniform(whole if enough else None)}
+    return {
+        "width": width,
+        "points": made,
+        "smooth": _smooth([start for start, *_ in rows], steps, width),
+        "whole": _own(whole) | _uniform(whole if enough else None),
+    }
+
+
+def _smooth(starts: list[int], steps: list[list[float]], width: int) -> list[dict[str, Any]]:
+    """The same by decisions: blocks of about as many each."""
+    settled = sum(sums[2] for sums in steps)
+    least = max(_LEAST_SMOOTH, settled / _SMOOTH)
+    blocks: list[list[int]] = [[]]
+    for place, sums in enumerate(steps):
+        if not sums[2]:
+            continue
+        if sum(steps[one][2] for one in blocks[-1]) >= least:
+            blocks.append([])
+        blocks[-1].append(place)
+    if len(blocks) > 1 and sum(steps[one][2] for one in blocks[-1]) < least:
+        short = blocks.pop()
+        blocks[-1] += short
+    return [
+        {
+            "start": starts[block[0]],
+            "end": starts[block[-1]] + width,
+            **_own(_total([steps[place] for place in block])),
+        }
+        for block in blocks
+        if block
+    ]
 
 
 def _total(steps: list[list[float]]) -> list[float]:

@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from feducb.agent import own_phase
+from feducb.agent import gain, own_phase
 from feducb.agent.chooser import Chooser
 from feducb.agent.curve import Curve, width_for
 from feducb.agent.decision import Decision, Outcome
@@ -34,6 +34,7 @@ from feducb.agent.kept import (
     stored_settings,
 )
 from feducb.agent.learnt import MOST_POINTS, OWN, RELEASED, Learnt, told_at
+from feducb.agent.noted import KeyChange, note_keys, note_settings, view_log
 from feducb.agent.reasons import Question
 from feducb.agent.remembered import Memory
 from feducb.agent.requests import require_explainable, require_follow, require_id, require_reward
@@ -50,7 +51,8 @@ from feducb.protocol.admission import require_definite
 from feducb.protocol.hiding import Member
 from feducb.protocol.messages import GridSum
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.storage import AgentStore, agent_tables, events, own_sums
+from feducb.storage import AgentStore, agent_tables, events, operator_log, own_sums
+from feducb.system import current_user
 from feducb.types import Belief
 
 __all__ = ["Agent", "Decision", "Outcome"]
@@ -83,8 +85,11 @@ class Agent:
         store: the file; its ledger and outbox are for engines and officers.
     """
 
-    def __init__(self, store: AgentStore, settings: AgentSettings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, store: AgentStore, settings: AgentSettings, clock: Callable[[], float], by: str | None = None
+    ) -> None:
         self.store, self.settings, self._clock = store, settings, clock
+        self._by = by or current_user()
         # The operating system's: from coins that can be predicted, others' could be told, and who was there.
         self._coins: random.Random = random.SystemRandom()
         self._writing: Connection | None = None
@@ -108,6 +113,7 @@ class Agent:
         first_season: int = 1,
         clock: Callable[[], float] = time.time,
         member: Member | None = None,
+        by: str | None = None,
     ) -> Self:
         """Open an agent's file, or make one.
 
@@ -118,6 +124,7 @@ class Agent:
             first_season: the number of a new file's first season.
             clock: seconds since 1970.
             member: who it is among the others, under ``trust="keepers"``: no row is built without.
+            by: who opens it, for the operator log; the user of this process if not given.
         """
         given, path = settings is not None, Path(path).resolve()
         settings = settings or stored_settings(path)
@@ -131,7 +138,7 @@ class Agent:
             if member is not None:
                 require_place(member, settings)
             store.member = member
-            agent = cls(store, settings, clock)
+            agent = cls(store, settings, clock, by)
             store.require_same_charter()
             return agent
         except BaseException:
@@ -183,11 +190,15 @@ class Agent:
                     raise ConfigurationError("id", id, "a new one: that decision is over")
                 if known.candidates != len(visitor.candidates) or followed not in (None, known.chosen):
                     raise ConfigurationError("id", id, "a new one, or the same candidates as before")
+                if self._visitors.changed:  # as many as before may be others
+                    shown = visitor.candidates[known.chosen].tobytes()
+                    if events.action_of(db, known.number) != shown:
+                        raise ConfigurationError("id", id, "a new one: actions were added or retired since")
                 again = self._decision(str(id), known, visitor, scores=scores, top=top, repeated=True)
-                return self._with_reasons(again, known.group, visitor) if explain else again
+                return self._with_reasons(again, known, visitor) if explain else again
             row, made_up = self._decide(db, visitor, own, hashed, followed, follow_propensity)
         decision = self._decision(id or made_up, row, visitor, scores=scores, top=top)
-        return self._with_reasons(decision, row.group, visitor) if explain else decision
+        return self._with_reasons(decision, row, visitor) if explain else decision
 
     def decide_many(self, asked: Sequence[Mapping[str, Any]]) -> list[Decision | ConfigurationError]:
         """`decide` for many visitors, each with its own arguments by name, in one durable commit.
@@ -214,7 +225,7 @@ class Agent:
     ) -> tuple[events.Made, str]:
         """Choose for a visitor that is new, and write it down; the row, and an id that is made up for it."""
         number, group = self._counters.total("decisions") + 1, self.draw_group()
-        preferred, chance, drawn = self._chooser.choose(group, visitor.candidates, self._coins)
+        lane, (preferred, chance, drawn) = self._choose(group, visitor.candidates)
         shown, propensity = (preferred, chance) if follow is None else (follow, follow_propensity)
         moment, tag = self._now(), new_tag()
         in_numbers = self.settings.keep_events > 0 and visitor.said is None
@@ -234,6 +245,7 @@ class Agent:
             preferred=preferred,
             propensity=propensity,
             model=self._inbox.number(group),
+            lane=lane,
         )
         events.insert(db, row)
         self._counters.add("decisions")
@@ -244,6 +256,26 @@ class Agent:
             self._counters.add(f"{rule}:{column}")
         self._counters.add("ignored_columns", visitor.ignored)
         return row, make_id(self._id_key, number, tag)
+
+    def _choose(self, group: int, candidates: Array) -> tuple[int | None, tuple[int, float, bool]]:
+        """The visitor's lane (`gain`), None if none counts; index, propensity, whether drawn uniformly.
+
+        Guarantees:
+            Who is held out is a coin of the visitor's own. Under own play nobody is before the close.
+        """
+        settings, knows = self.settings, group in self._chooser.deciders
+        open_lanes = settings.play == "released" or self.closed
+        if not settings.trust.leaves:
+            return events.ALONE, self._chooser.choose(group, candidates, self._coins)
+        if settings.holdout and open_lanes and self._coins.random() < settings.holdout:
+            return events.ALONE, (*self._chooser.choose_alone(candidates, self._coins), False)
+        preferred, chance, drawn = self._chooser.choose(group, candidates, self._coins)
+        counted = open_lanes and (knows or settings.holdout > 0.0) and not settings.shadow
+        if not counted:
+            return None, (preferred, chance, drawn)
+        # While nothing was learnt both lanes draw uniformly: a coin says which it was.
+        uniform = drawn if knows else self._coins.random() < settings.uniform_share
+        return events.UNIFORM if uniform else events.FEDERATED, (preferred, chance, drawn)
 
     def reward(self, id: str, value: float) -> Outcome:
         """Say what a decision was worth: late, out of order or twice is no error; the first value counts.
@@ -326,17 +358,16 @@ class Agent:
             self._counters.add("fallbacks")
         return Outcome.DISCARDED
 
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> AbstractContextManager[Connection]:
         """Several calls, one durable commit: on disk when it ends, or nothing of them happened.
 
         An error of one call may be caught within it: refused calls leave no trace. A call that failed
         half-way, which no refusal does, takes the whole commit along.
         """
-        if self._writing is not None:
-            with self.store.part(self._writing) as db:
-                yield db
-            return
+        return self._commit() if self._writing is None else self.store.part(self._writing)
+
+    @contextmanager
+    def _commit(self) -> Iterator[Connection]:
         try:
             with self.store.writing() as db:
                 self._writing = db
@@ -552,6 +583,7 @@ class Agent:
         own_phase.read_now(db, self.store, self._now())
         self._counters.add("own_readings")
         self._chooser.know(0, self._own_belief())
+        self._chooser.know_alone(own_phase.knows_alone(self.store, self.settings))
 
     @property
     def name(self) -> str:
@@ -578,6 +610,7 @@ class Agent:
             "next_release_at": self.started_at + later[0] if later else None,
             "in_batch": self.store.pending,
             "season_over": self.season_over,
+            "at": self._clock(),
         }
 
     @property
@@ -635,8 +668,16 @@ class Agent:
         """What left, when, at what cost, and what is left."""
         return self.store.ledger()
 
-    def new_season(self, settings: AgentSettings | None = None, *, drop_open: bool = False) -> int:
-        """Close the season and open the next, over new decisions only, with a fresh budget."""
+    def new_season(
+        self, settings: AgentSettings | None = None, *, drop_open: bool = False, by: str | None = None
+    ) -> int:
+        """Close the season and open the next, over new decisions only, with a fresh budget.
+
+        Args:
+            settings: of the new season; those of the last one if not given.
+            drop_open: agree that what waits is lost.
+            by: who opens it, for the operator log; whoever opened the agent if not given.
+        """
         settings = settings or replace(self.settings, start=None, promised=None)
         require_later(settings, self.started_at)
         if self.store.member is not None:
@@ -645,7 +686,7 @@ class Agent:
         self.settings = settings
         try:
             with self.store.writing() as db:
-                self._keep_settings(db)
+                self._keep_settings(db, by)
         except BaseException:
             self.close()  # it has the new season and the old one's clock; opening it anew mends that
             raise
@@ -691,14 +732,14 @@ class Agent:
     def _model(self, number: int | None) -> str:
         return f"{self.store.season}.{number or 0}"
 
-    def _with_reasons(self, decision: Decision, group: int, visitor: Visitor) -> Decision:
+    def _with_reasons(self, decision: Decision, row: events.Made | events.Row, visitor: Visitor) -> Decision:
         """With what each term adds, where something was learnt."""
         assert visitor.names is not None  # it was asked for
         asked = Question(
             visitor.candidates, visitor.names, decision.index, decision.propensity, self.settings.shadow
         )
-        source = OWN if self.closed else RELEASED
-        return replace(decision, explanation=self._chooser.explain(group, asked, source))
+        source = OWN if self.closed or row.lane == events.ALONE else RELEASED
+        return replace(decision, explanation=self._chooser.explain(row.group, asked, source, row.lane))
 
     def _decision(
         self,
@@ -713,8 +754,8 @@ class Agent:
         """With what is expected of it, where something was learnt; and with all scores, if asked for."""
         assert row.chosen is not None
         assert row.preferred is not None  # they are content, and go together
-        judged = self._chooser.judge(row.group, visitor.candidates[row.chosen])
-        by_all = self._chooser.scores(row.group, visitor.candidates) if scores or top else None
+        judged = self._chooser.judge(row.group, visitor.candidates[row.chosen], row.lane)
+        by_all = self._chooser.scores(row.group, visitor.candidates, row.lane) if scores or top else None
         return Decision(
             id=name,
             index=row.chosen,
@@ -758,12 +799,15 @@ class Agent:
                 uniform=not self.settings.shadow and (reaches_all or not self.settings.chooses.needs_coins),
                 only_choice=reaches_all,
             )
+            gain.add(db, self.settings, rows)
             self.read_own_again(db)
 
     def read_own_again(self, db: Connection) -> None:
         """Read own records, within `writing`, if that is allowed by now and enough of them are new."""
         if self.settings.closes and own_phase.read_again(db, self.settings):
             self._read_own(db)
+        elif own_phase.read_held_out(db, self.settings):
+            self._chooser.know_alone(own_phase.knows_alone(self.store, self.settings))
 
     def _take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:
         """Add records to what is released next; the number of that release, or None if they never leave."""
@@ -777,6 +821,14 @@ class Agent:
         if alone:
             self.store.keep_own(db, shaped, rewards)
             return None
+        if self.settings.play == "released":
+            held_out = np.array([row.lane == events.ALONE for row in rows])
+            if held_out.any():
+                hashes = [row.person for row in rows if row.lane == events.ALONE]
+                self.store.hold_out(db, shaped[held_out], rewards[held_out], hashes)
+                self._counters.add("held_out", len(hashes))
+                rows = [row for row in rows if row.lane != events.ALONE]
+                shaped, rewards = shaped[~held_out], rewards[~held_out]
         made = self._made(group)
         if made >= self.settings.releases:
             self._counters.add("after_the_last_release", len(rows))
@@ -823,7 +875,31 @@ class Agent:
         self.store.cut_log()
         self._swept_at, self._unswept = time.monotonic(), False
 
-    def _keep_settings(self, db: Connection) -> None:
+    def note(self, what: str, *, by: str | None = None, **details: object) -> None:
+        """Add a line to the operator log, in the same commit as what it tells of; never about a visitor.
+
+        Args:
+            what: was done.
+            by: who did it; whoever opened the agent if not given.
+            details: plain values.
+        """
+        with self.writing() as db:
+            operator_log.add(db, by or self._by, what, **details)
+
+    def note_keys(self, keys: Sequence[KeyChange]) -> None:
+        """Add what became of API keys since the last time to the operator log.
+
+        Args:
+            keys: those that were made, and those that were revoked, each once.
+        """
+        with self.writing() as db:
+            note_keys(db, keys)
+
+    def operator_log(self) -> dict[str, Any]:
+        """Who changed what, oldest first; and where the log was tampered with, if it was."""
+        return view_log(self.store.database)
+
+    def _keep_settings(self, db: Connection, by: str | None = None) -> None:
         """Write the settings, and the terms that follow from them if nothing has happened under others."""
         season, kept, body = self.store.season, agent_tables.read_settings(db), self.settings.to_json()
         again = kept is not None and kept.season == season
@@ -839,6 +915,7 @@ class Agent:
             agent_tables.mark_season(db, None if kept is None else kept.started_at)
             start = self._clock() if self.settings.start is None else self.settings.start
             id_key = token_bytes(32)
+        note_settings(db, kept, season, body, by or self._by)
         agent_tables.write_settings(db, season=season, body=body, started_at=start, id_key=id_key)
         if agent_tables.is_unused(db):
             self._begin_own(db, kept)
@@ -870,6 +947,7 @@ class Agent:
             self._learn(group)
         if (own := self._own_belief()) is not None:
             self._chooser.know(0, own)
+        self._chooser.know_alone(own_phase.knows_alone(self.store, self.settings))
 
     def _own_belief(self) -> Belief | None:
         """What it goes by in its own phase; None before that."""

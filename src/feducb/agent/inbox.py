@@ -79,16 +79,16 @@ class Inbox:
         """
         terms = settings.terms
         certificate, mechanism = _noise_of(terms)
+        if total.dim == terms.problem.dim and total.model != (model := messages.carried(terms.model)):
+            raise ValueError(
+                f"sum has model {total.model.name}, expected {model.name}: the others' recipe is another one"
+            )
         expected = (season, terms.problem.dim, certificate.exponent, terms.weight)
         given = (total.season, total.dim, total.exponent, total.weight)
         if given != expected:
             raise ValueError(
                 f"sum has (season, dimension, grid, weight) {given}, expected {expected}; weights follow "
-                "from bounds and reward_centre"
-            )
-        if total.model != (model := messages.carried(terms.model)):
-            raise ValueError(
-                f"sum has model {total.model.name}, expected {model.name}: the others' recipe is another one"
+                "from bounds, reward_centre and the recipe"
             )
         if not (total.group < terms.groups and 1 <= total.number <= terms.releases):
             raise ValueError(f"sum {total.number} of group {total.group} is beyond what was agreed")

@@ -22,6 +22,7 @@ from feducb.protocol.hiding import Member
 from feducb.storage import agent_tables
 from feducb.storage.store import require_same
 from feducb.worlds.features import Recipe
+from feducb.worlds.features.season import require_continued
 
 __all__ = [
     "Season",
@@ -94,7 +95,12 @@ def require_promised(db: sqlite3.Connection, settings: AgentSettings) -> None:
         before = _read(kept.body, kept.started_at)
         placed = before.clique or agent_tables.received_sums(db)
         for name in (*PROMISED, *(PLACE if placed else ())):
-            if getattr(settings, name) != getattr(before, name):
+            given, stands = getattr(settings, name), getattr(before, name)
+            if given == stands:
+                continue
+            if name == "recipe" and given is not None and stands is not None:
+                _require_continued(stands, given)
+            else:
                 raise _until_a_new_season(name, *(_shown(getattr(one, name)) for one in (settings, before)))
         if started_at(settings, kept.started_at) != kept.started_at:
             assert settings.start is not None
@@ -149,6 +155,15 @@ def require_later(settings: AgentSettings, earlier: float) -> None:
 
 def _written(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+
+
+def _require_continued(before: Recipe, after: Recipe) -> None:
+    """Raise unless a season may go on with another recipe: actions were added to its reserve, or retired."""
+    try:
+        require_continued(before, after)
+    except ConfigurationError as error:
+        expected = f"{error.expected} until a new season opens (`feducb agent new-season`)"
+        raise ConfigurationError(error.setting, error.value, expected) from None
 
 
 def _shown(value: object) -> object:

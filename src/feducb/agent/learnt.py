@@ -66,7 +66,7 @@ def wording(recipe: Recipe | None, dim: int) -> Wording:
         entries_of(recipe),
         {"*".join(term) or "1": meaning(recipe, term) for term in recipe.terms},
         entry_scale(recipe),
-        recipe.offered,
+        recipe.declared,
         typical_actions(recipe),
         counting_places(recipe),
         typical_visitor(recipe),
@@ -99,9 +99,13 @@ class Learnt(NamedTuple):
             "confidence": 1.0 - self.settings.alpha,
             "reward_range": self.settings.problem.reward_range,
             "visitor": words.visitor,
-            "actions": self.actions(),
+            "actions": [one | {"retired": one["id"] in self._retired} for one in self.actions()],
             "terms": self._terms(words),
         }
+
+    @property
+    def _retired(self) -> tuple[str, ...]:
+        return () if self.settings.recipe is None else self.settings.recipe.retired
 
     def actions(self) -> list[dict[str, Any]]:
         """By declared action: how often it is shown, and what is expected of it for a typical visitor."""

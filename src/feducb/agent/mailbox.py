@@ -20,7 +20,10 @@ class EngineFacts(Protocol):
     """What an engine tells about itself, for an operator: no private data."""
 
     def as_dict(self) -> dict[str, Any]:
-        """``connected``, ``trouble``, ``sessions``, ``sent``, ``last_receipt_at``, ``refused`` at least."""
+        """``connected``, ``sessions``, ``sent``, ``last_receipt_at``, ``refused`` at least.
+
+        What is wrong follows from them: `protocol.engine_health` has the names that it looks at.
+        """
         ...
 
 

@@ -35,9 +35,11 @@ __all__ = [
     "begin",
     "is_over",
     "knows",
+    "knows_alone",
     "note_refused",
     "note_sealed",
     "read_again",
+    "read_held_out",
     "read_now",
     "view_own",
 ]
@@ -160,6 +162,35 @@ def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None, mem
     blended, records = memory.with_others(replace(newest, gram=others.gram, moment=others.moment))
     bound = settings.joint_for(newest) if records is None else settings.joint_with(blended, records)
     return bound.belief(own, Others.of(blended.gram, blended.moment))
+
+
+def knows_alone(store: AgentStore, settings: AgentSettings) -> Belief | None:
+    """What visitors who are held out are decided by: own records alone; None before any was read.
+
+    Under own play all of them; under released play those of visitors who were held out, and no others.
+    """
+    if not settings.holdout:
+        return None
+    own = settings.play == "own"
+    seen = own_sums.read(store.database, "read" if own else "held_out_read")
+    if seen is None:
+        return None
+    terms, bound = store.terms, settings.alone if own else settings.held_out_rule.bound
+    flat = store.real(seen.values)
+    gram, moment = terms.model.read(flat, dim=terms.problem.dim, weight=terms.weight)
+    return bound.belief(gram, moment, np.zeros(()))
+
+
+def read_held_out(db: sqlite3.Connection, settings: AgentSettings) -> bool:
+    """Read what was held out, within `writing`, if enough is new; whether it was."""
+    there, before = own_sums.read(db, "held_out"), own_sums.read(db, "held_out_read")
+    if there is None:
+        return False
+    seen = 0 if before is None else before.records
+    if not any(map(settings.held_out_rule.reads_at, range(seen + 1, there.records + 1))):
+        return False
+    own_sums.mark_held_out_read(db)
+    return True
 
 
 def _is_whole(store: AgentStore) -> bool:

@@ -13,6 +13,7 @@ from feducb.worlds.features.bounds import derive_bounds, require_agreeing
 
 __all__ = ["read_problem"]
 
+_NAMES = ("actions", "reserve", "added", "retired")
 _WAYS = ("problem.recipe", "problem.actions", "[recipe]")
 
 
@@ -25,7 +26,8 @@ def read_problem(table: Mapping[str, Any], inline: object, base: Path) -> tuple[
         base: the folder that paths are relative to.
     """
     given = dict(table)
-    recipe = _recipe(given.pop("recipe", None), given.pop("actions", None), inline, base)
+    names: dict[str, Any] = {name: given.pop(name) for name in _NAMES if name in given}
+    recipe = _recipe(given.pop("recipe", None), names, inline, base)
     rewards = _reward_range(given)
     if recipe is None:
         if "dim" not in given:
@@ -44,16 +46,23 @@ def read_problem(table: Mapping[str, Any], inline: object, base: Path) -> tuple[
     return problem, recipe
 
 
-def _recipe(path: str | None, actions: object, inline: object, base: Path) -> Recipe | None:
+def _recipe(path: str | None, names: Mapping[str, Any], inline: object, base: Path) -> Recipe | None:
+    actions = names.get("actions")
+    if names and actions is None:
+        expected = "nothing without actions: a recipe has it in its own file"
+        raise ConfigurationError(f"problem.{min(names)}", names[min(names)], expected)
     ways = [way for way, one in zip(_WAYS, (path, actions, inline), strict=True) if one is not None]
     if len(ways) > 1:
         raise ConfigurationError("recipe", " and ".join(ways), "one of them")
     if path is not None:
         return Recipe.read(base / path)
     if actions is not None:
-        if not isinstance(actions, list) or not all(isinstance(one, str) and one for one in actions):
-            raise ConfigurationError("problem.actions", actions, "names, such as ['a', 'b', 'c']")
-        return Recipe.of_actions(actions)
+        for name in ("actions", "added", "retired"):
+            listed = names.get(name, [])
+            if not isinstance(listed, list) or not all(isinstance(one, str) and one for one in listed):
+                raise ConfigurationError(f"problem.{name}", listed, "names, such as ['a', 'b', 'c']")
+        more = {name: value for name, value in names.items() if name != "actions"}
+        return Recipe.of_actions(actions, **more)
     if inline is not None and not isinstance(inline, Mapping):
         raise ConfigurationError("recipe", inline, "a table; a file is named by `recipe` in [problem]")
     return None if inline is None else Recipe.from_plain(inline)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from feducb.agent.settings import AgentSettings
+from feducb.errors import ConfigurationError
 from feducb.models.mixture import MixtureBound, apart
 from feducb.models.play import ReleasedPlay
 from feducb.models.remembering import Fading, RememberingPlay
@@ -29,6 +30,8 @@ from feducb.storage import agent_tables
 from feducb.storage.agent_tables import RememberedSum
 from feducb.system import counted
 from feducb.types import Belief, ReleasedSum
+from feducb.worlds.features import Recipe
+from feducb.worlds.features.season import require_continued
 
 __all__ = ["Memory"]
 
@@ -290,15 +293,29 @@ def _settings_of(body: str, started_at: float, terms: str) -> AgentSettings:
     return AgentSettings.from_json(body, started_at=started_at).under(Terms.from_json(terms))
 
 
+def _continued(then: Recipe | None, now: Recipe | None) -> bool:
+    """Whether entries mean the same: actions may have been added to a reserve, or retired."""
+    if then is None or now is None:
+        return then is now
+    try:
+        require_continued(then, now)
+    except ConfigurationError:
+        return False
+    return True
+
+
 def _misfit(then: AgentSettings, now: AgentSettings, before: int) -> str | None:
     """Why a season is not read in this one; None if it is."""
-    models = [(one.terms.model, one.terms.weight) if one.trust.leaves else None for one in (then, now)]
+    models = [
+        (one.terms.model, replace(one.terms, recipe="").weight) if one.trust.leaves else None
+        for one in (then, now)
+    ]
     most = now.remember if isinstance(now.remember, int) else math.inf if now.remember == "all" else 0
     reasons = (
         (not now.trust.leaves, "is not read under trust self"),
         (before >= most, f"is not remembered (remember = {now.remember})"),
         (then.problem != now.problem, "had other bounds"),
-        (then.recipe != now.recipe, "had another recipe"),
+        (not _continued(then.recipe, now.recipe), "had another recipe"),
         (then.groups != now.groups, "had other groups"),
         (models[0] != models[1], "learnt another model"),
         ((2 + before) * math.log2(now.sets_of_agents) > _MOST_SETS, "could be of too many sets of agents"),

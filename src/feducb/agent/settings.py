@@ -29,10 +29,12 @@ from feducb.protocol.estimators import Estimator, alone_estimator, calibrated_es
 from feducb.protocol.federation import EVERYTHING, Federation, Play, Tuning
 from feducb.protocol.names import require_name
 from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
+from feducb.storage import events
 from feducb.trust import NOBODY, Keepers, Trust, require_trust
 from feducb.types import ReleasedSum
 from feducb.worlds.features import Recipe, model_of
 from feducb.worlds.features.bounds import problem_of, require_agreeing
+from feducb.worlds.features.season import fixed_part
 
 __all__ = ["AgentSettings", "FollowPolicy", "parse_duration"]
 
@@ -59,7 +61,7 @@ PROMISED = (
         "first_release",
     ),
     *("last_release", "alpha", "play", "distance", "groups", "name", "window", "default_reward"),
-    *("policy", "exploration", "uniform_share", "shadow", "follow_policy"),
+    *("policy", "exploration", "uniform_share", "holdout", "shadow", "follow_policy"),
     *("remember", "discount", "drift"),
 )
 PLACE = ("clique", "cliques")  # decides on a graph how sums are read; stays for a season once it is known
@@ -70,6 +72,7 @@ _AS_PLANNED = 1.01  # a sum has at most so many times the planned variance: the 
 _MOST_AGENTS = 1_000_000
 _MOST_RELEASES = 100_000
 _MOST_DIM = 2_000
+_LARGEST_HOLDOUT = 0.5
 _GRID_ONLY = Budget(epsilon=1.0, delta=1e-6)  # under trust self: it fixes the grid, and promises nothing
 _LATEST_START = 250_246_627_200.0  # 9900-01-01: the season's last moment is still a date
 
@@ -85,8 +88,9 @@ class AgentSettings:
         name: of the agent, among the others: letters, digits, ``-`` and ``_``.
         problem: the public bounds (*shared*, *season*). With a recipe they follow from it, for rewards from 0
             to 1, if they are left out; what is given must agree.
-        recipe: how vectors are made of visitors and actions (*shared*, *season*); without one the application
-            makes them itself.
+        recipe: how vectors are made of visitors and actions (*shared*, *season*, but for actions that are
+            added to its reserve or retired: `features.season`); without one the application makes them
+            itself.
         budget: (ε, δ) of a person at this agent (*season*); none under ``self``, where nothing leaves.
         budgets: by name, where agents have budgets of their own: everybody's, this agent's too (*shared*,
             *season*). Empty if all have ``budget``.
@@ -139,6 +143,10 @@ class AgentSettings:
         default_reward: what a decision counts whose reward did not come (*season*).
         uniform_share: this share of decisions is drawn uniformly, so that the log can judge other policies
             (*season*).
+        holdout: this share of decisions is made as the agent alone would make them, to see what the others
+            are worth (`agent.gain`; *season*). Under own play that is after the close, from all own records.
+            Under released play such visitors' records are learnt from for other such visitors, and enter no
+            release; whoever sets it states that what they were shown moves nobody else's record.
         shadow: follow the application's own choice, and only say what would have been chosen (*season*).
         follow_policy: how the application chooses in shadow mode (*season*). ``learning``: it may learn from
             rewards, so that one reward may move many later records; what was followed is then kept for
@@ -186,6 +194,7 @@ class AgentSettings:
     window: float = 3600.0
     default_reward: float = 0.0
     uniform_share: float = 0.0
+    holdout: float = 0.0
     shadow: bool = False
     follow_policy: FollowPolicy = "learning"
     remember: Remember = "all"
@@ -261,6 +270,10 @@ class AgentSettings:
         yield low <= reward <= high, "default_reward", f"from {low:g} to {high:g}"
         share = require_finite("uniform_share", self.uniform_share, at_least=0)
         yield share <= 1, "uniform_share", "a share from 0 to 1"
+        held_out = require_finite("holdout", self.holdout, at_least=0)
+        yield held_out <= _LARGEST_HOLDOUT, "holdout", f"a share from 0 to {_LARGEST_HOLDOUT:g}"
+        federated = self.trust.leaves and not self.shadow
+        yield federated or not held_out, "holdout", "0 in shadow mode, and for an agent alone"
         yield isinstance(self.policy, str), "policy", "a text: it is kept in the agent's file"
         self.chooses  # noqa: B018  # a policy that is not known is refused now
         yield self.follow_policy in ("learning", "fixed"), "follow_policy", "learning or fixed"
@@ -466,6 +479,26 @@ class AgentSettings:
         """How the agent chooses: its policy, with a share of decisions drawn uniformly."""
         return Mixture(parse_policy(self.policy, exploration=self.exploration), self.uniform_share)
 
+    @property
+    def lane_shares(self) -> Mapping[int, float]:
+        """The chance of each lane that a visitor may be drawn into (`agent.gain`): public."""
+        if not self.trust.leaves:
+            return {events.FEDERATED: 0.0, events.ALONE: 1.0, events.UNIFORM: 0.0}
+        rest, uniform = 1.0 - self.holdout, self.uniform_share
+        return {
+            events.FEDERATED: rest * (1.0 - uniform),
+            events.ALONE: self.holdout,
+            events.UNIFORM: rest * uniform,
+        }
+
+    @cached_property
+    def held_out_rule(self) -> AlonePlay:
+        """Under released play, how an agent alone plays that has the held out visitors and no others."""
+        visits = max(1, round(self.holdout * self.decisions))
+        rule = alone_estimator(self.federation, visits, alpha=self.alpha).rule
+        assert isinstance(rule, AlonePlay)
+        return rule
+
     @cached_property
     def estimator(self) -> Estimator:
         """How sums are read, and which mechanism goes with it, as in a simulation (`simulation.plan`).
@@ -544,6 +577,13 @@ class AgentSettings:
         if promised is not None and (promised.problem, promised.contexts) == (self.problem, self.contexts):
             return promised.model
         return model_of(self.recipe, spaced=self.spacing > 0)
+
+    @property
+    def _recipe_digest(self) -> str:
+        """Of what a season keeps of the recipe; in an open season as promised: files had none before."""
+        if self.promised is not None:
+            return self.promised.recipe
+        return "" if self.recipe is None else fixed_part(self.recipe).fingerprint
 
     @property
     def agents_visited(self) -> int:
@@ -732,6 +772,7 @@ class AgentSettings:
             agents=len(self.clique) or self.agents,
             groups=self.groups,
             model=self.estimator.privatizer.model,
+            recipe=self._recipe_digest,
         )
 
     @property

@@ -17,14 +17,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
+from feducb.agent.gain import LANES
 from feducb.agent.kept import season_in
 from feducb.agent.requests import fitting, pays_within, short_enough
 from feducb.agent.settings import AgentSettings
 from feducb.agent.visitors import retold
 from feducb.errors import ConfigurationError, StoreError
-from feducb.storage import AgentStore, agent_tables, events, own_sums
+from feducb.storage import AgentStore, agent_tables, events, operator_log, own_sums
 from feducb.storage.agent_store import is_text
-from feducb.system import counted
+from feducb.system import counted, current_user
 from feducb.worlds.features.encoder import Encoder
 
 __all__ = ["Erasure", "Loaded", "Restored", "backup", "erase", "export", "restore", "warm_start"]
@@ -60,6 +61,7 @@ def warm_start(
     persons: Sequence[str | None] | None = None,
     *,
     policy: Literal["fixed"] | None = None,
+    by: str | None = None,
 ) -> Loaded:
     """Take own logged records in, once; says what became of them.
 
@@ -80,6 +82,7 @@ def warm_start(
             are exact, and one that was missing would tell.
         persons: whose record it is, where a person may come more than once.
         policy: ``fixed`` states that the log's policy was public and did not learn from these rewards.
+        by: who does it, for the operator log.
     """
     settings, count = agent.settings, len(rewards)
     if policy != "fixed" and settings.trust.leaves:
@@ -120,6 +123,7 @@ def warm_start(
         agent_tables.mark_loaded(db, digest, len(worth))
         agent.count("loaded", len(worth))
         agent.read_own_again(db)
+        agent.note("warm start", by=by, log=digest[:16], records=len(worth))
     fits = np.array([pays_within(one, settings.problem) for one in worth])
     return Loaded(
         entered=entered,
@@ -165,8 +169,14 @@ class Erasure:
     said: str
 
 
-def erase(agent: Agent, person: str) -> Erasure:
-    """Answer a person's wish to be forgotten: what can be undone is, what cannot is said."""
+def erase(agent: Agent, person: str, *, by: str | None = None) -> Erasure:
+    """Answer a person's wish to be forgotten: what can be undone is, what cannot is said.
+
+    Args:
+        agent: whose visitor the person was.
+        person: the id under which the application knows the person.
+        by: who does it, for the operator log, which says nothing of the person.
+    """
     hashed = agent.store.hash_person(person)
     assert hashed is not None
     while agent.settle_some():  # what is past its window has entered, whether we got round to it or not
@@ -179,6 +189,7 @@ def erase(agent: Agent, person: str) -> Erasure:
         events.take_content(db, retained)
         agent.count("discarded", len(still_open))
         agent.count("erasures")
+        agent.note("erasure", by=by)
         entered = agent_tables.records_of(db, hashed)
     agent.sweep()
     said = "Nothing under this id is in this season's sums."
@@ -201,6 +212,11 @@ def erase(agent: Agent, person: str) -> Erasure:
             "those under this id, also what came after the last release or beyond a person's limit and is "
             "not counted here, stay in them, in later seasons too if these remember all. Nothing of that "
             "leaves."
+        )
+    if agent.settings.holdout and agent.settings.play == "released":
+        said += (
+            " Of visitors who are held out, records are in sums of their own, which never leave, until the "
+            "season ends; who was held out under this id counts here as if it were in all it may be in."
         )
     said += " Records that came without an id, and those of earlier seasons, cannot be found."
     return Erasure(removed=len(still_open), content_removed=len(retained), in_sums=entered, said=said)
@@ -245,7 +261,9 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
                 "candidates": row["candidates"],
                 "features": features,
                 **{name: row[name] for name in ("propensity", "model", "reward", "batch")},
-                "own_phase": closed is not None and row["decided_at"] >= closed,
+                "own_phase": (closed is not None and row["decided_at"] >= closed)
+                or (row["lane"] == events.ALONE and settings.trust.leaves),
+                "lane": None if row["lane"] is None else LANES[row["lane"]],
                 **described,
                 **public,
             }
@@ -291,6 +309,7 @@ def restore(
     *,
     season: int | None = None,
     clock: Callable[[], float] = time.time,
+    by: str | None = None,
 ) -> Restored:
     """Make an agent's file out of a backup, in the season of the backup or in a new one.
 
@@ -306,6 +325,7 @@ def restore(
         path: of the new file.
         season: a new one that this agent never opened; if you do not know how far it got, one far beyond.
         clock: seconds since 1970.
+        by: who does it, for the operator log; the user of this process if not given.
     """
     source, target = Path(backup_path).resolve(), Path(path).resolve()
     for name in _files(target):
@@ -328,6 +348,9 @@ def restore(
         for name in (*_files(fresh), Path(f"{fresh}.lock")):
             name.unlink(missing_ok=True)
         raise
+    with AgentStore.open(fresh) as store, store.writing() as db:
+        facts = {"season": opened.season, "sends": opened.sends, "backup": source.name}
+        operator_log.add(db, by or current_user(), "restored", **facts)
     fresh.rename(target)  # whole, or not there
     Path(f"{fresh}.lock").unlink(missing_ok=True)
     return opened

@@ -15,6 +15,8 @@ from typing import Any
 
 from feducb.agent.carrier_file import read_engine_file
 from feducb.agent.curve import points, width_for
+from feducb.agent.gain import view_gain
+from feducb.agent.health import with_trouble
 from feducb.agent.kept import Season, season_in
 from feducb.agent.own_phase import view_own
 from feducb.agent.remembered import Memory
@@ -22,8 +24,9 @@ from feducb.agent.row_view import view_rows
 from feducb.agent.warning import read_warnings
 from feducb.protocol import messages
 from feducb.storage import agent_tables, row_counts
-from feducb.storage.keeper_facts import look_at_keeper, trouble_of
+from feducb.storage.keeper_facts import look_at_keeper
 from feducb.worlds.features import Recipe
+from feducb.worlds.features.season import added_to, fixed_part, slots_left
 
 __all__ = ["look", "view", "view_over_time"]
 
@@ -46,8 +49,12 @@ def view(
         keepers: those of the roster, where it is known.
     """
     number, settings, started_at = season
-    newest = {one.group: one.number for one in agent_tables.received_sums(db)}
+    received = agent_tables.received_sums(db)
+    newest = {one.group: one.number for one in received}
     counts, values = _told_apart(counts)
+    least, team = settings.sizes_of_sums
+    memory = Memory.load(db, settings, season=number, started_at=started_at)
+    rule = memory.rule(0)  # what earlier seasons told may be worth reading by itself
     closed = sum(counts.get(name, 0) for name in ("settled", "discarded", "dropped"))
     return {
         "name": settings.name,
@@ -61,8 +68,26 @@ def view(
         "releases_left": _left(db, season),
         "rows": view_rows(db, season, keepers) if settings.trust.padded else None,
         "own": view_own(db, season, left=_left(db, season)),
-        "memory": Memory.load(db, settings, season=number, started_at=started_at).view(),
+        "gain": view_gain(db, settings),
+        "season_ends_at": started_at + settings.season,
+        "next_due_at": _next_due(db, season),
+        "reads": settings.reads or (rule is not None and rule.first <= settings.releases),
+        "agents": settings.agents,
+        "team": team,
+        "quorum": least,
+        "sums": [
+            {
+                "group": one.group,
+                "number": one.number,
+                "received_at": one.received_at,
+                "agents": messages.decode(one.payload).agents,
+            }
+            for one in received
+        ],
+        "awaited": None if settings.trust.padded else agent_tables.awaited(db, number),
+        "memory": memory.view(),
         "outbox": agent_tables.count_unsent(db),
+        "oldest_unsent_at": agent_tables.oldest_unsent(db),
         "open_decisions": counts.get("decisions", 0) - closed,
         "warnings": read_warnings(db, settings),
         "recipe": None if settings.recipe is None else _view_recipe(settings.recipe, values),
@@ -84,8 +109,12 @@ def _view_recipe(recipe: Recipe, values: dict[str, dict[str, int]]) -> dict[str,
     """How visitors are read, and how many of their values took a rule, since the file was made."""
     return {
         "fingerprint": recipe.fingerprint,
+        "promised": fixed_part(recipe).fingerprint,
         "dim": recipe.dim,
         "actions": recipe.offered,
+        "added": added_to(recipe),
+        "retired": recipe.retired,
+        "room": slots_left(recipe),
         "values": values,
     }
 
@@ -97,35 +126,35 @@ def view_over_time(db: sqlite3.Connection, season: Season, *, now: float) -> dic
     later = [one for one in settings.release_times if one > now - started_at]
     return {
         "kind": "agent",
-        "at": now,
         "trust": settings.trust.name,
         "groups": settings.groups,
         "releases": settings.groups * settings.releases,
         "spent": bool(made) or agent_tables.continued_elsewhere(db, number),
         "next_release_at": started_at + later[0] if later and left else None,
         "runs_out_at": started_at + settings.release_times[-1] if left else None,
-        "season_ends_at": started_at + settings.season,
         "reward_range": settings.problem.reward_range,
         "uniform_share": settings.uniform_share,
         "window": settings.window,
-        "sums": [
-            {
-                "group": one.group,
-                "number": one.number,
-                "received_at": one.received_at,
-                "agents": messages.decode(one.payload).agents,
-            }
-            for one in agent_tables.received_sums(db)
-        ],
         "history": agent_tables.newest_outgoing(db, number, most=_MOST_ENTRIES),
         "curve": points(db, width_for(settings.season)),
     }
 
 
+def _gone(db: sqlite3.Connection, season: Season) -> int:
+    """Releases that were made, and rows that were over before this agent built them."""
+    return agent_tables.count_made(db, season.number) + sum(row_counts.skipped(db, season.number).values())
+
+
 def _left(db: sqlite3.Connection, season: Season) -> int:
-    """Releases that can still be made: rows that were over before this agent built them are not."""
-    gone = agent_tables.count_made(db, season.number) + sum(row_counts.skipped(db, season.number).values())
-    return season.settings.groups * season.settings.releases - gone
+    """Releases that can still be made."""
+    return season.settings.groups * season.settings.releases - _gone(db, season)
+
+
+def _next_due(db: sqlite3.Connection, season: Season) -> float | None:
+    """When the first release is due that is not made, in the past if it is late; None after the last."""
+    settings, times = season.settings, season.settings.release_times
+    place = _gone(db, season) // settings.groups
+    return season.started_at + times[place] if place < len(times) else None
 
 
 def look(
@@ -134,20 +163,23 @@ def look(
     over_time: bool = False,
     keepers: Collection[str] | None = None,
     keeper: Path | None = None,
+    misfit: str | None = None,
 ) -> dict[str, Any]:
-    """`view` of a file whose agent may be running elsewhere; and whether it runs, and how its engine does.
+    """`view` of a file whose agent may be running elsewhere; whether it runs, its engine, and what is wrong.
 
     Args:
         path: of the file.
         over_time: add `view_over_time`.
         keepers: those of the roster, where it is known.
         keeper: the file of the keeper in its process, if there is one.
+        misfit: why its configuration would not be taken (`kept.misfit`), where that was looked at.
     """
+    now = time.time()
     with closing(agent_tables.look_into(path)) as db:
         season = season_in(db, path)
         facts = view(db, season, agent_tables.read_counts(db), keepers=keepers)
-        later = view_over_time(db, season, now=time.time()) if over_time else {}
+        later = view_over_time(db, season, now=now) if over_time else {}
     running, engine = read_engine_file(Path(path).resolve())
-    own = None if keeper is None else look_at_keeper(keeper)
-    failing = trouble_of(own) or (None if engine is None else engine["trouble"])
-    return facts | {"running": running, "engine": engine, "failing": failing, "keeper": own} | later
+    beside = {"at": now, "running": running, "engine": engine, "misfit": misfit}
+    beside["keeper"] = None if keeper is None else look_at_keeper(keeper)
+    return with_trouble(facts | beside | later)

@@ -14,6 +14,7 @@ from feducb.agent.settings import AgentSettings
 from feducb.errors import ConfigurationError
 from feducb.types import Array
 from feducb.worlds.features.encoder import Encoder, Offers
+from feducb.worlds.features.season import fixed_part
 
 __all__ = ["Actions", "Visitor", "Visitors", "retold"]
 
@@ -47,6 +48,15 @@ class Visitors:
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._encoder = None if settings.recipe is None else Encoder(settings.recipe)
+        # What goes without saying where events are kept: actions as the season's recipe was published.
+        self._unsaid = None
+        if self._encoder is not None and settings.recipe == fixed_part(self._encoder.recipe):
+            self._unsaid = self._encoder.offers_declared
+
+    @property
+    def changed(self) -> bool:
+        """Whether actions were added or retired since the season's recipe was published."""
+        return self._encoder is not None and self._unsaid is not self._encoder.offers_declared
 
     def read(self, actions: Actions | None, context: Mapping[str, Any] | None) -> Visitor:
         """A visitor's candidates.
@@ -71,7 +81,7 @@ class Visitors:
         found = self._encoder.encode(context or {}, offers)
         said = None
         if self._settings.keep_events:
-            declared = None if offers is self._encoder.offers_declared else _told(offers, self._encoder)
+            declared = None if offers is self._unsaid else _told(offers, self._encoder)
             said = _as_json({"context": found.context, "actions": declared})
         return Visitor(found.vectors, offers.names, said, found.rules, found.ignored)
 
@@ -79,7 +89,7 @@ class Visitors:
 def retold(said: str, encoder: Encoder) -> tuple[dict[str, Any], Offers, Array]:
     """What was kept of a visitor: context, actions, and the vectors that they made."""
     plain = json.loads(said)
-    offers = encoder.offers(plain["actions"])
+    offers = encoder.laid_out(plain["actions"])
     return plain["context"], offers, encoder.encode(plain["context"], offers).vectors
 
 

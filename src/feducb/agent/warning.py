@@ -25,7 +25,6 @@ __all__ = [
     "PARAMETER_BOUND",
     "REWARD_BOUND",
     "contradicts",
-    "heading",
     "read_warnings",
 ]
 
@@ -84,8 +83,3 @@ def read_warnings(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, 
         goes_on = "so it builds no row any more and decides by the last sums; a new season goes on"
         warnings = {HALTED: f"{why}, {goes_on} (`feducb agent new-season`)", **warnings}
     return warnings
-
-
-def heading(kind: str) -> str:
-    """What a warning of this kind says first."""
-    return "this agent has halted" if kind == HALTED else "a setting does not fit"

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.inbox import Inbox
 from feducb.audit.broken_close import CLOSE_FAULTS
+from feducb.audit.broken_lanes import LANE_FAULTS
 from feducb.audit.broken_rows import ROW_FAULTS
 from feducb.audit.checks import CENTRED, MIXED, ONE_HOTS, PUBLIC, Code
 from feducb.models import PublicContexts
@@ -359,6 +360,7 @@ FAULTS = {
     "a tally that nobody paid for": Code(tally=_unpaid_scale),
     **ROW_FAULTS,
     **CLOSE_FAULTS,
+    **LANE_FAULTS,
     # The paper's own, as printed; a huge ε, lest its constants drown everything: the leak is structural.
     "determinant trigger": Code(policy={"mode": "paper", "schedule": "determinant:30", "epsilon": 1e6}),
     "acting on raw data": Code(policy={"mode": "paper", "schedule": "explicit:40,60", "epsilon": 1e6}),

@@ -24,6 +24,7 @@ from feducb.audit.invariance import check_decisions, check_graph, check_release_
 from feducb.audit.later_seasons import check_seasons
 from feducb.audit.own_agents import check_agent_close
 from feducb.audit.own_play import Closing, check_after_close, check_close, check_shared_phase
+from feducb.audit.raw_lanes import check_held_out, check_joining
 from feducb.audit.secure import check_disk, check_pads, check_restored, check_value
 from feducb.audit.spaced import check_spaced, check_spaced_tally, check_spacing
 from feducb.audit.stores import check_groups, check_replay, check_several_agents
@@ -74,6 +75,7 @@ class Code:
         rows: an agent's file, where its rows leave under pads.
         closing: how a team shares first and closes then, under own play.
         closing_agent: an agent that does, deployed.
+        lanes: an agent some of whose decisions raw records drive: some visitors, or a season alone.
         policy: what is simulated, as settings of `feducb.simulate`.
         mechanism: with which a fault shows.
         epsilon: at which it shows; that of the audit if not given.
@@ -90,6 +92,7 @@ class Code:
     rows: type[AgentStore] | None = None
     closing: Closing | None = None
     closing_agent: type[Agent] | None = None
+    lanes: type[Agent] | None = None
     policy: dict[str, Any] | None = None
     mechanism: str = "auto"
     epsilon: float | None = None
@@ -112,6 +115,7 @@ SHIPPED = Code(
     rows=AgentStore,
     closing=own_estimator,
     closing_agent=Agent,
+    lanes=Agent,
 )
 
 # A person with several records at each of several agents, and a controller that all of them trust.
@@ -134,6 +138,7 @@ _CHECKS: tuple[tuple[str, dict[str, Any], tuple[Callable[[Any, Terms], Check], .
     ("rows", SECURE, (check_columns, check_pads, check_restored, check_disk, check_value)),
     ("closing", {}, (check_close, check_shared_phase, check_after_close)),
     ("closing_agent", {}, (check_agent_close,)),
+    ("lanes", {}, (check_held_out, check_joining)),
 )
 
 

@@ -13,12 +13,17 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from feducb.controller.collector import Collector
 from feducb.controller.controller_file import ControllerSettings, status_path, write_status
+from feducb.controller.controller_health import judge_controller
+from feducb.protocol.trouble import News
 from feducb.storage import RowBook
 from feducb.system import optional, quieten_asyncio
+
+if TYPE_CHECKING:
+    from feducb.carriers.nats.link_status import Log
 
 __all__ = ["JsonLog", "keep_status", "run_until_stopped", "serve"]
 
@@ -83,13 +88,20 @@ def run_until_stopped(work: Coroutine[Any, Any, None], log: JsonLog) -> None:
 
 
 async def keep_status(
-    path: Path, facts: Callable[[], dict[str, Any]], work: Callable[[], Awaitable[None]]
+    path: Path, facts: Callable[[], dict[str, Any]], work: Callable[[], Awaitable[None]], log: Log
 ) -> None:
-    """Await work, and say meanwhile in a small file how it goes."""
+    """Await work, and say meanwhile in a small file how it goes; what is wrong is also logged, once."""
+    news = News()
 
     async def report() -> None:
         while True:
-            write_status(path, facts())
+            said = facts()
+            write_status(path, said)
+            came, over = news.since(said["trouble"])
+            for one in came:
+                log("trouble", kind=one["kind"], severity=one["severity"], reason=one["says"])
+            for one in over:
+                log("trouble_over", kind=one["kind"])
             await asyncio.sleep(_STATUS_EVERY)
 
     reports = asyncio.create_task(report())
@@ -107,21 +119,29 @@ async def _serve(settings: ControllerSettings, collector: Collector | RowBook, l
     log("started", season=collector.season, agents=len(settings.terms), pid=os.getpid())
 
     def facts() -> dict[str, Any]:
-        return {
+        said = {
             "at": time.time(),
             "pid": os.getpid(),
             "connected": link.status.connected,
             "season": collector.season,
+            "agents": list(settings.terms),
+            "quorum": settings.quorum or len(settings.terms),
+            "deadline": settings.deadline,
             "newest_sum": link.status.newest,
             "agents_in_it": link.status.members,
             "newest_message": collector.progress(),
             "last_seen": collector.last_received() | link.heard,
-            "newest_sum_at": collector.last_published(),
+            "last_stored": collector.last_received(),
+            "arrivals": collector.arrivals(),
+            "waits": collector.waits(),
+            "sums": collector.sums(),
             "refused": link.refusals.as_dict(),
             "last_refusals": link.last_refusals,
+            "failures": link.status.failures,
             "errors": dict(link.status.errors),
             "last_error": link.status.last_error,
             "rows": collector.facts() if isinstance(collector, RowBook) else None,
         }
+        return said | {"trouble": judge_controller(said)}
 
-    await keep_status(status_path(settings), facts, link.run)
+    await keep_status(status_path(settings), facts, link.run, log)

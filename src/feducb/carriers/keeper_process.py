@@ -16,10 +16,10 @@ from feducb.agent.agent_file import AgentFile
 from feducb.carriers.controller_process import JsonLog, keep_status, run_until_stopped
 from feducb.carriers.nats.link_status import EngineStatus, Log
 from feducb.controller.controller_file import status_path
+from feducb.controller.controller_health import judge_keeper
 from feducb.controller.keeper_file import KeeperSettings
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
 from feducb.storage.keeper_book import KeeperBook
-from feducb.storage.keeper_facts import trouble_of
 
 __all__ = ["beside", "serve", "settings_beside"]
 
@@ -43,25 +43,27 @@ def _work(settings: KeeperSettings, book: KeeperBook, log: Log) -> Coroutine[Any
     from feducb.carriers.nats import NatsKeeper
 
     link = NatsKeeper(settings.engine, book, log=log)
-    return keep_status(status_path(settings), lambda: _facts(book, link.status), link.run)
+    return keep_status(status_path(settings), lambda: _facts(book, link.status), link.run, log)
 
 
 def _facts(book: KeeperBook, status: EngineStatus) -> dict[str, Any]:
-    stands = book.facts()
-    return {
+    said = {
         "at": time.time(),
         "pid": os.getpid(),
         "connected": status.connected,
-        **stands,
+        **book.facts(),
         "evidence": [proof.hex() for proof in book.evidence()],  # `two_lists.TwoLists` reads them
         "sent": status.sent,
         "last_receipt_at": status.last_receipt_at,
         "refused_by_controller": dict(status.refused),
         "last_refusal": status.last_refusal or None,
+        "last_refusal_at": status.last_refusal_at,
+        "failures": status.failures,
+        "unanswered": status.unanswered,
         "errors": dict(status.errors),
         "last_error": status.last_error,
-        "trouble": trouble_of(stands) or status.trouble,
     }
+    return said | {"trouble": judge_keeper(said)}
 
 
 def settings_beside(file: AgentFile) -> KeeperSettings:

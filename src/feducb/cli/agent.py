@@ -23,6 +23,7 @@ from typer.core import TyperCommand
 from feducb.agent import Agent, AgentSettings, upkeep
 from feducb.agent.agent_file import read_agent_file
 from feducb.agent.kept import edited, misfit, require_place
+from feducb.agent.noted import view_log
 from feducb.agent.own_logs import read_rows, require_header
 from feducb.agent.view import look
 from feducb.cli.agent_init import DEFAULT, budget_table, init, make_file
@@ -30,7 +31,9 @@ from feducb.cli.options import option
 from feducb.cli.output import counted, facts_table, require_writable, show_keys, write_json
 from feducb.cli.watch_frames import agent_facts
 from feducb.errors import ConfigurationError, StoreError, StoreInUseError
+from feducb.protocol.trouble import TROUBLE, exit_status
 from feducb.service.api_keys import add_key, revoke_key
+from feducb.storage import agent_tables
 from feducb.system import optional
 from feducb.trust import Keepers
 from feducb.worlds.features import Recipe
@@ -101,23 +104,21 @@ def status(
     config: Config = DEFAULT,
     json_file: Path | None = option(None, "Write it as JSON; - for standard output.", "--json"),
 ) -> None:
-    """How the agent stands; it may be running."""
+    """How the agent stands; it may be running. Status 0: all is green, 1: it does not run, 3: trouble."""
     require_writable("--json", json_file)
     read = read_agent_file(config)
-    store, reason = read.store, misfit(read.store, read.agent)
-    stands_at = partial(look, store, keepers=read.keepers(), keeper=read.keeper_state())
-    write_json(lambda: json.dumps(stands_at() | {"misfit": reason}, indent=1) + "\n", json_file)
-    if str(json_file) == "-":
-        return
+    reason = misfit(read.store, read.agent)
+    stands_at = partial(look, read.store, keepers=read.keepers(), keeper=read.keeper_state(), misfit=reason)
+    write_json(lambda: json.dumps(stands_at(), indent=1) + "\n", json_file)
     stands = stands_at(over_time=True)
-    counts = sorted(stands["counts"].items())
-    rows = [*agent_facts(stands), *((f"  {name.replace('_', ' ')}", f"{count:,}") for name, count in counts)]
-    title = f"agent {stands['name']}{', shadow mode' if stands['shadow'] else ''}"
-    Console(markup=False).print(facts_table(title, rows))
-    if reason is None and (changed := edited(store, read.agent)):
-        typer.echo(f"{config} was edited and is taken when the agent starts next: {', '.join(changed)}")
-    if reason is not None:
-        typer.echo(f"{config} no longer fits the open season, so no agent starts with it: {reason}")
+    if str(json_file) != "-":
+        counts = sorted(stands["counts"].items())
+        counted_rows = ((f"  {name.replace('_', ' ')}", f"{count:,}") for name, count in counts)
+        title = f"agent {stands['name']}{', shadow mode' if stands['shadow'] else ''}"
+        Console(markup=False).print(facts_table(title, [*agent_facts(stands), *counted_rows]))
+        if reason is None and (changed := edited(read.store, read.agent)):
+            typer.echo(f"{config} was edited and is taken when the agent starts next: {', '.join(changed)}")
+    raise typer.Exit(exit_status(stands["trouble"]))
 
 
 @app.command()
@@ -333,6 +334,38 @@ def _opened(config: Path) -> Iterator[tuple[Agent, AgentSettings]]:
         raise StoreInUseError(f"{error}: stop the agent first, or ask its service") from None
     with closing(agent):
         yield agent, file.agent
+
+
+@app.command("log")
+def show_log(
+    config: Config = DEFAULT,
+    holds: str | None = option(None, "A hash that was noted earlier: is it still in the chain?"),
+    json_file: Path | None = option(None, "Write it as JSON; - for standard output.", "--json"),
+) -> None:
+    """Who changed what, and with which key; status 3 if a line was removed or changed since."""
+    require_writable("--json", json_file)
+    file = read_agent_file(config)
+    with closing(agent_tables.look_into(file.store)) as db:
+        log = view_log(db)
+    write_json(lambda: json.dumps(log, indent=1) + "\n", json_file)
+    if str(json_file) != "-":
+        for one in log["entries"]:
+            details = ", ".join(f"{name} {_plain(value)}" for name, value in one["details"].items())
+            typer.echo(
+                f"{one['number']:>4}  {one['at'][:19]}Z  {one['who']}: {one['what']}"
+                + (f" ({details})" if details else "")
+            )
+    broken = log["broken"]
+    if broken is None and holds is not None and holds not in {one["hash"] for one in log["entries"]}:
+        broken = f"no entry has the hash {holds}, so the chain is not the one that it was noted from"
+    if broken is not None:
+        typer.echo(f"the log is not whole: {broken}", err=True)
+        raise typer.Exit(TROUBLE)
+    typer.echo(f"the log is whole; note its end elsewhere: {log['end']}", err=True)
+
+
+def _plain(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @key_app.command("add")

@@ -27,9 +27,10 @@ from feducb.worlds.features import Recipe
 from feducb.worlds.features.bounds import derive_bounds
 from feducb.worlds.features.explain import refuses
 
-__all__ = ["DEFAULT", "budget_table", "init", "make_file"]
+__all__ = ["DEFAULT", "PRACTICAL", "budget_table", "init", "make_file"]
 
 DEFAULT = Path("agent.toml")
+HOLDOUT = 0.05
 
 _TEMPLATE = """\
 version = 2
@@ -70,9 +71,9 @@ default_reward = {default!r:13} # what counts if none came
 [decisions]                    # stay as they are for a season
 play = {play:23} # own: after the last release own records are looked at too; the same at all agents
 {distance}
-policy = "tempered"            # how the agent chooses; `feducb simulate --policy` has the list
-# exploration = 1.0            # part of the bonus of the optimistic policy; 1 is the proven one
+{policy}
 uniform_share = {uniform_share!r:14} # above 0: logs can judge other policies
+holdout = {holdout!r:20} # decided as the agent alone would, to see what the others are worth; docs/service.md
 shadow = {shadow:16}      # true: follow the application's own choice
 follow_policy = "learning"     # of the application; "fixed": public, and never learns from rewards
 
@@ -103,13 +104,27 @@ _KEEPERS = """\
 away = {away:<23} # how many agents may miss a row
 colluding = {colluding:<18} # how many may tell the controller what they sent
 """
+_POLICY = """\
+policy = "tempered"            # how the agent chooses; `feducb simulate --policy` has the list
+# exploration = 1.0            # part of the bonus of the optimistic policy; 1 is the proven one"""
+_PRACTICAL = """\
+policy = "optimistic"          # how the agent chooses; "tempered" plays the proven bonus, and explores more
+exploration = {exploration!r:16} # part of the proven bonus: less is explored, and no regret is proven"""
+PRACTICAL: dict[str, Any] = {
+    "policy": "optimistic",
+    "exploration": 0.1,
+}  # as `feducb evaluate` judges: practical play
 _BUDGET = "epsilon = {epsilon!r}\ndelta = {delta!r}"
 _NO_BUDGET = (
     "# epsilon, delta              # none under trust self: nothing leaves. Needed to join others later"
 )
 _NO_KEEPERS = "# away, colluding             # of trust keepers: how many may miss a row, or tell on others\n"
 _NO_RECIPE = '# recipe = "recipe.json"       # visitors and actions in words; `feducb recipe init` writes one'
-_NO_ACTIONS = '# actions = ["a", "b", "c"]    # in place of a recipe, for offers without features'
+_ROOM = (
+    "# reserve, added, retired       # beside actions: room for more in a season, names that came, that went"
+)
+_NO_ACTIONS = f"""# actions = ["a", "b", "c"]    # in place of a recipe, for offers without features
+{_ROOM}"""
 _NUMBERS = f"""\
 dim = {{dim:<24}} # d, numbers per candidate; in its place:
 {_NO_RECIPE}
@@ -201,8 +216,19 @@ class _New:
         "alike, so that sharing goes on for longer.",
         shown="0.28 is assumed",
     )
+    exploration: float | None = option(
+        None,
+        "Part of the proven bonus that the agent explores by; 1 plays tempered, the proven rule.",
+        shown="0.1 with a recipe or actions, but under own play; else 1",
+    )
     uniform_share: float = option(
         0.0, "Share of decisions drawn uniformly, so that logs can judge other policies."
+    )
+    holdout: float | None = option(
+        None,
+        "Share of decisions made as the agent alone would make them, to see what the others are worth. Under "
+        "released play whoever sets it states that what these visitors are shown moves nobody else's record.",
+        shown="0.05 after the close under own play, else 0",
     )
     keep_events: str | None = option(
         None, "How long raw events are kept for `agent export`.", shown="0s; in shadow mode a season"
@@ -233,10 +259,12 @@ class _New:
             "keepers": keepers,
             "quorum": _line("quorum", self.quorum, "how many agents a sum needs at least; left out, all"),
             "play": json.dumps("own" if self.alone else self.play),
+            "holdout": self._holdout(),
             "distance": _line(
                 *("distance", None if self.distance is None else float(self.distance)),
                 "under own play, the same at all agents: by how much they may differ, over S",
             ),
+            "policy": self._policy(),
             "contexts": json.dumps(self.contexts),
             "problem": problem,
             "default": min(max(0.0, low), high),
@@ -245,10 +273,24 @@ class _New:
         }
         return _TEMPLATE.format(**words) + "".join(f"\n{budget_table(*one)}\n" for one in of_all.items())
 
+    def _policy(self) -> str:
+        """The lines that say how the agent chooses."""
+        exploration = self.exploration
+        if exploration is None:
+            described = self.recipe is not None or self.actions is not None
+            exploration = PRACTICAL["exploration"] if described and self.play == "released" else 1.0
+        return _POLICY if exploration == 1.0 else _PRACTICAL.format(exploration=exploration)
+
     @property
     def alone(self) -> bool:
         """Whether nothing leaves."""
         return self.trust == SELF.name
+
+    def _holdout(self) -> float:
+        """As given; else what costs no promise: after a close nothing leaves, before it something does."""
+        if self.holdout is not None:
+            return float(self.holdout)
+        return HOLDOUT if self.play == "own" and not self.alone and not self.shadow else 0.0
 
     def _budget(self, own: Budget) -> str:
         """Its lines."""
@@ -276,7 +318,7 @@ class _New:
             names = [part.strip() for part in str(self.actions).split(",") if part.strip()]
             return Recipe.of_actions(
                 names
-            ), f"actions = {json.dumps(names, ensure_ascii=False)}\n{_NO_RECIPE}"
+            ), f"actions = {json.dumps(names, ensure_ascii=False)}\n{_ROOM}\n{_NO_RECIPE}"
         if self.actions is not None:
             raise ConfigurationError("--actions", self.actions, "nothing beside --recipe, which has them")
         try:

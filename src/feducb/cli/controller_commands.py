@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from feducb.cli.options import option
-from feducb.cli.output import show_keys
+from feducb.cli.output import show_keys, show_status
 from feducb.controller.controller_file import ControllerSettings, read_status
+from feducb.controller.controller_health import judge_controller
 from feducb.errors import ConfigurationError
 from feducb.protocol.engine_table import require_keys, require_text
 from feducb.service.api_keys import add_key, revoke_key
@@ -44,12 +44,8 @@ def serve(config: _Config = _DEFAULT) -> None:
 
 @app.command()
 def status(config: _Config = _DEFAULT) -> None:
-    """What the controller last said about itself, as JSON; fails if it does not run."""
-    last = read_status(ControllerSettings.read(config))
-    typer.echo(json.dumps(last, indent=1))
-    if not last["running"]:
-        typer.echo(f"the controller does not run; it said this {last['seconds_ago']:g} s ago", err=True)
-        raise typer.Exit(1)
+    """What the controller last said of itself, as JSON. Status 0: green, 1: it does not run, 3: trouble."""
+    show_status(read_status(ControllerSettings.read(config)), "controller", judge_controller)
 
 
 @key_app.command("add")

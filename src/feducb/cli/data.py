@@ -15,6 +15,7 @@ from rich.table import Table
 from feducb.cli.options import option
 from feducb.cli.output import counted, facts_table, require_writable, screen_beside, write_json
 from feducb.worlds.data import DATA_SETS, DataSet, Trial, data_set
+from feducb.worlds.features.explain import describe
 
 __all__ = ["app"]
 
@@ -74,7 +75,7 @@ def show(
         "actions": actions,
         "mean_reward": float(rewards.mean()),
         "notes": list(loaded.notes),
-        "features": list(loaded.recipe.describe()),
+        "features": list(describe(loaded.recipe)),
     }
     if recipe is not None:
         recipe.write_text(loaded.recipe.to_json(), encoding="utf-8")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from feducb.cli.output import show_status
 from feducb.controller.controller_file import read_status
+from feducb.controller.controller_health import judge_keeper
 from feducb.controller.keeper_file import KeeperSettings
 
 __all__ = ["app"]
@@ -32,9 +33,5 @@ def serve(config: _Config = _DEFAULT) -> None:
 
 @app.command()
 def status(config: _Config = _DEFAULT) -> None:
-    """What the keeper last said about itself, as JSON; fails if it does not run."""
-    last = read_status(KeeperSettings.read(config), of="keeper")
-    typer.echo(json.dumps(last, indent=1))
-    if not last["running"]:
-        typer.echo(f"the keeper does not run; it said this {last['seconds_ago']:g} s ago", err=True)
-        raise typer.Exit(1)
+    """What the keeper last said of itself, as JSON. Status 0: green, 1: it does not run, 3: trouble."""
+    show_status(read_status(KeeperSettings.read(config), of="keeper"), "keeper", judge_keeper)

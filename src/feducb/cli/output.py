@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -22,6 +25,7 @@ from rich.table import Table
 
 from feducb.errors import ConfigurationError
 from feducb.protocol.graphs import Topology
+from feducb.protocol.trouble import Plain, exit_status
 from feducb.service.api_keys import read_keys
 from feducb.simulation.results import SimulationResult
 from feducb.system import counted
@@ -37,6 +41,7 @@ __all__ = [
     "result_table",
     "screen_beside",
     "show_keys",
+    "show_status",
     "steps_progress",
     "warnings_for",
     "write_json",
@@ -90,6 +95,16 @@ def show_keys(path: Path) -> None:
     for key in read_keys(path):
         age = datetime.now(UTC) - datetime.fromisoformat(key.made_at)
         print(f"{key.name:24} {key.role:12} {counted(age.days, 'day')}")
+
+
+def show_status(last: dict[str, Any], of: str, judge: Callable[[dict[str, Any]], list[Plain]]) -> None:
+    """What a controller or a keeper last said, as JSON, and what is wrong by now; ends with that status."""
+    last = last | {"trouble": judge(last | {"at": time.time()})}
+    typer.echo(json.dumps(last, indent=1))
+    for one in last["trouble"]:
+        said = f"the {of} does not run; it said this {last['seconds_ago']:g} s ago"
+        typer.echo(said if one["kind"] == "stopped" else one["says"], err=True)
+    raise typer.Exit(exit_status(last["trouble"]))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`feducb recipe init | show`."""
+"""`feducb recipe init | show | add | retire`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,10 +19,13 @@ from feducb.cli.output import counted, facts_table, require_writable, screen_bes
 from feducb.errors import ConfigurationError
 from feducb.evaluation.survey import parse_context
 from feducb.models import LINEAR, Model
+from feducb.system import write_atomically
 from feducb.worlds.features import Column, Recipe, as_text, model_of
 from feducb.worlds.features.bounds import Derived, derive_bounds
 from feducb.worlds.features.explain import explain, refuses
 from feducb.worlds.features.proposal import Proposal, propose
+from feducb.worlds.features.redundant import redundant
+from feducb.worlds.features.season import added_to, fixed_part, slots_left, with_added
 
 __all__ = ["app", "parse_range"]
 
@@ -96,11 +100,16 @@ def show(
         "fingerprint": recipe.fingerprint,
         "problem": derived.problem.as_dict(),
         "why": derived.why,
+        "promised": fixed_part(recipe).fingerprint,
         "actions": list(recipe.offered),
+        "added": list(added_to(recipe)),
+        "retired": list(recipe.retired),
+        "room": slots_left(recipe),
         "terms": {"*".join(term) or "1": recipe.width_of(term) for term in recipe.terms},
         "model": _model(recipe).name,
         "numbers": _numbers(recipe),
         "refuses": refuses(recipe),
+        "redundant": redundant(recipe),
         "explained": dict(explain(recipe)),
     }
     screen_beside(json_file).print(facts_table(str(path), list(_rows(recipe, derived))))
@@ -121,11 +130,18 @@ def parse_range(text: str, setting: str = "--reward-range") -> tuple[float, floa
 def _rows(recipe: Recipe, derived: Derived) -> Iterator[tuple[str, str]]:
     yield "fingerprint", recipe.fingerprint
     yield "actions", ", ".join(recipe.offered) or "said with every request"
+    yield from _season(recipe)
     yield from explain(recipe)
     for name, symbol in _SYMBOLS.items():
         value = getattr(derived.problem, name)
         yield f"{symbol} = {value:g}", f"{name}: {derived.why[name]}"
     yield "release", _release(recipe)
+    for term, other in redundant(recipe).items():
+        yield (
+            "note",
+            f"the term {term} tells nothing that {other} does not: what tells them apart stays unknown, and "
+            "widens intervals and the bonus that is proven (`exploration = 1`)",
+        )
     if names := refuses(recipe):
         listed = ", ".join(names)
         yield "note", f"a visitor is refused whose value is unknown or missing in: {listed}; give them rules"
@@ -137,6 +153,65 @@ def _rows(recipe: Recipe, derived: Derived) -> Iterator[tuple[str, str]]:
             "note",
             f"noise grows with d, and a release has {numbers}: fewer terms, or `--lean`, learn sooner",
         )
+
+
+def _season(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """What a season may change, and did."""
+    if added := added_to(recipe):
+        yield "added", f"{', '.join(added)}, in the entries that were in reserve"
+    if recipe.retired:
+        yield "retired", f"{', '.join(recipe.retired)}: no longer offered"
+    if room := slots_left(recipe):
+        yield "room", f"for {counted(room, 'more action')} within a season (`feducb recipe add`)"
+    if added or recipe.retired:
+        yield "promised", f"{fixed_part(recipe).fingerprint}, which stays for a season"
+
+
+@app.command()
+def add(
+    path: Annotated[Path, typer.Argument(help="The recipe, JSON.")],
+    action: Annotated[str, typer.Argument(help="Its name; or JSON with its id and columns.")],
+) -> None:
+    """Name one more action, in the next entry that the recipe has in reserve, within a season or before.
+
+    Agents offer it once they are restarted; all agents of a federation take the same file.
+    """
+    plain = json.loads(action) if action.lstrip().startswith("{") else action
+    recipe = with_added(_editable(path), plain)
+    _rewrite(path, recipe)
+    room = counted(slots_left(recipe), "more action")
+    typer.echo(f"{added_to(recipe)[-1]} is in {path}; room for {room}. Restart the agents that use it")
+
+
+@app.command()
+def retire(
+    path: Annotated[Path, typer.Argument(help="The recipe, JSON.")],
+    action: Annotated[str, typer.Argument(help="Its name.")],
+    back: bool = option(False, "Offer it again.", "--back"),
+) -> None:
+    """Stop offering an action, within a season or before; rewards that are still to come count.
+
+    It must not be chosen by what raw rewards look like: only by what is public, or released (`/v1/model`).
+    """
+    recipe = _editable(path)
+    if back and action not in recipe.retired:
+        raise ConfigurationError("action", action, f"one that is retired: {', '.join(recipe.retired) or '-'}")
+    retired = [one for one in recipe.retired if one != action] if back else [*recipe.retired, action]
+    _rewrite(path, replace(recipe, retired=tuple(retired)))
+    typer.echo(
+        f"{action} is {'offered again' if back else 'retired'} in {path}. Restart the agents that use it"
+    )
+
+
+def _editable(path: Path) -> Recipe:
+    if path.suffix == ".toml":
+        expected = "a JSON file; in TOML write `added` of the column of names, and `retired`, by hand"
+        raise ConfigurationError("recipe", str(path), expected)
+    return Recipe.read(path)
+
+
+def _rewrite(path: Path, recipe: Recipe) -> None:
+    write_atomically(path, recipe.to_json().encode())
 
 
 def _model(recipe: Recipe) -> Model:

@@ -18,6 +18,7 @@ from feducb.agent.view import look
 from feducb.cli.options import option
 from feducb.cli.watch_frames import frame
 from feducb.errors import ConfigurationError, FeducbError
+from feducb.protocol.trouble import WRONG, Plain
 from feducb.simulation.checkpoint import look as look_at_simulation
 from feducb.system import optional
 
@@ -81,8 +82,13 @@ def _again_and_again(look: Callable[[], dict[str, Any]], every: float) -> Snapsh
         try:
             last = look()
         except (FeducbError, OSError) as error:
-            last = last | {"failing": str(error)}
+            last = last | {"trouble": [_away(str(error))]}
         yield last
+
+
+def _away(why: str) -> Plain:
+    """Said in place of what was wrong when it was last seen."""
+    return {"kind": "away", "severity": WRONG, "says": why}
 
 
 def _from_service(url: str, key: str, ca: Path | None, *, once: bool) -> Snapshots:
@@ -116,6 +122,6 @@ def _from_service(url: str, key: str, ca: Path | None, *, once: bool) -> Snapsho
                 reason = f"{url} does not answer ({type(error).__name__})"
             if once or not last:
                 raise ConfigurationError("--url", url, f"a running feducb service: {reason}")
-            yield last | {"failing": f"away, trying again: {reason}"}
+            yield last | {"trouble": [_away(f"away, trying again: {reason}")]}
             time.sleep(wait)
             wait = min(2.0 * wait, _LONGEST_WAIT)

@@ -14,12 +14,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from feducb.agent.warning import heading
 from feducb.cli.output import counted
 from feducb.cli.row_frames import agent_rows, controller_rows
 
 __all__ = ["agent_facts", "frame", "sparkline"]
 
+_COLOURS = {"wrong": "red", "doubtful": "yellow"}
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _POINTS = 48
 
@@ -31,9 +31,10 @@ def frame(snapshot: dict[str, Any]) -> RenderableType:
     )
     if kind is None:
         return Text(f"nothing is known about a snapshot of kind {snapshot.get('kind')!r}", style="red")
-    trouble = [("something is wrong", "red", snapshot["failing"])] if snapshot.get("failing") else []
-    trouble += [(heading(kind), "yellow", said) for kind, said in snapshot.get("warnings", {}).items()]
-    panels = [Panel(Text(str(said)), title=title, border_style=style) for title, style, said in trouble]
+    panels = [
+        Panel(Text(one["says"]), title=one["severity"], border_style=_COLOURS[one["severity"]])
+        for one in snapshot.get("trouble", [])
+    ]
     return Group(*panels, kind(snapshot)) if panels else kind(snapshot)
 
 
@@ -65,8 +66,7 @@ def agent_facts(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
     """How an agent stands, as names and words for `feducb agent status`."""
     first = [
         ("runs", "yes" if snapshot["running"] else "no"),
-        ("wrong now", snapshot["failing"] or "nothing known"),
-        *((heading(kind), said) for kind, said in snapshot["warnings"].items()),
+        *([(one["severity"], one["says"]) for one in snapshot["trouble"]] or [("wrong", "nothing known")]),
         ("season", str(snapshot["season"])),
         ("started", _moment(snapshot["started_at"])),
     ]
@@ -82,13 +82,27 @@ def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         ("windows open", f"{snapshot['open_decisions']:,}"),
         ("model", ", ".join(snapshot["model"])),
         *([("play", snapshot["own"]["says"])] if snapshot.get("own") else []),
+        ("reward", _gained(snapshot["gain"])),
         ("newest sum", ", ".join(sums) or "none yet"),
-        *([("memory", snapshot["memory"]["says"])] if snapshot["memory"]["seasons"] else []),
+        *_memory(snapshot.get("memory")),
         ("waits to be sent", f"{snapshot['outbox']:,}"),
         *_values(snapshot.get("recipe")),
         *agent_rows(snapshot),
         *_engine(snapshot.get("engine")),
     ]
+
+
+def _memory(memory: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Where there were seasons before: what is remembered of them."""
+    return [("memory", memory["says"])] if memory and memory["seasons"] else []
+
+
+def _gained(gain: dict[str, Any]) -> str:
+    """What lanes came to, and what holding out costs."""
+    if gain["costs"] is None:
+        return str(gain["says"])
+    share, (least, most) = gain["lanes"]["alone"]["share"], gain["costs"]
+    return f"{gain['says']}; holding {share:.0%} out costs {least:.2g} to {most:.2g} per visitor"
 
 
 def _values(recipe: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -100,9 +114,16 @@ def _values(recipe: dict[str, Any] | None) -> list[tuple[str, str]]:
         for column, some in recipe["values"].items()
     )
     return [
-        ("recipe", f"{recipe['fingerprint']}, d = {recipe['dim']}"),
+        ("recipe", f"{recipe['fingerprint']}, d = {recipe['dim']}{_changes(recipe)}"),
         ("values by rule", ", ".join(taken) or "none yet"),
     ]
+
+
+def _changes(recipe: dict[str, Any]) -> str:
+    """What a season did to its recipe's actions, and for how many more there is room."""
+    parts = [f"{name} {', '.join(recipe[name])}" for name in ("added", "retired") if recipe.get(name)]
+    parts += [f"room for {counted(recipe['room'], 'more action')}"] if recipe.get("room") else []
+    return "".join(f"; {part}" for part in parts)
 
 
 def _promise(snapshot: dict[str, Any]) -> list[tuple[str, str]]:

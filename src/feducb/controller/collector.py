@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from feducb.config import require_finite, require_integer
 from feducb.errors import ConfigurationError, PrivacyError, RefusedError, ReleasesExhaustedError, StoreError
@@ -18,6 +18,7 @@ from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.sums import NamedSum, name_sum
 from feducb.storage import ControllerStore, Quorum, ReleaseBook, RowBook
+from feducb.storage.past_sums import PastSum, PastSums
 
 __all__ = ["Collector", "TrustedCollector", "open_collector"]
 
@@ -123,6 +124,7 @@ class TrustedCollector:
         except BaseException:
             self._store.close()
             raise
+        self._past = PastSums(self._released_after)
 
     @property
     def store(self) -> ControllerStore:
@@ -177,10 +179,25 @@ class TrustedCollector:
         """By agent, when its last upload of any season came, in seconds since 1970."""
         return {agent: _seconds(at) for agent, at in self.store.last_received().items()}
 
-    def last_published(self) -> float | None:
-        """When the newest release was made, in seconds since 1970."""
-        at = self.store.last_released()
-        return None if at is None else _seconds(at)
+    def sums(self) -> list[dict[str, Any]]:
+        """What was released, newest first (`PastSum`)."""
+        return self._past.listed()
+
+    def _released_after(self, season: int, number: int) -> Iterable[PastSum]:
+        return self.store.releases_after(season, number)  # the store may be opened anew
+
+    def waits(self) -> dict[str, Any] | None:
+        """The next release, if some have sent for it: ``number``, ``since`` when, and who is ``here``."""
+        waiting = self.store.waiting()
+        if not waiting or not self.store.releases_left:
+            return None
+        number = self.store.terms.releases - self.store.releases_left + 1
+        return {"number": number, "since": _seconds(min(waiting.values())), "here": sorted(waiting)}
+
+    def arrivals(self) -> dict[str, float]:
+        """By agent, when its upload of the newest release's number came."""
+        number = self.store.terms.releases - self.store.releases_left
+        return {agent: _seconds(at) for agent, at in self.store.arrivals(number).items()}
 
     def close(self) -> None:
         """Give the file back."""

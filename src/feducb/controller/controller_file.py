@@ -60,7 +60,7 @@ __all__ = [
 
 _PROBLEM = ("action_bound", "reward_bound", "parameter_bound", "noise_scale", "reward_centre")
 _PEOPLE = ("records_per_person", "agents_per_person", "spacing")
-_TERMS = ("mechanism", "quiet", "decay", *_PEOPLE, "model")
+_TERMS = ("mechanism", "quiet", "decay", *_PEOPLE, "model", "recipe")
 _TRUST = ("trust", "away", "colluding")
 _TIMES = ("quorum", "deadline", "season", "close_after")
 

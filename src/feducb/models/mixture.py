@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.config import Problem
+from feducb.models.parts import Eigenbasis
 from feducb.types import Array, Belief
 
 __all__ = ["MixtureBound", "apart", "narrowest"]
@@ -133,17 +134,17 @@ class MixtureBound:
             moment: (..., d), u + h.
             variance: (...), w, the variance of one off-diagonal entry of H; 0 without noise.
         """
-        vectors, values, moments, slack = self._equations(gram, moment, variance)
+        basis, values, moments, slack = self._equations(gram, moment, variance)
         # Directions without signal keep only ‖θ*‖ ≤ S.
         signal, pull = values / slack, moments / slack
         shape = narrowest(signal * values, pull * values, pull * moments, self.problem.parameter_bound)
         precision, centre, squared = shape
         return Belief(
-            theta=np.einsum("...dk,...k->...d", vectors, centre),
-            inverse=(vectors / precision[..., None, :]) @ np.swapaxes(vectors, -1, -2),
+            theta=basis.turn_out(centre),
+            inverse=basis.matrix(1.0 / precision),
             ellipsoid_width=np.sqrt(squared),
             euclidean_width=np.zeros_like(squared),
-            estimate=np.einsum("...dk,...k->...d", vectors, self._likely(values, moments, variance)),
+            estimate=basis.turn_out(self._likely(values, moments, variance)),
         )
 
     def _likely(self, values: Array, moments: Array, variance: Array) -> Array:
@@ -174,12 +175,14 @@ class MixtureBound:
         least = (misfit * (pull / (signal + pull))).sum(axis=-1)
         return np.asarray((least > 1.0 + _PULLS).any(axis=-1))
 
-    def _equations(self, gram: Array, moment: Array, variance: Array) -> tuple[Array, Array, Array, Array]:
-        """A's eigenvectors, then in its eigenbasis v_i₊, a_i (0 where v_i ≤ 0) and D_i."""
-        values, vectors = np.linalg.eigh(gram)
-        moments = np.einsum("...dk,...d->...k", vectors, moment)
+    def _equations(
+        self, gram: Array, moment: Array, variance: Array
+    ) -> tuple[Eigenbasis, Array, Array, Array]:
+        """A's eigenbasis, then in it v_i₊, a_i (0 where v_i ≤ 0) and D_i."""
+        basis = Eigenbasis.of(gram)
+        values, moments = basis.values, basis.turn_in(moment)
         slack = self._slack(values, np.asarray(variance, dtype=np.float64))
-        return vectors, np.maximum(values, 0.0), np.where(values > 0.0, moments, 0.0), slack
+        return basis, np.maximum(values, 0.0), np.where(values > 0.0, moments, 0.0), slack
 
     def _slack(self, values: Array, variance: Array) -> Array:
         """(..., d), D_i, from A's eigenvalues and w (...)."""

@@ -13,8 +13,8 @@ import numpy as np
 from numba import int64
 from numpy.typing import NDArray
 
-from feducb.policies.kernels import HEADER, LARGEST, SMALLEST, UNDECIDED, compiled
-from feducb.policies.sieved_action import UNUSUAL, best_by_sieves
+from feducb.policies.kernels import HEADER, LARGEST, SMALLEST, UNDECIDED, compiled, kept
+from feducb.policies.lines import MANY, lines_of_many
 
 __all__ = ["best_action", "best_actions"]
 
@@ -27,10 +27,8 @@ def _best_action(actions: Array, state: Array) -> int:
     arms, dim = actions.shape
     if arms == 0 or dim != int(state[0]):
         return UNDECIDED
-    if state[5] > 0.0:  # many dimensions
-        index = best_by_sieves(actions, state)
-        if index != UNUSUAL:
-            return int(index)
+    if dim >= MANY:
+        return int(best_of_many_dimensions(actions, state))
     ellipsoid, euclidean, rounding = state[1], state[2], state[3]
     theta = state[HEADER : HEADER + dim]
     inverse = state[HEADER + dim : HEADER + dim + dim * dim].reshape(dim, dim)
@@ -62,12 +60,26 @@ def _best_action(actions: Array, state: Array) -> int:
     return index if best - second > rounding * np.sqrt(squares) else UNDECIDED
 
 
+def _best_of_many_dimensions(actions: Array, state: Array) -> int:
+    lines, left = lines_of_many(actions, state, np.bool_(0))
+    best, second, index = -np.inf, -np.inf, UNDECIDED
+    for place in range(len(left)):
+        score = lines[0, place] + lines[1, place]
+        if score > best:
+            best, second, index = score, best, left[place]
+        elif score > second:
+            second = score
+    return index if best - second > lines[0, len(left)] else UNDECIDED
+
+
 def _best_actions(actions: Array, state: Array) -> NDArray[np.int64]:
     chosen = np.empty(len(actions), dtype=np.int64)
     for visitor in range(len(actions)):
         chosen[visitor] = best_action(actions[visitor], state)
     return chosen
 
+
+best_of_many_dimensions: Any = kept(_best_of_many_dimensions)
 
 best_action: Any = compiled(_best_action, int64, 2)
 """(K, d) actions → the index of the best, or `UNDECIDED`: too close, not finite, or not of this shape."""

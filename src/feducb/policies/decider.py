@@ -26,7 +26,8 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 _FLOAT64 = np.dtype(np.float64)
-_SIEVED_DIM = 24  # from which it pays to look at bounds of scores first
+_SIEVED_DIM = 24  # as `lines.MANY`
+_BLOCKS = 4  # a V⁻¹ of which one in so many entries is not zero is for actions that are mostly zero too
 
 
 class _Kernels(NamedTuple):
@@ -36,6 +37,7 @@ class _Kernels(NamedTuple):
     best_of_many: Any
     tempered: Any
     chances: Any
+    bound: Any
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -93,7 +95,8 @@ class Decider:
         Returns:
             The index of the chosen one, and the chance with which it was chosen.
         """
-        self._require_proven()
+        if self.exploration != 1.0:
+            raise _unproven(self.exploration)
         try:
             index, chance = self._kernels.tempered(_ready(actions), self._state, policy.full, coin)
         except TypeError:  # not two axes
@@ -105,7 +108,8 @@ class Decider:
 
     def tempered_chances(self, actions: ArrayLike, policy: Tempered) -> Array:
         """(K,), the chance with which a tempered policy chooses each of the candidates (K, d)."""
-        self._require_proven()
+        if self.exploration != 1.0:
+            raise _unproven(self.exploration)
         try:
             chances: Array = self._kernels.chances(_ready(actions), self._state, policy.full)
         except TypeError:
@@ -141,15 +145,11 @@ class Decider:
 
     def judge(self, action: Array) -> tuple[float, float]:
         """The likeliest mean reward of one action (d,), and its upper confidence bound."""
-        belief, scale = self.belief, self.exploration
-        direction = belief.inverse @ action
-        width = belief.ellipsoid_width * math.sqrt(max(float(direction @ action), 0.0))
-        width += belief.euclidean_width * math.sqrt(float(direction @ direction))
-        return float(action @ belief.guess), float(action @ belief.centre(scale) + scale * width)
-
-    def _require_proven(self) -> None:
-        if self.exploration != 1.0:
-            raise ConfigurationError("exploration", self.exploration, "1 beside a tempered policy")
+        ready = _ready(action)
+        bound = self._kernels.bound(ready, self._state)
+        return float(ready @ self.belief.guess), float(self.score(ready[None])[0]) if math.isnan(
+            bound
+        ) else bound
 
     def _by_reference(self, actions: Array) -> Indices:
         return best_by_bound(self.belief, actions, exploration=self.exploration)
@@ -165,6 +165,10 @@ class Decider:
             place = tuple(int(i) for i in np.argwhere(~finite)[0])
             raise ConfigurationError("actions", f"{given[place]} at {place}", "finite numbers")
         return given
+
+
+def _unproven(exploration: float) -> ConfigurationError:
+    return ConfigurationError("exploration", exploration, "1 beside a tempered policy")
 
 
 def _as_real(actions: ArrayLike) -> Array:
@@ -193,10 +197,11 @@ def _kernels() -> _Kernels:
     """Those that are compiled; without numba, stand-ins that leave it undecided."""
     try:
         from feducb.policies.best_action import best_action, best_actions
+        from feducb.policies.lines import bound_of
         from feducb.policies.tempered_action import tempered_action, tempered_chances
     except ImportError:
-        return _Kernels(_undecided_one, _undecided_many, _undecided_tempered, _no_chances)
-    return _Kernels(best_action, best_actions, tempered_action, tempered_chances)
+        return _Kernels(_undecided_one, _undecided_many, _undecided_tempered, _no_chances, _no_bound)
+    return _Kernels(best_action, best_actions, tempered_action, tempered_chances, bound_of)
 
 
 def _undecided_one(actions: Array, state: Array) -> int:
@@ -213,6 +218,10 @@ def _undecided_tempered(actions: Array, state: Array, full: float, coin: float) 
 
 def _no_chances(actions: Array, state: Array, full: float) -> Array:
     return np.full(1, math.nan)
+
+
+def _no_bound(action: Array, state: Array) -> float:
+    return math.nan
 
 
 def _single(belief: Belief) -> Belief:
@@ -235,37 +244,41 @@ def _single(belief: Belief) -> Belief:
 
 
 def _packed(belief: Belief, exploration: float) -> Array:
-    """All that the kernel reads, in one array: passing one is faster than passing five."""
+    """All that the kernel reads, in one array (`kernels`)."""
     widths = float(exploration * belief.ellipsoid_width), float(exploration * belief.euclidean_width)
     theta = belief.centre(exploration)
     rounding, sieves = _rounding(theta, belief.inverse, *widths), _sieves(theta, belief.inverse, *widths)
-    parts = [np.array([len(theta), *widths, rounding, *sieves]), theta, belief.inverse.ravel()]
+    header = np.array([len(theta), *widths, rounding, *sieves])
+    parts = [header, theta, belief.inverse.ravel()]
     if sieves[1]:
-        singles = np.zeros(belief.inverse.size + belief.inverse.size % 2, dtype=np.float32)
-        singles[: belief.inverse.size] = belief.inverse.ravel()
-        parts.append(singles.view(np.float64))
+        dim = len(theta)
+        singles = np.zeros((dim + dim % 2, dim + dim % 2), dtype=np.float32)
+        singles[:dim, :dim] = np.tril(belief.inverse + belief.inverse.T, -1)
+        np.fill_diagonal(singles[:dim, :dim], np.diagonal(belief.inverse))
+        parts.append(singles.ravel().view(np.float64))
     return np.concatenate(parts)
 
 
-def _sieves(theta: Array, inverse: Array, ellipsoid: float, euclidean: float) -> tuple[float, float]:
-    """At ‖x‖ = 1, a bound on β√(xᵀV⁻¹x) + b‖V⁻¹x‖, and what single precision moves either root's content by.
+def _sieves(theta: Array, inverse: Array, ellipsoid: float, euclidean: float) -> tuple[float, float, float]:
+    """At ‖x‖ = 1, a bound on β√(xᵀV⁻¹x), what single precision moves xᵀV⁻¹x by, and what to expect.
 
-    Of few dimensions, and where single precision could over- or underflow, the second is 0: no sieves then.
-    ‖A‖ ≤ ‖A¹⁶‖_F^(1/16) ≤ d^(1/32)‖A‖ takes four products, a tenth of the time that eigenvalues take. With γ
-    a bound on the relative error of sums in single precision, V⁻¹x is off by γ‖V⁻¹‖_F, and its product with
-    x by twice that.
+    Of few dimensions, over blocks, beside another width, and where single precision could over- or underflow,
+    the second is 0: no sieves then. ‖A‖ ≤ ‖A¹⁶‖_F^(1/16) ≤ d^(1/32)‖A‖ takes four products, a tenth of the
+    time that eigenvalues take. With γ a bound on the relative error of a sum of d in single precision,
+    xᵀV⁻¹x, which is a sum of sums, is off by 2γ‖V⁻¹‖_F at most.
     """
     size, length = (math.sqrt(part @ part) for part in (inverse.ravel(), theta))
-    usual = all(part == 0.0 or 1e-10 < abs(part) < 1e10 for part in (length, ellipsoid, euclidean))
-    if len(theta) < _SIEVED_DIM or not usual or not 1e-10 < size < 1e10:
-        return math.inf, 0.0
+    usual = all(part == 0.0 or 1e-10 < part < 1e10 for part in (length, ellipsoid))
+    blocks = _BLOCKS * np.count_nonzero(inverse) <= inverse.size
+    if len(theta) < _SIEVED_DIM or blocks or euclidean or not usual or not 1e-10 < size < 1e10:
+        return math.inf, 0.0, 0.0
     power = inverse / size
     for _ in range(4):
         power = power @ power
     norm = size * math.sqrt(power.ravel() @ power.ravel()) ** (1 / 16) * (1.0 + 1e-9)
-    widest = max(ellipsoid, 0.0) * math.sqrt(norm) + max(euclidean, 0.0) * norm
     gamma = (len(theta) + 4) * float(np.finfo(np.float32).eps)
-    return widest, 3.0 * gamma * size
+    usually = ellipsoid * math.sqrt(max(float(np.trace(inverse)), 0.0) / len(theta))
+    return ellipsoid * math.sqrt(norm), 3.0 * gamma * size, usually
 
 
 def _rounding(theta: Array, inverse: Array, ellipsoid: float, euclidean: float) -> float:

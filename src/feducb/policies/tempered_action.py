@@ -1,6 +1,7 @@
 """A tempered choice and its chance in one compiled call. Import it late, as `best_action`.
 
-Estimates and widths make lines in c, as in `Tempered`; what rounding could turn around is left to that.
+Estimates and widths make lines in c, as in `Tempered`; what rounding could turn around is left to that. A
+line that is nowhere the highest bounds no other's share of [0, 1], so that `lines` may leave it out.
 """
 
 from __future__ import annotations
@@ -11,39 +12,12 @@ import numpy as np
 from numba import float64, int64, types
 from numpy.typing import NDArray
 
-from feducb.policies.kernels import HEADER, LARGEST, SMALLEST, UNDECIDED, compiled, kept
+from feducb.policies.kernels import UNDECIDED, compiled, kept
+from feducb.policies.lines import lines_of
 
 __all__ = ["tempered_action", "tempered_chances"]
 
 Array = NDArray[np.float64]
-
-
-def _lines(actions: Array, state: Array) -> Array:
-    """(2, K + 1): estimates and widths of K actions; in the last column the rounding of a score.
-
-    What `Tempered` has no lines for (no actions, of another length, not finite) has a rounding of NaN.
-    """
-    arms, dim = actions.shape
-    lines = np.empty((2, arms + 1))
-    lines[:, arms] = np.nan
-    if arms == 0 or dim != int(state[0]):
-        return lines
-    theta = state[HEADER : HEADER + dim]
-    inverse = state[HEADER + dim : HEADER + dim + dim * dim].reshape(dim, dim)
-    squares, directions = 0.0, np.dot(actions, inverse)
-    for k in range(arms):
-        mean, squared, length = 0.0, 0.0, 0.0
-        for i in range(dim):
-            x, direction = actions[k, i], directions[k, i]
-            mean += x * theta[i]
-            squared += x * direction
-            length += direction * direction
-            squares += x * x
-        lines[0, k] = mean
-        lines[1, k] = state[1] * np.sqrt(max(squared, 0.0)) + state[2] * np.sqrt(length)
-    if SMALLEST < squares < LARGEST:
-        lines[:, arms] = state[3] * np.sqrt(squares)
-    return lines
 
 
 def _chance(lines: Array, index: int, full: float) -> float:
@@ -65,7 +39,8 @@ def _chance(lines: Array, index: int, full: float) -> float:
 
 
 def _tempered_action(actions: Array, state: Array, full: float, coin: float) -> tuple[int, float]:
-    lines, arms = lines_of(actions, state), len(actions)
+    lines, left = lines_of(actions, state, np.bool_(1))
+    arms = len(left)
     scale = 1.0 if coin < full else (coin - full) / (1.0 - full)
     best, second, index = -np.inf, -np.inf, UNDECIDED
     for k in range(arms):
@@ -76,12 +51,12 @@ def _tempered_action(actions: Array, state: Array, full: float, coin: float) -> 
             second = score
     if not best - second > lines[0, arms]:
         return UNDECIDED, np.nan
-    return index, chance_of(lines, index, full)
+    return left[index], chance_of(lines, index, full)
 
 
 def _tempered_chances(actions: Array, state: Array, full: float) -> Array:
-    lines, arms = lines_of(actions, state), len(actions)
-    chances = np.zeros(arms)
+    lines, left = lines_of(actions, state, np.bool_(1))
+    arms, chances = len(left), np.zeros(len(actions))
     if arms == 0 or np.isnan(lines[0, arms]):
         return np.full(1, np.nan)
     here, boldest = 0, 0
@@ -101,15 +76,14 @@ def _tempered_chances(actions: Array, state: Array, full: float) -> Array:
                 steeper = crossing == until < 1.0 and lines[1, k] > lines[1, after]
                 if crossing < until or steeper:
                     until, after = crossing, k
-        chances[here] += (1.0 - full) * (until - at)
+        chances[left[here]] += (1.0 - full) * (until - at)
         if after == here:
             break
         at, here = until, after
-    chances[boldest] += full
+    chances[left[boldest]] += full
     return chances
 
 
-lines_of: Any = compiled(_lines, float64[:, ::1], 2)
 chance_of: Any = kept(_chance, [float64(types.Array(float64, 2, "C"), int64, float64)])
 
 tempered_action: Any = compiled(_tempered_action, types.Tuple((int64, float64)), 2, float64, float64)

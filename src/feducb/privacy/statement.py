@@ -7,28 +7,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from feducb.config import Budget
 from feducb.interfaces import interactions
 from feducb.privacy.calibration import to_epsilon
+from feducb.privacy.circumstances import (
+    BLANK,
+    Kept,
+    Signed,
+    as_plain,
+    dates,
+    in_odds,
+    parties,
+    retention,
+)
 from feducb.privacy.stated_shares import CLIQUE_ADVERSARY, CLIQUE_TRUSTED, shares_rows, stated_shares
-from feducb.privacy.statement_alone import alone_page, state_alone
+from feducb.privacy.statement_alone import alone_rows, state_alone
 from feducb.privacy.tally import proven_for
 from feducb.privacy.terms import Terms
 
-__all__ = ["LIBRARIES", "statement", "to_markdown"]
+__all__ = ["LIBRARIES", "Circumstances", "statement", "to_markdown"]
 
 LIBRARIES = ("feducb", "opendp", "dp-accounting", "numpy", "scipy")
 
-_RETENTION = (
-    "Raw records stay on the agent and are deleted with the release that contains them. Kept on the agent: "
-    "the exact sums of every batch (for the season; a batch of one record shows that record to whoever holds "
-    "the file), the releases themselves (for ever, to resend them unchanged) and, where persons are bounded, "
-    "keyed hashes of their ids. A release cannot be taken back."
-)
-_PADDED_ROWS = " Of rows that leave under pads the padded bytes are kept, never the row or its noise."
-_OWN_SUMS = " Under own play the exact sums of all of the season's records stay on the agent too."
 _PRESENCE = (
     "Covered at the same price: that a record is there at all, or came at another time, shows no more than "
     "which one it is (docs/theory.md, 2)."
@@ -90,33 +92,51 @@ _NOT_COVERED = (
     "of the agent's file put back after it released (noise would be drawn again); records of one person "
     "under several ids."
 )
-_SIGNED = "Signed: ______________________    Date: ______________"
+_HELD_OUT = (
+    " A share of {share} of visitors, drawn by private coins, is held out: what they are shown follows "
+    "from raw records of such visitors before them. Their records enter no release, nor does any later "
+    "one of a person with an id who was held out. The promise to these visitors rests on its operator's "
+    "word that what they were shown moves nobody else's record: no shared stock, and whoever has no id "
+    "does not come back. The promise to all other visitors does not rest on it."
+)
 _OWN_VISITORS = " After the close also: what decisions show an agent's own visitors about its earlier ones."
 
 
-def statement(
-    terms: Terms,
-    *,
-    ledger: dict[str, Any] | None = None,
-    followed: str | None = None,
-    others: Sequence[Budget] = (),
-    keepers: Sequence[str] = (),
-    clique: Sequence[str] = (),
-    play: str = "released",
-) -> dict[str, Any]:
+class Circumstances(TypedDict, total=False):
+    """What is known besides the terms."""
+
+    ledger: dict[str, Any] | None  # what has left so far, if a file was read
+    followed: str | None  # the `AgentSettings.follow_policy` of an agent in shadow mode; None for any other
+    others: Sequence[Budget]  # budgets of the other agents, where agents have budgets of their own
+    keepers: Sequence[str]  # names, where rows leave under pads; left out where they are not known
+    clique: Sequence[str]  # names of the agent's clique, on a graph
+    play: str  # ``released``, or ``own``: after the last release decisions look at own raw records
+    holdout: float  # the share of visitors who are decided for by raw records alone (`AgentSettings.holdout`)
+    kept: Kept | None  # what the file says about itself, if one was read
+    signed: Signed  # what nobody but the signer knows
+
+
+def statement(terms: Terms, **known: Unpack[Circumstances]) -> dict[str, Any]:
     """The statement as plain data.
 
     Args:
         terms: what is promised.
-        ledger: what has left so far, if an agent's file was read.
-        followed: the `AgentSettings.follow_policy` of an agent in shadow mode; None for any other.
-        others: budgets of the other agents, where agents have budgets of their own.
-        keepers: names of the keepers, where rows leave under pads; left out where they are not known.
-        clique: names of the agent's clique, on a graph.
-        play: ``released``, or ``own``: after the last release decisions look at own raw records.
+        known: see `Circumstances`.
     """
+    keepers, clique = tuple(known.get("keepers", ())), tuple(known.get("clique", ()))
+    followed, play, kept = known.get("followed"), known.get("play", "released"), known.get("kept")
+    signed, holdout = known.get("signed", Signed()), known.get("holdout", 0.0)
+    about = {
+        "parties": parties(kept, keepers, clique),
+        "dates": dates(kept),
+        "signed": signed.as_dict(),
+        "store": as_plain(kept),
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": _versions(),
+        "ledger": known.get("ledger"),
+    }
     if not terms.trust.leaves:
-        return state_alone(terms, ledger, _versions())
+        return state_alone(terms, kept) | about
     certificate, mechanism, public = terms.certificate(), terms.factors, terms.contexts == "public"
     shared, words = stated_shares(terms, keepers, clique), terms.trust.words
     masked = shared is not None and bool(clique)
@@ -124,11 +144,12 @@ def statement(
         "epsilon": terms.budget.epsilon,
         "delta": terms.budget.delta,
         "mu": certificate.mu,
+        "odds": in_odds(terms.budget),
         "unit": _unit(terms),
         "records_per_person": terms.records_per_person,
         "agents_per_person": terms.agents_per_person,
         "spacing": terms.spacing,
-        "several_agents": _several_agents(terms, others),
+        "several_agents": _several_agents(terms, known.get("others", ())),
         "neighbours": terms.neighbours.value,
         "contexts": _PUBLIC if public else "protected",
         "presence": _PUBLIC_PRESENCE if public else _PRESENCE,
@@ -159,36 +180,43 @@ def statement(
         "numbers": certificate.coordinates,
         "parameter_bound": terms.problem.parameter_bound,
         "reward_weight": terms.weight,
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "shadow_mode": None if followed is None else _FOLLOWED[followed],
         "play": play if play == "released" else _PLAYED,
         "provided_that": _PROVIDED.format(decisions=_DECISIONS[play])
         + _NOBODY_ELSE_LEARNS
         + (_WHO_IS_THERE if shared else "")
         + (_FIXED if followed == "fixed" else "")
-        + ("" if play == "released" else _LATER_SEASONS),
+        + ("" if play == "released" else _LATER_SEASONS)
+        + (_HELD_OUT.format(share=f"{holdout:.3g}") if holdout and play == "released" else ""),
         "also_shown": _ALSO_SHOWN if proven_for(terms) and not terms.trust.joint else _WITHOUT_TALLY,
-        "retention": _RETENTION
-        + (_PADDED_ROWS if terms.trust.padded else "")
-        + ("" if play == "released" else _OWN_SUMS),
+        "retention": retention(kept, padded=terms.trust.padded, own=play == "own"),
         "not_covered": _NOT_COVERED + ("" if play == "released" else _OWN_VISITORS),
-        "versions": _versions(),
-        "ledger": ledger,
+        **about,
     }
 
 
 def to_markdown(plain: dict[str, Any]) -> str:
     """The statement as a page to sign."""
+    signed = plain["signed"]
+    whom = [
+        ("Parties", plain["parties"]),
+        ("Responsible", signed["party"] or BLANK),
+        ("Purpose", signed["purpose"] or BLANK),
+        *([("Dates", plain["dates"])] if plain["dates"] else []),
+    ]
+    end = ["", f"Signed: {BLANK}    {_named(signed['signer'])}Date: {signed['date'] or BLANK[:14]}", ""]
     if not plain["releases"]:
         past = [] if plain["ledger"] is None else _left_so_far(plain["ledger"], 1e-6)
-        return "\n".join([*alone_page(plain), *past, "", _SIGNED, ""])
+        return "\n".join([*_as_table([*whom, *alone_rows(plain)]), *past, *end])
     noise, bounds = plain["noise"], plain["bounds"]
     each = " at each agent" if "shared_noise" in plain else ""
     rows = [
+        *whom,
         (
             "Promise",
             f"(ε, δ) = ({plain['epsilon']:g}, {plain['delta']:g}); as one number μ = {plain['mu']:.6g}",
         ),
+        ("In odds", plain["odds"]),
         ("Protects", plain["unit"] + ", in one season; whoever comes back in another pays again"),
         ("Neighbours", plain["neighbours"]),
         *([("Contexts", plain["contexts"])] if plain["contexts"] != "protected" else []),
@@ -225,19 +253,24 @@ def to_markdown(plain: dict[str, Any]) -> str:
         ("Written", plain["written"]),
         ("Software", ", ".join(f"{name} {version}" for name, version in plain["versions"].items())),
     ]
-    lines = ["# Privacy statement", "", "| | |", "|---|---|"]
-    lines += [f"| **{name}** | {text} |" for name, text in rows]
+    lines = _as_table(rows)
     if plain["ledger"] is not None:
         lines += _left_so_far(plain["ledger"], plain["delta"])
     lines += [
         "",
         f"A δ of {plain['delta']:g} means that, for one record in {1 / plain['delta']:,.0f}, the promise may "
         "fail altogether. Check the code behind this page with `feducb privacy audit`.",
-        "",
-        _SIGNED,
-        "",
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *end])
+
+
+def _as_table(rows: Sequence[tuple[str, str]]) -> list[str]:
+    lines = ["# Privacy statement", "", "| | |", "|---|---|"]
+    return lines + [f"| **{name}** | {text} |" for name, text in rows]
+
+
+def _named(signer: str | None) -> str:
+    return f"{signer}    " if signer else ""
 
 
 def _from_centre(bounds: dict[str, Any]) -> str:

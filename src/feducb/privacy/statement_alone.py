@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
+from feducb.privacy.circumstances import Kept, raw_events
 from feducb.privacy.terms import Terms
 
-__all__ = ["alone_page", "state_alone"]
+__all__ = ["alone_rows", "state_alone"]
 
 _PROMISE = (
     "Nothing leaves this agent: it makes no release, its store and its privatizer refuse to, and it takes "
@@ -19,9 +19,9 @@ _DECISIONS = (
     "protected: nothing is promised against visitors."
 )
 _RETENTION = (
-    "A raw record stays until its window closes, or for as long as keep_events says; then only exact sums "
-    "of all records stay, for as long as the agent is alone: they are not deleted when a season ends. "
-    "Sums of few records show them to whoever holds the file. Counts and the learning curve are raw too."
+    " Exact sums of all records stay for as long as the agent is alone: they are not deleted when a season "
+    "ends. Sums of few records show them to whoever holds the file. Counts and the learning curve are raw "
+    "too."
 )
 _JOINING = (
     "If a later season shares, none of these records enters a release: the season's stream takes new "
@@ -33,13 +33,12 @@ _JOINING = (
 )
 
 
-def state_alone(terms: Terms, ledger: dict[str, Any] | None, versions: dict[str, str]) -> dict[str, Any]:
-    """The statement as plain data.
+def state_alone(terms: Terms, kept: Kept | None) -> dict[str, Any]:
+    """The statement as plain data, but for what every page has.
 
     Args:
         terms: of the open season.
-        ledger: what left in earlier seasons, if an agent's file was read.
-        versions: of the software, by name.
+        kept: what the agent's file says about itself, if one was read.
     """
     return {
         "epsilon": terms.promised[0],
@@ -50,19 +49,16 @@ def state_alone(terms: Terms, ledger: dict[str, Any] | None, versions: dict[str,
         "trusted": terms.trust.words.trusted,
         "releases": 0,
         "not_covered": _DECISIONS,
-        "retention": _RETENTION,
+        "retention": raw_events(kept) + _RETENTION,
         "joining": _JOINING,
         "dim": terms.problem.dim,
         "model": terms.model.name,
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions,
-        "ledger": ledger,
     }
 
 
-def alone_page(plain: dict[str, Any]) -> list[str]:
-    """Its rows, as Markdown, line by line."""
-    rows = [
+def alone_rows(plain: dict[str, Any]) -> list[tuple[str, str]]:
+    """Its rows."""
+    return [
         ("Promise", plain["promise"]),
         ("Against", plain["adversary"]),
         ("Trusted", plain["trusted"]),
@@ -71,11 +67,4 @@ def alone_page(plain: dict[str, Any]) -> list[str]:
         ("Joining others later", plain["joining"]),
         ("Written", plain["written"]),
         ("Software", ", ".join(f"{name} {version}" for name, version in plain["versions"].items())),
-    ]
-    return [
-        "# Privacy statement",
-        "",
-        "| | |",
-        "|---|---|",
-        *(f"| **{name}** | {text} |" for name, text in rows),
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import struct
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
@@ -20,6 +21,8 @@ from feducb.privacy.mechanisms import Dense, Mechanism, choose_mechanism, person
 from feducb.privacy.privatizer import Excess
 
 __all__ = ["Neighbours", "Terms", "require_agents_per_person"]
+
+_DIGEST = re.compile("(?:[0-9a-f]{16})?")
 
 
 class Neighbours(Enum):
@@ -67,6 +70,8 @@ class Terms:
             action that is not finite for nothing and such a reward for the centre; ``refuse`` raises and
             takes in none of the records that came with it, so use it only where the caller sends records one
             by one. Not with public contexts: exact sums would tell whose reward was refused.
+        recipe: a digest of how vectors are made, 16 hexadecimal digits; empty where nobody says. No noise
+            depends on it: it tells agents apart whose entries do not mean the same.
     """
 
     problem: Problem
@@ -83,11 +88,13 @@ class Terms:
     groups: int = 1
     excess: Excess = "clip"
     model: Model = field(default_factory=lambda: require_model("linear"))
+    recipe: str = ""
 
     def __post_init__(self) -> None:
         for count in ("releases", "records_per_person", "agents_per_person", "groups"):
             object.__setattr__(self, count, require_integer(count, getattr(self, count), at_least=1))
         self._fix_trust()
+        self._require_digest()
         object.__setattr__(self, "model", require_model(self.model))
         self.model.coordinates(self.problem.dim)  # or it is none for this d
         if self.groups > 1:
@@ -114,6 +121,10 @@ class Terms:
             if self.decay is not None:
                 raise ConfigurationError("decay", self.decay, f"none with the mechanism {self.factors.name}")
 
+    def _require_digest(self) -> None:
+        if not isinstance(self.recipe, str) or not _DIGEST.fullmatch(self.recipe):
+            raise ConfigurationError("recipe", self.recipe, "16 hexadecimal digits, or nothing")
+
     def _fix_trust(self) -> None:
         """Fill in what the trust leaves to the number of agents, kept only where noise follows from it."""
         trust, agents = require_trust(self.trust), require_integer("agents", self.agents, at_least=0)
@@ -139,13 +150,15 @@ class Terms:
         """s, by which rewards are multiplied before noise: it follows from the public bounds.
 
         Any s will do for privacy, R² being that of s. Messages carry it, and are added only where it is the
-        same to the last bit; so it is also what tells rewards around one centre from those around another:
-        shorter by less than 2^-34, by a hash of c.
+        same to the last bit; so it is also what tells rewards around one centre from those around another,
+        and vectors of one recipe from those of another: shorter by less than 2^-34, by a hash of both. Of two
+        recipes the hash is the same with a chance of 2^-16.
         """
         weight, centre = self.model.weight(self.problem), float(self.problem.reward_centre)
-        if not centre:
+        if not centre and not self.recipe:
             return weight
-        mark = 1 + int.from_bytes(hashlib.sha256(struct.pack("<d", centre)).digest()[:2], "little")
+        told = struct.pack("<d", centre) + self.recipe.encode()
+        mark = 1 + int.from_bytes(hashlib.sha256(told).digest()[:2], "little")
         return weight * (1.0 - math.ldexp(mark, -50))
 
     @property
@@ -224,11 +237,12 @@ class Terms:
         return {} if self.model.name == "linear" else {"model": self.model.name}
 
     @property
-    def _unless_plain(self) -> dict[str, float]:
+    def _unless_plain(self) -> dict[str, float | str]:
         """What is written only where it is used: it was not there in the beginning."""
         decay = {} if self.decay is None else {"decay": self.decay}
         agents = {"agents": self.agents} if self.agents else {}
-        return decay | ({"spacing": self.spacing} if self.spacing else {}) | agents
+        recipe = {"recipe": self.recipe} if self.recipe else {}
+        return decay | ({"spacing": self.spacing} if self.spacing else {}) | agents | recipe
 
     def to_json(self) -> str:
         """As text, for the store."""
@@ -243,7 +257,7 @@ class Terms:
         """Read what `to_json` wrote, also an earlier version's.
 
         Absent where there was no such choice: ``agents_per_person`` (noise was for p records alone),
-        ``groups``, ``model``, ``decay``, ``spacing`` and ``agents``.
+        ``groups``, ``model``, ``decay``, ``spacing``, ``agents`` and ``recipe``.
         """
         plain = json.loads(text)
         plain["problem"] = Problem(**plain["problem"])

@@ -76,6 +76,7 @@ class Receipt(NamedTuple):
     status: Literal["stored", "known", "past", "refused"]
     reason: str = ""  # of a refusal, one of `REASONS`
     text: str = ""  # of a refusal, in words; about the sender's own message alone
+    at: float | None = None  # when it was written, by the writer's clock, in seconds since 1970
 
 
 def refusal(error: RefusedError) -> Receipt:
@@ -136,7 +137,7 @@ def check_release(payload: bytes, terms: Terms, *, agents: int) -> messages.Grid
     _require("agents", release.agents, 1)
     _require("grid", release.exponent, certificate.exponent, differ="bounds or releases")
     # To the last bit, or it could not be added to the others.
-    _require("weight", release.weight, terms.weight, differ="bounds or reward_centre")
+    _require("weight", release.weight, terms.weight, differ="bounds, reward_centre or the recipe")
     if not 0 <= release.group < terms.groups:
         raise RefusedError("group", f"group {release.group}, expected 0 to {terms.groups - 1}")
     if not 1 <= release.number <= terms.releases:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 
 from feducb.errors import RefusedError
@@ -69,7 +70,13 @@ def read_receipt(request: bytes, body: bytes) -> Receipt:
     if not isinstance(plain, Mapping) or plain.get("status") not in ("stored", "known", "past", "refused"):
         raise ValueError("a receipt without a status")
     reason = plain.get("reason")
-    return Receipt(plain["status"], reason if reason in REASONS else "", str(plain.get("text", "")))
+    at = plain.get("at")  # an older controller does not say
+    return Receipt(
+        plain["status"],
+        reason if reason in REASONS else "",
+        str(plain.get("text", "")),
+        float(at) if isinstance(at, int | float) and math.isfinite(at) else None,
+    )
 
 
 class Seal:

@@ -10,6 +10,7 @@ import numpy as np
 from feducb.config import require_finite, require_integer
 from feducb.errors import ConfigurationError
 from feducb.models.joint import weight_of
+from feducb.models.play import ReleasedPlay
 from feducb.models.remembering import Fading, RememberingPlay
 from feducb.privacy.noise_law import joint_threshold
 from feducb.protocol.estimators import Estimator
@@ -18,6 +19,8 @@ from feducb.protocol.team_noise import TeamNoise, bound_for
 from feducb.types import Array, ReleasedSum
 
 __all__ = ["Past", "Seasons", "recalling", "weigh"]
+
+_MOST_RELEASES = 1024  # of a season whose F is written out
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,6 +128,8 @@ def recalling(
     """
     problem, tuning, privatizer = federation.problem, federation.tuning, estimator.privatizer
     assert privatizer is not None
+    if privatizer.mechanism.releases > _MOST_RELEASES:
+        return _among_many(federation, estimator, team, past, alpha=alpha)
     mechanism, rounds = privatizer.mechanism, np.array(estimator.release_rounds, dtype=np.float64)
     noise = TeamNoise.of(federation, team, mechanism)
     scale, size = noise.whole, len(rounds)
@@ -165,3 +170,28 @@ def recalling(
     )
     sums = tuple(one.total for one in past)
     return RememberingPlay(bound=bound, first=first, past=sums, weights=weights, fading=fading)
+
+
+def _among_many(
+    federation: Federation, estimator: Estimator, team: Sequence[int], past: Sequence[Past], *, alpha: float
+) -> RememberingPlay:
+    """`recalling` where F would be too large: a union over readings, all sums counted alike but for age."""
+    problem, rule, privatizer = federation.problem, estimator.rule, estimator.privatizer
+    assert isinstance(rule, ReleasedPlay)
+    assert privatizer is not None
+    noise, size = TeamNoise.of(federation, team, privatizer.mechanism), len(estimator.release_rounds)
+    weights = np.ones((size + 1, 1 + len(past)))
+    for place, one in enumerate(past, start=1):
+        weights[:, place] = one.left
+    weights[0, 0] = 0.0
+    weights /= weights.max(axis=1, keepdims=True).clip(1e-300)
+    earlier = weights[0, 1:]
+    evenly = problem.action_bound**2 / problem.dim * float(earlier @ [one.records for one in past])
+    variance = float(earlier**2 @ [one.variance for one in past])
+    bound = bound_for(federation, noise, alpha=alpha, releases=size + 1)
+    patience = federation.tuning.patience
+    at_once = evenly > 0.0 and bound.half_axis(evenly, variance) * patience <= problem.parameter_bound
+    first = 0 if at_once else rule.first
+    return RememberingPlay(
+        bound=bound, first=first, past=tuple(one.total for one in past), weights=weights, fading=None
+    )

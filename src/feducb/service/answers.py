@@ -57,6 +57,7 @@ class LearntAction(BaseModel):
     estimate: float | None = Field(description="The reward expected of it for the typical visitor.")
     low: float | None = Field(description="Its mean reward for that visitor is at least this.")
     high: float | None = Field(description="At most this.")
+    retired: bool = Field(default=False, description="Whether it is no longer offered.")
 
 
 class Coefficient(BaseModel):

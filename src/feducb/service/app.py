@@ -16,12 +16,14 @@ from starlette.exceptions import HTTPException
 
 from feducb.agent import Agent
 from feducb.agent.carrier_file import keep_engine_file
+from feducb.agent.health import says_disk
 from feducb.agent.mailbox import Engine, EngineFacts, Mailbox
 from feducb.errors import FeducbError
 from feducb.service.api_keys import ApiKeys
-from feducb.service.chores import keep_up
+from feducb.service.chores import keep_up, say_trouble
 from feducb.service.commits import GroupCommit, NotDurableError
 from feducb.service.dashboard import add_dashboard, reason_of
+from feducb.service.direct import DirectApp
 from feducb.service.gate import RefusedError, Service
 from feducb.service.json_logs import log_failure
 from feducb.service.keeper_desk import KeeperDesk
@@ -67,6 +69,7 @@ def create_app(
         service = Service(GroupCommit(open_agent), keys, largest_body, engine_status, keeper, keeper_file)
         app.state.service = service
         tasks = [asyncio.create_task(keep_up(service.commit, service.mailbox, alone=engine is None))]
+        tasks.append(asyncio.create_task(say_trouble(service)))
         if engine is not None:
             tasks.append(asyncio.create_task(_carry(engine, service.mailbox)))
         if engine_file is not None:
@@ -83,7 +86,7 @@ def create_app(
                 keeper.close()
             log.info("stopped")
 
-    app = FastAPI(
+    app = DirectApp(
         title="feducb agent",
         version=__version__,
         description="Ask for a decision, send the reward later. Every answer is on disk before it is sent. "
@@ -120,7 +123,7 @@ async def _carry(engine: Engine, mailbox: Mailbox) -> None:
 
 def _add_page(app: FastAPI) -> None:
     """The agent's page, for its operator, since counts and values are raw."""
-    last: dict[str, Any] = {"kind": "agent"}
+    last: dict[str, Any] | None = None
 
     async def snapshot() -> dict[str, Any]:
         nonlocal last
@@ -128,8 +131,10 @@ def _add_page(app: FastAPI) -> None:
         try:
             last = await service.commit(lambda agent: agent.overview())
         except NotDurableError as error:  # shown as it was, with the reason why that is old
-            return last | {"at": time.time(), "failing": service.commit.failing or str(error)}
-        return last | service.beside()
+            if last is None:
+                return {"kind": "agent", "at": time.time(), "trouble": [says_disk(str(error))]}
+            last = last | {"at": time.time()}
+        return service.judge(last)
 
     add_dashboard(app, snapshot, lambda: app.state.service.sessions)
 

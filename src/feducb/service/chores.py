@@ -1,18 +1,23 @@
-"""What a running service does on its own: close windows, release by the clock."""
+"""What a running service does on its own: close windows, release by the clock, say what is wrong."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
+from operator import methodcaller
 
-from feducb.agent.warning import HALTED
-from feducb.service.commits import GroupCommit
+from feducb.errors import FeducbError
+from feducb.protocol.trouble import WRONG, News
+from feducb.service.commits import GroupCommit, NotDurableError
+from feducb.service.gate import Service
 from feducb.service.json_logs import log_failure
 from feducb.service.running_mailbox import ServiceMailbox
 
-__all__ = ["keep_up"]
+__all__ = ["keep_up", "say_trouble"]
 
 _TICK_SECONDS = 0.2
+_TROUBLE_SECONDS = 1.0  # between looks at what is wrong
 log = logging.getLogger("feducb.service")
 
 
@@ -24,25 +29,19 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
         mailbox: rung when there is something to send.
         alone: no engine will come: the agent's own releases are its sums, if it is the only one.
     """
-    failing, warned, closed = None, set[str](), False
+    failing, closed = None, False
     while True:
         await asyncio.sleep(_TICK_SECONDS)
         try:
             while await commit.apart(lambda agent: agent.settle_some()):
                 pass
-            made, warnings, now_closed = await commit.apart(
-                lambda agent: (agent.tick(alone=alone), agent.warnings, agent.closed)
-            )
+            made, now_closed = await commit.apart(lambda agent: (agent.tick(alone=alone), agent.closed))
         except Exception as error:
             if failing != str(error):
                 failing = str(error)
                 log_failure("upkeep_failed", failing, error)
             continue
         failing = None
-        for kind in warnings.keys() - warned:
-            event = "halted" if kind == HALTED else "setting_does_not_fit"
-            log.warning(event, extra={"setting": kind, "reason": warnings[kind]})
-        warned = set(warnings)
         if now_closed and not closed:
             log.info("closed", extra={"reason": "own records are read from now on, and nothing leaves"})
         closed = now_closed
@@ -54,5 +53,25 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
             if facts["releases_left"] == 0 and facts["own"] is not None and not closed:
                 log.info("waiting", extra={"reason": facts["own"]["says"]})
             if facts["releases_left"] == 0 and facts["own"] is None:
-                reason = "nothing is learnt until `feducb agent new-season`"
-                log.warning("season_over", extra={"reason": reason})
+                log.info("last_release", extra={"reason": "what is learnt stays as it is until a new season"})
+
+
+async def say_trouble(service: Service) -> None:
+    """Write into the log what is wrong, when it comes and when it is over; and note keys made or revoked."""
+    news, keys = News(), None
+    while True:
+        await asyncio.sleep(_TROUBLE_SECONDS)
+        try:
+            changes = service.keys.changes()
+            if changes is not None and changes != keys:
+                await service.commit.apart(methodcaller("note_keys", changes))
+                keys = changes
+            facts = service.judge(await service.commit.apart(lambda agent: agent.snapshot()))
+        except (NotDurableError, FeducbError, sqlite3.Error):  # said where it happened
+            continue
+        came, over = news.since(facts["trouble"])
+        for one in came:
+            level = logging.ERROR if one["severity"] == WRONG else logging.WARNING
+            log.log(level, "trouble", extra={"kind": one["kind"], "reason": one["says"]})
+        for one in over:
+            log.info("trouble_over", extra={"kind": one["kind"]})

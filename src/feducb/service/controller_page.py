@@ -15,10 +15,11 @@ be missing or None; times are seconds since 1970.
                     message, whether it is in the newest sum, refused messages by reason, the last in words
     strangers       refused messages of nobody's, by reason
     newest_sum      {season, number, agents}: how many are in it
-    sums            [{season, number, published_at, agents}], newest first
+    sums            [{season, number, published_at, names, deviation}], newest first: all, up to 1,000;
+                    deviation is that of the noise in an off-diagonal entry of the Gram
     rows            under keepers, how the open row stands (`RowBook.facts`)
     graph           {nodes: [name], edges: [[name, name]], cliques: [[name]]} of a decentralised run
-    failing         a sentence, if something is wrong
+    trouble         [{kind, severity, says}], what is wrong (`controller.controller_health`)
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from fastapi import FastAPI
 
 from feducb.agent.agent_file import ServiceSettings
 from feducb.controller.controller_file import ControllerSettings, status_path
+from feducb.controller.controller_health import judge_controller
 from feducb.protocol.engine_table import require_keys
 from feducb.service.api_keys import ApiKeys
 from feducb.service.dashboard import Snapshot, add_dashboard
@@ -43,7 +45,6 @@ from feducb.version import __version__
 __all__ = ["Watcher", "create_controller_page", "read_status_file", "serve_beside"]
 
 _STRANGERS = "(unknown)"
-_SUMS = 50
 
 
 def create_controller_page(snapshot: Snapshot, keys: Path) -> FastAPI:
@@ -65,10 +66,9 @@ def create_controller_page(snapshot: Snapshot, keys: Path) -> FastAPI:
 
 
 class Watcher:
-    """Turns a controller's status into snapshots; remembers the last sums, and agents whose number rose.
+    """Turns a controller's status into snapshots; remembers agents whose number rose.
 
-    What was there before the first look is as old as the status says (``last_seen``, ``newest_sum_at``), or
-    of unknown age.
+    What was there before the first look is as old as the status says (``last_seen``), or of unknown age.
     """
 
     def __init__(
@@ -87,7 +87,8 @@ class Watcher:
         Args:
             status: what the controller says about itself: ``at``, ``connected``, ``season``, ``newest_sum``,
                 ``agents_in_it``, ``newest_message``, ``refused``, ``last_refusals``, ``last_error``,
-                ``rows``.
+                ``rows``,
+                ``sums``, and what its conditions look at.
             name: of the federation.
             agents: all of them, by name.
             quorum: how many a sum needs; all if not given.
@@ -100,7 +101,6 @@ class Watcher:
         self._about = {"name": name, "trust": trust, "quorum": quorum, "releases": releases, "graph": graph}
         self._numbers: dict[str, int] = {}
         self._seen: dict[str, float] = {}
-        self._sums: list[dict[str, Any]] = []
         self._looked = False
 
     async def __call__(self) -> dict[str, Any]:
@@ -115,13 +115,9 @@ class Watcher:
         newest, inside = None, facts.get("agents_in_it") or ()
         if facts.get("newest_sum"):
             newest = dict(zip(("season", "number"), facts["newest_sum"], strict=True), agents=len(inside))
-            if not self._sums or any(self._sums[0][key] != newest[key] for key in ("season", "number")):
-                at = facts.get("newest_sum_at") or (now if self._looked else None)
-                self._sums = [newest | {"published_at": at}, *self._sums][:_SUMS]
         self._looked = self._looked or "newest_message" in facts
-        refused, rows, failing = facts.get("refused") or {}, facts.get("rows"), None
-        if facts.get("connected") is False:
-            failing = f"The broker is not reached. {facts.get('last_error') or ''}".strip()
+        refused, rows = facts.get("refused") or {}, facts.get("rows")
+        known = {"agents": list(self._agents), "quorum": self._about["quorum"], "last_seen": self._seen}
         return self._about | {
             "kind": "controller",
             "at": facts.get("at"),
@@ -130,10 +126,10 @@ class Watcher:
             "agents": [self._agent(name, facts, in_sum=name in inside) for name in self._agents],
             "strangers": refused.get(_STRANGERS, {}),
             "newest_sum": newest,
-            "sums": list(self._sums),
+            "sums": facts.get("sums") or [],
             "rows": rows,
             **({"quorum": rows["quorum"]} if rows else {}),
-            "failing": failing,
+            "trouble": judge_controller({**facts, **known, "at": now}),
         }
 
     def _agent(self, name: str, facts: Mapping[str, Any], *, in_sum: bool) -> dict[str, Any]:

@@ -29,7 +29,7 @@ Snapshot = Callable[[], Awaitable[dict[str, Any]]]
 log = logging.getLogger("feducb.service")
 
 _KINDS = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}
-_FILES = ("page.css", "learnt.js", "page.js", "icon.svg")
+_FILES = ("page.css", "learnt.js", "gain.js", "page.js", "icon.svg")
 _HEADERS = {
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'; object-src 'none'",

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from starlette.types import Receive, Scope
 
+from feducb.agent.health import with_trouble
 from feducb.agent.mailbox import EngineFacts
-from feducb.service.api_keys import ApiKeys, Role
+from feducb.service.api_keys import ApiKeys, Key, Role
 from feducb.service.commits import GroupCommit
 from feducb.service.keeper_desk import KeeperDesk
 from feducb.service.metrics import Metrics
 from feducb.service.running_mailbox import ServiceMailbox
 from feducb.service.sessions import Sessions
-from feducb.storage.keeper_facts import look_at_keeper, trouble_of
+from feducb.storage.keeper_facts import look_at_keeper
 
-__all__ = ["RefusedError", "Service"]
+__all__ = ["CALLER", "RefusedError", "Service"]
 
 Model = TypeVar("Model", bound=BaseModel)
+CALLER: ContextVar[Key | None] = ContextVar("caller")  # the key that the request under way came with
 
 
 class RefusedError(Exception):
@@ -49,20 +53,21 @@ class Service:
         self.sessions = Sessions(keys)
 
     async def snapshot(self) -> dict[str, Any]:
-        """How the agent stands."""
-        return await self.commit(lambda agent: agent.snapshot()) | self.beside()
+        """How the agent stands, and what is wrong."""
+        return self.judge(await self.commit(lambda agent: agent.snapshot()))
 
-    def beside(self) -> dict[str, Any]:
-        """What the agent's file does not know: the engine, its keeper, and what is wrong now."""
+    def judge(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """What an agent said of itself, with what its file does not know, and what is wrong by all of it."""
         engine = None if self.engine is None else self.engine.as_dict()
         keeper = None if self._keeper_file is None else look_at_keeper(self._keeper_file)
-        trouble = trouble_of(keeper) or (None if engine is None else engine["trouble"])
-        return {"failing": self.commit.failing or trouble, "engine": engine, "keeper": keeper}
+        beside = {"running": True, "disk": self.commit.failing, "engine": engine, "keeper": keeper}
+        return with_trouble(facts | beside)
 
-    def admit(self, request: Request, role: Role) -> None:
+    def admit(self, scope: Scope, role: Role) -> None:
         """Let nobody in who does not belong."""
-        header = _header(request, b"authorization")
-        own = self.keys.role(header)
+        header = _header(scope, b"authorization")
+        key = self.keys.key(header)
+        own = None if key is None else key.role
         if own is None and header is not None and header[:7].lower() == b"bearer ":
             raise RefusedError(401, "this key is not known: it was never made here, or is revoked")
         if own is None:
@@ -70,20 +75,21 @@ class Service:
         if own not in (role, "operator"):
             other = "" if role == "operator" else " or operator"
             raise RefusedError(403, f"this key has the role {own}; this needs {role}{other}")
+        CALLER.set(key)
 
     def admit_to_look(self, request: Request) -> None:
         """As `admit` for viewers, or by the page's cookie, which opens nothing but what is only read."""
         if not self.sessions.may_look(request):
-            self.admit(request, "viewer")
+            self.admit(request.scope, "viewer")
 
-    async def read(self, request: Request, kind: type[Model]) -> Model:
+    async def read(self, scope: Scope, receive: Receive, kind: type[Model]) -> Model:
         """The body, checked; at most ``largest_body`` bytes of it are ever held."""
-        length = _header(request, b"content-length") or b"0"
+        length = _header(scope, b"content-length") or b"0"
         if not length.isdigit() or int(length) > self.largest_body:
             raise RefusedError(413, f"the body is larger than {self.largest_body} bytes")
         whole, more = bytearray(), True
         while more:
-            message = await request.receive()
+            message = await receive()
             if message["type"] == "http.disconnect":
                 raise RefusedError(400, "the body was cut off")
             whole += message.get("body", b"")
@@ -98,9 +104,9 @@ class Service:
             raise RefusedError(422, "the body is not what was expected", details) from None
 
 
-def _header(request: Request, name: bytes) -> bytes | None:
+def _header(scope: Scope, name: bytes) -> bytes | None:
     """One header as it came; names are in small letters already (ASGI)."""
-    for one, value in request.scope["headers"]:
+    for one, value in scope["headers"]:
         if one == name:
             return bytes(value)
     return None

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from feducb.agent.health import AGENT
 from feducb.agent.own_phase import PHASES
-from feducb.agent.warning import KINDS
 
 __all__ = ["Metrics"]
 
@@ -46,20 +46,22 @@ class _AgentCollector(Collector):
             return
         for name, text in _GAUGES.items():
             yield _family(GaugeMetricFamily, name, text, [(self.facts[name],)])
-        counts, warnings = sorted(self.facts["counts"].items()), self.facts["warnings"]
+        counts, wrong = sorted(self.facts["counts"].items()), {one["kind"] for one in self.facts["trouble"]}
         yield _family(
             CounterMetricFamily, "events", "What happened, since the file was made.", counts, "event"
         )
         if self.facts["recipe"] is not None:
             yield from _of_recipe(self.facts["recipe"])
-        text = "Whether a setting does not fit what is seen, by setting; or the agent has halted."
-        yield _family(GaugeMetricFamily, "warning", text, [(one, one in warnings) for one in KINDS], "kind")
+        kinds = [(one.kind, one.severity, one.kind in wrong) for one in AGENT]
+        text = "Whether something is wrong, by kind; the status says it in words."
+        yield _family(GaugeMetricFamily, "trouble", text, kinds, "kind", "severity")
         if self.facts["own"] is not None:
             phases = [(one, one == self.facts["own"]["phase"]) for one in PHASES]
             text = "Under own play, where the agent stands."
             yield _family(GaugeMetricFamily, "phase", text, phases, "phase")
             records = [(self.facts["own"]["records"],)]
             yield _family(GaugeMetricFamily, "own_records", "Own records of this season.", records)
+        yield from _of_gain(self.facts["gain"])
         if self.facts["rows"] is not None:
             yield from _of_rows(self.facts["rows"])
         if self.facts["keeper"] is not None:
@@ -75,6 +77,20 @@ def _of_recipe(recipe: dict[str, Any]) -> Iterator[Metric]:
         (column, rule, count) for column, some in recipe["values"].items() for rule, count in some.items()
     ]
     yield _family(CounterMetricFamily, "values", text, counts, "column", "rule")
+
+
+def _of_gain(gain: dict[str, Any]) -> Iterator[Metric]:
+    """What lanes came to, each with the ends of an interval that holds whenever one looks."""
+    known = {name: one for name, one in gain["lanes"].items() if one["mean"] is not None}
+    ends = [(name, end, one[end]) for name, one in known.items() for end in ("mean", "low", "high")]
+    text = "Mean reward that all visitors would have in a lane, and the ends of its interval."
+    yield _family(GaugeMetricFamily, "lane_reward", text, ends, "lane", "end")
+    visits = [(name, one["visits"]) for name, one in gain["lanes"].items()]
+    yield _family(GaugeMetricFamily, "lane_visits", "Visitors of a lane in this season.", visits, "lane")
+    found = gain["difference"]
+    if found is not None and found["mean"] is not None:
+        text = "What the federation adds to the reward of an agent alone, and the ends of its interval."
+        yield _family(GaugeMetricFamily, "gain", text, [*found.items()], "end")
 
 
 def _of_rows(rows: dict[str, Any]) -> Iterator[Metric]:

@@ -219,3 +219,26 @@ class Problem(BaseModel):
 
     error: str
     details: list[dict[str, Any]] | None = None
+
+
+class LogEntry(BaseModel):
+    """One line of the operator log."""
+
+    number: int
+    at: str = Field(description="UTC, ISO 8601.")
+    who: str = Field(description="A user of the machine, or a key by name and fingerprint.")
+    what: str
+    details: dict[str, Any]
+    hash: str = Field(description="SHA-256 over the hash before it and all of this, in hexadecimal.")
+
+
+class LogResponse(BaseModel):
+    """The operator log."""
+
+    entries: list[LogEntry] = Field(description="Oldest first.")
+    broken: str | None = Field(
+        description="Where the chain of hashes is broken, in words; null if it is whole."
+    )
+    end: str | None = Field(
+        description="The newest hash: note it elsewhere, and ask later whether it is still there."
+    )

@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any
 
 import pydantic_core
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from feducb.agent import Agent, Decision, Outcome
 from feducb.agent.upkeep import erase
@@ -25,16 +24,17 @@ from feducb.protocol.secure_rows import for_agents
 from feducb.service import models
 from feducb.service.answers import ModelResponse
 from feducb.service.api_keys import Role
-from feducb.service.gate import Model, RefusedError, Service
+from feducb.service.direct import DirectApp
+from feducb.service.gate import CALLER, Model, RefusedError, Service
 from feducb.service.openapi import body, from_query, refusals
 
 __all__ = ["add_routes", "json_response", "reason_for"]
 
-_OPTIONS, _DECISION = tuple(models.DecisionRequest.model_fields), Decision.__slots__
+_DECISION = Decision.__slots__
 _TAGS = {"application": "application", "carrier": "engine", "operator": "operator"}
 
 
-def add_routes(app: FastAPI) -> None:
+def add_routes(app: DirectApp) -> None:
     """Add everything that is called by programs."""
     _add_decisions(app)
     _add_looking(app)
@@ -58,24 +58,14 @@ def _service(request: Request) -> Service:
     return service
 
 
-class _Direct:
-    """A handler without FastAPI's dependencies around it, which routes with a body do not use: faster."""
-
-    def __init__(self, handler: Callable[[Request], Awaitable[Response]]) -> None:
-        self._handler = handler
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._handler(Request(scope, receive, send))
-        await response(scope, receive, send)
-
-
 def _post(
-    app: FastAPI, path: str, role: Role, asks: type[Model], answers: type[BaseModel] | None = None
+    app: DirectApp, path: str, role: Role, asks: type[Model], answers: type[BaseModel] | None = None
 ) -> Callable[[Callable[[Service, Model], Awaitable[object]]], None]:
     """A route with a body: the caller is let in and the body checked before the handler sees it.
 
     Args:
-        app: gets the route. FastAPI's own is there for the document, whose summary is the docstring.
+        app: gets the route. FastAPI's own is there for the document, whose summary is the docstring, and
+            behind a path that a proxy has put before it.
         path: of the route.
         role: that the caller's key needs.
         asks: what the body holds.
@@ -83,13 +73,23 @@ def _post(
     """
 
     def add(handler: Callable[[Service, Model], Awaitable[object]]) -> None:
-        async def endpoint(request: Request) -> Response:
-            begun, service = time.perf_counter(), _service(request)
-            service.admit(request, role)
-            answer = await handler(service, await service.read(request, asks))
-            if asks is models.DecisionRequest:
+        timed = asks is models.DecisionRequest
+
+        async def direct(scope: Scope, receive: Receive) -> bytes | None:
+            begun, service = time.perf_counter(), app.state.service
+            service.admit(scope, role)
+            answer = await handler(service, await service.read(scope, receive, asks))
+            if timed:
                 service.metrics.seconds.observe(time.perf_counter() - begun)
-            return Response(status_code=204) if answers is None else json_response(answer)
+            return None if answers is None else pydantic_core.to_json(answer)
+
+        async def endpoint(request: Request) -> Response:
+            answer = await direct(request.scope, request.receive)
+            return Response(
+                answer,
+                204 if answer is None else 200,
+                media_type=None if answer is None else "application/json",
+            )
 
         app.post(
             path,
@@ -101,26 +101,24 @@ def _post(
             tags=[_TAGS[role]],
             summary=(handler.__doc__ or "").rstrip("."),
         )(endpoint)
-        # Before all others, in the order they are added: routes are tried one by one, decisions first.
-        direct = sum(type(one) is Route and isinstance(one.endpoint, _Direct) for one in app.router.routes)
-        app.router.routes.insert(direct, Route(path, _Direct(endpoint), methods=["POST"]))
+        app.add_direct("POST", path, direct)
 
     return add
 
 
-def _add_decisions(app: FastAPI) -> None:
+def _add_decisions(app: DirectApp) -> None:
     @_post(app, "/v1/decisions", "application", models.DecisionRequest, models.DecisionResponse)
     async def decide(service: Service, asked: models.DecisionRequest) -> object:
         """Choose one of the candidates."""
-        options = {name: getattr(asked, name) for name in _OPTIONS}
-        decision = await service.commit(lambda agent: agent.decide(**options))
+        decision = await service.commit(lambda agent: agent.decide(**vars(asked)))
         return {name: getattr(decision, name) for name in _DECISION}
 
     @_post(app, "/v1/decisions/batch", "application", models.BatchRequest, models.BatchResponse)
     async def decide_many(service: Service, asked: models.BatchRequest) -> object:
         """Choose for many visitors at once: each by itself, all on disk together."""
-        visitors = [{name: getattr(one, name) for name in _OPTIONS} for one in asked.decisions]
-        answers = await service.commit(lambda agent: agent.decide_many(visitors))
+        answers = await service.commit(
+            lambda agent: agent.decide_many([vars(one) for one in asked.decisions])
+        )
         if len(answers) == 1 and isinstance(answers[0], ConfigurationError):
             raise answers[0]  # there is no other that its refusal could touch
         decisions = [
@@ -166,7 +164,7 @@ def _by_itself(work: Callable[[], Outcome]) -> tuple[Outcome, str | None]:
         return Outcome.REFUSED, reason_for(error)
 
 
-def _add_looking(app: FastAPI) -> None:
+def _add_looking(app: DirectApp) -> None:
     @app.get("/v1/status", responses=refusals(401, 403), tags=["operator"], summary="How the agent stands")
     async def status(request: Request) -> dict[str, Any]:
         _service(request).admit_to_look(request)
@@ -178,6 +176,17 @@ def _add_looking(app: FastAPI) -> None:
     async def privacy(request: Request) -> dict[str, Any]:
         _service(request).admit_to_look(request)
         return await _service(request).commit(lambda agent: agent.ledger().as_dict())
+
+    @app.get(
+        "/v1/log",
+        response_model=models.LogResponse,
+        responses=refusals(401, 403),
+        tags=["operator"],
+        summary="Who changed what, and whether the log is whole",
+    )
+    async def operator_log(request: Request) -> Response:
+        _service(request).admit_to_look(request)
+        return json_response(await _service(request).commit(lambda agent: agent.operator_log()))
 
     @app.get(
         "/v1/model",
@@ -204,7 +213,7 @@ def _add_looking(app: FastAPI) -> None:
     )
     async def metrics(request: Request) -> Response:
         service = _service(request)
-        service.admit(request, "viewer")
+        service.admit(request.scope, "viewer")
         page = service.metrics.page(await service.snapshot())
         return Response(page, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -220,10 +229,11 @@ def _add_looking(app: FastAPI) -> None:
     @_post(app, "/v1/erasures", "operator", models.ErasureRequest, models.ErasureResponse)
     async def erasure(service: Service, asked: models.ErasureRequest) -> object:
         """Forget a person, as far as that can be done."""
-        return await service.commit.apart(lambda agent: erase(agent, asked.person))
+        by = str(CALLER.get())
+        return await service.commit.apart(lambda agent: erase(agent, asked.person, by=by))
 
 
-def _add_engine_door(app: FastAPI) -> None:
+def _add_engine_door(app: DirectApp) -> None:
     @app.get(
         "/v1/outbox",
         response_model=models.OutboxResponse,
@@ -233,7 +243,7 @@ def _add_engine_door(app: FastAPI) -> None:
     )
     async def outbox(request: Request) -> Response:
         service = _service(request)
-        service.admit(request, "carrier")
+        service.admit(request.scope, "carrier")
         names = ("season", "group", "number", "kind")
         items = [
             {name: getattr(one, name) for name in names} | {"payload": _text(one.body)}

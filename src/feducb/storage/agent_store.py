@@ -140,6 +140,22 @@ class AgentStore(CliqueStore):
         sums = self._privatizers[0].sums_of(actions, rewards)
         own_sums.add(db, part, OwnSums(len(rewards), sums))
 
+    def hold_out(
+        self, db: sqlite3.Connection, actions: Array, rewards: Array, hashes: Sequence[bytes | None]
+    ) -> None:
+        """Add up records of visitors who were held out, within `writing`: no release is made of them.
+
+        Guarantees:
+            Nor does any later record of theirs enter one, as far as they have an id: what they were shown
+            followed from raw records, and they may carry it over.
+        """
+        self.keep_own(db, actions, rewards, part="held_out")
+        limit = self.terms.records_per_person
+        db.executemany(
+            "REPLACE INTO people VALUES (?, ?, ?)",
+            [(one, limit, self._batches_made(0) + 1) for one in set(hashes) if one is not None],
+        )
+
     @property
     def no_records(self) -> OwnSums:
         """Sums of none."""
@@ -254,7 +270,7 @@ class AgentStore(CliqueStore):
         events.strip(db, before=2**62, limit=-1)  # nobody could be found in it: the key of the hashes goes
         events.add_counts(db, [("dropped", dropped)])
         db.execute(REMEMBER_SUMS)
-        for table in ("inbox", "tallies", "warnings", "learnt"):
+        for table in ("inbox", "tallies", "warnings", "learnt", "gain"):
             db.execute(f"DELETE FROM {table}")
         self._keep_what_was_alone(db, terms)
         agent_rows.begin(db)

@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -205,6 +206,17 @@ def forget_before(db: sqlite3.Connection, hour: int) -> None:
     db.execute("DELETE FROM curve WHERE start < ?", (3600 * hour,))
 
 
+def read_gain(db: sqlite3.Connection) -> str | None:
+    """What lanes came to in the open season (`agent.gain`); None if nobody was drawn into one."""
+    row = db.execute("SELECT body FROM gain").fetchone()
+    return None if row is None else str(row[0])
+
+
+def write_gain(db: sqlite3.Connection, body: str) -> None:
+    """In place of what was there."""
+    db.execute("REPLACE INTO gain VALUES (1, ?)", (body,))
+
+
 def add_warning(db: sqlite3.Connection, kind: str) -> None:
     """From now on; a second time changes nothing."""
     db.execute("INSERT OR IGNORE INTO warnings VALUES (?, ?)", (kind, utc_now()))
@@ -243,6 +255,29 @@ def count_unsent(db: sqlite3.Connection) -> int:
     return int(db.execute(query).fetchone()[0])
 
 
+def oldest_unsent(db: sqlite3.Connection) -> float | None:
+    """Since when the oldest of them waits, in seconds since 1970."""
+    query = "SELECT min(made_at) FROM outgoing WHERE sent_at IS NULL AND payload IS NOT NULL"
+    (made_at,) = db.execute(query).fetchone()
+    return None if made_at is None else _seconds(made_at)
+
+
+def awaited(db: sqlite3.Connection, season: int) -> dict[str, Any] | None:
+    """The newest message that arrived, with ``number`` and ``sent_at``, if no sum has come of it; else None.
+
+    A trusted controller counts its releases by itself: any sum that came since the message was made will do.
+    """
+    newest = 'SELECT "group", number, made_at, sent_at, max(sent_at) FROM outgoing WHERE season = ?'
+    row = db.execute(f"{newest} AND sent_at IS NOT NULL", (season,)).fetchone()
+    if row[0] is None:
+        return None
+    group, number, made_at, sent_at, _ = row
+    came = 'SELECT 1 FROM inbox WHERE "group" = ? AND season = ? AND (number >= ? OR received_at >= ?)'
+    if db.execute(came, (group, season, number, made_at)).fetchone():
+        return None
+    return {"number": number, "sent_at": _seconds(sent_at)}
+
+
 def newest_outgoing(db: sqlite3.Connection, season: int, *, most: int) -> list[dict[str, Any]]:
     """What a season made, newest first."""
     columns = 'kind, "group", number, made_at, sent_at, size'
@@ -279,6 +314,10 @@ def goes_on(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         spent = "season = (SELECT season FROM open_season)"
         db.execute(f"UPDATE seasons SET continued_elsewhere = 0 WHERE {spent}")
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 def revive(copy_of_backup: Path, *, name: Path) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import sqlite3
+from collections.abc import Iterator
+from datetime import datetime
 
 from feducb.errors import ConfigurationError, PrivacyError, StoreError
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import decode_upload
+from feducb.protocol import messages
+from feducb.storage.past_sums import PastSum
 from feducb.storage.sqlite import utc_now
 from feducb.storage.store import Store
 
@@ -98,6 +103,21 @@ class ControllerStore(Store):
         """When the newest release of any season was made (UTC, ISO 8601)."""
         (at,) = self.database.execute("SELECT max(made_at) FROM outgoing").fetchone()
         return None if at is None else str(at)
+
+    def releases_after(self, season: int, number: int) -> Iterator[PastSum]:
+        """What was released after this one, in order; who is in it had an upload here by then."""
+        query = "SELECT season, number, made_at, payload FROM outgoing WHERE (season, number) > (?, ?)"
+        rows = self.database.execute(f"{query} ORDER BY season, number", (season, number)).fetchall()
+        there = "SELECT DISTINCT agent FROM received WHERE season = ? AND received_at <= ? ORDER BY agent"
+        for of, k, made_at, payload in rows:
+            names = tuple(agent for (agent,) in self.database.execute(there, (of, made_at)))
+            at = datetime.fromisoformat(made_at).timestamp()
+            yield PastSum(of, k, at, names, math.sqrt(messages.decode(payload).variance))
+
+    def arrivals(self, number: int) -> dict[str, str]:
+        """By agent, when its upload of this season and number came (UTC, ISO 8601)."""
+        query = "SELECT agent, received_at FROM received WHERE season = ? AND number = ?"
+        return dict(self.database.execute(query, (self.season, number)))
 
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
         if not terms.trust.raw:

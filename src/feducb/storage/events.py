@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 from feducb.storage.sqlite import add_up, named
 
-__all__ = ["DISCARDED", "OPEN", "TAKEN", "Made", "Row"]
+__all__ = ["ALONE", "DISCARDED", "FEDERATED", "OPEN", "TAKEN", "UNIFORM", "Made", "Row"]
 
 OPEN, TAKEN, DISCARDED = 0, 1, 2
+FEDERATED, ALONE, UNIFORM = 0, 1, 2  # lanes (agent/gain.py)
 
-_CONTENT = ("decided_at", "person", "action", "candidates", "features", "said", "chosen", "preferred")
+_CONTENT = ("decided_at", "person", "action", "candidates", "features", "said", "chosen", "preferred", "lane")
 _STRIP = "".join(f"{name} = NULL, " for name in (*_CONTENT, "propensity", "model", "reward")) + "refused = 0"
 
 
@@ -41,6 +42,7 @@ class Made(NamedTuple):
     preferred: int
     propensity: float | None
     model: int
+    lane: int | None = None
 
 
 class Row(NamedTuple):
@@ -56,6 +58,7 @@ class Row(NamedTuple):
     model: int | None
     reward: float | None
     candidates: int | None
+    lane: int | None = None
 
 
 class Due(NamedTuple):
@@ -72,6 +75,7 @@ class Due(NamedTuple):
     preferred: int | None
     propensity: float | None
     refused: int = 0
+    lane: int | None = None
 
 
 def _columns(names: Iterable[str]) -> str:
@@ -110,6 +114,12 @@ def find_numbered(db: sqlite3.Connection, number: int, tag: bytes) -> Row | None
     return None if row is None else Row(*row)
 
 
+def action_of(db: sqlite3.Connection, number: int) -> bytes | None:
+    """The vector that a decision chose; None once its content is gone."""
+    row = db.execute("SELECT action FROM decisions WHERE number = ?", (number,)).fetchone()
+    return None if row is None else row[0]
+
+
 def set_reward(db: sqlite3.Connection, number: int, value: float) -> None:
     """Keep the reward until the window closes."""
     db.execute("UPDATE decisions SET reward = ? WHERE number = ?", (value, number))
@@ -140,10 +150,13 @@ def due(db: sqlite3.Connection, group: int, *, now: int, limit: int) -> list[Due
 def mark_taken(
     db: sqlite3.Connection, group: int, rows: Sequence[Due], *, batch: int | None, keep: bool
 ) -> None:
-    """What `due` gave is in a batch, or never leaves (None): its content goes, unless it is retained."""
+    """What `due` gave is in a batch, or never leaves (None): its content goes, unless it is retained.
+
+    Who was held out is in no batch.
+    """
     gone = "" if keep else f", {_STRIP}"
     changed = db.execute(
-        f"UPDATE decisions SET state = {TAKEN}, batch = ?{gone}"
+        f"UPDATE decisions SET state = {TAKEN}, batch = iif(lane IS {ALONE}, NULL, ?){gone}"
         f' WHERE state = {OPEN} AND "group" = ? AND closes_at <= ? AND (closes_at, number) <= (?, ?)',
         (batch, group, rows[-1].closes_at, rows[-1].closes_at, rows[-1].number),
     )

@@ -11,7 +11,7 @@ from feducb.storage import sqlite
 from feducb.storage.keeper_book import KeeperBook
 from feducb.storage.sqlite import is_locked
 
-__all__ = ["look_at_keeper", "trouble_of"]
+__all__ = ["look_at_keeper"]
 
 
 def look_at_keeper(path: Path) -> dict[str, Any] | None:
@@ -44,14 +44,3 @@ def look_at_keeper(path: Path) -> dict[str, Any] | None:
         "halted": halted or None,
         "second_lists": twice,
     }
-
-
-def trouble_of(facts: dict[str, Any] | None) -> str | None:
-    """What is wrong with a keeper, as a sentence; None if nothing is known to be."""
-    if facts is None:
-        return None
-    if facts["halted"]:
-        return f"Keeper {facts['keeper']} has halted for the season: {facts['halted']}."
-    if facts["second_lists"]:
-        return f"The controller has signed two lists for a row; keeper {facts['keeper']} has the proof."
-    return None

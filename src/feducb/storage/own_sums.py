@@ -5,6 +5,8 @@ Four parts: ``shared``, what entered the stream of releases, and so the sum of a
 all where nothing left (``trust = "self"``), else those that were kept; ``read``, all of them together when
 they were last read, which is there from the close on. So the phase, and what is decided in it, follow from
 the file.
+Apart from them, under released play: ``held_out``, records of visitors who were decided alone, and
+``held_out_read``, those when they were last read.
 
 Nothing else in the file tells what these numbers must be, unlike a stream's state, which is after the last
 release: each row has a hash of itself, and what is not as it was written is never read.
@@ -33,12 +35,13 @@ __all__ = [
     "count",
     "everything",
     "forget",
+    "mark_held_out_read",
     "mark_read",
     "read",
     "require_undamaged",
 ]
 
-Part = Literal["shared", "kept", "before", "read"]
+Part = Literal["shared", "kept", "before", "read", "held_out", "held_out_read"]
 _SUMMED: tuple[Part, ...] = ("shared", "kept", "before")
 
 
@@ -84,8 +87,9 @@ def everything(db: sqlite3.Connection, of: tuple[Part, ...] = _SUMMED) -> OwnSum
 
 def count(db: sqlite3.Connection) -> int:
     """How many own records there are."""
-    query = "SELECT coalesce(sum(records), 0) FROM own WHERE part <> 'read'"
-    return int(db.execute(query).fetchone()[0])
+    named = ", ".join("?" * len(_SUMMED))
+    query = f"SELECT coalesce(sum(records), 0) FROM own WHERE part IN ({named})"
+    return int(db.execute(query, _SUMMED).fetchone()[0])
 
 
 def carry(db: sqlite3.Connection, *, shared: bool, finer: int | None) -> None:
@@ -109,6 +113,12 @@ def carry(db: sqlite3.Connection, *, shared: bool, finer: int | None) -> None:
 def forget(db: sqlite3.Connection, part: Part | None = None) -> None:
     """Delete a part, or all of them."""
     db.execute("DELETE FROM own WHERE ?1 IS NULL OR part = ?1", (part,))
+
+
+def mark_held_out_read(db: sqlite3.Connection) -> None:
+    """What was held out is read from now on."""
+    if (sums := read(db, "held_out")) is not None:
+        _write(db, "held_out_read", sums, None)
 
 
 def mark_read(db: sqlite3.Connection, sums: OwnSums, now: int) -> None:

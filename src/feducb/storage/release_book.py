@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,6 +15,7 @@ from feducb.protocol import messages, sums
 from feducb.protocol.admission import Receipt, prepare, read_release, refusal
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum
+from feducb.storage.past_sums import PastSum, PastSums
 from feducb.storage.sqlite import STORE_TABLE, SqliteFile
 
 __all__ = ["Quorum", "ReleaseBook"]
@@ -101,6 +103,7 @@ class ReleaseBook(SqliteFile):
     ) -> None:
         self.season, self._terms = season, terms
         self._last_received: dict[str, float] = {}
+        self._past = PastSums(self._sums_after)
         super().__init__(path)
         self.quorum = Quorum(len(terms), quorum or len(terms), deadline)
         prepare(terms)
@@ -173,10 +176,29 @@ class ReleaseBook(SqliteFile):
         """By agent, when its last new release came, of any season; in seconds since 1970."""
         return dict(self._last_received)
 
-    def last_published(self) -> float | None:
-        """When the newest sum was made, in seconds since 1970."""
-        row = self._newest("published_at")
-        return None if row is None else float(row[0])
+    def sums(self) -> list[dict[str, Any]]:
+        """What was published, newest first (`PastSum`)."""
+        return self._past.listed()
+
+    def waits(self) -> dict[str, Any] | None:
+        """The next sum that has releases and is not made: ``number``, ``since`` when, and who is ``here``."""
+        for season, number, _, first in self._open_numbers():
+            query = "SELECT agent FROM releases WHERE season = ? AND number = ? ORDER BY agent"
+            here = [agent for (agent,) in self.database.execute(query, (season, number))]
+            return {"number": number, "since": first, "here": here}
+        return None
+
+    def arrivals(self) -> dict[str, float]:
+        """By agent, when its release of the newest sum's number came, in time for it or not."""
+        query = "SELECT agent, received_at FROM releases WHERE season = ? AND number = ?"
+        return dict(self.database.execute(query, self._newest_version()))
+
+    def _sums_after(self, season: int, number: int) -> Iterator[PastSum]:
+        query = "SELECT season, number, published_at, named FROM sums WHERE (season, number) > (?, ?)"
+        rows = self.database.execute(f"{query} ORDER BY season, number", (season, number))
+        for of, k, at, named in rows:
+            read = sums.decode(named)
+            yield PastSum(of, k, at, read.names, math.sqrt(read.total.variance))
 
     def _open_season(self) -> None:
         db, season = self.database, self.season

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from feducb.config import require_finite
 from feducb.errors import ConfigurationError, RefusedError
+from feducb.privacy.grid import entry_variance
 from feducb.privacy.terms import Terms
 from feducb.protocol.admission import Receipt
 from feducb.protocol.keeping import quorum_of
@@ -22,6 +24,7 @@ from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.row_gate import RowGate
 from feducb.protocol.secure_rows import Answer, Ask, Entry, KeyCard, Opened, PaddedRow, list_digest, open_sum
+from feducb.storage.past_sums import PastSum, PastSums
 from feducb.storage.release_book import Quorum
 from feducb.storage.sqlite import STORE_TABLE, SqliteFile
 
@@ -124,6 +127,7 @@ class RowBook(SqliteFile):
                 raise ConfigurationError("close_after", close_after, expected)
         self.season, self._close_after, self._listens_since = season, close_after, 0.0
         self._opened_since: list[PublishedRow] = []  # and not yet handed out by `publish_due`
+        self._published = PastSums(self._sums_after)
         super().__init__(path)
 
     def _set_up(self) -> None:
@@ -256,10 +260,27 @@ class RowBook(SqliteFile):
         """By agent, when its last new row came, of any season; in seconds since 1970."""
         return dict(self._last_received)
 
-    def last_published(self) -> float | None:
-        """When the newest row was over, in seconds since 1970."""
-        (at,) = self.database.execute("SELECT max(opened_at) FROM opened").fetchone()
-        return None if at is None else float(at)
+    def sums(self) -> list[dict[str, Any]]:
+        """Rows that are over and whose sum was used, newest first (`PastSum`)."""
+        return self._published.listed()
+
+    def waits(self) -> None:
+        """What the open row waits for is among `facts`."""
+
+    def arrivals(self) -> dict[str, float]:
+        """By agent, when its part of the newest row that is over came."""
+        query = "SELECT agent, received_at FROM rows WHERE season = ?1 AND (row, attempt) = "
+        newest = "(SELECT row, attempt FROM opened WHERE season = ?1 ORDER BY row DESC, attempt DESC LIMIT 1)"
+        return dict(self.database.execute(query + newest, (self.season,)))
+
+    def _sums_after(self, season: int, row: int) -> Iterator[PastSum]:
+        """Noise is stated as if all agents were in every row, which is how agents read sums."""
+        query = "SELECT season, row, opened_at, names FROM opened WHERE (season, row) > (?, ?)"
+        used = f"{query} AND names != '[]' AND refused = '' ORDER BY season, row"
+        terms = self._gate.terms
+        for of, number, at, names in self.database.execute(used, (season, row)):
+            of_one = entry_variance(terms.certificate(), terms.factors, number)
+            yield PastSum(of, number, at, tuple(json.loads(names)), math.sqrt(terms.agents * of_one))
 
     def facts(self) -> dict[str, Any]:
         """How the open row stands, for status and pages: all of it public."""

@@ -147,4 +147,21 @@ MIGRATIONS = (
         season INTEGER NOT NULL, "group" INTEGER NOT NULL, number INTEGER NOT NULL, payload BLOB NOT NULL,
         body TEXT NOT NULL, started_at REAL NOT NULL, PRIMARY KEY (season, "group", number)) WITHOUT ROWID;
     """,
+    # Which lane a visitor was drawn into, and what lanes came to in the open season (agent/gain.py).
+    """
+    ALTER TABLE decisions ADD COLUMN lane INTEGER;
+    CREATE TABLE gain (id INTEGER PRIMARY KEY CHECK (id = 1), body TEXT NOT NULL);
+    """,
+    # Who changed what, and with which key (storage/operator_log.py); where the chain of hashes ends.
+    """
+    CREATE TABLE operator_log (
+        number INTEGER PRIMARY KEY, at TEXT NOT NULL, who TEXT NOT NULL, what TEXT NOT NULL,
+        details TEXT NOT NULL, hash TEXT NOT NULL);
+    CREATE TABLE operator_log_end (
+        id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL, hash TEXT NOT NULL);
+    CREATE TRIGGER an_entry_stays BEFORE DELETE ON operator_log
+        BEGIN SELECT RAISE(ABORT, 'the operator log is only added to'); END;
+    CREATE TRIGGER an_entry_is_final BEFORE UPDATE ON operator_log
+        BEGIN SELECT RAISE(ABORT, 'the operator log is only added to'); END;
+    """,
 )

@@ -9,7 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -297,23 +297,13 @@ class SqliteFile(ABC):
                 self.close()  # interrupted when it was on disk already: whoever goes on must look first
             raise
 
-    @contextmanager
-    def part(self, db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    def part(self, db: sqlite3.Connection) -> AbstractContextManager[sqlite3.Connection]:
         """A call within a transaction, whose error may be caught there.
 
         If it was refused before it changed anything, the others of the transaction go on; if it failed
         half-way, none of them happens: whoever ends the transaction hears so.
         """
-        if self._spoilt or db is not self._connection or not db.in_transaction:
-            raise StoreError("the commit that this belongs to has failed")
-        before = (db.total_changes, self._moves)
-        try:
-            yield db
-        except BaseException:
-            # On a full disk SQLite itself may have rolled everything back: what followed would stand alone.
-            whole = db is self._connection and db.in_transaction
-            self._spoilt |= not whole or (db.total_changes, self._moves) != before
-            raise
+        return _Part(self, db)
 
     def _recover(self) -> None:
         """Undo in the file what a failed transaction did, and forget it in memory."""
@@ -321,3 +311,26 @@ class SqliteFile(ABC):
         with suppress(sqlite3.Error):
             self.database.execute("ROLLBACK")
         self._load()
+
+
+class _Part(AbstractContextManager[sqlite3.Connection]):
+    """See `SqliteFile.part`; a class, since every decision goes through one, and a generator takes longer."""
+
+    __slots__ = ("_before", "_db", "_file")
+
+    def __init__(self, file: SqliteFile, db: sqlite3.Connection) -> None:
+        self._file, self._db, self._before = file, db, (0, 0)
+
+    def __enter__(self) -> sqlite3.Connection:
+        file, db = self._file, self._db
+        if file._spoilt or db is not file._connection or not db.in_transaction:
+            raise StoreError("the commit that this belongs to has failed")
+        self._before = (db.total_changes, file._moves)
+        return db
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            file, db = self._file, self._db
+            # On a full disk SQLite itself may have rolled everything back: what followed would stand alone.
+            whole = db is file._connection and db.in_transaction
+            file._spoilt |= not whole or (db.total_changes, file._moves) != self._before

@@ -254,7 +254,7 @@ class NatsController:
             say_rarely(self._log, "refused", count=count, **facts)
         else:
             self.status.sent += 1
-        body = frames.write_receipt(message.data, receipt)
+        body = frames.write_receipt(message.data, receipt._replace(at=time.time()))
         signed = frames.frame(self._signer, body, "receipt", self._roster.federation, sender)
         await apart(client.publish(message.reply, signed))
 

@@ -12,8 +12,6 @@ from feducb.protocol.admission import REASONS, Receipt, RefusalCount
 
 __all__ = ["EngineStatus", "Log", "say_nothing", "say_rarely", "worth_saying"]
 
-_MOST_NAMED = 3  # neighbours in one sentence
-
 Log = Callable[..., None]  # an event's name, and facts about it
 
 
@@ -53,6 +51,7 @@ class EngineStatus:
     sum_refused: str = ""  # why the newest sum was refused here; empty if it was not
     rows: dict[str, Any] | None = None  # where rows are padded: for whom the open one waits, and in words
     errors: Counter[str] = field(default_factory=Counter)  # by kind
+    clock_off: float | None = None  # seconds by which the own clock is ahead of the controller's, at least
     unanswered: int = 0  # exchanges in a row that failed although there was a connection
     last_error: str = ""  # in words
     last_error_at: float | None = None
@@ -78,28 +77,15 @@ class EngineStatus:
         self.last_refusal, self.last_refusal_at = f"{reason}: {receipt.text}"[:500], time.time()
         return self.refused[reason]
 
-    @property
-    def trouble(self) -> str | None:
-        """What is wrong now, as a sentence; None if nothing is known to be."""
-        if not self.connected:
-            return f"The broker is not reached. {self.last_error}" if self.failures else None
-        if self.last_refusal_at is not None and self.last_refusal_at > (self.last_receipt_at or 0.0):
-            return f"Releases are refused. {self.last_refusal}"
-        if self.refusing:
-            why = "; ".join(f"{name}: {text}" for name, text in sorted(self.refusing.items())[:_MOST_NAMED])
-            more = len(self.refusing) - _MOST_NAMED
-            return f"Releases of neighbours are refused here. {why}" + (f"; {more} more" if more > 0 else "")
-        if self.sum_refused:
-            return f"Sums are refused here. {self.sum_refused}"
-        if self.unanswered > 1:
-            return f"The broker is reached, but nobody answers. {self.last_error}"
-        return (self.rows or {}).get("waiting") or None
+    def compare_clocks(self, theirs: float, sent: float, received: float) -> None:
+        """Note by how much the own clock is off theirs at least: they read it between these two moments."""
+        early, late = sent - theirs, received - theirs
+        self.clock_off = early if early > 0.0 else late if late < 0.0 else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """In plain values, for an operator."""
         return {
             "connected": self.connected,
-            "trouble": self.trouble,
             "sessions": self.sessions,
             "failures": self.failures,
             "last_error": self.last_error or None,
@@ -110,5 +96,10 @@ class EngineStatus:
             "last_refusal": self.last_refusal or None,
             "last_refusal_at": self.last_refusal_at,
             "refused_neighbours": self.neighbours.as_dict(),
+            "refusing": dict(self.refusing),
+            "sum_refused": self.sum_refused or None,
+            "unanswered": self.unanswered,
+            "members": list(self.members),
+            "clock_off": self.clock_off,
             "rows": self.rows,
         }

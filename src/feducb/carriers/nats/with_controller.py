@@ -125,7 +125,10 @@ class WithController(Desk):
             kind = item.kind
             body = self._sealed(item.body) if kind is ParcelKind.UPLOAD else item.released()
             data = frames.frame(self.signer, body, kind, fed, self.agent)
-        subject = subjects.topic(fed, kind, self.agent)
+        subject, sent = subjects.topic(fed, kind, self.agent), time.time()
         reply = await apart(client.request(subject, data, timeout=self.settings.timeout))
         context = ("receipt", self.roster.federation, self.agent)
-        return frames.read_receipt(data, frames.unframe(self.roster.controller, reply.data, *context))
+        receipt = frames.read_receipt(data, frames.unframe(self.roster.controller, reply.data, *context))
+        if receipt.at is not None:
+            self.status.compare_clocks(receipt.at, sent, time.time())
+        return receipt

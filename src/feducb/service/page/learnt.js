@@ -84,7 +84,7 @@ function showLearnt() {
   const scale = [Math.min(...ends), Math.max(...ends)];
   fill("t-actions", it.actions.map((one, place) => {
     const points = past.map((point) => point.actions[place]).filter((point) => point && point.id === one.id && point.estimate !== null);
-    return [one.id, percent(one), expected(one, figure), points.length ? { spark: [points, scale, one.id] } : "–"];
+    return [one.retired ? `${one.id} (retired)` : one.id, percent(one), expected(one, figure), points.length ? { spark: [points, scale, one.id] } : "–"];
   }), it.from ? "Every request says its own" : "None is declared");
   const all = it.terms.flatMap((term) => term.coefficients);
   const rows = all.slice(0, MOST_COEFFICIENTS).map((one) => [one.words, expected(one, signed)]);

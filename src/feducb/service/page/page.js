@@ -147,26 +147,15 @@ function plot(box, label, first, last, low, high) {
   }
   return { drawing, x, y };
 }
-// Runs of steps that follow each other.
-function runs(points, width, name) {
-  const found = [];
-  let before = null;
-  for (const one of points) {
-    if (one[name] === null) continue;
-    if (before === null || one.start - before > 3 * width) found.push([]);
-    found[found.length - 1].push(one);
-    before = one.start;
-  }
-  return found;
-}
-function curve(at, points, width, name, kind) {
-  const middle = (one) => at.x(one.start + width / 2);
-  for (const run of runs(points, width, name)) {
+function curve(at, points, name, kind) {
+  const middle = (one) => at.x((one.start + one.end) / 2);
+  const run = points.filter((one) => one[name] !== null);
+  if (run.length) {
     const upper = run.map((one) => `${middle(one)},${at.y(one[name] + 1.96 * (one[name + "_error"] || 0))}`);
     const lower = run.map((one) => `${middle(one)},${at.y(one[name] - 1.96 * (one[name + "_error"] || 0))}`);
     at.drawing.append(s("polygon", { class: kind + "band", points: upper.concat(lower.reverse()).join(" ") }),
       s("polyline", { class: kind + "line", points: run.map((one) => `${middle(one)},${at.y(one[name])}`).join(" ") }));
-    if (run.length === 1 || points.length < 40) {
+    if (name === "value") {
       for (const one of run) {
         at.drawing.append(s("circle", { class: kind + "dot", cx: middle(one), cy: at.y(one[name]), r: 3 },
           s("title", {}, `${short.format(one.start * 1000)}: ${mean(one[name], one[name + "_error"])}`)));
@@ -174,15 +163,15 @@ function curve(at, points, width, name, kind) {
     }
   }
 }
-function drawLearning(box, { width, points }, [least, most]) {
-  const known = points.filter((one) => one.value !== null);
+function drawLearning(box, { smooth, whole }, [least, most]) {
+  const known = smooth; // blocks of about as many decisions each, one after the other
   if (!known.length) {
     box.replaceChildren(h("p", { class: "said" }, "Nothing yet: a decision counts once its reward window has closed."));
     return;
   }
   const ends = [];
-  for (const one of known) {
-    for (const name of ["value", "uniform"]) {
+  for (const one of [...known, whole]) {
+    for (const name of one === whole ? ["uniform"] : ["value"]) {
       if (one[name] === null) continue;
       const reach = 1.96 * (one[name + "_error"] || 0);
       ends.push(Math.max(least, one[name] - reach), Math.min(most, one[name] + reach));
@@ -193,10 +182,12 @@ function drawLearning(box, { width, points }, [least, most]) {
   low = Math.max(least, low - room);
   high = Math.min(most, high + room);
   const at = plot(box, "Average reward per decision over time, and of uniform choice where it can be estimated; the table below has the numbers.",
-    known[0].start, known[known.length - 1].start + width, low, high);
+    known[0].start, known[known.length - 1].end, low, high);
   const clip = "clip-" + box.id;
-  curve(at, known, width, "uniform", "base-");
-  curve(at, known, width, "value", "");
+  // Uniform choice does not learn: all of it is one estimate, from the first block to the last.
+  const ends_of = [known[0].start, known[known.length - 1].end].map((time) => ({ ...whole, start: time, end: time }));
+  curve(at, ends_of, "uniform", "base-");
+  curve(at, known, "value", "");
   const size = at.drawing.viewBox.baseVal;
   at.drawing.append(s("clipPath", { id: clip }, s("rect", { x: 46, y: 10, width: size.width - 54, height: size.height - 36 })));
   for (const band of at.drawing.querySelectorAll("polygon")) band.setAttribute("clip-path", `url(#${clip})`);
@@ -265,6 +256,7 @@ function standAgent() {
       h("progress", { id: "meter", max: "1", value: "0", "aria-label": "Releases made" }),
       h("dl", { class: "facts" }, fact("budget", "Promise"), fact("made", "Releases made"), fact("out-at", "Runs out"),
         fact("season", "Season"), fact("waits", "Waiting for it"))),
+    gainCard(),
     learntCard(),
     card("w7", "h-activity", "Decisions and rewards", h("p", { class: "said", id: "activity-said" }), h("div", { class: "chart", id: "activity" }),
       legend(["bar", "decisions"], ["bar-inner", "rewards"]),
@@ -319,6 +311,7 @@ function showAgent(it) {
   $("rows-card").hidden = !it.rows;
   if (it.rows) sayRows(it.rows, it.engine, it.keeper);
   tally("counters", counts);
+  sayGain(it);
   drawAgent();
   followLearnt(it);
 }
@@ -342,7 +335,7 @@ function sayEngine(engine) {
 function sayLearning(it) {
   const { value, value_error, uniform, uniform_error, settled } = it.curve.whole;
   if (value === null) return say("learning-said", `Rewards count when their window (${span(it.window)}) has closed.`);
-  const first = `A decision brought ${mean(value, value_error)} on average, over ${counted(settled, "decision")} shown here. `;
+  const first = sayBeforeAndNow(it.curve.smooth) + `A decision brought ${mean(value, value_error)} on average, over ${counted(settled, "decision")} shown here. `;
   const second = uniform === null
     ? it.shadow ? "Uniform choice is not estimated in shadow mode." : "Uniform choice cannot be estimated from them yet; uniform_share above 0 makes sure that it can."
     : `Uniform choice would have brought ${mean(uniform, uniform_error)}, as estimated from decisions with a known chance.`;
@@ -353,6 +346,7 @@ function drawAgent() {
   if (!told || !told.curve) return;
   drawLearning($("learning"), told.curve, told.reward_range);
   drawActivity($("activity"), told.curve);
+  if (!$("gain-card").hidden) drawGain($("gain"), told.gain.lanes, told.reward_range);
 }
 
 // ---------------------------------------------------------------- a controller
@@ -370,7 +364,7 @@ function standController() {
       h("p", { class: "said" }, "The number in a circle names its clique; thick lines are inside one."),
       h("div", { class: "chart", id: "graph" }),
       h("details", {}, h("summary", {}, "The cliques as a table"), table("t-cliques", "Cliques", ["Clique", "Agents"]))),
-    card("w5", "h-sums", "Sums published", table("t-sums", "Newest first", ["Number", "Season", "Agents", "Published"])));
+    card("w12", "h-sums", "Sums published", h("p", { class: "said", id: "sums-said" }), table("t-sums", "Newest first", ["Number", "Season", "Agents", "Published", "Noise"])));
 }
 function showController(it) {
   const agents = it.agents || [], inside = agents.filter((one) => one.in_sum).length;
@@ -392,7 +386,13 @@ function showController(it) {
   fill("t-agents", agents.map((one) => [one.name, one.in_sum ? ["yes", "yes"] : ["no", "no"],
     one.last_seen ? { ago: seconds(one.last_seen) } : "–", count(one.number)]), "No agents");
   fill("t-refused", refused.map(([reason, name, number]) => [reason, name, count(number)]), "None");
-  fill("t-sums", (it.sums || []).map((one) => [one.number, one.season, one.agents, one.published_at ? short.format(seconds(one.published_at) * 1000) : "–"]), "None yet");
+  const sums = it.sums || [], absent = (names) => agents.map((one) => one.name).filter((name) => !names.includes(name));
+  say("sums-said", sums.length ? `${counted(sums.length, "sum")}. Noise is the standard deviation in an entry of a sum’s Gram, which is public.` : "");
+  fill("t-sums", sums.map(({ number, season, names, published_at, deviation }) => {
+    const gone = absent(names), few = gone.slice(0, 3).join(", ") + (gone.length > 3 ? ` and ${gone.length - 3} more` : "");
+    return [number, season, gone.length ? { text: `${names.length} of ${agents.length}`, note: "without " + few } : names.length,
+      short.format(seconds(published_at) * 1000), Number(deviation.toPrecision(3))];
+  }), "None yet");
   $("rows-card").hidden = !it.rows;
   if (it.rows) sayOpenRow(it.rows, agents.length);
   $("graph-card").hidden = !it.graph;
@@ -427,18 +427,22 @@ function show(snapshot) {
   content.hidden = false;
   content.classList.remove("old");
   kind[1](snapshot);
-  const doubts = Object.entries(snapshot.warnings || {})
-    .map(([kind, one]) => (kind === "halted" ? `This agent has halted: ${one}.` : `A setting does not fit: ${one}.`)).join(" ");
-  for (const [id, text] of [["failing", snapshot.failing ? `Something is wrong: ${snapshot.failing}` : ""], ["warnings", doubts]]) {
-    say(id, text);
-    $(id).hidden = !text;
-  }
+  sayTrouble(snapshot.trouble || []);
+}
+// What is wrong, each with its weight in words: colour is not all that tells.
+function sayTrouble(trouble) {
+  const box = $("trouble"), mark = JSON.stringify(trouble);
+  if (box.dataset.mark === mark) return;
+  box.dataset.mark = mark;
+  box.hidden = !trouble.length;
+  box.replaceChildren(...trouble.map((one) => h("p", { class: "notice " + one.severity },
+    h("b", {}, one.severity === "wrong" ? "Wrong: " : "Doubtful: "), one.says)));
 }
 
 // ---------------------------------------------------------------- the link
 
 function state(kind, text) {
-  $("state").className = "state " + kind;
+  $("state").className = "state " + kind + (told && (told.trouble || []).length ? " troubled" : "");
   say("state", text);
   content.classList.toggle("old", kind === "away");
 }
@@ -460,8 +464,7 @@ async function mayLook() {
 function askToLogIn() {
   told = null;
   content.hidden = true;
-  $("failing").hidden = true;
-  $("warnings").hidden = true;
+  sayTrouble([]);
   $("leave").hidden = true;
   if ($("login").hidden) {
     $("login").hidden = false;

@@ -19,7 +19,7 @@ from feducb.config import Problem
 from feducb.errors import ConfigurationError
 from feducb.worlds.features.recipe import Recipe
 
-__all__ = ["Derived", "derive_bounds", "problem_of", "require_agreeing"]
+__all__ = ["Derived", "derive_bounds", "problem_for", "problem_of", "require_agreeing"]
 
 _ZERO_TO_ONE = (0.0, 1.0)
 _SAME = 1e-9  # two bounds that differ by less are the same, written in another way
@@ -60,6 +60,32 @@ def derive_bounds(recipe: Recipe, reward_range: tuple[float, float] = _ZERO_TO_O
 def problem_of(recipe: Recipe, reward_range: tuple[float, float] = _ZERO_TO_ONE) -> Problem:
     """The bounds alone (`derive_bounds`)."""
     return derive_bounds(recipe, reward_range).problem
+
+
+def problem_for(recipe: Recipe, *, reward_bound: float = 0.5, reward_centre: float = 0.0) -> Problem:
+    """The public bounds for rewards of range 1: ‖x‖ ≤ L, |y − c| ≤ B, σ = ½, S = √m B/L.
+
+    S is an assumption, as everywhere: a parameter that puts a reward of size B into one of the m terms is
+    that long. A recipe may state it; deployed agents derive it with more room (`derive_bounds`).
+
+    Raises:
+        ConfigurationError: rewards are to be centred, and no term is constant.
+    """
+    if reward_centre and not recipe.has_constant:
+        raise ConfigurationError(
+            "reward_centre", reward_centre, "0 with terms of which none is the intercept or of one-hots alone"
+        )
+    bound = recipe.parameter_bound
+    if bound is None:
+        bound = math.sqrt(len(recipe.terms)) * reward_bound / recipe.action_bound
+    return Problem(
+        dim=recipe.dim,
+        action_bound=recipe.action_bound,
+        reward_bound=reward_bound,
+        parameter_bound=bound,
+        noise_scale=0.5,
+        reward_centre=reward_centre,
+    )
 
 
 def require_agreeing(problem: Problem, recipe: Recipe) -> None:

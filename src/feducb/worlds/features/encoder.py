@@ -22,6 +22,7 @@ from feducb.errors import ConfigurationError
 from feducb.types import Array, Indices
 from feducb.worlds.features.columns import Column, Pairs, Reader
 from feducb.worlds.features.recipe import Recipe
+from feducb.worlds.features.season import fixed_part
 
 __all__ = ["Encoded", "Encoder", "Offers"]
 
@@ -67,7 +68,7 @@ class Encoder:
 
     Attributes:
         recipe: how they are made.
-        offers_declared: the recipe's own actions; None if every request says them.
+        offers_declared: the recipe's own actions, without retired ones; None if every request says them.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -80,6 +81,7 @@ class Encoder:
         self._action = _readers(recipe.action, "actions")
         self._layout = _layout(recipe)
         self._of_names = lru_cache(maxsize=_TABLES)(self._lay_out)
+        self._retired = frozenset(recipe.retired)
         self.offers_declared = self._lay_out(recipe.offered) if recipe.offered else None
 
     def offers(self, actions: Sequence[Any] | None = None) -> Offers:
@@ -90,6 +92,16 @@ class Encoder:
             return self.offers_declared
         if not actions:
             raise ConfigurationError("actions", "none", "one or more")
+        offers = self.laid_out(actions)
+        if self._retired and (gone := self._retired.intersection(offers.names)):
+            expected = f"actions that are offered: {', '.join(self.recipe.offered)}"
+            raise ConfigurationError("actions", f"{min(gone)}, which is retired", expected)
+        return offers
+
+    def laid_out(self, actions: Sequence[Any] | None) -> Offers:
+        """Actions as they were kept, retired ones too; None: those that the recipe was published with."""
+        if actions is None:
+            actions = fixed_part(self.recipe).offered
         if all(type(action) is str for action in actions):
             return self._of_names(tuple(actions))
         return self._lay_out(actions)

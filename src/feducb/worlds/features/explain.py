@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from feducb.system import counted
 from feducb.worlds.features.columns import Category, Column, Flag, Hashed, Number, Tags
 from feducb.worlds.features.recipe import Recipe
 
-__all__ = ["explain", "meaning", "refuses"]
+__all__ = ["describe", "explain", "meaning", "refuses"]
 
 
 def refuses(recipe: Recipe) -> list[str]:
@@ -17,6 +18,25 @@ def refuses(recipe: Recipe) -> list[str]:
         for column in recipe.context
         if column.missing == "refuse" or (isinstance(column, Category) and column.unknown == "refuse")
     ]
+
+
+def describe(recipe: Recipe) -> Iterator[str]:
+    """What it does, in one line per column."""
+    for column in (*recipe.context, *recipe.action):
+        if isinstance(column, Number):
+            yield f"{column.name}: {column.low:g} to {column.high:g}, clipped, scaled to −1 to 1"
+        elif isinstance(column, Hashed):
+            yield f"{column.name}: hashed into {counted(column.buckets, 'bucket')}"
+        elif isinstance(column, Flag):
+            yield f"{column.name}: true or false, as 1 or −1"
+        else:
+            levels = counted(len(column.levels), f"{column.kind} level")
+            yield f"{column.name}: {levels}: {column.shown}"
+    terms = ", ".join(" × ".join(term) or "intercept" for term in recipe.terms)
+    yield f"d = {recipe.dim}: {terms}; each times {recipe.action_bound:g}/√{len(recipe.terms)}"
+    if recipe.personal:
+        personal = ", ".join(" × ".join(term) or "intercept" for term in recipe.personal)
+        yield f"never leave an agent: {personal}"
 
 
 def explain(recipe: Recipe) -> Iterator[tuple[str, str]]:

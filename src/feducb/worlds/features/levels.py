@@ -51,21 +51,53 @@ class Category(_OfLevels):
 
     A value that is none of them is refused; counts as nothing, its block being zero; or is ``other``, a level
     of its own that all such values share. One that is missing likewise.
+
+    Attributes:
+        unknown: what becomes of a value that is none of the levels.
+        missing: what becomes of one that is missing.
+        reserve: how many entries are there for names that come later: a public number.
+        added: these names, in the order in which they came; each has the next of the entries.
     """
 
     kind: ClassVar[str] = "category"
     unknown: Unknown = "refuse"
     missing: Missing = "refuse"
+    reserve: int = 0
+    added: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _OfLevels.__post_init__(self)
         require_rule(self.name, "unknown", self.unknown, Unknown)
         require_rule(self.name, "missing", self.missing, Missing)
+        require_integer(f"reserve of {self.name}", self.reserve, at_least=0)
+        if isinstance(self.added, str):
+            raise ConfigurationError(f"added to {self.name}", self.added, "a list")
+        object.__setattr__(self, "added", tuple(as_text(name) for name in self.added))
+        if len(self.added) > self.reserve:
+            expected = f"at most {self.reserve}, for which there is room (reserve); more in a new season"
+            raise ConfigurationError(f"added to {self.name}", list(self.added), expected)
+        if len(set(self.known)) != len(self.known):
+            raise ConfigurationError(f"added to {self.name}", list(self.added), "names that are new")
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """All names that have an entry: the levels, then what was added."""
+        return (*self.levels, *self.added)
+
+    @property
+    def named(self) -> int:
+        """Entries for names: those of the levels and those in reserve."""
+        return len(self.levels) + self.reserve
 
     @property
     def width(self) -> int:
-        """One entry per level, and those for what is not known and what is missing."""
-        return len(self.levels) + (self.unknown == "other") + (self.missing == "own")
+        """One entry per level, those in reserve, and those for what is not known and what is missing."""
+        return self.named + (self.unknown == "other") + (self.missing == "own")
+
+    @property
+    def shown(self) -> str:
+        """The first names, for texts."""
+        return ", ".join(self.known[:_SHOWN]) + (", …" if len(self.known) > _SHOWN else "")
 
     @property
     def one_hot(self) -> bool:
@@ -75,14 +107,14 @@ class Category(_OfLevels):
     @property
     def _places(self) -> Mapping[str, int]:
         """By level; true and false are found however they are spelled."""
-        places = {level: index for index, level in enumerate(self.levels)}
+        places = {level: index for index, level in enumerate(self.known)}
         aliases = {"True": "true", "False": "false", "true": "True", "false": "False"}
         return {alias: places[one] for alias, one in aliases.items() if one in places} | places
 
     @property
     def _special(self) -> tuple[int, int]:
         """The places of what is not known and of what is missing: −1 is refused, the width counts nothing."""
-        unknown = {"refuse": -1, "zero": self.width, "other": len(self.levels)}[self.unknown]
+        unknown = {"refuse": -1, "zero": self.width, "other": self.named}[self.unknown]
         return unknown, {"refuse": -1, "zero": self.width, "own": self.width - 1}[self.missing]
 
     def index(self, values: Values, first_row: int = 1) -> Indices:

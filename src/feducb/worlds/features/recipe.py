@@ -18,26 +18,30 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from feducb.config import Problem, require_finite
+from feducb.config import require_finite
 from feducb.errors import ConfigurationError
-from feducb.system import counted
 from feducb.types import Array, Indices
 from feducb.worlds.features.coded import Values, as_text
-from feducb.worlds.features.columns import COLUMN_KINDS, Category, Column, Flag, Hashed, Number
+from feducb.worlds.features.columns import Category, Column, Hashed
+from feducb.worlds.features.plain import (
+    FORMAT,
+    VERSION,
+    as_column,
+    as_term,
+    plain_column,
+    read_plain,
+    read_text,
+)
 
-__all__ = ["Recipe", "problem_for"]
-
-_FORMAT = "feducb-recipe"
-_VERSION = 1
+__all__ = ["Recipe"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +60,7 @@ class Recipe:
             Left out, they are the levels, where the only action column is a category; else every request says
             them.
         parameter_bound: S, where it is stated; left out, it is derived (`bounds`).
+        retired: names of actions that are no longer offered; what was shown of them keeps its meaning.
     """
 
     context: tuple[Column, ...]
@@ -66,6 +71,7 @@ class Recipe:
     personal: tuple[tuple[str, ...], ...] = ()
     actions: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
     parameter_bound: float | None = None
+    retired: tuple[str, ...] = ()
     _columns: Mapping[str, Column] = field(init=False, repr=False, compare=False)
     _declared: Mapping[str, Mapping[str, Any]] = field(init=False, repr=False, compare=False)
 
@@ -100,6 +106,7 @@ class Recipe:
             "action": tuple(self.action),
             "terms": terms,
             "personal": personal,
+            "retired": tuple(as_text(name) for name in self.retired),
         }
         for name, value in {**made, "_columns": by_name, "_declared": {}}.items():
             object.__setattr__(self, name, value)
@@ -107,10 +114,14 @@ class Recipe:
 
     def _declare(self) -> None:
         """Settle what there is to choose from: each has a name of its own, and can be read."""
+        for column in self._columns.values():
+            if isinstance(column, Category) and column.reserve and column.name != self.naming:
+                expected = f"0 but for {self.naming}, which names actions"
+                raise ConfigurationError(f"reserve of {column.name}", column.reserve, expected)
         actions = [self.described(action) for action in self.actions]
         (first, *others) = self.action
         if not actions and not others and isinstance(first, Category):
-            actions = [{"id": level, first.name: level} for level in first.levels]
+            actions = [{"id": level, first.name: level} for level in first.known]
         declared = {action["id"]: action for action in actions}
         if len(declared) != len(actions):
             names = [action["id"] for action in actions]
@@ -121,6 +132,12 @@ class Recipe:
         if self.actions:
             object.__setattr__(self, "actions", tuple(actions))
         object.__setattr__(self, "_declared", declared)
+        for name in self.retired:
+            if name not in declared or self.retired.count(name) > 1:
+                expected = f"some of the declared actions, once each: {', '.join(declared)}"
+                raise ConfigurationError("retired", name, expected)
+        if declared and not self.offered:
+            raise ConfigurationError("retired", list(self.retired), "not all of the actions")
 
     @property
     def dim(self) -> int:
@@ -165,9 +182,14 @@ class Recipe:
         return math.prod(self._columns[name].width for name in term)
 
     @property
-    def offered(self) -> tuple[str, ...]:
-        """Names of the actions that are declared; none if every request says them."""
+    def declared(self) -> tuple[str, ...]:
+        """Names of the actions that are declared, retired ones too; none if every request says them."""
         return tuple(self._declared)
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """Those of them that are not retired."""
+        return tuple(name for name in self._declared if name not in self.retired)
 
     @property
     def naming(self) -> str | None:
@@ -272,12 +294,13 @@ class Recipe:
         return {
             "action_bound": self.action_bound,
             "public": self.public,
-            "context": list(map(_plain_column, self.context)),
-            "action": list(map(_plain_column, self.action)),
+            "context": list(map(plain_column, self.context)),
+            "action": list(map(plain_column, self.action)),
             "terms": self.terms,
             **({"personal": self.personal} if self.personal else {}),
             **({"actions": list(self.actions)} if self.actions else {}),
             **({} if self.parameter_bound is None else {"parameter_bound": self.parameter_bound}),
+            **({"retired": self.retired} if self.retired else {}),
         }
 
     @property
@@ -288,7 +311,7 @@ class Recipe:
 
     def to_json(self) -> str:
         """As text, to be kept beside a model."""
-        plain = {"format": _FORMAT, "version": _VERSION, **self.as_plain()}
+        plain = {"format": FORMAT, "version": VERSION, **self.as_plain()}
         return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
@@ -298,19 +321,20 @@ class Recipe:
         if unknown:
             known = ", ".join(one.name for one in fields(cls) if one.init)
             raise ConfigurationError("recipe", min(unknown), f"nothing but {known}")
-        given = (plain.get("format", _FORMAT), plain.get("version", _VERSION))
-        if given != (_FORMAT, _VERSION):
-            raise ConfigurationError("recipe", f"{given[0]} {given[1]}", f"{_FORMAT} {_VERSION}")
+        given = (plain.get("format", FORMAT), plain.get("version", VERSION))
+        if given != (FORMAT, VERSION):
+            raise ConfigurationError("recipe", f"{given[0]} {given[1]}", f"{FORMAT} {VERSION}")
         try:
             return cls(
-                context=tuple(map(_as_column, plain.get("context", ()))),
-                action=tuple(map(_as_column, plain["action"])),
-                terms=tuple(map(_as_term, plain["terms"])),
+                context=tuple(map(as_column, plain.get("context", ()))),
+                action=tuple(map(as_column, plain["action"])),
+                terms=tuple(map(as_term, plain["terms"])),
                 action_bound=float(plain.get("action_bound", 1.0)),
                 public=bool(plain.get("public", True)),
-                personal=tuple(map(_as_term, plain.get("personal", ()))),
+                personal=tuple(map(as_term, plain.get("personal", ()))),
                 actions=tuple(plain.get("actions", ())),
                 parameter_bound=plain.get("parameter_bound"),
+                retired=tuple(plain.get("retired", ())),
             )
         except ConfigurationError:
             raise
@@ -321,49 +345,26 @@ class Recipe:
     @classmethod
     def from_json(cls, text: str) -> Recipe:
         """Read what `to_json` wrote."""
-        expected = "what `feducb recipe init` or `feducb evaluate --save-recipe` writes"
-        try:
-            plain = json.loads(text)
-        except ValueError as error:
-            raise ConfigurationError("recipe", f"{text[:40]}…", f"{expected} ({error})") from None
-        if not isinstance(plain, dict) or "format" not in plain:
-            raise ConfigurationError("recipe", f"{text[:40]}…", expected)
-        return cls.from_plain(plain)
+        return cls.from_plain(read_text(text))
 
     @classmethod
     def read(cls, path: str | Path) -> Recipe:
         """From a file: TOML if it ends so, else JSON."""
-        path = Path(path)
-        try:
-            text = path.read_text(encoding="utf-8")
-            return cls.from_plain(tomllib.loads(text)) if path.suffix == ".toml" else cls.from_json(text)
-        except (FileNotFoundError, IsADirectoryError):
-            raise ConfigurationError("recipe", str(path), "a file; `feducb recipe init` writes one") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError("recipe", str(path), f"a TOML or JSON file: {error}") from None
+        return cls.from_plain(read_plain(Path(path)))
 
     @classmethod
-    def of_actions(cls, names: Sequence[str], column: str = "action") -> Recipe:
-        """For actions without features: one entry each."""
-        return cls(context=(), action=(Category(column, tuple(names)),), terms=((column,),))
-
-    def describe(self) -> Iterable[str]:
-        """What it does, in one line per column."""
-        for column in self._columns.values():
-            if isinstance(column, Number):
-                yield f"{column.name}: {column.low:g} to {column.high:g}, clipped, scaled to −1 to 1"
-            elif isinstance(column, Hashed):
-                yield f"{column.name}: hashed into {counted(column.buckets, 'bucket')}"
-            elif isinstance(column, Flag):
-                yield f"{column.name}: true or false, as 1 or −1"
-            else:
-                levels = counted(len(column.levels), f"{column.kind} level")
-                yield f"{column.name}: {levels}: {column.shown}"
-        terms = ", ".join(" × ".join(term) or "intercept" for term in self.terms)
-        yield f"d = {self.dim}: {terms}; each times {self.action_bound:g}/√{len(self.terms)}"
-        if self.personal:
-            personal = ", ".join(" × ".join(term) or "intercept" for term in self.personal)
-            yield f"never leave an agent: {personal}"
+    def of_actions(
+        cls,
+        names: Sequence[str],
+        column: str = "action",
+        *,
+        reserve: int = 0,
+        added: Sequence[str] = (),
+        retired: Sequence[str] = (),
+    ) -> Recipe:
+        """For actions without features: one entry each, and some in reserve."""
+        named = Category(column, tuple(names), reserve=reserve, added=tuple(added))
+        return cls(context=(), action=(named,), terms=((column,),), retired=tuple(retired))
 
 
 def _blocks(columns: Sequence[Column], given: Mapping[str, Values], first_row: int) -> dict[str, Array]:
@@ -373,53 +374,3 @@ def _blocks(columns: Sequence[Column], given: Mapping[str, Values], first_row: i
             among = f"among {', '.join(given) or 'none'}"
             raise ConfigurationError(f"column {column.name}", "missing", among)
     return {column.name: column.block(given[column.name], first_row) for column in columns}
-
-
-def _as_column(plain: Mapping[str, Any]) -> Column:
-    fields = dict(plain)
-    kind = fields.pop("kind")
-    if kind not in COLUMN_KINDS:
-        raise ConfigurationError("kind of column", kind, f"one of {', '.join(COLUMN_KINDS)}")
-    if isinstance(fields.get("levels"), list):
-        fields["levels"] = tuple(fields["levels"])
-    made: Column = COLUMN_KINDS[kind](**fields)
-    return made
-
-
-def _plain_column(column: Column) -> dict[str, Any]:
-    rules = ("unknown", "missing")
-    plain = asdict(column)
-    said = {name: value for name, value in plain.items() if name not in rules or value != "refuse"}
-    return {"kind": column.kind, **said}
-
-
-def _as_term(term: str | Sequence[str]) -> tuple[str, ...]:
-    if isinstance(term, str):
-        return () if term.strip() == "1" else tuple(part.strip() for part in term.split("*"))
-    return tuple(term)
-
-
-def problem_for(recipe: Recipe, *, reward_bound: float = 0.5, reward_centre: float = 0.0) -> Problem:
-    """The public bounds for rewards of range 1: ‖x‖ ≤ L, |y − c| ≤ B, σ = ½, S = √m B/L.
-
-    S is an assumption, as everywhere: a parameter that puts a reward of size B into one of the m terms is
-    that long. A recipe may state it; deployed agents derive it with more room (`bounds`).
-
-    Raises:
-        ConfigurationError: rewards are to be centred, and no term is constant.
-    """
-    if reward_centre and not recipe.has_constant:
-        raise ConfigurationError(
-            "reward_centre", reward_centre, "0 with terms of which none is the intercept or of one-hots alone"
-        )
-    bound = recipe.parameter_bound
-    if bound is None:
-        bound = math.sqrt(len(recipe.terms)) * reward_bound / recipe.action_bound
-    return Problem(
-        dim=recipe.dim,
-        action_bound=recipe.action_bound,
-        reward_bound=reward_bound,
-        parameter_bound=bound,
-        noise_scale=0.5,
-        reward_centre=reward_centre,
-    )

@@ -78,8 +78,16 @@ def _entry(column: Column, place: int) -> tuple[str, str]:
         return f"{name} true (false: the opposite)", name
     if isinstance(column, Hashed):
         return f"{name} in bucket {place + 1}", f"{name} in bucket {place + 1}"
-    level = column.levels[place] if place < len(column.levels) else "other"
+    level = _slots(column)[place]
     return f"{name} {level}", f"{name} {level}"
+
+
+def _slots(column: Category | Tags) -> list[str]:
+    """Who has each entry: a level, a name that may come, or all others."""
+    if isinstance(column, Tags):
+        return list(column.levels)
+    free = [f"in reserve {place}" for place in range(len(column.known) + 1, column.named + 1)]
+    return [*column.known, *free, "other"]
 
 
 def typical_visitor(recipe: Recipe) -> dict[str, str]:
@@ -90,8 +98,8 @@ def typical_visitor(recipe: Recipe) -> dict[str, str]:
 def typical_actions(recipe: Recipe) -> Array:
     """(K, d), the declared actions for that visitor: the mean over visitors who have all values alike."""
     visitor = {column.name: _typical(column)[0] for column in recipe.context}
-    made = np.zeros((len(recipe.offered), recipe.dim))
-    for row, name in zip(made, recipe.offered, strict=True):
+    made = np.zeros((len(recipe.declared), recipe.dim))
+    for row, name in zip(made, recipe.declared, strict=True):
         described = recipe.described(name)
         blocks = visitor | {one.name: one.block([described[one.name]])[0] for one in recipe.action}
         row[:] = np.concatenate([_product([blocks[column] for column in term]) for term in recipe.terms])
@@ -146,12 +154,12 @@ def counting_places(recipe: Recipe) -> Counting | None:
         if recipe.naming in term
         and all(isinstance(columns[name], Category) and columns[name].one_hot for name in term)  # type: ignore[union-attr]
     ]
-    if not terms or not recipe.offered:
+    if not terms or not recipe.declared:
         return None
     term = min(terms, key=recipe.width_of)
     first = sum(recipe.width_of(one) for one in recipe.terms[: recipe.terms.index(term)])
     found = []
-    for action in recipe.offered:
+    for action in recipe.declared:
         described = recipe.described(action)
         blocks = [
             columns[name].block([described[name]])[0] if name in acts else np.ones(columns[name].width)

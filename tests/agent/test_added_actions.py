@@ -1,0 +1,134 @@
+"""Actions come and go within a season, at agents: nothing else of a recipe does, and nobody is misread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from feducb import Agent, AgentSettings, Budget, ConfigurationError
+from feducb.agent.agent_file import read_agent_file
+from feducb.agent.kept import misfit
+from feducb.agent.upkeep import export
+from feducb.errors import RefusedError
+from feducb.privacy.terms import Terms
+from feducb.protocol.admission import check_release
+from feducb.worlds.features import Category, Number, Recipe
+from feducb.worlds.features.season import with_added
+
+SHOP = Recipe(
+    context=(Number("age", 0.0, 100.0, missing="zero"),),
+    action=(Category("offer", ("none", "gift", "points"), reserve=2),),
+    terms=(("offer",), ("offer", "age")),
+)
+START = 1.8e9
+
+
+def _settings(recipe: Recipe, **changes: object) -> AgentSettings:
+    usual: dict[str, object] = {
+        **{"budget": Budget(epsilon=8.0, delta=1e-6), "start": START, "window": 1.0, "season": 100.0},
+        **{"decisions": 1000, "schedule": "periodic", "releases": 4, "keep_events": 3600.0},
+    }
+    return AgentSettings(recipe=recipe, **(usual | changes))  # type: ignore[arg-type]
+
+
+def _clock(now: list[float]) -> Callable[[], float]:
+    return lambda: now[0]
+
+
+def test_an_action_is_added_and_another_retired_in_an_open_season(tmp_path: Path) -> None:
+    """Both are taken at the next start; rewards and exports of what was shown before keep their names."""
+    now, path = [START], tmp_path / "agent.db"
+    with Agent.open(path, _settings(SHOP), clock=_clock(now)) as agent:
+        terms = agent.settings.terms
+        shown = [agent.decide(context={"age": 30}, id=f"visit-{place}") for place in range(60)]
+        assert {one.action for one in shown} == {"none", "gift", "points"}
+    later = replace(with_added(SHOP, "bundle"), retired=("gift",))
+    with Agent.open(path, _settings(later), clock=_clock(now)) as agent:
+        assert agent.settings.terms == terms  # what is promised has not moved
+        assert all(agent.reward(one.id, 1.0) == "recorded" for one in shown)
+        names = {agent.decide(context={"age": 30}).action for _ in range(60)}
+        assert names == {"none", "points", "bundle"}
+        with pytest.raises(ConfigurationError, match="gift, which is retired"):
+            agent.decide(["gift", "none"])
+        recipe = agent.snapshot()["recipe"]
+        assert (recipe["added"], recipe["retired"], recipe["room"]) == (("bundle",), ("gift",), 1)
+        assert recipe["promised"] == SHOP.fingerprint != recipe["fingerprint"]
+        # As many candidates as before, but others: the same name must not come for another place.
+        gift = next(one for one in shown if one.action == "gift")
+        with pytest.raises(ConfigurationError, match="added or retired since"):
+            agent.decide(context={"age": 30}, id=gift.id)
+        now[0] += 30.0
+        agent.tick()
+        model = {one["id"]: one["retired"] for one in agent.model()["actions"]}
+        assert model == {"none": False, "gift": True, "points": False, "bundle": False}
+    rows = list(export(path))
+    assert [row["name"] for row in rows[:60]] == [one.action for one in shown]
+    assert {tuple(action["id"] for action in row["actions"]) for row in rows} == {
+        ("none", "gift", "points"),
+        ("none", "points", "bundle"),
+    }
+    for row in rows:  # the words make the vector that was learnt from
+        assert row["features"][row["index"]] == row["action"]
+
+
+def test_a_season_allows_nothing_else(tmp_path: Path) -> None:
+    """Names in another order, a name taken back, more room or another term wait for a new season."""
+    path, added = tmp_path / "agent.db", with_added(SHOP, "bundle")
+    with Agent.open(path, _settings(added), clock=_clock([START])) as agent:
+        agent.decide(context={})
+    for other in (
+        SHOP,
+        with_added(SHOP, "other"),
+        replace(added, terms=(("offer",), ("age",), ("offer", "age"))),
+        replace(added, action=(Category("offer", ("none", "gift"), reserve=3, added=("points", "bundle")),)),
+    ):
+        assert "feducb agent new-season" in str(misfit(path, _settings(other)))
+    for fine in (added, with_added(added, "more"), replace(added, retired=("none",))):
+        assert misfit(path, _settings(fine)) is None
+
+
+def test_agents_of_other_recipes_are_refused(tmp_path: Path) -> None:
+    """Recipes of one size and structure make other vectors: their releases do not add up.
+
+    What is added or retired within a season makes no difference.
+    """
+    swapped = replace(SHOP, action=(Category("offer", ("gift", "none", "points"), reserve=2),))
+    later = replace(with_added(SHOP, "bundle"), retired=("gift",))
+    terms = {name: _settings(one).terms for name, one in (("ours", SHOP), ("later", later))}
+    assert terms["ours"] == terms["later"]
+    with Agent.open(tmp_path / "agent.db", _settings(swapped), clock=_clock([START])) as agent:
+        other, release = agent.settings.terms, agent.release()
+    assert other.digest() != terms["ours"].digest()
+    assert check_release(release, other, agents=1).number == 1
+    with pytest.raises(RefusedError, match="reward_centre or the recipe") as refused:
+        check_release(release, terms["ours"], agents=1)
+    assert refused.value.reason == "weight"
+
+
+def test_a_season_that_was_opened_without_a_digest_goes_on(tmp_path: Path) -> None:
+    """Files from before name no recipe in their terms; agents keep to what they promised."""
+    settings, path = _settings(SHOP), tmp_path / "agent.db"
+    before = replace(settings.terms, recipe="")
+    assert Terms.from_json(before.to_json()) == before
+    assert "recipe" not in before.to_json()
+    with Agent.open(path, settings.under(before), clock=_clock([START])) as agent:
+        agent.decide(context={})
+        agent.release()
+    with Agent.open(path, settings, clock=_clock([START])) as agent:
+        assert agent.settings.terms == before
+        assert agent.settings.terms.weight == before.weight != settings.terms.weight
+
+
+def test_offers_without_features_have_room_too(tmp_path: Path) -> None:
+    """`actions` in [problem], and beside them reserve, added and retired."""
+    head = 'version = 2\n[privacy]\nepsilon = 8.0\ndelta = 1e-6\n[problem]\nactions = ["a", "b"]\n'
+    (tmp_path / "agent.toml").write_text(f'{head}reserve = 2\nadded = ["c"]\nretired = ["a"]\n')
+    recipe = read_agent_file(tmp_path / "agent.toml").agent.recipe
+    assert recipe is not None
+    assert (recipe.dim, recipe.offered) == (4, ("b", "c"))
+    (tmp_path / "agent.toml").write_text(head.replace('actions = ["a", "b"]', "dim = 2\nreserve = 2"))
+    with pytest.raises(ConfigurationError, match=r"problem\.reserve"):
+        read_agent_file(tmp_path / "agent.toml")
