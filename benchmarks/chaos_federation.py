@@ -34,7 +34,8 @@ from feducb.controller.controller_file import ControllerSettings
 from feducb.protocol import messages
 
 NAMES = {"nobody": ("north", "south", "west"), "keepers": ("north", "south", "west", "east")}  # by trust
-RELEASES = {"nobody": 400, "keepers": 100}
+RELEASES = {"nobody": 20, "keepers": 100}
+SEASONS = {"nobody": "60s", "keepers": "600s"}  # the first roll by the clock, whatever the number of kills
 BESIDE = "north"  # a keeper in its agent's process
 APART = ("south", "west")  # keepers that are processes of their own
 AGENT = """
@@ -53,7 +54,7 @@ trust = "{trust}"
 agents = {agents}
 [releases]
 releases = {releases}
-season = "600s"
+season = "{season}"
 start = {start}
 [rewards]
 window = "2s"
@@ -134,6 +135,7 @@ class Federation:
     def _make_agents(self, seed: int) -> dict[str, Chaos]:
         start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         shared = {"start": start, "port": self._port, "keys": self._keys, "releases": RELEASES[self._trust]}
+        shared["season"] = SEASONS[self._trust]
         agents = {}
         for name in self._names:
             (self.folder / name).mkdir()
@@ -255,7 +257,9 @@ class Federation:
                 return None
         with closing(sqlite3.connect(f"file:{self._file(name)}?mode=ro", uri=True)) as db:
             row = db.execute("SELECT payload FROM inbox").fetchone()
-            (made,) = db.execute("SELECT max(number) FROM outgoing").fetchone()
+            (made,) = db.execute(
+                "SELECT max(number) FROM outgoing JOIN open_season USING (season)"
+            ).fetchone()
         if row is None or made is None or messages.decode(row[0]).number < made:
             return None
         self._last_sum = messages.decode(row[0])

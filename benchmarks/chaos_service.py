@@ -2,8 +2,9 @@
 
     python benchmarks/chaos_service.py --kills 100     # about five minutes
 
-Every answer that a client saw is compared with the agent's file at the end; every release that anybody saw
-with the bytes that are there. The kills are drawn from a seed; where they hit is up to the machine.
+Seasons are short and roll by the clock, so that there may be any number of kills. Every answer that a client
+saw is compared with the agent's file at the end; every release that anybody saw with the bytes that are
+there. The kills are drawn from a seed; where they hit is up to the machine.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ epsilon = 1.0
 delta = 1e-6
 mechanism = "toeplitz"
 [releases]
-releases = 200
-season = "600s"
+releases = 20
+season = "60s"
 [rewards]
 window = "2s"
 default_reward = 0.25
@@ -217,8 +218,9 @@ def check(folder: Path, seen: Seen) -> dict[str, int]:
     """Compare what was seen with the file; raises AssertionError at the first difference."""
     db = sqlite3.connect(folder / "agent.db")
     rows = db.execute(
-        "SELECT number, tag, id, state, chosen, reward, batch, action FROM decisions"
+        "SELECT number, tag, id, state, chosen, reward, batch, action, season, closes_at FROM decisions"
     ).fetchall()
+    (season,) = db.execute("SELECT season FROM open_season").fetchone()
     counters = dict(db.execute("SELECT name, value FROM counters"))
     outgoing = db.execute('SELECT kind, season, "group", number, sha256, payload FROM outgoing').fetchall()
     db.close()
@@ -241,7 +243,10 @@ def check(folder: Path, seen: Seen) -> dict[str, int]:
         for name, value in seen.rewards.items():
             assert known[name][5] == value, "an acknowledged reward was lost"
         assert counters.get("rewards", 0) == sum(row[5] is not None for row in rows)
-        waiting = _check_batches(agent, rows, {number for _, _, _, number, _, _ in outgoing})
+        _check_cuts(agent, rows)
+        open_now = [row for row in rows if row[8] == season]
+        made = {number for _, of, _, number, _, _ in outgoing if of == season}
+        waiting = _check_batches(agent, open_now, made)
     contents = {tuple(name): digest for *name, digest, _ in outgoing}
     for release, digests in seen.releases.items():
         assert digests == {contents[release]}, f"release {release} has two contents"
@@ -253,8 +258,23 @@ def check(folder: Path, seen: Seen) -> dict[str, int]:
         "decisions in the file": len(rows),
         "rewards acknowledged": len(seen.rewards),
         "releases": len(outgoing),
+        "seasons": season - min((of for _, of, *_ in outgoing), default=season) + 1,
         "records in the last batch": waiting,
     }
+
+
+def _check_cuts(agent: Agent, rows: list[tuple[Any, ...]]) -> None:
+    """Each record is in the first release that was due after its window had closed, of whichever season."""
+    times, length = agent.settings.release_times, agent.settings.season
+    begun = agent.started_at - (agent.store.season - 1) * length
+    for row in rows:
+        number, season, closed = row[6], row[8], row[9] / 1000.0
+        assert number is not None, "a record that is in no batch"
+        start = begun + (season - 1) * length
+        due = start + (times[number - 1] if number <= len(times) else length + times[0])
+        assert closed <= due + 0.002, f"a record entered release {number} of season {season} too early"
+        before = start + times[min(number, len(times) + 1) - 2] if number > 1 else start - length + times[-1]
+        assert closed > before - 0.002, f"a record entered release {number} of season {season} too late"
 
 
 def _check_batches(agent: Agent, rows: list[tuple[Any, ...]], made: set[int]) -> int:

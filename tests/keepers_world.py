@@ -79,7 +79,7 @@ class World:
 
     def row_book(self, **times: float) -> RowBook:
         path = self.folder / "controller.db"
-        return RowBook(path, self.roster, self.terms, self.controller, season=self.season, **times)
+        return RowBook(path, self.roster, self.terms, self.controller, season=self.season, **times)  # type: ignore[arg-type]
 
     def keeper_book(self, name: str) -> KeeperBook:
         path, signer = self.folder / f"{name}.keeper.db", self.keeper_signers[name]

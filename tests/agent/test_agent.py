@@ -220,17 +220,14 @@ def test_releases_come_by_the_clock_and_never_twice(opened: Callable[..., Agent]
     begun = clock.now
     agent.decide(_candidates(np.random.default_rng(6)))
     made: list[int] = []
-    for passed in (99.0, 100.0, 100.5, 350.0, 799.0, 800.0, 5000.0):
+    for passed in (99.0, 100.0, 100.5, 350.0, 799.0, 800.0, 899.0, 900.0, 1600.0):
         clock.now = begun + passed
         made.append(agent.tick())
         agent = opened(start=begun)
-    assert made == [0, 1, 0, 2, 4, 1, 0]
-    assert agent.snapshot()["releases_left"] == 0
-    late = agent.decide(_candidates(np.random.default_rng(6)))
-    clock.now += 61.0
-    assert agent.tick() == 0
-    assert agent.snapshot()["counts"]["after_the_last_release"] == 1
-    assert agent.reward(late.id, 1.0) is Outcome.LATE
+    assert made == [0, 1, 0, 2, 4, 1, 0, 1, 7]
+    named = [(entry.season, entry.number) for one in agent.ledger().accounts for entry in one.entries]
+    assert named == [(season, number) for season in (1, 2) for number in range(1, 9)]
+    assert (agent.store.season, agent.started_at) == (3, begun + 1600.0)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 7.0])
@@ -271,10 +268,10 @@ def test_where_the_controller_is_trusted_uploads_come_by_the_clock(
     begun = clock.now
     agent.decide(_candidates(np.random.default_rng(16)))
     made = []
-    for passed in (99.0, 100.0, 350.0, 350.5, 900.0, 5000.0):
+    for passed in (99.0, 100.0, 350.0, 350.5, 800.0, 879.0, 5000.0):
         clock.now = begun + passed
         made.append(agent.tick())
-    assert made == [0, 1, 2, 0, 5, 0]
+    assert made == [0, 1, 2, 0, 5, 0, 0]
     assert [item.number for item in agent.outbox()] == list(range(1, 9))
     for item in agent.outbox():
         agent.mark_sent(item)
@@ -602,7 +599,8 @@ def test_before_anything_happens_in_a_season_an_edited_file_is_simply_taken(
     ):
         changed = replace(SETTINGS, **change)
         agent = opened(changed)
-        assert agent.settings == replace(changed, start=clock.now)
+        first = agent.settings.first_season  # in a later season the file knows the start's number
+        assert agent.settings == replace(changed, start=clock.now, first_season=first)
         assert (agent.store.season, agent.store.terms) == (season, changed.terms)
         assert agent.snapshot()["releases_left"] == changed.groups * changed.releases
     agent = opened(None)  # what was taken is in the file
@@ -660,7 +658,7 @@ def test_an_unused_season_does_not_move_before_the_last(opened: Callable[..., Ag
     clock.now += 100.0
     agent.new_season(replace(SETTINGS, start=clock.now), drop_open=True)
     with pytest.raises(ConfigurationError, match="expected after the last season's"):
-        opened(start=first - 1.0)
+        opened(start=first - 801.0)  # of season 1: the second would start before the first did
     assert opened(start=clock.now + 5.0).started_at == clock.now + 5.0
 
 

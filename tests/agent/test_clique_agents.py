@@ -75,6 +75,7 @@ def _file(folder: Path, graph: str, ttl: int, agents: int) -> Path:
         '[privacy]\nepsilon = 8.0\ndelta = 1e-6\ntrust = "keepers"\nagents_per_person = 1\n'
         f"[federation]\nagents = {agents}\ndecisions = 2000\n"
         '[releases]\nschedule = "periodic"\nreleases = 3\nseason = "1h"\nstart = 2027-01-01T00:00:00Z\n'
+        '[rewards]\nwindow = "60s"\n'
         '[engine]\nkind = "nats"\nservers = ["tls://127.0.0.1:1"]\nfederation = "tests"\n'
         'roster = "keys/federation.json"\nseed = "keys/agents/n0/agent.seed"\nca = "keys/ca.pem"\n'
     )

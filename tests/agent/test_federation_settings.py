@@ -41,6 +41,7 @@ SETTINGS = AgentSettings(
     releases=RELEASES,
     schedule="periodic",
     season=3600.0,
+    window=60.0,
     start=0.0,
     alpha=ALPHA,
 )

@@ -39,7 +39,7 @@ GREEN: dict[str, Any] = {
     "warnings": {},
     "disk": None,
     "misfit": None,
-    "year": None,
+    "all_seasons": None,
     "keeper": None,
     "engine": {
         "connected": True,
@@ -68,14 +68,14 @@ def _engine(**facts: Any) -> dict[str, Any]:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "stopped": ({"running": False}, "does not run"),
     "disk": ({"disk": "the disk is full"}, "no decision is made: the disk is full"),
-    "misfit": ({"misfit": "agents is 2, expected 3"}, "no agent starts with it: agents is 2"),
+    "misfit": ({"misfit": "agents is 2, expected 3"}, "waits for the next one: agents is 2"),
     "halted": (
         {"warnings": {"halted": "a copy is there"}},
         "This agent has halted: a copy is there.",
     ),
     "keeper_halted": ({"keeper": KEEPER | {"halted": "its file is old"}}, "Keeper west has halted"),
     "second_list": ({"keeper": KEEPER | {"second_lists": 1}}, "two lists"),
-    "season_over": ({"at": 30 * DAY, "next_due_at": None}, "over since 1970-01-31 00:00 UTC"),
+    "season_over": ({"at": 33 * DAY, "next_due_at": None}, "over since 1970-01-31 00:00 UTC"),
     "never_reads": ({"reads": False}, "drawn uniformly"),
     "late_release": ({"next_due_at": NOW - 901}, "due at 1970-01-10 23:44 UTC"),
     "broker": (_engine(connected=False, failures=1, last_error="refused"), "not reached. refused"),
@@ -89,7 +89,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "not_in_sum": (_engine(members=["east", "south", "west"]), "not in the newest sum"),
     "clock": (_engine(clock_off=-120.0), "120 s or more behind"),
     "others_missing": (_engine(members=["north", "south"]), "2 of 3 agents"),
-    "year": ({"year": {"limit": 4.0, "spent": 3.7}}, "ε = 3.7 is spent"),
+    "year": ({"all_seasons": {"most_epsilon": 4.0, "epsilon": 3.7}}, "ε = 3.7 is spent"),
     "changed": ({"warnings": {"changed": "seasons disagree"}}, "Seasons disagree."),
     "keep_events": ({"warnings": {"keep_events": "nothing comes of them"}}, "Nothing comes"),
     "last_sum": ({"warnings": {"last_sum": "published with 2 of 3"}}, "Published with 2 of 3."),
@@ -101,6 +101,7 @@ WELL: tuple[dict[str, Any], ...] = (
     {},
     {"next_due_at": NOW - 899},
     {"next_due_at": None},
+    {"at": 32 * DAY, "next_due_at": None},  # it waits for the last sum
     {"outbox": 1, "oldest_unsent_at": NOW - 899},
     {"agents": 1, "outbox": 1, "oldest_unsent_at": NOW - 901},
     {"awaited": {"number": 4, "sent_at": NOW - 899}},
@@ -108,8 +109,8 @@ WELL: tuple[dict[str, Any], ...] = (
     {"at": 40 * DAY, "next_due_at": None, "own": {"phase": "alone"}},
     {"engine": None},
     {"keeper": KEEPER},
-    {"year": {"limit": 4.0, "spent": 3.5}},
-    {"year": {"limit": None, "spent": 3.5}},
+    {"all_seasons": {"most_epsilon": 4.0, "epsilon": 3.5}},
+    {"all_seasons": {"most_epsilon": None, "epsilon": 3.5}},
     _engine(connected=False),  # it has not tried yet
     _engine(last_refusal_at=8 * DAY, last_refusal="before the last receipt"),
     _engine(unanswered=1),
@@ -182,13 +183,12 @@ def test_an_agent_is_green_through_its_season_and_not_after_it(tmp_path: Path) -
             agent.tick()
         now[0] += 99.0
         assert _kinds(agent) == []
-        now[0] += 1.0
-        assert _kinds(agent) == ["season_over"]
-        now[0] += 17.0  # a fiftieth of the season is 16 s
+        now[0] += 18.0  # a fiftieth of the season is 16 s
+        assert _kinds(agent) == ["late_release"]
+        now[0] += 64.0  # a tenth is 80 s: by then the clock opens the next one, where somebody looks at it
         assert _kinds(agent) == ["season_over", "late_release"]
         agent.tick()
-        assert _kinds(agent) == ["season_over"]
-        agent.new_season(drop_open=True)
+        assert agent.store.season == 2
         assert _kinds(agent) == []
 
 

@@ -137,7 +137,7 @@ def test_an_open_season_keeps_how_noise_is_spread(
     with Agent.open(path, now) as agent:
         assert agent.settings.terms == agent.store.terms == before.terms
         assert agent.settings.rule.first == 3
-        agent.new_season(replace(now, start=1e9), drop_open=True)
+        agent.new_season(replace(now, start=agent.started_at + 1.0), drop_open=True)
         assert agent.settings.terms == agent.store.terms == now.terms
 
 

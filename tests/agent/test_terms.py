@@ -30,6 +30,7 @@ SETTINGS = AgentSettings(
     releases=16,
     schedule="periodic",
     season=1600.0,
+    window=60.0,
     start=0.0,
 )
 TRUSTING = replace(SETTINGS, trust=CONTROLLER, records_per_person=2)

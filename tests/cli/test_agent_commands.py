@@ -84,16 +84,14 @@ def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it
     assert "--start is None, expected when" in _feducb(tmp_path, "init", *given, status=2)[1]
     _feducb(tmp_path, "init", *given, "--start", "2027-01-01T00:00:00Z")
     said = _feducb(tmp_path, "terms")[0]
-    assert "2027-01-01T00:00:00+00:00 at all agents" in said
+    assert "[seasons]\nstart = 2027-01-01T00:00:00+00:00\nseason = 2592000.0" in said
     assert "agents_per_person" not in said  # not stated: a trusted controller takes as many as its roster has
     config = tmp_path / "agent.toml"
     with Agent.open(tmp_path / "agent.db") as agent:
         agent.decide([[0.1, 0.2]])
     config.write_text(config.read_text().replace("agents = 20", "agents = 2"))
-    said = _feducb(tmp_path, "serve", status=2)[1]
     reason = "agents is 2, expected 20 until a new season opens (`feducb agent new-season`)"
-    assert reason in said
-    sentence = f"Its configuration no longer fits the open season, so no agent starts with it: {reason}."
+    sentence = f"Its configuration was edited for another season, and waits for the next one: {reason}."
     told = json.loads(_feducb(tmp_path, "status", "--json", "-", status=1)[0])
     assert troubles(told)["misfit"] == sentence
 

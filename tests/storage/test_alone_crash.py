@@ -19,7 +19,7 @@ from feducb.storage import agent_tables, own_sums
 
 AGENT = Path(__file__).with_name("closing_agent.py")
 KILLS, VISITORS = 100, 90
-LONGEST = 2000  # points of a life: opening the file takes about 750 of them, a visitor 600
+LONGEST = 6000  # points of a life: enough to open the file and serve a few visitors
 PATIENCE = 120.0  # seconds that nothing here needs: only a hang takes so long
 
 
@@ -70,7 +70,7 @@ def test_killed_at_any_point_it_has_learnt_what_a_twin_did_and_nothing_has_left(
 
     def until_killed_often(live: Callable[[int, int], bool]) -> None:
         while len(reading) < KILLS:
-            until = 1 + VISITORS * (len(reading) + 1) // KILLS
+            until = min(VISITORS, 1 + VISITORS * (len(reading) + 1) // KILLS)
             if not live(draws.randint(1, LONGEST), until):
                 continue
             if not (tmp_path / "killed.db").exists():

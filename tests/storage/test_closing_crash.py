@@ -26,7 +26,7 @@ from own_sites import CLOSE, START, settings_of
 AGENT = Path(__file__).with_name("closing_agent.py")
 KILLS, IN_EACH = 200, 20  # so many, at least so many of them in each phase
 FIRST, VISITORS = 70, 130  # kills begin there; all visitors
-LONGEST = 2000  # points of a life: opening the file takes about 750 of them, a visitor 600
+LONGEST = 4000  # points of a life: enough to open the file and serve a few visitors
 LAST, CLOSED = (
     int(CLOSE["last_release"]),
     int(CLOSE["last_release"]) + LATE,

@@ -280,8 +280,9 @@ def test_a_log_that_is_refused_in_its_second_group_enters_no_group(tmp_path: Pat
         assert agent.snapshot()["in_batch"] == 60
 
 
-def test_a_new_season_whose_settings_cannot_be_written_is_not_played_by_the_old_clock(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_new_season_whose_settings_cannot_be_written_is_not_opened(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, by_hand: bool
 ) -> None:
     now = agent.clock_for_tests  # type: ignore[attr-defined]
     now[0] += 790.0  # nearly all releases of the old season are due
@@ -291,15 +292,18 @@ def test_a_new_season_whose_settings_cannot_be_written_is_not_played_by_the_old_
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(agent, "_keep_settings", full)
+        patch.setattr(agent, "_write_opening", full)
+        now[0] += 0.0 if by_hand else 10.0
         with pytest.raises(sqlite3.OperationalError):
-            agent.new_season(drop_open=True)
-    with suppress(StoreError):
-        assert agent.tick() == 0
+            agent.new_season(drop_open=True) if by_hand else agent.tick()
+    assert agent.store.season == 1
     path = agent.store.path
     agent.close()
     with Agent.open(path, None, clock=lambda: now[0]) as again:
-        assert (again.store.season, again.started_at, again.tick()) == (2, now[0], 0)
+        assert again.store.season == 1
+        now[0] += 100.0
+        again.tick()
+        assert (again.store.season, again.started_at) == (2, now[0] - (90.0 if by_hand else 100.0))
 
 
 def test_a_release_within_a_commit_fails_both_as_it_would_leave_before_it_is_on_disk(

@@ -60,7 +60,10 @@ _SECTIONS: dict[str, dict[str, tuple[type, ...]]] = {
         **{"play": _TEXT, "policy": _TEXT, "shadow": (bool,), "follow_policy": _TEXT},
     },
     "rewards": {"window": _TIME, "default_reward": _NUMBER},
-    "seasons": {"remember": (int, str), "discount": _NUMBER, "drift": _TIME},
+    "seasons": {
+        **{"remember": (int, str), "discount": _NUMBER, "drift": _TIME, "first_season": _INT},
+        **dict.fromkeys(("most_epsilon", "most_delta"), _NUMBER),
+    },
     "retention": {"keep_events": _TIME},
     "service": {
         **{"host": _TEXT, "port": _INT},
@@ -169,7 +172,14 @@ class AgentFile:
         names, base = ("state", "seed"), self.path.parent
         state, seed = (base / require_text(f"keeper.{name}", table[name]) for name in names)
         season = require_integer("keeper.season", table.get("season", season), at_least=1)
-        return KeeperBook(state, member.name, member.roster, terms, Signer(seed), season=season)
+        calendar = None if self.agent.start is None else self.agent.common_calendar
+        signer = Signer(seed)
+        return KeeperBook(state, member.name, member.roster, terms, signer, season=season, calendar=calendar)
+
+    def renewed(self, season: int) -> tuple[AgentSettings, Member | None]:
+        """What the file says by now, and the roster, for a season that opens."""
+        again = self.of_season(season)
+        return again.agent, again.member()
 
 
 def read_agent_file(path: str | Path, *, season: int | None = None) -> AgentFile:

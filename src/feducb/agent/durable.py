@@ -26,6 +26,7 @@ from feducb.agent.ids import kept_tag, make_id, new_tag, numbers_of
 from feducb.agent.inbox import Counters, Inbox
 from feducb.agent.kept import (
     Season,
+    placed,
     require_later,
     require_place,
     require_promised,
@@ -38,12 +39,21 @@ from feducb.agent.noted import KeyChange, note_keys, note_settings, view_log
 from feducb.agent.reasons import Question
 from feducb.agent.remembered import Memory
 from feducb.agent.requests import require_explainable, require_follow, require_id, require_reward
+from feducb.agent.season_roll import (
+    Opening,
+    Renewal,
+    Watch,
+    earlier_keys,
+    is_complete,
+    next_opening,
+    over_budget,
+)
 from feducb.agent.settings import AgentSettings
 from feducb.agent.view import view, view_over_time
 from feducb.agent.visitors import Actions, Visitor, Visitors
 from feducb.agent.warning import CHANGED, PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
 from feducb.config import require_integer
-from feducb.errors import ConfigurationError, RefusedError
+from feducb.errors import ConfigurationError, FeducbError, RefusedError
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
 from feducb.protocol import messages
@@ -81,9 +91,13 @@ class Agent:
         under ``learning`` no release depends on them.
 
     Attributes:
-        settings: as given.
+        settings: as given; those of the next season, once the clock has opened it.
         store: the file; its ledger and outbox are for engines and officers.
+        renewal: asked when a season opens, what it is to be opened with; None goes on with the same.
+        trouble: why the next season is not open though its time has come, or not as it was asked for.
     """
+
+    renewal: Renewal | None
 
     def __init__(
         self, store: AgentStore, settings: AgentSettings, clock: Callable[[], float], by: str | None = None
@@ -98,6 +112,7 @@ class Agent:
         self._visitors = Visitors(settings)
         self._unswept, self._swept_at = False, time.monotonic()
         self._id_key, self.started_at = b"", 0.0
+        self._watch, self.renewal, self.trouble = Watch(clock), None, ""
         with store.writing() as db:
             self._keep_settings(db)
             if not settings.keep_events:  # what an earlier setting kept goes now
@@ -110,7 +125,7 @@ class Agent:
         path: str | Path,
         settings: AgentSettings | None = None,
         *,
-        first_season: int = 1,
+        first_season: int | None = None,
         clock: Callable[[], float] = time.time,
         member: Member | None = None,
         by: str | None = None,
@@ -121,7 +136,8 @@ class Agent:
             path: of the file.
             settings: needed to make one. Once anything has happened in its open season, they must promise
                 the same (`kept`); ``keep_events`` is no promise. If left out, those of the last time.
-            first_season: the number of a new file's first season.
+            first_season: the number of a new file's first season; if left out, the one that runs now. In
+                place of a file that was lost: one that it never opened.
             clock: seconds since 1970.
             member: who it is among the others, under ``trust="keepers"``: no row is built without.
             by: who opens it, for the operator log; the user of this process if not given.
@@ -131,10 +147,12 @@ class Agent:
         try:
             store = AgentStore.open(path)
         except ConfigurationError:  # there is no season in it yet
-            store = AgentStore.open(path, settings.terms, first_season=first_season)
+            number = first_season or _running(settings, clock)
+            store = AgentStore.open(path, settings.terms, first_season=number)
         try:
             if given:  # terms of the file: an older feducb may have made others of the same settings
                 require_promised(store.database, settings)
+                settings = placed(store.database, settings)
             if member is not None:
                 require_place(member, settings)
             store.member = member
@@ -185,6 +203,7 @@ class Agent:
             require_explainable(visitor.names)
         hashed = self.store.hash_person(person)
         with self.writing() as db:
+            self.store.find_person(db, person)
             if own is not None and (known := events.find(db, own)) is not None:
                 if known.chosen is None:
                     raise ConfigurationError("id", id, "a new one: that decision is over")
@@ -384,7 +403,7 @@ class Agent:
     # What happens on its own
 
     def tick(self, *, alone: bool = True) -> int:
-        """Do what is due: close windows, forget, release; returns how many releases were made.
+        """Do what is due: close windows, forget, release, open the next season; how many releases were made.
 
         Args:
             alone: if this is the only agent, its own releases are its sums: act on them at once. Whoever
@@ -407,6 +426,8 @@ class Agent:
         if self._may_close():  # the last sum was here before the last release was made
             with self.writing() as db:
                 self._read_own(db)
+        if self._watch.is_over(self._season, complete=self._is_complete()):
+            self._roll()
         return made
 
     def settle_some(self, moment: int | None = None) -> bool:
@@ -419,6 +440,8 @@ class Agent:
             moment: milliseconds since 1970; now if left out.
         """
         more, moment = False, self._now() if moment is None else moment
+        if self._watch.is_away(self._season):
+            return False  # what waits goes along to the next season, if the clock is right
         for group in range(self.settings.groups):
             cut = int(min(moment, self._next_cut(group)))
             rows = events.due(self.store.database, group, now=cut, limit=_CHUNK)
@@ -445,6 +468,8 @@ class Agent:
 
     def releases_due(self, group: int = 0) -> int:
         """How many releases the clock asks for that were not made yet."""
+        if self._watch.is_away(self._season):
+            return 0
         passed = self._clock() - self.started_at
         due = max(0, sum(one <= passed for one in self.settings.release_times) - self._made(group))
         if not self.settings.trust.padded:
@@ -505,6 +530,8 @@ class Agent:
         try:
             if self.settings.trust.padded:
                 raise RefusedError("malformed", "a sum without proof, expected a row that is over")
+            if total.season < self.store.season:
+                return False  # it came after its season
             if not self.settings.trust.leaves:
                 raise RefusedError("malformed", "a sum, expected none: this agent is alone (trust self)")
             new = self._inbox.admit(total, self.settings, self.store.season, agents)
@@ -671,28 +698,92 @@ class Agent:
     def new_season(
         self, settings: AgentSettings | None = None, *, drop_open: bool = False, by: str | None = None
     ) -> int:
-        """Close the season and open the next, over new decisions only, with a fresh budget.
+        """Close the season by hand and open the next, over new decisions only, with a fresh budget.
+
+        The clock does so by itself (`tick`), and then nothing is lost. By hand it is for what the clock may
+        not do: to begin anew at once, and to share again under own play.
 
         Args:
             settings: of the new season; those of the last one if not given.
             drop_open: agree that what waits is lost.
             by: who opens it, for the operator log; whoever opened the agent if not given.
         """
-        settings = settings or replace(self.settings, start=None, promised=None)
-        require_later(settings, self.started_at)
+        settings = settings or replace(self.settings, start=None, first_season=None, promised=None)
+        now = self._clock()
+        opening = Opening(self.store.season + 1, now, settings)
+        if settings.start is not None:
+            opening = next_opening(self._season, settings, now)
+            if opening.started_at > max(now, settings.start):  # it is not over, and its start has not moved
+                require_later(settings, self.started_at)
         if self.store.member is not None:
             require_place(self.store.member, settings)
-        self.store.new_season(settings.terms, drop_pending=drop_open)
-        self.settings = settings
+        self.store.new_season(
+            opening.settings.terms,
+            drop_pending=drop_open,
+            number=opening.number,
+            then=lambda db: self._write_opening(db, opening, token_bytes(32), by or self._by),
+        )
+        self._begin_again(opening.settings)
+        return self.store.season
+
+    def _is_complete(self) -> bool:
+        """Whether all that was to leave in this season has, and its last sum is here."""
+        numbers = [self._inbox.number(group) for group in range(self.settings.groups)]
+        return is_complete(self.store, self.settings, numbers)
+
+    def _roll(self) -> None:
+        """Open the season that runs by now: its time has come, by the clock."""
+        now, again = self._clock(), (self.settings, self.store.member)
+        settings, member = again
+        self.trouble = ""
         try:
-            with self.store.writing() as db:
-                self._keep_settings(db, by)
-        except BaseException:
-            self.close()  # it has the new season and the old one's clock; opening it anew mends that
-            raise
+            if self.renewal is not None:
+                number = next_opening(self._season, replace(settings, promised=None), now).number
+                settings, member = self.renewal(number)
+            settings = replace(placed(self.store.database, settings), promised=None)
+            if member is not None:
+                require_place(member, settings)
+            opening = next_opening(self._season, settings, now)
+        except (FeducbError, OSError) as error:
+            self.trouble = f"the season goes on with the settings before: {error}"
+            settings, member = again
+            opening = next_opening(self._season, replace(settings, promised=None), now)
+        if reason := over_budget(self.ledger(), opening.settings):
+            self.trouble = reason
+            return
+        whole = self.store.roll(
+            opening.settings.terms,
+            number=opening.number,
+            keep_keys=earlier_keys(opening.settings),
+            then=lambda db: self._write_opening(db, opening, self._id_key, "the clock"),
+        )
+        if not whole:
+            self.trouble = "what waited for a release was dropped: the new season adds up other records"
+        self.store.member = member
+        self._begin_again(opening.settings)
+
+    def _write_opening(self, db: Connection, opening: Opening, id_key: bytes, by: str) -> None:
+        """The settings of a season that opens, in the transaction that opens it."""
+        if self.settings.recipe != opening.settings.recipe:
+            own_sums.forget(db)
+        agent_tables.mark_season(db, self.started_at)
+        body = opening.settings.to_json()
+        note_settings(db, agent_tables.read_settings(db), opening.number, body, by)
+        agent_tables.write_settings(
+            db,
+            season=opening.number,
+            body=body,
+            started_at=opening.started_at,
+            id_key=id_key,
+        )
+
+    def _begin_again(self, settings: AgentSettings) -> None:
+        """Go on in the season that was opened."""
+        self.settings = settings.under(self.store.terms)
+        with self.store.writing() as db:
+            own_phase.begin(db, self.store, self.settings, self._now())
         self._reload()
         self.store.cut_log()  # the file behind it still has the keys of the season before
-        return self.store.season
 
     def close(self) -> None:
         """Give the file back."""
@@ -790,7 +881,9 @@ class Agent:
         with self.writing() as db:
             self._unswept = True
             batch = self._take_in(db, group, rows)
-            events.mark_taken(db, group, rows, batch=batch, keep=self.settings.keep_events > 0)
+            events.mark_taken(
+                db, group, rows, season=self.store.season, batch=batch, keep=self.settings.keep_events > 0
+            )
             self._counters.add("settled", len(rows))
             self._counters.add("defaulted", sum(row.reward is None for row in rows))
             self._curve.settled(
@@ -834,7 +927,8 @@ class Agent:
             self._counters.add("after_the_last_release", len(rows))
             if self.settings.closes:
                 self.store.keep_own(db, shaped, rewards)
-            return None
+            if not self.settings.rolls:
+                return None  # else the next season's first release has them
         refused = None  # where no noise could cover a tally, none is written
         if self.settings.tally_scale is not None:
             refused = [row.reward is None and bool(row.refused) for row in rows]
@@ -908,18 +1002,19 @@ class Agent:
         if agent_tables.is_unused(db):
             self.store.restate(db, self.settings.terms)
         if kept is not None and kept.season == season:
-            start, id_key = started_at(self.settings, kept.started_at), kept.id_key
-        else:
-            if kept is not None:
-                require_later(self.settings, kept.started_at)
+            start, id_key = started_at(self.settings, kept), kept.id_key
+        else:  # a new file, or one from a backup
             agent_tables.mark_season(db, None if kept is None else kept.started_at)
-            start = self._clock() if self.settings.start is None else self.settings.start
-            id_key = token_bytes(32)
+            start, id_key = self._begins(season), token_bytes(32)
         note_settings(db, kept, season, body, by or self._by)
         agent_tables.write_settings(db, season=season, body=body, started_at=start, id_key=id_key)
         if agent_tables.is_unused(db):
             self._begin_own(db, kept)
         self.settings = self.settings.under(self.store.terms)
+
+    def _begins(self, season: int) -> float:
+        """When a season starts that has no settings yet."""
+        return self._clock() if self.settings.start is None else self.settings.common_calendar.starts(season)
 
     def _begin_own(self, db: Connection, kept: agent_tables.KeptSettings | None) -> None:
         """What was learnt alone stays where a new season can read it, under the same recipe."""
@@ -952,6 +1047,11 @@ class Agent:
     def _own_belief(self) -> Belief | None:
         """What it goes by in its own phase; None before that."""
         return own_phase.knows(self.store, self.settings, self._inbox.newest(0), self._memory)
+
+
+def _running(settings: AgentSettings, clock: Callable[[], float]) -> int:
+    """The season that runs now, for a file that is made."""
+    return 1 if settings.start is None else settings.common_calendar.number_at(clock())
 
 
 def _best_first(scores: Array) -> tuple[int, ...]:

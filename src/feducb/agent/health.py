@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from feducb.protocol import engine_health, trouble
+from feducb.protocol.calendar import LINGER
 from feducb.protocol.trouble import DOUBTFUL, WRONG, Condition, Facts, Plain, Severity, moment
 from feducb.system import counted
 
@@ -58,7 +59,7 @@ def _disk(facts: Facts) -> str | None:
 def _misfit(facts: Facts) -> str | None:
     why = facts.get("misfit")
     return (
-        f"Its configuration no longer fits the open season, so no agent starts with it: {why}."
+        f"Its configuration was edited for another season, and waits for the next one: {why}."
         if why
         else None
     )
@@ -66,11 +67,15 @@ def _misfit(facts: Facts) -> str | None:
 
 def _season_over(facts: Facts) -> str | None:
     ends, own = facts["season_ends_at"], facts.get("own") or {}
-    if facts["at"] < ends or own.get("phase") in ("closed", "alone"):  # it goes on learning by itself
+    lingers = LINGER * (ends - facts["started_at"])  # for the last sum
+    if facts["at"] < ends + lingers or own.get("phase") in (
+        "closed",
+        "alone",
+    ):  # it goes on learning by itself
         return None
     return (
-        f"Season {facts['season']} has been over since {moment(ends)}, and nothing is learnt any more: "
-        "`feducb agent new-season` opens the next."
+        f"Season {facts['season']} has been over since {moment(ends)}, and nothing is learnt any more: no "
+        "agent runs that would open the next, or it may not (its log says why); `feducb agent new-season`."
     )
 
 
@@ -137,12 +142,12 @@ def _clock(facts: Facts) -> str | None:
 
 
 def _year(facts: Facts) -> str | None:
-    year = facts.get("year")
-    if not year or year["limit"] is None or year["spent"] < _NEARLY * year["limit"]:
+    spent = facts.get("all_seasons")
+    if not spent or spent["most_epsilon"] is None or spent["epsilon"] < _NEARLY * spent["most_epsilon"]:
         return None
     return (
-        f"Of the year's budget of ε = {year['limit']:.4g}, ε = {year['spent']:.4g} is spent by whoever was "
-        "there in every season: no season opens beyond it."
+        f"Of all seasons' budget of ε = {spent['most_epsilon']:.4g}, ε = {spent['epsilon']:.4g} is spent "
+        "by whoever was there in every season: no season opens beyond it."
     )
 
 
@@ -150,7 +155,7 @@ _DISK: Final = Condition("disk", WRONG, _disk)
 AGENT: Final = (
     engine_health.STOPPED,
     _DISK,
-    Condition("misfit", WRONG, _misfit),
+    Condition("misfit", DOUBTFUL, _misfit),
     _warned("halted", WRONG, before="This agent has halted: "),
     engine_health.KEEPER_HALTED,
     engine_health.SECOND_LIST,

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from feducb.agent.settings import PLACE, PROMISED, AgentSettings
+from feducb.agent.settings import PLACE, PROMISED, SAME_START, AgentSettings
 from feducb.errors import ConfigurationError, StoreError
 from feducb.privacy.terms import Terms
 from feducb.protocol.hiding import Member
@@ -28,14 +28,14 @@ __all__ = [
     "Season",
     "edited",
     "misfit",
+    "placed",
     "require_later",
     "require_place",
     "require_promised",
     "season_in",
     "stored_settings",
+    "written",
 ]
-
-_SAME_START = 0.001  # seconds: what is written as text is rounded
 
 
 class Season(NamedTuple):
@@ -44,6 +44,11 @@ class Season(NamedTuple):
     number: int
     settings: AgentSettings
     started_at: float
+
+    @property
+    def ends_at(self) -> float:
+        """When the next one is due, in seconds since 1970."""
+        return self.started_at + self.settings.season
 
 
 def season_in(db: sqlite3.Connection, path: str | Path) -> Season:
@@ -86,15 +91,16 @@ def stored_settings(path: Path) -> AgentSettings:
 
 def require_promised(db: sqlite3.Connection, settings: AgentSettings) -> None:
     """Raise unless settings promise what the open season does, if anything has happened in it."""
+    kept, settings = agent_tables.read_settings(db), placed(db, settings)
     if agent_tables.is_unused(db):
-        if (earlier := agent_tables.earlier_start(db)) is not None:
+        earlier = agent_tables.earlier_start(db)
+        if kept is not None and earlier is not None and started_at(settings, kept) <= earlier:
             require_later(settings, earlier)
         return
-    kept = agent_tables.read_settings(db)
     if kept is not None and kept.season == kept.open_season:
         before = _read(kept.body, kept.started_at)
-        placed = before.clique or agent_tables.received_sums(db)
-        for name in (*PROMISED, *(PLACE if placed else ())):
+        on_graph = before.clique or agent_tables.received_sums(db)
+        for name in (*PROMISED, *(PLACE if on_graph else ())):
             given, stands = getattr(settings, name), getattr(before, name)
             if given == stands:
                 continue
@@ -102,9 +108,11 @@ def require_promised(db: sqlite3.Connection, settings: AgentSettings) -> None:
                 _require_continued(stands, given)
             else:
                 raise _until_a_new_season(name, *(_shown(getattr(one, name)) for one in (settings, before)))
-        if started_at(settings, kept.started_at) != kept.started_at:
+        if started_at(settings, kept) != kept.started_at:
             assert settings.start is not None
-            raise _until_a_new_season("start", _written(settings.start), _written(kept.started_at))
+            raise _until_a_new_season(
+                "start", written(settings.start), written(before.start or kept.started_at)
+            )
     try:
         terms = Terms.from_json(agent_tables.open_terms(db))
         require_same(settings.under(terms).terms, terms)
@@ -134,15 +142,36 @@ def misfit(path: Path, settings: AgentSettings) -> str | None:
 def edited(path: Path, settings: AgentSettings) -> list[str]:
     """Names of settings that are others than in an agent's file: before anything happens, they are taken."""
     with closing(agent_tables.look_into(path)) as db:
-        kept = season_in(db, path).settings
+        kept, settings = season_in(db, path).settings, placed(db, settings)
     names = (one.name for one in fields(settings) if one.name != "start" or settings.start is not None)
     return [name for name in names if getattr(settings, name) != getattr(kept, name)]
 
 
-def started_at(settings: AgentSettings, kept: float) -> float:
-    """When the season starts, if the file says ``kept``."""
-    start = settings.start
-    return kept if start is None or abs(start - kept) <= _SAME_START else start
+def started_at(settings: AgentSettings, kept: agent_tables.KeptSettings) -> float:
+    """When the open season starts by the settings; as the file has it, where that is the same."""
+    by_them = settings.calendar(kept.season, kept.started_at).starts(kept.season)
+    return kept.started_at if abs(by_them - kept.started_at) <= SAME_START else by_them
+
+
+def placed(db: sqlite3.Connection, settings: AgentSettings) -> AgentSettings:
+    """Settings with the number that their start goes with, where the file knows it and they leave it out.
+
+    Seasons that were opened by hand may have moved the start along with the number; so may whoever moves the
+    start of a season in which nothing has happened yet.
+    """
+    kept = agent_tables.read_settings(db)
+    if kept is None or settings.start is None:
+        return settings
+    before, earlier = _read(kept.body, kept.started_at), agent_tables.earlier_start(db)
+    if settings.first_season not in (None, before.first_season):
+        return settings
+    if before.start is not None and abs(settings.start - before.start) <= SAME_START:
+        return replace(settings, first_season=before.first_season)
+    if kept.season != kept.open_season:  # from a backup
+        earlier = kept.started_at
+    if earlier is not None and settings.start > earlier + SAME_START and agent_tables.is_unused(db):
+        return replace(settings, first_season=kept.open_season)
+    return replace(settings, first_season=None)
 
 
 def require_later(settings: AgentSettings, earlier: float) -> None:
@@ -150,10 +179,11 @@ def require_later(settings: AgentSettings, earlier: float) -> None:
     if settings.start is not None and settings.start <= earlier:
         or_none = ", or none," if settings.agents == 1 else ""
         expected = f"after the last season's{or_none} in a new season"
-        raise ConfigurationError("start", _written(settings.start), expected)
+        raise ConfigurationError("start", written(settings.start), expected)
 
 
-def _written(moment: float) -> str:
+def written(moment: float) -> str:
+    """A moment as text, as it stands in agent.toml."""
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
 
 

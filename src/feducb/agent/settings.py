@@ -20,10 +20,12 @@ from feducb.models.joint import JointBound
 from feducb.models.mixture import MixtureBound
 from feducb.models.play import AlonePlay, JointPlay, ReleasedPlay
 from feducb.policies import Mixture, parse_policy
+from feducb.privacy.calibration import to_epsilon, to_mu
 from feducb.privacy.grid import rounding_radius
 from feducb.privacy.mechanisms import Dense, Mechanism
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
+from feducb.protocol.calendar import Calendar
 from feducb.protocol.closing import SHARES, after_history, closing_estimator, joint_rule
 from feducb.protocol.estimators import Estimator, alone_estimator, calibrated_estimator, plan_rounds
 from feducb.protocol.federation import EVERYTHING, Federation, Play, Tuning
@@ -72,6 +74,7 @@ _AS_PLANNED = 1.01  # a sum has at most so many times the planned variance: the 
 _MOST_AGENTS = 1_000_000
 _MOST_RELEASES = 100_000
 _MOST_DIM = 2_000
+SAME_START = 0.001  # seconds: what is written as text is rounded
 _LARGEST_HOLDOUT = 0.5
 _GRID_ONLY = Budget(epsilon=1.0, delta=1e-6)  # under trust self: it fixes the grid, and promises nothing
 _LATEST_START = 250_246_627_200.0  # 9900-01-01: the season's last moment is still a date
@@ -113,7 +116,13 @@ class AgentSettings:
             (*shared*, *season*). Left out, it is planned like ``first_release``, and goes with it.
         start: when the season starts, seconds since 1970 (*shared*, *season*). An agent on its own may leave
             it out: its season then starts when it is first opened. Several agents need the same one: their
-            confidence bound rests on sums over prefixes of one common clock (docs/theory.md, 6).
+            confidence bound rests on sums over prefixes of one common clock (docs/theory.md, 6). Seasons
+            follow upon each other from there on (`calendar`), so that it stays as it is for all of them.
+        first_season: the number of the season that starts at ``start`` (*shared*, *season*); 1 if left out.
+            It goes up where a federation agrees on another ``start`` or ``season`` from some number on.
+        most_epsilon: the most that all seasons together may cost a person who is there in each: ε at
+            ``most_delta``. No season is opened that would go beyond; None sets no limit.
+        most_delta: the δ that goes with it; that of ``budget`` if left out.
         mechanism: the mechanism's name (*shared*, *season*).
         records_per_person: p, how many records of one person may enter here (*season*).
         spacing: any two of them are in releases at least so many apart (*season*; *shared* where the
@@ -176,6 +185,9 @@ class AgentSettings:
     first_release: float | None = None
     last_release: float | None = None
     start: float | None = None
+    first_season: int | None = None
+    most_epsilon: float | None = None
+    most_delta: float | None = None
     mechanism: str = "auto"
     records_per_person: int = 1
     spacing: int = 0
@@ -251,6 +263,7 @@ class AgentSettings:
         for name, least in (("season", 0.001), ("window", 0.001), ("keep_events", 0.0)):
             length = require_finite(name, getattr(self, name), at_least=least)
             yield length <= _LONGEST, name, "at most ten years, in seconds"
+        yield from self._check_seasons()
         if self.quorum is not None:
             quorum = require_integer("quorum", self.quorum, at_least=1)
             yield quorum <= agents, "quorum", f"at most the number of agents, {agents}"
@@ -331,6 +344,20 @@ class AgentSettings:
             expected = "nothing with a planned schedule, or first_release too; geometric and periodic take it"
             yield not given, "releases", expected
         yield from self._check_close()
+
+    def _check_seasons(self) -> Iterator[tuple[bool, str, str]]:
+        """How long they are, a number for the first, and what all of them may cost."""
+        shorter = f"less than the season's {self.season:g} seconds: no reward would come in its season"
+        yield self.window < self.season, "window", shorter
+        if self.first_season is not None:
+            require_integer("first_season", self.first_season, at_least=1)
+            yield self.start is not None, "first_season", "nothing without the start that it goes with"
+        if self.most_epsilon is None:
+            yield self.most_delta is None, "most_delta", "nothing without most_epsilon"
+            return
+        most = Budget(epsilon=self.most_epsilon, delta=self.most_delta or self.budget.delta)
+        enough = to_epsilon(to_mu(self.budget), most.delta) <= most.epsilon * (1 + 1e-9)
+        yield enough, "most_epsilon", "at least what one season costs, epsilon at that delta"
 
     def _check_close(self) -> Iterator[tuple[bool, str, str]]:
         """The last release is where the plan ends, under own play alone."""
@@ -578,6 +605,37 @@ class AgentSettings:
             return promised.model
         return model_of(self.recipe, spaced=self.spacing > 0)
 
+    def calendar(self, number: int, started_at: float) -> Calendar:
+        """Which season runs when, for an agent whose open season has this number and start.
+
+        One that was opened by hand may have started at ``start`` itself under a later number than 1: then
+        that one goes with it, unless ``first_season`` says otherwise.
+
+        Args:
+            number: of the open season.
+            started_at: when it started, in seconds since 1970.
+        """
+        if self.start is None:
+            return Calendar(started_at, self.season, number)
+        if self.first_season is None and abs(self.start - started_at) <= SAME_START:
+            return Calendar(started_at, self.season, number)
+        return self.common_calendar
+
+    @property
+    def common_calendar(self) -> Calendar:
+        """Which season runs when, by the settings alone; they must have a start."""
+        assert self.start is not None
+        return Calendar(self.start, self.season, self.first_season or 1)
+
+    @property
+    def rolls(self) -> bool:
+        """Whether the clock opens the next season. Own play shares again on a person's word alone.
+
+        A later season is private for people of earlier ones only if nothing that it sees depends on what was
+        decided after the close (docs/theory.md, 10), which no clock can say.
+        """
+        return self.play == "released" and self.trust.leaves
+
     @property
     def _recipe_digest(self) -> str:
         """Of what a season keeps of the recipe; in an open season as promised: files had none before."""
@@ -804,7 +862,7 @@ class AgentSettings:
                 were other policies was optimistic.
         """
         plain = json.loads(text)
-        if plain.get("start") is None:
+        if plain.get("start") is None and plain["agents"] > 1:
             plain["start"] = started_at
         return cls(
             **{

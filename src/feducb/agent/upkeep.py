@@ -110,6 +110,9 @@ def warm_start(
         raise StoreError("all releases of this season are made: these records could never leave")
     digest = sha256(rows.tobytes() + worth.tobytes()).hexdigest()
     with agent.writing() as db:
+        for person in people:
+            if is_text(person):
+                agent.store.find_person(db, person)
         if agent_tables.was_loaded(db, digest):
             raise StoreError("this log was loaded before; its records would count twice")
         entered = 0
@@ -182,7 +185,8 @@ def erase(agent: Agent, person: str, *, by: str | None = None) -> Erasure:
     while agent.settle_some():  # what is past its window has entered, whether we got round to it or not
         pass
     with agent.writing() as db:
-        hers = events.of_person(db, hashed)
+        hashes = agent.store.find_person(db, person)
+        hers = events.of_person(db, hashes)
         still_open = [number for number, state in hers if state == events.OPEN]
         retained = [number for number, state in hers if state != events.OPEN]
         events.discard(db, still_open)
@@ -238,7 +242,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
             "agent": settings.name,
             "problem": settings.problem.as_dict(),
             "default_reward": settings.default_reward,
-            "followed": settings.shadow,  # for a season, and no event outlives its own
+            "followed": settings.shadow,  # for a season; where that changes, no event outlives its own
             "follow_policy": settings.follow_policy if settings.shadow else None,
         }
         closed = own_sums.closed_at(db)
@@ -260,7 +264,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
                 "would_choose": row["preferred"],
                 "candidates": row["candidates"],
                 "features": features,
-                **{name: row[name] for name in ("propensity", "model", "reward", "batch")},
+                **{name: row[name] for name in ("propensity", "model", "reward", "season", "batch")},
                 "own_phase": (closed is not None and row["decided_at"] >= closed)
                 or (row["lane"] == events.ALONE and settings.trust.leaves),
                 "lane": None if row["lane"] is None else LANES[row["lane"]],

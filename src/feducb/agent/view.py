@@ -21,6 +21,7 @@ from feducb.agent.kept import Season, season_in
 from feducb.agent.own_phase import view_own
 from feducb.agent.remembered import Memory
 from feducb.agent.row_view import view_rows
+from feducb.agent.season_roll import view_spent
 from feducb.agent.warning import read_warnings
 from feducb.protocol import messages
 from feducb.storage import agent_tables, row_counts
@@ -64,6 +65,7 @@ def view(
         "shadow": settings.shadow,
         "epsilon": settings.terms.promised[0],
         "delta": settings.terms.promised[1],
+        "all_seasons": view_spent(db, settings),
         "releases_made": agent_tables.count_made(db, number),
         "releases_left": _left(db, season),
         "rows": view_rows(db, season, keepers) if settings.trust.padded else None,

@@ -13,19 +13,19 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+from feducb.carriers.nats.link_status import Log
 from feducb.controller.collector import Collector
 from feducb.controller.controller_file import ControllerSettings, status_path, write_status
 from feducb.controller.controller_health import judge_controller
+from feducb.errors import FeducbError
+from feducb.protocol.signed_roster import stamp
 from feducb.protocol.trouble import News
 from feducb.storage import RowBook
 from feducb.system import optional, quieten_asyncio
 
-if TYPE_CHECKING:
-    from feducb.carriers.nats.link_status import Log
-
-__all__ = ["JsonLog", "keep_status", "run_until_stopped", "serve"]
+__all__ = ["JsonLog", "Renewal", "keep_status", "run_until_stopped", "serve"]
 
 _STATUS_EVERY = 2.0  # seconds
 
@@ -87,10 +87,45 @@ def run_until_stopped(work: Coroutine[Any, Any, None], log: JsonLog) -> None:
         runner.run(until_told())
 
 
+class Renewal:
+    """A file of settings that is read again when it was edited: what it says then is for the next season."""
+
+    def __init__(
+        self, path: Path | None, read: Callable[[Path], None], log: Log, *, beside: Callable[[], object]
+    ) -> None:
+        """Args: ``beside`` is another one whenever a roster came or the season is another one."""
+        self._path, self._read, self._beside, self.log = path, read, beside, log
+        self._seen: tuple[tuple[int, int], object] = (self._stamp(), None)
+
+    def look(self) -> None:
+        """Read it if it was edited; what is wrong with it is said once."""
+        if self._path is None or (seen := (self._stamp(), self._beside())) == self._seen:
+            return
+        edited, self._seen = seen[0] != self._seen[0], seen
+        try:
+            self._read(self._path)
+        except (FeducbError, OSError) as error:
+            self.log("settings_refused", reason=str(error))
+        else:
+            if edited:
+                self.log("settings_taken", reason="they hold from the next season on")
+
+    def _stamp(self) -> tuple[int, int]:
+        with suppress(OSError):
+            if self._path is not None:
+                found = self._path.stat()
+                return found.st_mtime_ns, found.st_size
+        return 0, 0
+
+
 async def keep_status(
-    path: Path, facts: Callable[[], dict[str, Any]], work: Callable[[], Awaitable[None]], log: Log
+    path: Path, facts: Callable[[], dict[str, Any]], work: Callable[[], Awaitable[None]], renewal: Renewal
 ) -> None:
-    """Await work, and say meanwhile in a small file how it goes; what is wrong is also logged, once."""
+    """Await work, and say meanwhile in a small file how it goes; what is wrong is also logged, once.
+
+    Settings are looked at again.
+    """
+    log = renewal.log
     news = News()
 
     async def report() -> None:
@@ -102,6 +137,7 @@ async def keep_status(
                 log("trouble", kind=one["kind"], severity=one["severity"], reason=one["says"])
             for one in over:
                 log("trouble_over", kind=one["kind"])
+            renewal.look()
             await asyncio.sleep(_STATUS_EVERY)
 
     reports = asyncio.create_task(report())
@@ -144,4 +180,11 @@ async def _serve(settings: ControllerSettings, collector: Collector | RowBook, l
         }
         return said | {"trouble": judge_controller(said)}
 
-    await keep_status(status_path(settings), facts, link.run, log)
+    def renew(path: Path) -> None:
+        ControllerSettings.read(path, season=collector.season + 1).renew(collector)
+
+    def beside() -> object:
+        return collector.season, stamp(settings.engine.roster)
+
+    renewal = Renewal(settings.path, renew, log, beside=beside)
+    await keep_status(status_path(settings), facts, link.run, renewal)

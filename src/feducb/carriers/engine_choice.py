@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from feducb.agent.agent_file import AgentFile
+from feducb.agent.agent_file import AgentFile, read_agent_file
+from feducb.agent.kept import misfit, stored_settings
 from feducb.agent.mailbox import Engine, EngineFacts, Mailbox
-from feducb.errors import ConfigurationError
-from feducb.privacy.terms import Terms
+from feducb.errors import ConfigurationError, StoreError
 from feducb.protocol.engine_table import NatsSettings
 from feducb.system import optional
 
@@ -33,16 +33,25 @@ def engine_of(file: AgentFile) -> tuple[Engine | None, EngineFacts | None]:
         raise ConfigurationError("engine.kind", kind, "none, nats or door")
     with optional("NATS", "nats"):
         from feducb.carriers.nats import NatsEngine
-    settings = NatsSettings.from_table(file.engine, base=file.path.parent)
-    settings = replace(settings, agent=settings.agent or file.agent.name)
+        from feducb.carriers.nats.link_status import EngineStatus
+    status = EngineStatus()
 
-    def terms_of(season: int) -> Terms | Mapping[str, Terms]:
-        """They follow from how many agents the season's roster has."""
-        agent = file.agent if season == file.season else file.of_season(season).agent
-        return agent.terms_of_all or agent.terms
+    def engine_now() -> NatsEngine:
+        """By what the files say by now: it is asked anew with every season."""
+        now = read_agent_file(file.path)
+        opened = now.agent
+        with suppress(StoreError):  # a file of an earlier version, or none yet
+            opened = now.agent if misfit(now.store, now.agent) is None else stored_settings(now.store)
+        settings = NatsSettings.from_table(now.engine, base=now.path.parent)
+        settings = replace(settings, agent=settings.agent or opened.name)
+        return NatsEngine(settings, opened.terms_of_all or opened.terms, log=_tell, status=status)
 
-    engine = NatsEngine(settings, terms_of, log=_tell)
-    return engine.run, engine.status
+    engine_now()  # whatever is wrong with it is said now
+
+    async def run(mailbox: Mailbox) -> None:
+        await engine_now().run(mailbox)
+
+    return run, status
 
 
 def _tell(event: str, **facts: object) -> None:

@@ -10,15 +10,17 @@ import time
 from collections.abc import Coroutine, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from feducb.agent.agent_file import AgentFile
-from feducb.carriers.controller_process import JsonLog, keep_status, run_until_stopped
+from feducb.agent.agent_file import AgentFile, read_agent_file
+from feducb.carriers.controller_process import JsonLog, Renewal, keep_status, run_until_stopped
 from feducb.carriers.nats.link_status import EngineStatus, Log
-from feducb.controller.controller_file import status_path
+from feducb.controller.controller_file import read_toml, status_path
 from feducb.controller.controller_health import judge_keeper
 from feducb.controller.keeper_file import KeeperSettings
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
+from feducb.protocol.signed_roster import stamp
 from feducb.storage.keeper_book import KeeperBook
 
 __all__ = ["beside", "serve", "settings_beside"]
@@ -43,7 +45,21 @@ def _work(settings: KeeperSettings, book: KeeperBook, log: Log) -> Coroutine[Any
     from feducb.carriers.nats import NatsKeeper
 
     link = NatsKeeper(settings.engine, book, log=log)
-    return keep_status(status_path(settings), lambda: _facts(book, link.status), link.run, log)
+
+    def beside() -> object:
+        return book.season, stamp(settings.engine.roster)
+
+    renewal = Renewal(settings.path, lambda path: _renew(path, book), log, beside=beside)
+    return keep_status(status_path(settings), lambda: _facts(book, link.status), link.run, renewal)
+
+
+def _renew(path: Path, book: KeeperBook) -> None:
+    """Give a keeper what its own file, or its agent's, says for the seasons after the open one."""
+    beside = "version" in read_toml(path)
+    later = book.season + 1
+    of_agent = settings_beside(read_agent_file(path, season=later)) if beside else None
+    settings = of_agent or KeeperSettings.read(path, season=later)
+    book.renew(settings.engine.read_roster(later), settings.terms)
 
 
 def _facts(book: KeeperBook, status: EngineStatus) -> dict[str, Any]:
@@ -70,11 +86,13 @@ def settings_beside(file: AgentFile) -> KeeperSettings:
     """What the ``[keeper]`` table of an agent's file says."""
     assert file.keeper is not None
     require_keys("keeper", file.keeper, needed=("state", "seed"), known=("season",))
+    calendar = None if file.agent.start is None else file.agent.common_calendar
     base = file.path.parent
     engine = NatsSettings.from_table(file.engine, base=base)
     seed = base / require_text("keeper.seed", file.keeper["seed"])
     engine = replace(engine, agent=engine.agent or file.agent.name, seed=seed)
-    return KeeperSettings.of(file.keeper, engine, file.agent.terms, base)
+    settings = KeeperSettings.of(file.keeper, engine, file.agent.terms, base, calendar)
+    return replace(settings, path=file.path)
 
 
 @contextmanager

@@ -58,14 +58,16 @@ app.command()(init)
 @app.command()
 def create(
     config: Config = DEFAULT,
-    first_season: int = option(1, "In place of a lost file: a season that it never opened."),
+    first_season: int | None = option(
+        None, "In place of a lost file: a season that it never opened. Left out: the running one."
+    ),
 ) -> None:
     """Make the agent's file (`init` does so too)."""
     file = read_agent_file(config)
     if file.store.exists():
         raise ConfigurationError("store", str(file.store), "a file that does not exist yet")
-    make_file(file.store, file.agent, first_season)
-    typer.echo(f"made {file.store}, in season {first_season}")
+    opened = make_file(file.store, file.agent, first_season)
+    typer.echo(f"made {file.store}, in season {opened}")
 
 
 @app.command()
@@ -184,7 +186,7 @@ def restore(
 
 @app.command()
 def terms(config: Config = DEFAULT) -> None:
-    r"""What this agent promises, as the `\[terms]` table of a controller's configuration.
+    r"""What this agent promises, as `\[seasons]` and `\[terms]` of a controller's configuration.
 
     Where agents have budgets of their own, everybody's `\[budgets.NAME]` follow: the same at every agent.
     """
@@ -200,8 +202,8 @@ def terms(config: Config = DEFAULT) -> None:
         plain |= {"trust": "keepers", "away": settings.trust.away, "colluding": settings.trust.colluding}
     if settings.agents_per_person is None:  # not stated: the controller takes as many as its roster has
         plain.pop("agents_per_person")
-    if settings.start is not None:
-        typer.echo(f"# season starts {datetime.fromtimestamp(settings.start, UTC).isoformat()} at all agents")
+    if settings.start is not None and settings.rolls:
+        typer.echo(f"{settings.common_calendar.to_table()}\n")
     typer.echo("[terms]")
     for name, value in plain.items():
         typer.echo(f"{name} = {json.dumps(value)}")

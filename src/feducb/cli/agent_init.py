@@ -81,6 +81,9 @@ follow_policy = "learning"     # of the application; "fixed": public, and never 
 remember = "all"               # earlier seasons whose sums are read too: all, how many, or none
 # discount = 1.0               # below 1: what was learnt counts so much less with each season
 drift = "none"                 # or a half-life, such as "90d": in so long what was learnt counts half
+# first_season = 1             # the number of the one that starts at `start`; the clock opens the others
+# most_epsilon = 10.0          # all seasons together may cost a person so much; then nothing leaves any more
+# most_delta = 1e-6            # at this delta; that of [privacy] if left out
 
 [retention]
 keep_events = {keep:16} # raw events are gone once they are in the sums; longer for `agent export`
@@ -201,7 +204,7 @@ class _New:
     season: str = option("30d", "How long a season lasts, such as 30d.")
     start: str | None = option(
         None,
-        "When the season starts, such as 2027-01-01T00:00:00Z; the same at all agents.",
+        "When season 1 starts, such as 2027-01-01T00:00:00Z; the same at all agents.",
         shown="now, for an agent on its own",
     )
     window: str = option("1h", "How long a reward may take, such as 1h.")
@@ -487,10 +490,11 @@ def _notes(settings: AgentSettings) -> list[str]:
     return notes
 
 
-def make_file(store: Path, settings: AgentSettings, first_season: int = 1) -> None:
-    """Make an agent's file that does not exist yet; nothing is left of one that could not be made."""
+def make_file(store: Path, settings: AgentSettings, first_season: int | None = None) -> int:
+    """Make an agent's file that does not exist yet; its season. Nothing is left of one that cannot be."""
     try:
-        Agent.open(store, settings, first_season=first_season).close()
+        with Agent.open(store, settings, first_season=first_season) as agent:
+            return agent.store.season
     except StoreInUseError:
         raise  # another process is making it
     except BaseException:

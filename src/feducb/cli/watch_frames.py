@@ -69,8 +69,17 @@ def agent_facts(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
         *([(one["severity"], one["says"]) for one in snapshot["trouble"]] or [("wrong", "nothing known")]),
         ("season", str(snapshot["season"])),
         ("started", _moment(snapshot["started_at"])),
+        ("ends", _moment(snapshot["season_ends_at"])),
+        *_all_seasons(snapshot["all_seasons"]),
     ]
     return [*first, *_promise(snapshot), *_standing(snapshot)[2:]]
+
+
+def _all_seasons(spent: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a person has paid who was there in each season."""
+    most = "" if spent["most_epsilon"] is None else f", of at most {spent['most_epsilon']:g}"
+    seasons = "1 season" if spent["seasons"] == 1 else f"{spent['seasons']} seasons"
+    return [("all seasons", f"ε = {spent['epsilon']:.3g} at δ = {spent['delta']:g} in {seasons}{most}")]
 
 
 def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:

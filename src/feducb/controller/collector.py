@@ -13,12 +13,14 @@ from feducb.interfaces import Model, Trust
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import decode_upload
 from feducb.protocol.admission import Receipt, refusal
+from feducb.protocol.calendar import LINGER, Calendar
 from feducb.protocol.keeping import quorum_of
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.sums import NamedSum, name_sum
 from feducb.storage import ControllerStore, Quorum, ReleaseBook, RowBook
 from feducb.storage.past_sums import PastSum, PastSums
+from feducb.storage.store import require_same
 
 __all__ = ["Collector", "TrustedCollector", "open_collector"]
 
@@ -33,6 +35,7 @@ def open_collector(
     budget: Terms | None = None,
     close_after: float | None = None,
     signing: tuple[Roster, Signer] | None = None,
+    calendar: Calendar | None = None,
 ) -> Collector | RowBook:
     """Open or make a controller's file.
 
@@ -42,10 +45,11 @@ def open_collector(
         quorum: how many agents a sum needs; all if not given.
         deadline: seconds after the first message of a number arrived, when those that are here will do; if
             not given the controller waits for everybody.
-        season: the open one; raise it, and restart, to go on to the next.
+        season: the open one, where there is no calendar; raise it, and restart, to go on to the next.
         budget: a trusted controller's own terms; those of the agents if not given.
         close_after: where rows are padded, see `RowBook`.
         signing: where rows are padded, who everybody is and what the controller signs with.
+        calendar: which season runs when: the next one is opened by the clock.
     """
     if not terms:
         raise ConfigurationError("agents", [], "at least one")
@@ -61,14 +65,14 @@ def open_collector(
         if signing is None:
             raise ConfigurationError("signing", None, "a roster and a key, under trust='keepers'")
         times = {"deadline": deadline, "close_after": close_after}
-        return RowBook(path, signing[0], shared, signing[1], season=season, **times)
+        return RowBook(path, signing[0], shared, signing[1], season=season, calendar=calendar, **times)
     if close_after is not None:
         raise ConfigurationError("close_after", close_after, f"nothing under trust {trust.name}")
     rule = Quorum(len(terms), quorum or len(terms), deadline)
     if trust.raw:
         own = budget or next(iter(terms.values()))
-        return TrustedCollector(path, own, names=terms, rule=rule, season=season)
-    return ReleaseBook(path, terms, quorum=quorum, deadline=deadline, season=season)
+        return TrustedCollector(path, own, names=terms, rule=rule, season=season, calendar=calendar)
+    return ReleaseBook(path, terms, quorum=quorum, deadline=deadline, season=season, calendar=calendar)
 
 
 def _require_whole_quorum(quorum: int | None, terms: Terms) -> None:
@@ -110,21 +114,68 @@ class TrustedCollector:
 
     takes: ClassVar[ParcelKind] = ParcelKind.UPLOAD
 
-    def __init__(self, path: Path, terms: Terms, *, names: Iterable[str], rule: Quorum, season: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        terms: Terms,
+        *,
+        names: Iterable[str],
+        rule: Quorum,
+        season: int,
+        calendar: Calendar | None = None,
+    ) -> None:
         """Open or make the file, and go on to the season that is asked for."""
-        self._path, self._terms, self.season = path, terms, season
+        self._path, self._terms, self._calendar = path, terms, calendar
+        self._renewed: tuple[Terms, frozenset[str], Quorum] | None = None
         self._names, self._rule = frozenset(names), rule
-        self._store = ControllerStore.open(path, terms, first_season=season)
+        first = season if calendar is None else calendar.first
         try:
-            if self._store.season > season:
-                expected = f"at least {self._store.season}, the open one of {path}"
-                raise ConfigurationError("season", season, expected)
-            while self._store.season < season:
-                self._store.new_season(terms)
+            self._store = ControllerStore.open(path)
+        except ConfigurationError:  # there is no season in it yet
+            self._store = ControllerStore.open(path, terms, first_season=first)
+        try:
+            if calendar is None:
+                self._go_to(season)
+            else:
+                require_same(terms, self._store.terms)
         except BaseException:
             self._store.close()
             raise
         self._past = PastSums(self._released_after)
+
+    def _go_to(self, season: int) -> None:
+        """Open the season that is asked for by number, where there is no calendar."""
+        if self._store.season > season:
+            expected = f"at least {self._store.season}, the open one of {self._path}"
+            raise ConfigurationError("season", season, expected)
+        if self._store.season == season:
+            require_same(self._terms, self._store.terms)
+        while self._store.season < season:
+            self._store.new_season(self._terms)
+
+    @property
+    def season(self) -> int:
+        """The open one."""
+        return self.store.season
+
+    def renew(self, terms: Mapping[str, Terms], *, quorum: int | None = None) -> None:
+        """Take other terms, or other agents, for the next season."""
+        rule = Quorum(len(terms), quorum or len(terms), self._rule.deadline)
+        self._renewed = (next(iter(terms.values())), frozenset(terms), rule)
+
+    def _advance(self, now: float) -> None:
+        """Open the season that runs, once the one before has made its last release, or has had its time."""
+        store, calendar = self.store, self._calendar
+        if calendar is None or (number := calendar.number_at(now)) <= store.season:
+            return
+        waits = now < calendar.ends(store.season) + LINGER * calendar.length
+        if waits and store.releases_left and len(store.sealed()) < len(self._names):
+            return
+        if store.releases_left and len(store.waiting()) >= self._rule.enough:
+            store.release()  # what is here is in it; the others had their time
+        if self._renewed is not None:
+            (self._terms, self._names, self._rule), self._renewed = self._renewed, None
+        store.new_season(self._terms, drop_pending=True, number=number)
 
     @property
     def store(self) -> ControllerStore:
@@ -135,10 +186,12 @@ class TrustedCollector:
 
     def receive(self, batch: Sequence[tuple[str, bytes]], *, now: float) -> list[Receipt]:
         """Take uploads in, each in a transaction of its own."""
+        self._advance(now)
         return [self._receive(agent, payload) for agent, payload in batch]
 
     def publish_due(self, *, now: float) -> list[NamedSum]:
         """Release what was handed over, if it is time to and the budget allows it."""
+        self._advance(now)
         waiting = self.store.waiting()
         if not waiting or not self._rule.due(len(waiting), _seconds(min(waiting.values())), now):
             return []
@@ -163,13 +216,14 @@ class TrustedCollector:
 
     def newest(self) -> NamedSum | None:
         """The newest release, and whose records are in it."""
-        number = self.store.terms.releases - self.store.releases_left
-        if number == 0:
+        if (newest := self.store.newest_release()) is None:
             return None
-        payload = self.store.replay(self.store.season, number)
+        season, number = newest
+        if season < self.store.season and self._calendar is None:
+            return None
         # Of those that are here now: one that took another's place in the season may still have more to send.
-        sealed = len(self._names.intersection(self.store.sealed()))
-        return name_sum(self.store.included(), payload, sealed=sealed)
+        sealed = len(self._names.intersection(self.store.sealed(season)))
+        return name_sum(self.store.included(season), self.store.replay(season, number), sealed=sealed)
 
     def progress(self) -> dict[str, int]:
         """By agent, the number of its newest upload of this season."""

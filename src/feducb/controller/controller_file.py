@@ -5,7 +5,11 @@ state = "controller.db"       # its file; one process at a time
 quorum = 2                    # agents that a sum needs; all if left out
 deadline = 60.0               # seconds after the first release of a number; left out: wait for all
 close_after = 3600.0          # under trust "keepers": below the quorum for so long, a row is closed empty
-season = 1                    # raise it, and restart, to go on to the next
+
+[seasons]                     # as `feducb agent terms` writes it: the clock opens the next one
+start = 2027-01-01T00:00:00Z  # without this table: `season = 1` in [controller]; raise it, and restart
+season = 2592000.0            # seconds
+first_season = 1              # the number of the one that starts at `start`
 
 [terms]                       # public, the same for all agents
 dim = 20
@@ -40,8 +44,9 @@ from feducb.controller.collector import Collector, open_collector
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Trust
 from feducb.privacy.terms import Terms, require_agents_per_person
+from feducb.protocol.calendar import Calendar
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
-from feducb.protocol.roster import Signer
+from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.signed_roster import all_rosters, quorum_among
 from feducb.storage import RowBook
 from feducb.storage.sqlite import is_locked
@@ -50,6 +55,7 @@ from feducb.trust import NOBODY, trust_with
 
 __all__ = [
     "ControllerSettings",
+    "read_calendar",
     "read_status",
     "read_toml",
     "status_path",
@@ -129,6 +135,9 @@ class ControllerSettings:
     deadline: float | None = None
     season: int = 1
     close_after: float | None = None
+    calendar: Calendar | None = None
+    roster: Roster | None = None  # of the season that it was read for; by the engine's files if not given
+    path: Path | None = None  # of the file itself, to be read again for the next season
     page: Mapping[str, Any] | None = None  # where the dashboard is served; None if it is not
 
     @classmethod
@@ -138,15 +147,16 @@ class ControllerSettings:
         Agents are those of the season's roster, and where it is a later one the quorum follows.
         """
         plain = read_toml(path)
-        require_keys("config", plain, needed=("controller", "terms", "engine"), known=("budgets", "page"))
+        known = ("budgets", "page", "seasons")
+        require_keys("config", plain, needed=("controller", "terms", "engine"), known=known)
         table = plain["controller"]
         require_keys("controller", table, needed=("state",), known=_TIMES)
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
-        if season is not None:
+        calendar = read_calendar(plain, table)
+        if season is not None and calendar is None:
             table = table | {"season": season}
-        rosters = all_rosters(engine.roster, engine.ca)
-        roster = engine.read_roster(require_integer("season", table.get("season", 1), at_least=1))
-        many = (len(rosters[0].agents), len(roster.agents))
+        roster = engine.read_roster(season or season_now(table, calendar))
+        many = (len(all_rosters(engine.roster, engine.ca)[0].agents), len(roster.agents))
         if "quorum" in table:
             table = table | {"quorum": quorum_among(table["quorum"], *many)}
         terms = terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(roster.agents))
@@ -159,6 +169,9 @@ class ControllerSettings:
             terms=terms,
             engine=engine,
             page=plain.get("page"),
+            calendar=calendar,
+            roster=roster,
+            path=path,
             **{name: table[name] for name in _TIMES if name in table},
         )
 
@@ -172,8 +185,36 @@ class ControllerSettings:
             deadline=self.deadline,
             season=self.season,
             close_after=self.close_after,
-            signing=(self.engine.read_roster(self.season), Signer(self.engine.seed)) if padded else None,
+            signing=(self._of_season, Signer(self.engine.seed)) if padded else None,
+            calendar=self.calendar,
         )
+
+    @property
+    def _of_season(self) -> Roster:
+        return self.roster or self.engine.read_roster(self.season)
+
+    def renew(self, collector: Collector | RowBook) -> None:
+        """Give a controller what this file says for the seasons after the open one."""
+        if isinstance(collector, RowBook):
+            collector.renew(self._of_season, next(iter(self.terms.values())))
+        else:
+            collector.renew(self.terms, quorum=self.quorum)
+
+
+def read_calendar(plain: Mapping[str, Any], table: Mapping[str, Any]) -> Calendar | None:
+    """The ``[seasons]`` of a controller's or keeper's file; None if a number is told in its own table."""
+    if "seasons" not in plain:
+        return None
+    if "season" in table:
+        raise ConfigurationError("season", table["season"], "nothing beside [seasons]: the clock says it")
+    return Calendar.from_table(plain["seasons"])
+
+
+def season_now(table: Mapping[str, Any], calendar: Calendar | None) -> int:
+    """The one that a ``[controller]`` or ``[keeper]`` table names, or that runs by the clock."""
+    if calendar is not None:
+        return calendar.number_at(time.time())
+    return require_integer("season", table.get("season", 1), at_least=1)
 
 
 class _HasState(Protocol):

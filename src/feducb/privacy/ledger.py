@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from feducb.privacy.calibration import to_epsilon
 from feducb.privacy.terms import Terms
 
 _COUNTED = ("release", "row", "make-up", "nonce")  # a row, its nonce and what makes up for it are one
@@ -162,10 +163,17 @@ class Ledger:
         """μ of a person who was there in every season so far, as often as the terms cover in each."""
         return math.hypot(*(account.mu_spent for account in self.accounts))
 
+    def epsilon_of_a_regular(self, delta: float) -> float:
+        """ε at δ of a person who was there in every season so far: Gaussian mechanisms, composed exactly."""
+        mu = self.mu_of_a_regular
+        return to_epsilon(mu, delta) if mu > 0 else 0.0
+
     def as_dict(self) -> dict[str, Any]:
         """All seasons, and what a person paid who was there in each, for JSON."""
         return {
             "mu_of_a_regular": self.mu_of_a_regular,
+            "epsilon_of_a_regular": self.epsilon_of_a_regular(self.current.terms.budget.delta),
+            "delta_of_a_regular": self.current.terms.budget.delta,
             "seasons": [account.as_dict() for account in self.accounts],
         }
 

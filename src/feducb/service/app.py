@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from feducb.agent import Agent
 from feducb.agent.carrier_file import keep_engine_file
 from feducb.agent.health import says_disk
-from feducb.agent.mailbox import Engine, EngineFacts, Mailbox
+from feducb.agent.mailbox import Engine, EngineFacts
 from feducb.errors import FeducbError
 from feducb.service.api_keys import ApiKeys
 from feducb.service.chores import keep_up, say_trouble
@@ -29,6 +29,7 @@ from feducb.service.json_logs import log_failure
 from feducb.service.keeper_desk import KeeperDesk
 from feducb.service.openapi import document, page_of
 from feducb.service.routes import add_routes, json_response, reason_for
+from feducb.service.running_mailbox import ServiceMailbox
 from feducb.storage.keeper_book import KeeperBook
 from feducb.version import __version__
 
@@ -72,6 +73,8 @@ def create_app(
         tasks.append(asyncio.create_task(say_trouble(service)))
         if engine is not None:
             tasks.append(asyncio.create_task(_carry(engine, service.mailbox)))
+        if keeper is not None:
+            tasks.append(asyncio.create_task(keeper.follow_the_clock()))
         if engine_file is not None:
             tasks.append(asyncio.create_task(keep_engine_file(engine_file, engine_status)))
         log.info("started", extra={"version": __version__})
@@ -108,16 +111,26 @@ def create_app(
     return app
 
 
-async def _carry(engine: Engine, mailbox: Mailbox) -> None:
-    """Run the engine; whatever becomes of it, decisions go on. The same error is said once."""
+async def _carry(engine: Engine, mailbox: ServiceMailbox) -> None:
+    """Run the engine, anew with every season; whatever becomes of it, decisions go on.
+
+    The same error is said once.
+    """
     failing = None
     while True:
+        mailbox.begun.clear()
+        running = [asyncio.ensure_future(one) for one in (engine(mailbox), mailbox.begun.wait())]
         try:
-            await engine(mailbox)
-        except Exception as error:
-            if failing != str(error):
-                failing = str(error)
-                log_failure("engine_failed", failing, error)
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in running:
+                task.cancel()
+            ended = await asyncio.gather(*running, return_exceptions=True)
+        if mailbox.begun.is_set():
+            continue
+        if isinstance(error := ended[0], Exception) and failing != str(error):
+            failing = str(error)
+            log_failure("engine_failed", failing, error)
         await asyncio.sleep(_ENGINE_AGAIN_SECONDS)
 
 

@@ -29,19 +29,28 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
         mailbox: rung when there is something to send.
         alone: no engine will come: the agent's own releases are its sums, if it is the only one.
     """
-    failing, closed = None, False
+    failing, closed, season, trouble = None, False, 0, ""
     while True:
         await asyncio.sleep(_TICK_SECONDS)
         try:
             while await commit.apart(lambda agent: agent.settle_some()):
                 pass
-            made, now_closed = await commit.apart(lambda agent: (agent.tick(alone=alone), agent.closed))
+            before = season
+            made, now_closed, season, now_trouble = await commit.apart(
+                lambda agent: (agent.tick(alone=alone), agent.closed, agent.store.season, agent.trouble)
+            )
         except Exception as error:
             if failing != str(error):
                 failing = str(error)
                 log_failure("upkeep_failed", failing, error)
             continue
         failing = None
+        if before and season != before:
+            log.info("season", extra={"season": season})
+            mailbox.begin()
+        if now_trouble and now_trouble != trouble:
+            log.warning("season_trouble", extra={"reason": now_trouble})
+        trouble = now_trouble
         if now_closed and not closed:
             log.info("closed", extra={"reason": "own records are read from now on, and nothing leaves"})
         closed = now_closed
@@ -53,7 +62,7 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
             if facts["releases_left"] == 0 and facts["own"] is not None and not closed:
                 log.info("waiting", extra={"reason": facts["own"]["says"]})
             if facts["releases_left"] == 0 and facts["own"] is None:
-                log.info("last_release", extra={"reason": "what is learnt stays as it is until a new season"})
+                log.info("last_release", extra={"reason": "the next season opens by the clock"})
 
 
 async def say_trouble(service: Service) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,12 +15,14 @@ from feducb.storage.keeper_book import KeeperBook
 
 __all__ = ["KeeperDesk"]
 
+_LOOK_SECONDS = 0.5
+
 
 class KeeperDesk:
     """A keeper's file, open for as long as the service runs.
 
     Attributes:
-        card: its key of the season, signed: the same for the whole season.
+        card: its key of the season, signed; another one with the next.
     """
 
     def __init__(self, open_book: Callable[[], KeeperBook]) -> None:
@@ -27,6 +30,21 @@ class KeeperDesk:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="keeper")
         self._book = self._thread.submit(open_book).result()
         self.card = self._thread.submit(self._book.card).result()
+
+    async def follow_the_clock(self) -> None:
+        """For ever: open the next season when it is time to, with another key."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                self.card = await asyncio.get_running_loop().run_in_executor(self._thread, self._roll)
+            except (sqlite3.Error, StoreError, OSError) as error:
+                log_failure("keeper_failed", str(error), error)
+
+    def _roll(self) -> bytes:
+        if self._book.closed:
+            self._book = self._open()
+        self._book.roll(now=time.time())
+        return self._book.card()
 
     async def answer(self, data: bytes) -> bytes:
         """The answer to the controller's list, on disk before this returns; or `RefusedError`."""

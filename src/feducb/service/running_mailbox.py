@@ -18,6 +18,7 @@ class ServiceMailbox:
         self._commit = commit
         self._mail = asyncio.Event()
         self._mail.set()  # what an earlier life left
+        self.begun = asyncio.Event()  # another season was opened
 
     async def outbox(self) -> list[Parcel]:
         """What waits to be sent."""
@@ -47,6 +48,11 @@ class ServiceMailbox:
     async def wait(self) -> None:
         """Until something new may be in the outbox."""
         await self._mail.wait()
+
+    def begin(self) -> None:
+        """Another season was opened: whoever carries looks at everybody's keys and terms anew."""
+        self.begun.set()
+        self._mail.set()
 
     def ring(self) -> None:
         """Something new is in the outbox."""

@@ -19,7 +19,7 @@ from fastapi import FastAPI
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import AgentFile, ServiceSettings
-from feducb.agent.kept import edited
+from feducb.agent.kept import edited, misfit
 from feducb.agent.mailbox import Engine, EngineFacts
 from feducb.errors import ConfigurationError, StoreError
 from feducb.privacy.grid import GridNoise
@@ -55,8 +55,14 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
 
     changed: list[str] = []
 
+    waits = None
+    with suppress(StoreError):  # a file of an earlier version is read once it is opened
+        waits = misfit(file.store, file.agent)  # what was edited for the next season
+
     def open_agent() -> Agent:
-        return Agent.open(file.store, file.agent, member=file.member())
+        agent = Agent.open(file.store, None if waits else file.agent, member=file.member())
+        agent.renewal = file.renewed
+        return agent
 
     with suppress(StoreError):  # a file of an earlier version is read once it is opened
         changed = edited(file.store, file.agent)
@@ -67,7 +73,9 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
         open_keeper().close()
     GridNoise(file.agent.terms.certificate()).draw(1)  # loads OpenDP now, not while decisions wait
     set_up_logs()
-    if changed:
+    if waits:
+        log.warning("settings_wait", extra={"settings": changed, "reason": f"for the next season: {waits}"})
+    elif changed:
         log.warning("settings_taken", extra={"settings": changed})
     sys.setswitchinterval(0.0005)  # the thread that waited for the disk is let back in soon
     app = create_app(

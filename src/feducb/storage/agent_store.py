@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hmac
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from feducb.config import require_integer
 from feducb.errors import ConfigurationError, PrivacyError, RecordOutOfBoundsError
 from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import FINE_BITS
@@ -20,7 +21,7 @@ from feducb.privacy.tally import exact_tally, noisy_tally
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import encode_upload
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.storage import agent_rows, events, own_sums
+from feducb.storage import agent_rows, carried, events, own_sums
 from feducb.storage.clique_store import CliqueStore
 from feducb.storage.own_sums import OwnSums, Part
 
@@ -82,6 +83,8 @@ class AgentStore(CliqueStore):
             raise RecordOutOfBoundsError(f"records have {shapes}, expected {expected}")
         hashes = [self.hash_person(person) for person in people]
         with self.writing() as db:
+            for person in people:
+                self.find_person(db, person)
             entered = self._take_in(db, group, rows, worth, hashes)
             rows, worth = rows[entered], worth[entered]
             if len(worth):
@@ -245,6 +248,22 @@ class AgentStore(CliqueStore):
         """The controller has an upload on disk: forget its content."""
         self._sent(ParcelKind.UPLOAD, season, number)
 
+    def find_person(self, db: sqlite3.Connection, person: str | None) -> tuple[bytes, ...]:
+        """Under which hashes she may be known, this season's first; within `writing`, before she is counted.
+
+        What was carried over under an earlier hash is hers from now on.
+        """
+        now = self.hash_person(person)
+        if now is None or person is None:
+            return ()
+        before = [hmac.digest(key, person.encode(), "sha256") for key in self._earlier_keys]
+        carried.rekey(db, before, now)
+        return (now, *before)
+
+    def _load(self) -> None:
+        super()._load()
+        self._earlier_keys = carried.keys(self.database)
+
     def hash_person(self, person: str | None) -> bytes | None:
         """How an id is kept: HMAC-SHA256 under this season's key."""
         if is_text(person):
@@ -265,10 +284,49 @@ class AgentStore(CliqueStore):
         )
         return {row[0]: Entered(*row[1:]) for row in rows if row is not None}
 
+    def roll(
+        self, terms: Terms, *, number: int, keep_keys: int, then: Callable[[sqlite3.Connection], None]
+    ) -> bool:
+        """Close this season and open another by the clock; what entered no release goes along (`carried`).
+
+        Guarantees:
+            As of `new_season`, but for records that no release of this season has: each enters one release
+            of the next, and counts there for its person. Retained events stay until their time is over.
+
+        Args:
+            terms: of the new season.
+            number: of the new season.
+            keep_keys: of so many earlier seasons, so that people of retained events can still be found.
+            then: what else is written in the same transaction.
+
+        Returns:
+            Whether what waited went along: if the new terms add up something else, it is dropped.
+        """
+        self._require_usable()
+        require_integer("season", number, at_least=self.season + 1)
+        whole = carried.fits(self.terms, terms)
+        with self.writing() as db:
+            made = [self._batches_made(group) for group in range(self.terms.groups)]
+            batch = carried.take(db, self._privatizers, made)
+            self._carrying = whole
+            try:
+                self._close_season(db, number, terms, dropped=0 if whole else self.pending)
+            finally:
+                self._carrying = False
+            if whole:
+                carried.unpack(db, batch, keep_keys=keep_keys)
+            then(db)
+            self._load()
+        return whole
+
+    _carrying = False
+
     def _begin(self, db: sqlite3.Connection, season: int, terms: Terms) -> None:
-        dropped = events.drop_open(db)  # decisions of an earlier season never enter this one
-        events.strip(db, before=2**62, limit=-1)  # nobody could be found in it: the key of the hashes goes
-        events.add_counts(db, [("dropped", dropped)])
+        if not self._carrying:
+            dropped = events.drop_open(db)  # decisions of an earlier season never enter this one
+            events.strip(db, before=2**62, limit=-1)  # nobody could be found: the key of the hashes goes
+            events.add_counts(db, [("dropped", dropped)])
+            db.execute("DELETE FROM person_keys")
         db.execute(REMEMBER_SUMS)
         for table in ("inbox", "tallies", "warnings", "learnt", "gain"):
             db.execute(f"DELETE FROM {table}")

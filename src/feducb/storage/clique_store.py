@@ -78,13 +78,26 @@ class CliqueStore(RowStore):
             return super().rows()
         words: list[Parcel] = []
         for group in range(self.terms.groups):
-            rows = self.database.execute(
-                'SELECT kind, number, payload FROM outgoing WHERE season = ? AND "group" = ? AND number >= ?'
-                " AND kind IN ('nonce', 'row') ORDER BY number, kind",
-                (self.season, group, self.next_label(group).row - 1),
-            )
-            words += [Parcel(ParcelKind(row[0]), self.season, group, row[1], bytes(row[2])) for row in rows]
+            label = self.next_label(group)
+            if label.row == 1:  # the last row of the season before: a member may be in that one still
+                words += self._last_words(group)
+            words += self._words(self.season, group, label.row - 1)
         return words
+
+    def _last_words(self, group: int) -> list[Parcel]:
+        last = "SELECT season, max(number) FROM outgoing WHERE season < ? AND \"group\" = ? AND kind = 'row'"
+        query = f"{last} GROUP BY season ORDER BY season DESC LIMIT 1"
+        row = self.database.execute(query, (self.season, group)).fetchone()
+        return [] if row is None else self._words(row[0], group, row[1])
+
+    def _words(self, season: int, group: int, least: int) -> list[Parcel]:
+        """What was said about rows of this number and later ones."""
+        rows = self.database.execute(
+            'SELECT kind, number, payload FROM outgoing WHERE season = ? AND "group" = ? AND number >= ?'
+            " AND kind IN ('nonce', 'row') ORDER BY number, kind",
+            (season, group, least),
+        )
+        return [Parcel(ParcelKind(kind), season, group, number, bytes(body)) for kind, number, body in rows]
 
     def hear(self, db: sqlite3.Connection, data: bytes) -> tuple[bool, bytes | None]:
         """As `RowStore.hear`; in a clique take in what a member says.

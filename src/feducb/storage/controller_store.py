@@ -79,16 +79,23 @@ class ControllerStore(Store):
         last, query = self.last_released() or "", f"SELECT agent, min(received_at) FROM {self._next}"
         return {agent: max(since, last) for agent, since in self.database.execute(f"{query} GROUP BY agent")}
 
-    def included(self) -> list[str]:
-        """Whose uploads of this season are in the newest release."""
+    def included(self, season: int | None = None) -> list[str]:
+        """Whose uploads of a season, the open one if left out, are in its newest release."""
         query = "SELECT DISTINCT agent FROM received WHERE payload IS NULL AND season = ? ORDER BY agent"
-        return [agent for (agent,) in self.database.execute(query, (self.season,))]
+        return [agent for (agent,) in self.database.execute(query, (season or self.season,))]
 
-    def sealed(self) -> list[str]:
-        """Which agents have all their uploads of this season in the newest release: nothing more comes."""
+    def sealed(self, season: int | None = None) -> list[str]:
+        """Which agents have all their uploads of a season in its newest release: nothing more comes."""
         used = "SELECT agent FROM received WHERE payload IS NULL AND season = ? GROUP BY agent"
         query = f"{used} HAVING count(*) = ? ORDER BY agent"
-        return [agent for (agent,) in self.database.execute(query, (self.season, self.terms.releases))]
+        named = (season or self.season, self.terms.releases)
+        return [agent for (agent,) in self.database.execute(query, named)]
+
+    def newest_release(self) -> tuple[int, int] | None:
+        """Season and number of the newest, of whichever season; None before the first."""
+        order = "ORDER BY season DESC, number DESC LIMIT 1"
+        row = self.database.execute(f"SELECT season, number FROM outgoing {order}").fetchone()
+        return None if row is None else (row[0], row[1])
 
     def newest_uploads(self) -> dict[str, int]:
         """By agent, the number of its newest upload of this season."""

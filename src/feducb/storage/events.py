@@ -86,7 +86,18 @@ _INSERT = (
     f"INSERT INTO decisions (state, {_columns(Made._fields)}) VALUES ({OPEN}{', ?' * len(Made._fields)})"
 )
 _LOOK = f"SELECT {_columns(Row._fields)} FROM decisions"
-_RETAINED = ("number", "state", "group", "closes_at", "batch", *_CONTENT, "propensity", "model", "reward")
+_RETAINED = (
+    "number",
+    "state",
+    "group",
+    "closes_at",
+    "season",
+    "batch",
+    *_CONTENT,
+    "propensity",
+    "model",
+    "reward",
+)
 
 
 def insert(db: sqlite3.Connection, made: Made) -> None:
@@ -148,7 +159,13 @@ def due(db: sqlite3.Connection, group: int, *, now: int, limit: int) -> list[Due
 
 
 def mark_taken(
-    db: sqlite3.Connection, group: int, rows: Sequence[Due], *, batch: int | None, keep: bool
+    db: sqlite3.Connection,
+    group: int,
+    rows: Sequence[Due],
+    *,
+    season: int,
+    batch: int | None,
+    keep: bool,
 ) -> None:
     """What `due` gave is in a batch, or never leaves (None): its content goes, unless it is retained.
 
@@ -156,9 +173,9 @@ def mark_taken(
     """
     gone = "" if keep else f", {_STRIP}"
     changed = db.execute(
-        f"UPDATE decisions SET state = {TAKEN}, batch = iif(lane IS {ALONE}, NULL, ?){gone}"
+        f"UPDATE decisions SET state = {TAKEN}, season = ?, batch = iif(lane IS {ALONE}, NULL, ?){gone}"
         f' WHERE state = {OPEN} AND "group" = ? AND closes_at <= ? AND (closes_at, number) <= (?, ?)',
-        (batch, group, rows[-1].closes_at, rows[-1].closes_at, rows[-1].number),
+        (season, batch, group, rows[-1].closes_at, rows[-1].closes_at, rows[-1].number),
     )
     if changed.rowcount != len(rows):
         raise sqlite3.IntegrityError(f"{changed.rowcount} decisions were due, expected {len(rows)}")
@@ -219,9 +236,10 @@ def any_open(db: sqlite3.Connection) -> bool:
     return db.execute(f"SELECT 1 FROM decisions WHERE state = {OPEN} LIMIT 1").fetchone() is not None
 
 
-def of_person(db: sqlite3.Connection, person: bytes) -> list[tuple[int, int]]:
-    """Number and state of the decisions whose content still names this (hashed) person."""
-    return db.execute("SELECT number, state FROM decisions WHERE person = ?", (person,)).fetchall()
+def of_person(db: sqlite3.Connection, hashes: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Number and state of the decisions whose content still names this person, under any of her hashes."""
+    query = f"SELECT number, state FROM decisions WHERE person IN ({', '.join('?' * len(hashes))})"
+    return db.execute(query, hashes).fetchall()
 
 
 def take_content(db: sqlite3.Connection, numbers: Iterable[int]) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.terms import Terms
+from feducb.protocol.calendar import LINGER, Calendar
 from feducb.protocol.keeping import Duty
 from feducb.protocol.pads import Charter, Label, SeasonKey
 from feducb.protocol.roster import Roster, Signer
@@ -57,8 +59,27 @@ class KeeperBook(SqliteFile):
     )
 
     def __init__(
-        self, path: str | Path, keeper: str, roster: Roster, terms: Terms, signer: Signer, *, season: int = 1
+        self,
+        path: str | Path,
+        keeper: str,
+        roster: Roster,
+        terms: Terms,
+        signer: Signer,
+        *,
+        season: int = 1,
+        calendar: Calendar | None = None,
     ) -> None:
+        """Open or make the file.
+
+        Args:
+            path: of the file; ``<path>.lock`` beside it is locked meanwhile.
+            keeper: its name.
+            roster: who is in the federation.
+            terms: of everybody.
+            signer: in the keeper's name.
+            season: the open one, where there is no calendar.
+            calendar: which season runs when: `roll` opens the next.
+        """
         if keeper not in roster.keepers:
             raise ConfigurationError("keeper", keeper, f"one of {', '.join(roster.keepers)}")
         if signer.nkey != roster.keepers[keeper]:
@@ -67,15 +88,20 @@ class KeeperBook(SqliteFile):
             expected = f"keepers, among the {len(roster.agents)} agents of the roster"
             given = f"{terms.trust.name} among {terms.agents}" if terms.agents else terms.trust.name
             raise ConfigurationError("trust", given, expected)
+        self._calendar = calendar
+        if calendar is not None:
+            season = calendar.first  # of a new file; `roll` goes to the one that runs
         self._duty_of = (keeper, roster, terms, season, signer)
         self.refusals: Counter[str] = Counter()
         super().__init__(path)
 
     def _set_up(self) -> None:
-        keeper, roster, terms, season, _ = self._duty_of
-        agreed = Charter.of(roster, terms, season)
         query = "SELECT season, keeper, charter, private FROM open_season"
         row = self.database.execute(query).fetchone()
+        if self._calendar is not None and row is not None:  # it may not be over yet
+            self._duty_of = (*self._duty_of[:3], row[0], self._duty_of[4])
+        keeper, roster, terms, season, _ = self._duty_of
+        agreed = Charter.of(roster, terms, season)
         if row is not None:
             self._require_same(row[0], row[1], row[2], agreed)
         fresh = row is None or row[0] < season
@@ -87,6 +113,12 @@ class KeeperBook(SqliteFile):
                 new = (keeper, season, agreed.digest, key.private)
                 db.execute("REPLACE INTO open_season VALUES (1, ?, ?, ?, ?, '')", new)
         self.duty = Duty(*self._duty_of, key, agreed)
+        self._before: Duty | None = None
+        if (
+            self._calendar is not None and season > 1
+        ):  # for lists that were answered in it alone: its key is gone
+            earlier = Charter.of(roster, terms, season - 1)
+            self._before = replace(self.duty, season=season - 1, charter=earlier)
         self._load()
 
     def _require_same(self, season: int, keeper: str, charter: str, agreed: Charter) -> None:
@@ -108,6 +140,41 @@ class KeeperBook(SqliteFile):
         """The open one."""
         return self.duty.season
 
+    def renew(self, roster: Roster, terms: Terms) -> None:
+        """Take another roster or other terms for the next season."""
+        keeper, _, _, season, signer = self._duty_of
+        self._duty_of = (keeper, roster, terms, season, signer)
+
+    def roll(self, *, now: float) -> bool:
+        """Open the season that runs with a new key, once the one before is over; whether it did.
+
+        It is over when its last row is answered, or has had a tenth of a season more than it was to have.
+
+        Args:
+            now: in seconds since 1970.
+        """
+        calendar = self._calendar
+        if calendar is None or (number := calendar.number_at(now)) <= self.season:
+            return False
+        waits = now < calendar.ends(self.season) + LINGER * calendar.length
+        if waits and not self.halted and not self._answered_all():
+            return False
+        keeper, roster, terms, _, signer = self._duty_of
+        duty = (keeper, roster, terms, number, signer)
+        key, agreed = SeasonKey(), Charter.of(roster, terms, number)
+        with self.writing() as db:  # the key before is overwritten, and cut off the log
+            new = (keeper, number, agreed.digest, key.private)
+            db.execute("REPLACE INTO open_season VALUES (1, ?, ?, ?, ?, '')", new)
+        self._duty_of, self._before, self.duty = duty, self.duty, Duty(*duty, key, agreed)
+        self.cut_log()
+        self._load()
+        return True
+
+    def _answered_all(self) -> bool:
+        terms = self.duty.terms
+        newest = [self.newest(group) for group in range(terms.groups)]
+        return all(one is not None and one[0].row == terms.releases and one[1] > 0 for one in newest)
+
     def card(self) -> bytes:
         """What agents need before their first row."""
         return self.duty.card()
@@ -121,7 +188,12 @@ class KeeperBook(SqliteFile):
             raise
 
     def _answer(self, data: bytes) -> bytes:
-        ask = self.duty.read(data)
+        try:
+            ask = self.duty.read(data)
+        except RefusedError:
+            if (answered := self._answered_before(data)) is not None:
+                return answered
+            raise
         if self.halted:
             raise RefusedError("halted", self.halted)
         known = self._known(ask.label)
@@ -138,6 +210,17 @@ class KeeperBook(SqliteFile):
             row = (*_key(ask.label), answer.listed, asked, len(ask.entries), time.time(), payload)
             db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         return payload
+
+    def _answered_before(self, data: bytes) -> bytes | None:
+        """What was answered to a list of the season before, whose answer the controller may lack; or None."""
+        if self._before is None:
+            return None
+        try:
+            ask = Ask.read(data, self._before.charter, self._before.roster)
+        except RefusedError:
+            return None
+        known, listed = self._known(ask.label), ask.listed(self._before.roster)
+        return known[1] if known is not None and known[0] == list_digest(ask.label, listed) else None
 
     def _known(self, label: Label) -> tuple[bytes, bytes, SignedList] | None:
         """For a row that was answered: digest of the list, the answer, and what the controller signed."""

@@ -13,6 +13,7 @@ from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import Receipt, prepare, read_release, refusal
+from feducb.protocol.calendar import Calendar
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum
 from feducb.storage.past_sums import PastSum, PastSums
@@ -100,13 +101,50 @@ class ReleaseBook(SqliteFile):
         quorum: int | None = None,
         deadline: float | None = None,
         season: int = 1,
+        calendar: Calendar | None = None,
     ) -> None:
-        self.season, self._terms = season, terms
+        """Open or make the file.
+
+        Args:
+            path: of the file; ``<path>.lock`` beside it is locked meanwhile.
+            terms: of each agent.
+            quorum: how many agents a sum needs; all if not given.
+            deadline: seconds after the first release of a number came, when a quorum will do.
+            season: the open one, where there is no calendar.
+            calendar: which season runs when. Then releases are taken of every season from that of the newest
+                sum to the one after the running one: who is late or early by its clock loses nothing.
+        """
+        self.season, self._terms, self._calendar = season, terms, calendar
+        self._renewed: tuple[int, Mapping[str, Terms], Quorum] | None = None
+        self._renewed_from: tuple[int, Mapping[str, Terms]] | None = None
         self._last_received: dict[str, float] = {}
         self._past = PastSums(self._sums_after)
         super().__init__(path)
-        self.quorum = Quorum(len(terms), quorum or len(terms), deadline)
-        prepare(terms)
+        self.quorum = Quorum(len(self._terms), quorum or len(self._terms), deadline)
+        if self._renewed_from is not None:
+            later, wanted = self._renewed_from
+            self._renewed = (later, wanted, Quorum(len(wanted), quorum or len(wanted), deadline))
+        prepare(self._terms)
+
+    def renew(self, terms: Mapping[str, Terms], *, quorum: int | None = None) -> None:
+        """Take other terms, or other agents, for seasons after the running one."""
+        if terms != self._terms or (quorum or len(terms)) != self.quorum.enough:
+            prepare(terms)
+            rule = Quorum(len(terms), quorum or len(terms), self.quorum.deadline)
+            self._renewed = (self.season + 1, terms, rule)
+
+    def _advance(self, now: float) -> None:
+        """Go with the clock; terms that were renewed hold from their season on, once all before is over."""
+        if self._calendar is None:
+            return
+        before, self.season = self.season, max(self._newest_version()[0], self._calendar.number_at(now))
+        if self._renewed is not None and self.season >= self._renewed[0]:
+            _, self._terms, self.quorum = self._renewed
+            self._renewed = None
+        if self.season != before:
+            with self.writing() as db:
+                rows = [(self.season, agent, one.to_json()) for agent, one in self._terms.items()]
+                db.executemany("REPLACE INTO terms VALUES (?, ?, ?)", rows)
 
     def _set_up(self) -> None:
         with self.writing():
@@ -125,6 +163,7 @@ class ReleaseBook(SqliteFile):
             batch: who (as the link authenticated it) and what.
             now: in seconds since 1970.
         """
+        self._advance(now)
         read = [self._check(agent, payload) for agent, payload in batch]
         refused = [one for one in read if isinstance(one, Receipt)]
         if len(refused) == len(read):
@@ -136,6 +175,7 @@ class ReleaseBook(SqliteFile):
         self, batch: Sequence[tuple[str, bytes]], *, now: float
     ) -> tuple[list[Receipt], list[NamedSum]]:
         """`receive`, then `publish_due`, with one commit for both: nothing is told to anybody before it."""
+        self._advance(now)
         if not batch and not self._due(now):
             return [], []
         read = [self._check(agent, payload) for agent, payload in batch]
@@ -202,6 +242,9 @@ class ReleaseBook(SqliteFile):
 
     def _open_season(self) -> None:
         db, season = self.database, self.season
+        if self._calendar is not None:
+            self.season = max(self._newest_version()[0], self._calendar.first)
+            return
         row = db.execute("SELECT season FROM open_season").fetchone()
         if row is not None and row[0] > season:
             raise ConfigurationError("season", season, f"at least {row[0]}, the open one of {self.path}")
@@ -214,6 +257,9 @@ class ReleaseBook(SqliteFile):
 
         Agents may come and go. Terms of one that has sent nothing yet may still be mended.
         """
+        if self._calendar is not None:
+            self._keep_terms_by_the_clock(terms)
+            return
         db, senders = self.database, "SELECT agent FROM releases WHERE season = ?1"
         query = f"SELECT agent, body FROM terms WHERE season = ?1 AND agent IN ({senders})"
         for agent, body in db.execute(query, (self.season,)).fetchall():
@@ -222,6 +268,15 @@ class ReleaseBook(SqliteFile):
             "REPLACE INTO terms VALUES (?, ?, ?)",
             [(self.season, agent, one.to_json()) for agent, one in terms.items()],
         )
+
+    def _keep_terms_by_the_clock(self, terms: Mapping[str, Terms]) -> None:
+        """Terms that were written down for a season stay for it; others are for those after it."""
+        query = "SELECT season, agent, body FROM terms WHERE season = (SELECT max(season) FROM terms)"
+        rows = self.database.execute(query).fetchall()
+        kept = {agent: Terms.from_json(body) for _, agent, body in rows}
+        if rows and kept != dict(terms):
+            self._terms, self._renewed_from = kept, (rows[0][0] + 1, terms)
+            self.season = max(self.season, rows[0][0])
 
     def _require_same(self, agent: str, kept: Terms, terms: Mapping[str, Terms]) -> None:
         before, now = _plain(kept), _plain(terms.get(agent) or next(iter(terms.values())))
@@ -244,7 +299,7 @@ class ReleaseBook(SqliteFile):
         release = read_release(payload, self._terms, agent=agent)
         if release.group != 0:
             raise RefusedError("group", f"group {release.group}, expected 0 with a controller")
-        if release.season > self.season:
+        if release.season > self.season + (self._calendar is not None):  # its clock may be ahead of ours
             raise RefusedError("season", f"season {release.season}, expected {self.season}")
         return release
 
@@ -253,7 +308,8 @@ class ReleaseBook(SqliteFile):
 
     def _newest_version(self) -> tuple[int, int]:
         """Season and number of the newest sum; nothing up to it is published any more."""
-        return max(self._newest("season, number") or (0, 0), (self.season, 0))
+        newest: tuple[int, int] = self._newest("season, number") or (0, 0)
+        return newest if self._calendar is not None else max(newest, (self.season, 0))
 
     def _newest(self, columns: str) -> Any:
         """Of the newest sum; None before the first."""
@@ -296,7 +352,7 @@ class ReleaseBook(SqliteFile):
             return Receipt("refused", "replay", f"release {release.number} is known with other content")
         if known is not None:
             return Receipt("known")
-        if release.season < self.season:
+        if release.season < (self.season if self._calendar is None else newest[0]):
             return Receipt("past")
         try:
             self._require_room(agent, release.season)

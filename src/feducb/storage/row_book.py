@@ -17,6 +17,7 @@ from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.grid import entry_variance
 from feducb.privacy.terms import Terms
 from feducb.protocol.admission import Receipt
+from feducb.protocol.calendar import LINGER, Calendar
 from feducb.protocol.keeping import quorum_of
 from feducb.protocol.opening import RowReader
 from feducb.protocol.pads import Label
@@ -104,6 +105,7 @@ class RowBook(SqliteFile):
         deadline: float | None = None,
         close_after: float | None = None,
         season: int = 1,
+        calendar: Calendar | None = None,
     ) -> None:
         """Open or make the file.
 
@@ -116,9 +118,13 @@ class RowBook(SqliteFile):
                 everybody.
             close_after: seconds, counted likewise, when one below its quorum is closed empty; None waits for
                 ever. Where agents may be away it needs a deadline.
-            season: the open one.
+            season: the open one, where there is no calendar.
+            calendar: which season runs when. The next is opened once all rows of the one before are over, or
+                have had a tenth of a season more than they were to have.
         """
+        season = season if calendar is None else calendar.first  # of a new file
         self._gate, self._signer = RowGate.of(roster, terms, signer, season=season), signer
+        self._calendar, self._renewed = calendar, (roster, terms)
         self.quorum = Quorum(len(roster.agents), quorum_of(terms), deadline)
         if close_after is not None:
             require_finite("close_after", close_after, at_least=deadline or 0.0)
@@ -131,9 +137,11 @@ class RowBook(SqliteFile):
         super().__init__(path)
 
     def _set_up(self) -> None:
-        charter = self._gate.charter.digest
         with self.writing() as db:
             row = db.execute("SELECT season, charter FROM open_season").fetchone()
+            if self._calendar is not None and row is not None:
+                self._enter(row[0])  # it may not be over yet
+            charter = self._gate.charter.digest
             if row is not None and row[0] > self.season:
                 expected = f"at least {row[0]}, the open one of {self.path}"
                 raise ConfigurationError("season", self.season, expected)
@@ -143,6 +151,31 @@ class RowBook(SqliteFile):
             if row is None or row[0] < self.season:  # nothing more is made of the season before
                 db.execute("REPLACE INTO open_season VALUES (1, ?, ?)", (self.season, charter))
                 db.execute("DELETE FROM waiting")
+        self._load()
+
+    def _enter(self, season: int) -> None:
+        roster, terms = self._renewed
+        self.season, self._gate = season, RowGate.of(roster, terms, self._signer, season=season)
+        self.quorum = Quorum(len(roster.agents), quorum_of(terms), self.quorum.deadline)
+
+    def renew(self, roster: Roster, terms: Terms) -> None:
+        """Take another roster or other terms for the next season."""
+        RowGate.of(roster, terms, self._signer, season=self.season + 1)  # or it is refused now
+        self._renewed = (roster, terms)
+
+    def _roll(self, now: float) -> None:
+        """Open the season that runs, once the one before is over."""
+        calendar = self._calendar
+        if calendar is None or (number := calendar.number_at(now)) <= self.season:
+            return
+        waits = now < calendar.ends(self.season) + LINGER * calendar.length
+        if waits and self._open.row <= self._gate.terms.releases:
+            return
+        self._enter(number)
+        with self.writing() as db:
+            row = (number, self._gate.charter.digest)
+            db.execute("REPLACE INTO open_season VALUES (1, ?, ?)", row)
+            db.execute("DELETE FROM waiting")
         self._load()
 
     def listen(self, *, now: float) -> None:
@@ -173,6 +206,7 @@ class RowBook(SqliteFile):
             batch: who (as the link authenticated it) and what.
             now: in seconds since 1970.
         """
+        self._roll(now)
         read = [self._gate.row(agent, payload) for agent, payload in batch]
         told = [one for one in read if isinstance(one, Receipt)]
         if len(told) == len(read):
@@ -188,6 +222,7 @@ class RowBook(SqliteFile):
 
         The last answer opens the row; `publish_due` returns it then.
         """
+        self._roll(now)
         read = [self._gate.word(keeper, payload) for keeper, payload in batch]
         told = [one for one in read if isinstance(one, Receipt)]
         if len(told) == len(read):
@@ -209,6 +244,7 @@ class RowBook(SqliteFile):
 
         All of it is on disk before this returns.
         """
+        self._roll(now)
         if self._is_due(now):
             with self._advancing(now):
                 pass
@@ -291,6 +327,7 @@ class RowBook(SqliteFile):
         keepers = list(self.asks()) or [name for name in roster.keepers if name not in shown and not over]
         begun = bool(sent) and not listed
         return {
+            "season": self.season,
             "row": None if over else self._open.row,
             "attempt": None if over else self._open.attempt,
             "quorum": self.quorum.enough,

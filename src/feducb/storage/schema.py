@@ -164,4 +164,12 @@ MIGRATIONS = (
     CREATE TRIGGER an_entry_is_final BEFORE UPDATE ON operator_log
         BEGIN SELECT RAISE(ABORT, 'the operator log is only added to'); END;
     """,
+    # Seasons roll by the clock: keys of earlier seasons' person hashes, while somebody may be found by one;
+    # the season whose batch a decision entered; and who has decisions that are open.
+    """
+    CREATE TABLE person_keys (season INTEGER PRIMARY KEY, key BLOB NOT NULL);
+    ALTER TABLE decisions ADD COLUMN season INTEGER;
+    UPDATE decisions SET season = (SELECT season FROM open_season) WHERE batch IS NOT NULL;
+    CREATE INDEX by_person ON decisions (person) WHERE state = 0 AND person IS NOT NULL;
+    """,
 )

@@ -7,6 +7,7 @@ import json
 import secrets
 import sqlite3
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -119,7 +120,12 @@ class Store(SqliteFile):
         return bytes(row[0])
 
     def new_season(
-        self, terms: Terms | None = None, *, drop_pending: bool = False, number: int | None = None
+        self,
+        terms: Terms | None = None,
+        *,
+        drop_pending: bool = False,
+        number: int | None = None,
+        then: Callable[[sqlite3.Connection], None] | None = None,
     ) -> int:
         """Close this season and open the next, over new records only; returns its number.
 
@@ -131,6 +137,7 @@ class Store(SqliteFile):
             terms: of the new season; those of the old if left out.
             drop_pending: agree that records which wait are lost. Without it they are a reason to refuse.
             number: of the new season, if not the next.
+            then: what else is written in the same transaction.
         """
         self._require_usable()
         number = require_integer("season", number or self.season + 1, at_least=self.season + 1)
@@ -138,13 +145,19 @@ class Store(SqliteFile):
             waiting = f"season {self.season} has records that did not leave yet"
             raise StoreError(f"{waiting}; release them first, or agree to lose them")
         with self.writing() as db:
-            db.execute("UPDATE seasons SET dropped = ? WHERE season = ?", (self.pending, self.season))
-            for group in range(self.terms.groups):
-                self._end_batch(db, group)
+            self._close_season(db, number, terms or self.terms, dropped=self.pending)
             db.execute("UPDATE outgoing SET payload = NULL WHERE kind = 'upload' AND payload IS NOT NULL")
-            self._begin(db, number, terms or self.terms)
+            if then is not None:
+                then(db)
             self._load()  # in the transaction: memory and file move on together, or neither does
         return self.season
+
+    def _close_season(self, db: sqlite3.Connection, number: int, terms: Terms, *, dropped: int) -> None:
+        """End the open season and begin another, within `writing`."""
+        db.execute("UPDATE seasons SET dropped = ? WHERE season = ?", (dropped, self.season))
+        for group in range(self.terms.groups):
+            self._end_batch(db, group)
+        self._begin(db, number, terms)
 
     def ledger(self) -> Ledger:
         """What left, when, at what cost, and what is left."""

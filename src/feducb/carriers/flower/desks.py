@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from feducb.errors import ConfigurationError
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages
 from feducb.protocol.admission import Receipt
+from feducb.protocol.calendar import Calendar
 from feducb.protocol.pads import Label
 from feducb.protocol.roster import Roster, Signer
 from feducb.storage import RowBook
@@ -154,10 +156,27 @@ def open_desk(run_config: Mapping[str, Any]) -> Desk:
         deadline=deadline or None,
         close_after=close_after or None,
         season=run_config.get("season", 1),
+        calendar=_calendar(run_config),
         signing=(roster, Signer(_path(run_config, "seed"))),
     )
     assert isinstance(opened, RowBook)
     return RowDesk(opened)
+
+
+def _calendar(run_config: Mapping[str, Any]) -> Calendar | None:
+    """Which season runs when, as at the agents; None if the run is told a number."""
+    start = run_config.get("start") or ""
+    if not start:
+        return None
+    try:
+        moment = datetime.fromisoformat(str(start))
+    except ValueError:
+        moment = datetime.min
+    if moment.tzinfo is None:
+        raise ConfigurationError("start", start, "a time with its zone, such as 2027-01-01T00:00:00Z")
+    return Calendar(
+        moment.timestamp(), seconds(run_config, "season-seconds"), run_config.get("first-season", 1)
+    )
 
 
 def seconds(run_config: Mapping[str, Any], name: str) -> float:

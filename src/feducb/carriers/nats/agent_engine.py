@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from feducb.agent.mailbox import Mailbox
 from feducb.carriers.nats.link import Link, own_signer
@@ -26,7 +26,6 @@ __all__ = ["NatsEngine"]
 _LOOK = 1.0  # seconds between looks at whether the season, or its roster, is another one
 
 Promises = Terms | Mapping[str, Terms]  # of all alike, or by name
-TermsOfSeason = Callable[[int], Promises]
 
 
 def _of_everybody(terms: Promises, roster: Roster) -> dict[str, Terms]:
@@ -45,24 +44,30 @@ class NatsEngine:
     """
 
     def __init__(
-        self, settings: NatsSettings, terms: Promises | TermsOfSeason, *, log: Log = say_nothing
+        self,
+        settings: NatsSettings,
+        terms: Promises,
+        *,
+        log: Log = say_nothing,
+        status: EngineStatus | None = None,
     ) -> None:
         """Settings are checked now.
 
         Args:
             settings: how the federation is reached.
-            terms: of all agents, or of each; or by season, where they follow the roster.
+            terms: of all agents, or of each.
             log: where trouble is said.
+            status: to go on with, where an engine before this one had it.
         """
         if settings.agent is None:
             raise ConfigurationError("engine.agent", None, "the agent's name")
-        self.status = EngineStatus()
+        self.status = status or EngineStatus()
         self._settings, self._agent, self._log = settings, settings.agent, log
-        self._terms_of = terms if callable(terms) else lambda _: terms
+        self._terms = terms
         newest = settings.read_roster()
         if self._agent in newest.agents:
             own_signer(settings, newest.agents[self._agent])
-        if not callable(terms):
+        if newest == settings.read_roster(newest.since - 1):  # else some may be in another season alone
             _of_everybody(terms, newest)
         if newest.edges is not None and settings.state is None:
             raise ConfigurationError("engine.state", None, "a file, on a graph")
@@ -74,7 +79,7 @@ class NatsEngine:
         while True:
             season = await mailbox.season()
             roster = self._settings.read_roster(season)
-            work = asyncio.ensure_future(self._work(mailbox, roster, season))
+            work = asyncio.ensure_future(self._work(mailbox, roster))
             watch = asyncio.ensure_future(self._until_another(mailbox, roster, season))
             try:
                 await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
@@ -87,7 +92,7 @@ class NatsEngine:
                 await asyncio.gather(work, watch, return_exceptions=True)
 
     async def _until_another(self, mailbox: Mailbox, roster: Roster, season: int) -> None:
-        """Until the open season has another roster, or where terms go by the season, until another season."""
+        """Until the open season has another roster."""
         seen = (season, stamp(self._settings.roster))
         while True:
             await asyncio.sleep(min(_LOOK, self._settings.refresh))
@@ -100,14 +105,14 @@ class NatsEngine:
             except ConfigurationError as error:  # a file that somebody is just putting there
                 say_rarely(self._log, "roster_refused", count=self.status.fail(error), text=str(error))
                 continue
-            if other != roster or (now != season and roster.edges is not None):
+            if other != roster:
                 return
 
-    async def _work(self, mailbox: Mailbox, roster: Roster, season: int) -> None:
+    async def _work(self, mailbox: Mailbox, roster: Roster) -> None:
         signer = Signer(self._settings.seed)
         desk = (self._settings, self._agent, roster, signer, self.status, mailbox, self._log)
         if roster.edges is None:
-            trust = _of_everybody(self._terms_of(season), roster)[roster.names[0]].trust
+            trust = _of_everybody(self._terms, roster)[roster.names[0]].trust
             with_controller = WithKeepers if trust.padded else WithController
             await self._link.keep(with_controller(*desk).session)
             return
@@ -118,7 +123,7 @@ class NatsEngine:
             driver = PeerDriver(
                 roster.topology(),
                 self._agent,
-                _of_everybody(self._terms_of(season), roster),
+                _of_everybody(self._terms, roster),
                 seal=frames.OriginSeal(roster, self._agent, signer),
                 roster=roster,
                 book=book,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["NatsController"]
 
 _BATCH = 256
+_LOOK = 1.0  # seconds between looks at the clock
 _TOGETHER = 0.002  # seconds after the first message of a batch for others, so that they share its commit
 _HELD = 16  # messages of an agent that wait for the disk; what comes on top, it sends again
 _EXPECTED = {ParcelKind.UPLOAD: "a sealed upload", ParcelKind.ROW: "a row under pads"}
@@ -53,7 +54,12 @@ class NatsController:
     """The controller's link. One thread, which opened the collector."""
 
     def __init__(
-        self, settings: NatsSettings, collector: Collector | RowBook, *, log: Log = say_nothing
+        self,
+        settings: NatsSettings,
+        collector: Collector | RowBook,
+        *,
+        log: Log = say_nothing,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.status = EngineStatus()
         self._settings, self._collector, self._log = settings, collector, log
@@ -64,6 +70,7 @@ class NatsController:
             raise ConfigurationError("engine.roster", str(settings.roster), "one with a controller")
         self._signer = own_signer(settings, self._roster.controller)
         self._private = _read_sealing(settings)
+        self._clock = clock
         self._talk = KeeperTalk(collector) if isinstance(collector, RowBook) else None
         self.refusals = RefusalCount(_senders(self._roster, self._newest_roster))
         self.last_refusals: dict[str, dict[str, Any]] = {}  # of each sender: ``at``, ``reason`` and ``text``
@@ -120,7 +127,7 @@ class NatsController:
         self, client: Client, waiting: asyncio.Queue[_Opened], held: Counter[str]
     ) -> None:
         if isinstance(self._collector, RowBook):
-            self._collector.listen(now=time.time())
+            self._collector.listen(now=self._clock())
         if (newest := self._collector.newest()) is not None:
             await self._publish(client, newest)
         batch: list[_Opened] = []  # what an earlier session took in may be due
@@ -175,9 +182,9 @@ class NatsController:
     async def _next_batch(self, waiting: asyncio.Queue[_Opened]) -> list[_Opened]:
         """What has arrived, and what arrives at about the same time; empty when a deadline has passed."""
         due = self._collector.next_due()
-        wait = None if due is None else max(due - time.time(), 0.0)
+        wait = _LOOK if due is None else min(_LOOK, max(due - self._clock(), 0.0))  # a season may be over
         if self._talk is not None and (again := self._talk.next_ask()) is not None:
-            wait = again if wait is None else min(wait, again)
+            wait = min(wait, again)
         batch: list[_Opened] = []
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
@@ -196,7 +203,9 @@ class NatsController:
         words = [one for one in batch if one.kind in subjects.KINDS_FROM_KEEPERS]  # first: a row may open
         batch = [one for one in batch if one.kind not in subjects.KINDS_FROM_KEEPERS]
         heard = await self._hear(client, words)
-        receipts, due = self._collector.exchange([(one.name, one.payload) for one in batch], now=time.time())
+        receipts, due = self._collector.exchange(
+            [(one.name, one.payload) for one in batch], now=self._clock()
+        )
         for named in due:
             await self._publish(client, named)
         await self._ask_keepers(client)
@@ -208,7 +217,7 @@ class NatsController:
         """Take keepers' cards and answers in; new cards are told to all."""
         if not words or not isinstance(self._collector, RowBook) or self._talk is None:
             return []
-        receipts = self._collector.hear([(one.name, one.payload) for one in words], now=time.time())
+        receipts = self._collector.hear([(one.name, one.payload) for one in words], now=self._clock())
         for one, receipt in zip(words, receipts, strict=True):
             if one.kind == "card":
                 self._talk.forget(one.name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from feducb.carriers import nats_subjects as subjects
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NatsKeeper"]
 
+_LOOK = 0.25  # seconds between looks at the clock
 _HEARD = 4  # lists that wait; the controller asks again
 _REFUSED_AGAIN = 5  # so many times the retry time until a card that was refused is shown again
 
@@ -33,9 +36,17 @@ class NatsKeeper:
         What is sent is what the book has on disk: one answer a row, the same bytes each time.
     """
 
-    def __init__(self, settings: NatsSettings, book: KeeperBook, *, log: Log = say_nothing) -> None:
+    def __init__(
+        self,
+        settings: NatsSettings,
+        book: KeeperBook,
+        *,
+        log: Log = say_nothing,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.status = EngineStatus()
         self._settings, self._book, self._log = settings, book, log
+        self._rolled, self._clock = asyncio.Event(), clock
         self._roster = settings.read_roster(book.season)
         if settings.agent is None or settings.agent not in self._roster.keepers:
             expected = f"a keeper: {', '.join(self._roster.keepers) or 'the roster has none'}"
@@ -60,6 +71,7 @@ class NatsKeeper:
         subject = subjects.topic(self._roster.federation, "list", self._keeper)
         await apart(client.subscribe(subject, cb=on_list))
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_the_clock())
             group.create_task(self._show_card(client))
             group.create_task(self._answer(client, lists))
             group.create_task(self._ask_roster(client))
@@ -71,18 +83,28 @@ class NatsKeeper:
                 await ask_roster(client, self._settings, user, status=self.status, log=self._log)
             await asyncio.sleep(self._settings.refresh)
 
+    async def _follow_the_clock(self) -> None:
+        """Open the next season when it is time to, and show its card at once."""
+        while True:
+            if self._book.roll(now=self._clock()):
+                self._log("season", season=self._book.season)
+                self._roster = self._settings.read_roster(self._book.season)
+                self._rolled.set()
+            await asyncio.sleep(_LOOK)
+
     async def _show_card(self, client: Client) -> None:
         """Now and then: the controller may be of another season still, and it sees who is here."""
         while True:
             receipt = None
+            self._rolled.clear()
             with counting(self.status, self._log):
                 receipt = await self._say(client, "card", self._book.card())
-            if receipt is None:
-                await asyncio.sleep(self._settings.retry)
-            elif receipt.status == "refused":
-                await asyncio.sleep(_REFUSED_AGAIN * self._settings.retry)
-            else:
-                await asyncio.sleep(self._settings.refresh)
+            wait = self._settings.refresh
+            if receipt is None or receipt.status == "refused":
+                wait = self._settings.retry * (1 if receipt is None else _REFUSED_AGAIN)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._rolled.wait()
 
     async def _answer(self, client: Client, lists: asyncio.Queue[bytes]) -> None:
         while True:

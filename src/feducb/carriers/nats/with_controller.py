@@ -27,6 +27,7 @@ __all__ = ["WithController"]
 
 _HEARD = 256  # sums that wait to be absorbed
 _REFUSED_AGAIN = 60.0  # seconds until a release that was refused is offered again
+_EARLY = ("season", "order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,8 @@ class WithController(Desk):
             why = {"reason": receipt.reason, "text": receipt.text}
             facts = {"season": item.season, "number": item.number, **why}
             say_rarely(self.log, "release_refused", count=self.status.refuse(receipt), **facts)
-            self.refused[item] = time.monotonic() + _REFUSED_AGAIN
+            early = receipt.reason in _EARLY  # the controller is not that far yet
+            self.refused[item] = time.monotonic() + (self.settings.retry if early else _REFUSED_AGAIN)
             return
         await self.mailbox.mark_sent(item)
         self.refused.pop(item, None)
