@@ -742,7 +742,8 @@ class Agent:
         self.trouble = ""
         try:
             if self.renewal is not None:
-                settings, member = self.renewal()
+                number = next_opening(self._season, replace(settings, promised=None), now).number
+                settings, member = self.renewal(number)
             settings = replace(placed(self.store.database, settings), promised=None)
             if member is not None:
                 require_place(member, settings)
@@ -940,7 +941,12 @@ class Agent:
         return made + 1
 
     def _made(self, group: int) -> int:
-        """Releases made in this season, or uploads where the controller makes releases of them."""
+        """Releases made in this season, or uploads where the controller makes releases of them.
+
+        All, where the season may have gone on elsewhere: nothing more of it leaves here.
+        """
+        if self.store.silent:
+            return self.settings.releases
         if self.settings.trust.raw:
             return self.store.uploads_made
         return self.settings.releases - self.store.releases_left_in(group)

@@ -39,7 +39,7 @@ __all__ = [
 
 BELIEVED_AFTER = 60.0  # seconds for which a clock that left out a whole season must stand to be believed
 
-Renewal = Callable[[], tuple[AgentSettings, Member | None]]
+Renewal = Callable[[int], tuple[AgentSettings, Member | None]]  # for the season of this number
 """What the next season is to be opened with, read when it is: settings, and the place among the others."""
 
 

@@ -225,6 +225,8 @@ class AgentStore(CliqueStore):
 
     def upload(self) -> bytes:
         """Hand what is pending over raw, for a trusted controller alone; refused under any other trust."""
+        if self.silent:
+            self._require_releases_left(0)
         with self.writing() as db:
             number = self.uploads_made + 1
             payload = encode_upload(self._privatizers[0].upload(), season=self.season, number=number)
@@ -346,6 +348,17 @@ class AgentStore(CliqueStore):
         if _same_records(before, terms):
             finer = before.certificate().exponent - terms.certificate().exponent
         own_sums.carry(db, shared=before.trust.leaves, finer=finer)
+
+    def drop_waiting(self) -> None:
+        """Forget what waits to leave in this season: decisions whose window is open, and records."""
+        with self.writing() as db:
+            count = (self.pending, self.season)
+            db.execute("UPDATE seasons SET dropped = dropped + ? WHERE season = ?", count)
+            events.add_counts(db, [("dropped", events.drop_open(db))])
+            for group in range(self.terms.groups):
+                self._end_batch(db, group)
+            db.execute("UPDATE outgoing SET payload = NULL WHERE kind = 'upload' AND payload IS NOT NULL")
+            self._load()
 
     def restate(self, db: sqlite3.Connection, terms: Terms) -> None:
         """Give the open season other terms, within `writing`: only before anything has happened in it."""

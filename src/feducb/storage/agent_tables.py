@@ -314,6 +314,19 @@ def copy_to(path: str | Path, target: Path) -> None:
             copy.execute("UPDATE store SET open_at = ?", (sqlite.BACKUP,))
 
 
+def batches_out(db: sqlite3.Connection) -> dict[int, int]:
+    """By group, the number of the newest release or upload of the open season, where there is one."""
+    made = "kind IN ('release', 'upload') AND season = (SELECT season FROM open_season)"
+    return dict(db.execute(f'SELECT "group", max(number) FROM outgoing WHERE {made} GROUP BY "group"'))
+
+
+def goes_on(path: Path) -> None:
+    """Nothing of the open season has left since the backup: it is not spent after all."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        spent = "season = (SELECT season FROM open_season)"
+        db.execute(f"UPDATE seasons SET continued_elsewhere = 0 WHERE {spent}")
+
+
 def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
