@@ -785,7 +785,7 @@ class Agent:
         """Go on in the season that was opened."""
         self.settings = settings.under(self.store.terms)
         with self.store.writing() as db:
-            own_phase.begin(db, self.store, self.settings, self._now())
+            self._begin_own(db, None)
         self._reload()
         self.store.cut_log()  # the file behind it still has the keys of the season before
 
