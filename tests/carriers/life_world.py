@@ -1,4 +1,4 @@
-"""A federation whose agents decide all the time, over a real broker; seasons are opened by hand."""
+"""A federation whose agents decide all the time, over a real broker; seasons roll by its clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,13 @@ from nats_world import Broker, until
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
+from feducb.carriers.controller_process import Renewal
 from feducb.carriers.engine_choice import engine_of
 from feducb.carriers.nats import NatsController
+from feducb.carriers.nats.link_status import say_nothing
 from feducb.controller.controller_file import ControllerSettings
+from feducb.protocol.calendar import LINGER
+from feducb.protocol.signed_roster import stamp
 from secure_net import AgentMailbox
 from typed import typed
 
@@ -88,8 +92,8 @@ class Site:
     def start(self) -> None:
         season = self.world.season
         file = read_agent_file(self.folder / "agent.toml", season=season)
-        settings = self.world.dated(file.agent, season)
-        self.agent = Agent.open(file.store, settings, first_season=season, clock=self.world.clock)
+        self.agent = Agent.open(file.store, file.agent, first_season=season, clock=self.world.clock)
+        self.agent.renewal = file.renewed
         run, self.status = engine_of(file)
         assert run is not None
         self.box = Box(self.agent)
@@ -132,13 +136,15 @@ class World:
     broker: Broker
     season: int = 1
     sites: dict[str, Site] = field(default_factory=dict)
-    now: float = START
+    _at: tuple[float, float] = field(default_factory=lambda: (START, time.monotonic()))
 
     def clock(self) -> float:
-        return self.now
+        """It goes on from where it was set."""
+        moment, since = self._at
+        return moment + time.monotonic() - since
 
-    def dated(self, settings: Any, season: int) -> Any:
-        return replace(settings, start=START + (season - 1) * SEASON, promised=None)
+    def set_clock(self, moment: float) -> None:
+        self._at = (moment, time.monotonic())
 
     def settle(self, name: str, folder: Path, *, agents: int, quorum: int | None = None) -> Site:
         """Write what a site's operator writes."""
@@ -150,7 +156,7 @@ class World:
 
     @asynccontextmanager
     async def controller(self, *, quorum: int | None = None) -> AsyncIterator[NatsController]:
-        """The controller's process, in the open season; with a quorum it waits for a second, no longer."""
+        """The controller's process; with a quorum it waits for a second, no longer."""
         path = self.broker.folder / "controller" / "controller.toml"
         if not path.exists():
             first = next(iter(self.sites.values())).folder
@@ -161,32 +167,45 @@ class World:
             path.write_text(CONTROLLER + times + promised.stdout + engine)
         settings = ControllerSettings.read(path, season=self.season)
         collector = settings.open()
-        link = NatsController(settings.engine, collector)
-        task = asyncio.ensure_future(link.run())
+        link = NatsController(settings.engine, collector, clock=self.clock)
+
+        def renew(path: Path) -> None:
+            ControllerSettings.read(path, season=collector.season + 1).renew(collector)
+
+        renewal = Renewal(
+            path, renew, say_nothing, beside=lambda: (collector.season, stamp(settings.engine.roster))
+        )
+
+        async def look() -> None:
+            while True:
+                renewal.look()
+                await asyncio.sleep(0.1)
+
+        tasks = [asyncio.ensure_future(link.run()), asyncio.ensure_future(look())]
         try:
             yield link
-            assert not task.done(), task
+            assert not any(task.done() for task in tasks), tasks
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             collector.close()
 
     async def sum_of(self, number: int, *names: str) -> None:
         """Let time pass to a release, and wait for the sum at these agents."""
-        self.now = START + (self.season - 1) * SEASON + number * SEASON / RELEASES + 1
+        self.set_clock(START + (self.season - 1) * SEASON + number * SEASON / RELEASES + 1)
         for site in self.sites.values():
             site.tick()
         model = f"{self.season}.{number}"
         await until(lambda: all(self.sites[name].model == model for name in names))
 
-    def open_season(self, *names: str) -> None:
-        """At agents that go on running."""
+    async def open_season(self, *names: str) -> None:
+        """Let the season end: the clock opens the next one, a tenth of a season later at most."""
         self.season += 1
-        self.now = START + (self.season - 1) * SEASON
-        for name in names:
-            site = self.sites[name]
-            file = read_agent_file(site.folder / "agent.toml", season=self.season)
-            site.agent.new_season(self.dated(file.agent, self.season), drop_open=True)
+        self.set_clock(START + (self.season - 1 + LINGER) * SEASON + 1)
+        for site in self.sites.values():
+            site.tick()
+        await until(lambda: all(self.sites[name].agent.store.season == self.season for name in names))
 
     async def some_visitors(self) -> None:
         """Everybody decides on."""

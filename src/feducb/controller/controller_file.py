@@ -210,11 +210,11 @@ def read_calendar(plain: Mapping[str, Any], table: Mapping[str, Any]) -> Calenda
     return Calendar.from_table(plain["seasons"])
 
 
-def season_now(table: Mapping[str, Any], calendar: Calendar | None) -> int:
+def season_now(table: Mapping[str, Any], calendar: Calendar | None, *, of: str = "") -> int:
     """The one that a ``[controller]`` or ``[keeper]`` table names, or that runs by the clock."""
     if calendar is not None:
         return calendar.number_at(time.time())
-    return require_integer("season", table.get("season", 1), at_least=1)
+    return require_integer(f"{of}season", table.get("season", 1), at_least=1)
 
 
 class _HasState(Protocol):

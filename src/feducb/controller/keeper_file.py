@@ -57,7 +57,7 @@ class KeeperSettings:
         table, calendar = plain["keeper"], read_calendar(plain, plain["keeper"])
         if season is not None and calendar is None:
             table = table | {"season": season}
-        roster = engine.read_roster(season or season_now(table, calendar))
+        roster = engine.read_roster(season or season_now(table, calendar, of="keeper."))
         terms = terms_of_all(plain["terms"], {}, tuple(roster.agents))
         kept = cls.of(table, engine, next(iter(terms.values())), path.parent, calendar)
         return replace(kept, path=path)

@@ -235,18 +235,23 @@ class NatsController:
             say_rarely(self._log, "row_waits", count=self._talk.again, keepers=list(due))
 
     def _open(self, kind: str, name: str, data: bytes) -> bytes:
-        known = self._roster.keepers if kind in subjects.KINDS_FROM_KEEPERS else self._roster.agents
-        if name not in known:
-            seasons = f"{self._collector.season}, but from season {self._newest_roster.since} on"
-            raise RefusedError("sender", f"{name[:64]!r} is not of this federation in season {seasons}")
         if kind in (ParcelKind.ROW, *subjects.KINDS_FROM_KEEPERS):  # the book checks who signed
             if self._talk is None:
                 raise RefusedError("malformed", "a row under pads, which this controller does not take")
             return data
         return self._unframed(kind, name, data)
 
+    def _key_of(self, agent: str) -> str:
+        """Also of who comes with a later season: the book says who is in it."""
+        return (self._newest_roster.agents | self._roster.agents)[agent]
+
     def _unframed(self, kind: str, agent: str, data: bytes) -> bytes:
-        body = frames.unframe(self._roster.agents[agent], data, kind, self._roster.federation, agent)
+        context = (kind, self._roster.federation, agent)
+        try:
+            body = frames.unframe(self._key_of(agent), data, *context)
+        except RefusedError:
+            self._take_roster()  # it may have a new key, which was put there just now
+            body = frames.unframe(self._key_of(agent), data, *context)
         if kind == ParcelKind.RELEASE:
             if self._collector.takes is not ParcelKind.RELEASE:
                 raise RefusedError("malformed", f"a release, expected {_EXPECTED[self._collector.takes]}")
