@@ -72,7 +72,7 @@ def create(
 
 @app.command()
 def serve(config: Config = DEFAULT) -> None:
-    """Serve decisions until SIGTERM; logs go to standard error, one JSON object a line."""
+    """Serve decisions until SIGTERM; logs go to standard error, one JSON object per line."""
     with optional("the service", "service"):
         from feducb.service.server import serve as run
     from feducb.carriers.engine_choice import engine_of
@@ -148,7 +148,7 @@ def export(
 def backup(
     target: Annotated[Path, typer.Argument(help="The copy; must not exist.")], config: Config = DEFAULT
 ) -> None:
-    """Copy the agent's file while it runs. Only `restore` opens the copy, in a new season."""
+    """Copy the agent's file while it runs. Only `restore` opens the copy."""
     upkeep.backup(read_agent_file(config).store, target)
     typer.echo(f"wrote {target}; it holds raw data, and only `feducb agent restore` opens it")
 

@@ -121,7 +121,7 @@ def add(
     roster = keys.add(folder, asked, season=season, near=_names(near or ""))
     _show_keys(asked)
     folders = [f"agents/{asked.name}"] + ([f"keepers/{asked.name}"] if asked.keeper else [])
-    _say_next(folder, roster, f"{' and '.join(folders)}, which hold nothing private, to {asked.name}")
+    _say_next(folder, roster, f"{' and '.join(folders)} (nothing private) to {asked.name}")
 
 
 @app.command()
@@ -171,7 +171,7 @@ class _Renewed:
     folder: _Folder
     agent: list[str] | None = option(None, "Whose key; can be repeated.")
     keeper: list[str] | None = option(None, "Whose key as a keeper; can be repeated.")
-    request: list[Path] | None = option(None, "What an agent wrote that made its new keys itself; repeated.")
+    request: list[Path] | None = option(None, "Of an agent that made its new keys itself; can be repeated.")
     controller: bool = option(False, "The controller's keys.", "--controller")
     server: bool = option(False, "The server's certificate.", "--server")
     host: _Host = None
@@ -246,7 +246,7 @@ def streams(
     server: Annotated[str, typer.Option(help="tls://HOST:PORT of the running server.")],
     days: float = option(30.0, "How long messages are kept for an agent that is away."),
 ) -> None:
-    """On a graph: make the JetStream stream and one consumer an agent, on the running server."""
+    """On a graph: make the JetStream stream and one consumer per agent, on the running server."""
     import asyncio
 
     from feducb.carriers.nats import make_streams
