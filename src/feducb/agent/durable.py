@@ -45,6 +45,7 @@ from feducb.agent.season_roll import (
     Watch,
     earlier_keys,
     is_complete,
+    may_carry,
     next_opening,
     over_budget,
 )
@@ -53,7 +54,7 @@ from feducb.agent.view import view, view_over_time
 from feducb.agent.visitors import Actions, Visitor, Visitors
 from feducb.agent.warning import CHANGED, PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
 from feducb.config import require_integer
-from feducb.errors import ConfigurationError, FeducbError, RefusedError
+from feducb.errors import ConfigurationError, FeducbError, RefusedError, StoreError
 from feducb.models.joint import Hearing
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
@@ -114,6 +115,7 @@ class Agent:
         self._unswept, self._swept_at = False, time.monotonic()
         self._id_key, self.started_at = b"", 0.0
         self._watch, self.renewal, self.trouble = Watch(clock), None, ""
+        self._spent = ""  # why nothing of this season may leave, if all seasons have cost too much
         with store.writing() as db:
             self._keep_settings(db)
             if not settings.keep_events:  # what an earlier setting kept goes now
@@ -441,7 +443,7 @@ class Agent:
             moment: milliseconds since 1970; now if left out.
         """
         more, moment = False, self._now() if moment is None else moment
-        if self._watch.is_away(self._season):
+        if self._watch.is_away(self._season) and not self._spent:
             return False  # what waits goes along to the next season, if the clock is right
         for group in range(self.settings.groups):
             cut = int(min(moment, self._next_cut(group)))
@@ -469,7 +471,7 @@ class Agent:
 
     def releases_due(self, group: int = 0) -> int:
         """How many releases the clock asks for that were not made yet."""
-        if self._watch.is_away(self._season):
+        if self._watch.is_away(self._season) or self._spent:
             return 0
         passed = self._clock() - self.started_at
         due = max(0, sum(one <= passed for one in self.settings.release_times) - self._made(group))
@@ -485,6 +487,8 @@ class Agent:
         It is of the records whose windows had closed when it was due, however late it is made; of those
         closed by now, if it is made before that.
         """
+        if self._spent:
+            raise StoreError(self._spent)
         self._settle_all(self._now())
         made = self._make(group)
         scale = self.settings.tally_scale
@@ -752,12 +756,14 @@ class Agent:
             self.trouble = f"the season goes on with the settings before: {error}"
             settings, member = again
             opening = next_opening(self._season, replace(settings, promised=None), now)
-        if reason := over_budget(self.ledger(), opening.settings):
-            self.trouble = reason
+        self._spent = over_budget(self.ledger(), opening.settings)
+        if self._spent:
+            self.trouble = self._spent
             return
         whole = self.store.roll(
             opening.settings.terms,
             number=opening.number,
+            carries=may_carry(self.settings, opening.settings),
             keep_keys=earlier_keys(opening.settings),
             then=lambda db: self._write_opening(db, opening, self._id_key, "the clock"),
         )
@@ -1047,6 +1053,11 @@ class Agent:
         if (own := self._own_belief()) is not None:
             self._chooser.know(0, own[0])
         self._chooser.know_alone(own_phase.knows_alone(self.store, self.settings))
+        # Also where a season was opened by hand, edited before its first release, or opened from a backup.
+        limited = self.settings.most_epsilon is not None
+        unspent = limited and not agent_tables.count_made(db, self.store.season)
+        self._spent = over_budget(self.ledger(), self.settings) if unspent else ""
+        self.trouble = self._spent or self.trouble
 
     def _own_belief(self) -> tuple[Belief, Hearing] | None:
         """What it goes by in its own phase, and whether it hears the others; None before that."""

@@ -302,7 +302,9 @@ class AgentSettings:
         yield from self._check_releases()
 
     def _check_memory(self) -> Iterator[tuple[bool, str, str]]:
-        """What is remembered of earlier seasons, and how it fades."""
+        """What is remembered of earlier seasons, and how it fades; and that who is held out stays so."""
+        # Groups are settled one after the other: a later record of who was held out could come first.
+        yield not self.holdout or self.groups == 1, "holdout", "0 where there are several groups"
         if self.remember not in ("all", "none"):
             expected = "all, none, or how many seasons, at least 1"
             yield isinstance(self.remember, int) and self.remember >= 1, "remember", expected

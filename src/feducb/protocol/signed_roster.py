@@ -60,7 +60,7 @@ def require_signed(roster: Roster, authority: Path) -> None:
     try:
         known = x509.load_pem_x509_certificates(authority.read_bytes())
         signature = bytes.fromhex(roster.signature)
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         raise RefusedError("signature", f"no signature or no authority to check it with ({error})") from None
     for key in (one.public_key() for one in known):
         if not isinstance(key, ec.EllipticCurvePublicKey):

@@ -285,7 +285,13 @@ class AgentStore(CliqueStore):
         return {row[0]: Entered(*row[1:]) for row in rows if row is not None}
 
     def roll(
-        self, terms: Terms, *, number: int, keep_keys: int, then: Callable[[sqlite3.Connection], None]
+        self,
+        terms: Terms,
+        *,
+        number: int,
+        carries: bool,
+        keep_keys: int,
+        then: Callable[[sqlite3.Connection], None],
     ) -> bool:
         """Close this season and open another by the clock; what entered no release goes along (`carried`).
 
@@ -296,6 +302,7 @@ class AgentStore(CliqueStore):
         Args:
             terms: of the new season.
             number: of the new season.
+            carries: whether what waits may go along, as far as settings beside the terms say.
             keep_keys: of so many earlier seasons, so that people of retained events can still be found.
             then: what else is written in the same transaction.
 
@@ -304,8 +311,9 @@ class AgentStore(CliqueStore):
         """
         self._require_usable()
         require_integer("season", number, at_least=self.season + 1)
-        whole = carried.fits(self.terms, terms)
+        whole = carries and carried.fits(self.terms, terms)
         with self.writing() as db:
+            db.execute("UPDATE outgoing SET payload = NULL WHERE kind = 'upload' AND payload IS NOT NULL")
             made = [self._batches_made(group) for group in range(self.terms.groups)]
             batch = carried.take(db, self._privatizers, made)
             self._carrying = whole
