@@ -243,7 +243,8 @@ def check(folder: Path, seen: Seen) -> dict[str, int]:
         for name, value in seen.rewards.items():
             assert known[name][5] == value, "an acknowledged reward was lost"
         assert counters.get("rewards", 0) == sum(row[5] is not None for row in rows)
-        _check_cuts(agent, rows)
+        if not agent.settings.trust.padded:  # a row waits until the one before it is over
+            _check_cuts(agent, rows)
         open_now = [row for row in rows if row[8] == season]
         made = {number for _, of, _, number, _, _ in outgoing if of == season}
         waiting = _check_batches(agent, open_now, made)

@@ -43,6 +43,9 @@ class AgentMailbox:
     async def place(self) -> bytes:
         return self.agent.place()
 
+    async def season(self) -> int:
+        return self.agent.store.season
+
     async def wait(self) -> None:
         return
 

@@ -21,6 +21,7 @@ from feducb.privacy.statement import statement, to_markdown
 from feducb.protocol import messages
 from feducb.storage import own_sums
 from feducb.trust import SELF, require_trust
+from feducb.types import Statistics
 from own_sites import START, THETA, visitors
 
 SETTINGS = AgentSettings(
@@ -94,7 +95,7 @@ def test_it_draws_uniformly_for_a_public_number_of_visitors_and_then_reads_its_o
     read = site.sums("read")
     assert read is not None
     actions, rewards = map(np.array, zip(*site.records[: read.records], strict=True))
-    expected = SETTINGS.alone.belief(actions.T @ actions, actions.T @ rewards, np.zeros(()))
+    expected = SETTINGS.unheard(Statistics(actions.T @ actions, actions.T @ rewards, read.records))
     belief = site.agent._chooser.deciders[0].belief
     np.testing.assert_allclose(belief.theta, expected.theta, rtol=1e-6)
     np.testing.assert_allclose(belief.ellipsoid_width, expected.ellipsoid_width, rtol=1e-6)

@@ -209,6 +209,7 @@ def test_a_new_season_shares_again_and_looks_at_nothing_of_the_own_phase_before_
         "records": kept.records,  # those that are in nobody's sum, for after the close
         "shared": 0,
         "missing": None,
+        "hearing": None,
         "says": "",
     }
     assert agent.store.pending == 0
@@ -292,9 +293,11 @@ def test_under_keepers_an_agent_whose_row_did_not_open_goes_by_its_own_records_a
     assert seen is not None
     own = agent.store.real(seen.values)
     sums = LINEAR.read(own, dim=2, weight=agent.store.terms.weight)
-    alone = agent.settings.alone.belief(*sums, np.zeros(()))
+    alone = agent.settings.unheard(Statistics(*sums, seen.records))
     # the first row it missed was before anything of it was shared: then all of it is in the second
     assert _same(_belief(agent), alone) == (missed == 1)
+    assert (agent.snapshot()["own"]["hearing"] == "unknown") == (missed == 1)
+    assert ("not all that you shared is in the last sum" in agent.snapshot()["own"]["says"]) == (missed == 1)
 
 
 def test_a_last_sum_that_lacks_an_agent_closes_nobody_and_everybody_is_told(sites: Sites) -> None:
@@ -518,7 +521,9 @@ def test_status_says_where_it_stands(sites: Sites) -> None:
     sites.visit(75)
     assert look(path)["own"]["says"] == "waiting for the last sum of all 3 agents"
     sites.run(1)
-    assert look(path)["own"]["says"] == "closed, on your own records since 2027-01-15 08:01 UTC"
+    closed = "closed, on your own records since 2027-01-15 08:01 UTC"
+    assert look(path)["own"]["says"] == f"{closed}; the others are heard"
+    assert look(path)["own"]["hearing"] == "heard"
 
 
 @pytest.mark.usefixtures("quiet")

@@ -222,7 +222,7 @@ def test_a_clock_that_jumps_is_believed_after_it_stood_and_no_season_is_opened_t
 
 def test_settings_for_the_next_season_are_taken_at_its_start_and_bad_ones_are_not(world: World) -> None:
     agent = world.open()
-    agent.renewal = lambda: (replace(SETTINGS, uniform_share=0.5), None)
+    agent.renewal = lambda _: (replace(SETTINGS, uniform_share=0.5), None)
     agent.decide(ACTIONS)
     world.tick(99.0)
     assert agent.settings.uniform_share == 0.0
@@ -230,7 +230,7 @@ def test_settings_for_the_next_season_are_taken_at_its_start_and_bad_ones_are_no
     assert (agent.settings.uniform_share, agent.trouble) == (0.5, "")
     assert world.open(None).settings.uniform_share == 0.5
 
-    def broken() -> tuple[AgentSettings, None]:
+    def broken(season: int) -> tuple[AgentSettings, None]:
         raise ConfigurationError("config", "agent.toml", "a TOML file")
 
     agent = world.open(replace(SETTINGS, uniform_share=0.5))
@@ -243,7 +243,7 @@ def test_settings_for_the_next_season_are_taken_at_its_start_and_bad_ones_are_no
 def test_a_federation_may_agree_on_another_length_from_some_number_on(world: World) -> None:
     agent = world.open()
     weekly = replace(SETTINGS, season=50.0, start=START + 100.0, first_season=2)
-    agent.renewal = lambda: (weekly, None)
+    agent.renewal = lambda _: (weekly, None)
     for now, number in ((100.0, 2), (149.0, 2), (150.0, 3), (200.0, 4)):
         world.tick(now)
         assert agent.store.season == number
@@ -252,7 +252,7 @@ def test_a_federation_may_agree_on_another_length_from_some_number_on(world: Wor
 
 def test_what_cannot_be_added_up_in_the_next_season_is_dropped_and_said(world: World) -> None:
     agent = world.open()
-    agent.renewal = lambda: (replace(SETTINGS, problem=Problem(dim=3)), None)
+    agent.renewal = lambda _: (replace(SETTINGS, problem=Problem(dim=3)), None)
     world.tick(95.0)
     agent.decide(ACTIONS)
     world.tick(100.0)

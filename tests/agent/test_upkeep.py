@@ -12,7 +12,8 @@ from test_agent import SETTINGS, Clock, _batch, _candidates, _sums_of
 from feducb.agent import Agent, AgentSettings, Decision, Outcome
 from feducb.agent.upkeep import Loaded, backup, erase, export, restore, warm_start
 from feducb.config import Problem
-from feducb.errors import ConfigurationError, StoreError
+from feducb.errors import ConfigurationError, ReleasesExhaustedError, StoreError
+from feducb.protocol import messages
 
 
 @pytest.fixture
@@ -229,7 +230,7 @@ def test_a_backup_opens_only_as_a_new_season_that_costs_anew(
         _open(tmp_path / "copy.db", clock, SETTINGS)
     with pytest.raises(ConfigurationError, match="exist"):
         backup(path, tmp_path / "copy.db")
-    assert restore(tmp_path / "copy.db", tmp_path / "new.db", season=7) == 7
+    assert restore(tmp_path / "copy.db", tmp_path / "new.db", season=7).season == 7
     with _open(tmp_path / "new.db", clock) as restored:
         first, second = restored.ledger().accounts
         assert (first.season, first.continued_elsewhere, first.mu_spent) == (1, True, first.mu)
@@ -245,6 +246,71 @@ def test_a_backup_opens_only_as_a_new_season_that_costs_anew(
         restore(tmp_path / "copy.db", tmp_path / "third.db", season=8)
     with pytest.raises(ConfigurationError, match="season"):  # one that the agent had
         restore(tmp_path / "copy.db", tmp_path / "fourth.db", season=1)
+
+
+def test_a_restored_agent_goes_on_in_its_season_if_nothing_can_have_left_since(
+    agent: Agent, path: Path, tmp_path: Path, clock: Clock
+) -> None:
+    """Until a minute before the next release is due, it cannot have been made on the file that was lost."""
+    clock.now = agent.started_at + agent.settings.release_times[0] + 1.0
+    assert agent.tick(alone=False) == 1
+    agent.decide(_candidates(np.random.default_rng(5)))
+    backup(path, tmp_path / "copy.db")
+    before = agent.outbox()
+    agent.close()
+    clock.now = agent.started_at + agent.settings.release_times[1] - 61.0
+    opened = restore(tmp_path / "copy.db", tmp_path / "new.db", clock=clock)
+    assert (opened.season, opened.sends) == (1, True)
+    with _open(tmp_path / "new.db", clock, agent.settings) as restored:
+        assert restored.outbox() == before  # the same bytes
+        clock.now += 62.0
+        assert restored.tick(alone=False) == 1
+        assert [item.number for item in restored.outbox()] == [1, 2]
+        (account,) = restored.ledger().accounts
+        assert not account.continued_elsewhere
+
+
+@pytest.mark.parametrize("late", [-59.0, 1.0])
+def test_a_restored_agent_that_may_have_sent_more_says_nothing_and_plays_by_the_sums_of_others(
+    agent: Agent, path: Path, tmp_path: Path, clock: Clock, late: float
+) -> None:
+    draws = np.random.default_rng(5)
+    agent.decide(_candidates(draws))
+    backup(path, tmp_path / "copy.db")
+    clock.now = agent.started_at + agent.settings.release_times[0] + 1.0
+    agent.tick(alone=False)
+    total = messages.decode(agent.outbox()[0].released())  # others have it
+    agent.close()
+    clock.now = agent.started_at + agent.settings.release_times[0] + late
+    opened = restore(tmp_path / "copy.db", tmp_path / "new.db", clock=clock)
+    assert (opened.season, opened.sends) == (1, False)
+    assert opened.next_at == agent.started_at + agent.settings.season
+    with _open(tmp_path / "new.db", clock, agent.settings) as restored:
+        assert restored.snapshot()["open_decisions"] == 0
+        assert restored.absorb(total)
+        assert restored.snapshot()["model"] == ["1.1"]
+        for _ in range(3):
+            restored.decide(_candidates(draws))
+        clock.now = agent.started_at + agent.settings.season - 1.0
+        assert (restored.tick(alone=False), restored.outbox()) == (0, [])
+        with pytest.raises(ReleasesExhaustedError, match="may have gone on after the backup"):
+            restored.release()
+        (account,) = restored.ledger().accounts
+        assert (account.continued_elsewhere, account.mu_spent) == (True, account.mu)
+        clock.now += 10.0
+        assert restored.new_season(replace(agent.settings, start=clock.now, promised=None)) == 2
+        restored.release()
+        assert [item.season for item in restored.outbox()] == [2]
+
+
+def test_a_backup_of_a_season_that_is_over_needs_a_new_one(
+    agent: Agent, path: Path, tmp_path: Path, clock: Clock
+) -> None:
+    backup(path, tmp_path / "copy.db")
+    clock.now += agent.settings.season + 1.0
+    with pytest.raises(ConfigurationError, match="season 1, that of the backup, is over"):
+        restore(tmp_path / "copy.db", tmp_path / "new.db", clock=clock)
+    assert sorted(one.name for one in tmp_path.glob("new*")) == []
 
 
 def test_a_backup_is_private(agent: Agent, path: Path, tmp_path: Path) -> None:

@@ -89,6 +89,17 @@ class Broker:
             time.sleep(0.02)
         raise TimeoutError("nats-server did not start")
 
+    def reload(self) -> None:
+        """Have the running server read its configuration; returns once it has."""
+        assert self.process is not None
+        log = self.folder / "server.log"
+        before = log.read_text().count("Reloaded server configuration")
+        self.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + PATIENCE
+        while log.read_text().count("Reloaded server configuration") == before:
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.02)
+
     def kill(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from nats_world import (
 from feducb.carriers import nats_keys as keys
 from feducb.carriers.controller_process import JsonLog
 from feducb.carriers.local import MemoryMailbox
+from feducb.carriers.nats import EngineStatus, Link
+from feducb.carriers.nats.link import KeyRefusedError
 from feducb.controller.controller_file import ControllerSettings
 from feducb.errors import ConfigurationError
 from feducb.protocol import messages
@@ -153,8 +156,10 @@ def test_controller_and_agents_log_times_in_one_form(monkeypatch: pytest.MonkeyP
     assert len(controller) == len(agent) == len("2027-01-31T12:00:00.000+00:00")
 
 
-def test_a_new_key_of_an_agent_counts_once_the_controller_is_started_anew(broker: Broker) -> None:
-    """Why `feducb keys rotate --agent` says that the controller must be restarted too."""
+def test_a_new_key_of_an_agent_counts_at_once_though_nobody_else_is_restarted(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Broker and controller take over what `feducb keys rotate --agent` wrote while they run."""
     terms = make_terms(releases=8)
     first, second = record_streams(["a"], terms, 2)["a"]
 
@@ -168,16 +173,22 @@ def test_a_new_key_of_an_agent_counts_once_the_controller_is_started_anew(broker
 
     controller = _feducb(broker, "serve")
     assert asyncio.run(send(first)) == (1, 0)
+    (tmp_path / "old.seed").write_bytes((broker.folder / "agents" / "a" / "agent.seed").read_bytes())
+    old = replace(broker.settings("a"), seed=tmp_path / "old.seed")
     keys.rotate(broker.folder, agents=["a"])
-    broker.stop()
-    broker.start()
-    assert asyncio.run(send(second)) == (0, 1)
+    broker.reload()
+    end = time.monotonic() + PATIENCE
+    while asyncio.run(send(second)) != (1, 0):  # until the controller has looked, a moment later
+        assert time.monotonic() < end
+    with pytest.raises(KeyRefusedError):
+        asyncio.run(_connect(old))
     controller.terminate()
     controller.communicate(timeout=PATIENCE)
-    controller = _feducb(broker, "serve")
-    assert asyncio.run(send(second)) == (1, 0)
-    controller.terminate()
-    controller.communicate(timeout=PATIENCE)
+
+
+async def _connect(settings: NatsSettings) -> None:
+    async with Link(settings, "a", EngineStatus()).connected():
+        pass
 
 
 def test_other_terms_in_the_middle_of_a_season_are_refused_in_a_sentence(broker: Broker) -> None:

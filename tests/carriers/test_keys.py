@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from feducb.carriers import nats_keys as keys
 from feducb.carriers import nats_subjects as subjects
+from feducb.carriers.authority import hosts_of
 from feducb.errors import ConfigurationError, RefusedError
-from feducb.protocol import frames, roster
+from feducb.protocol import frames, sealing
 from feducb.protocol.admission import Receipt
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.names import require_name
 from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.signed_roster import newest_roster
 from typed import typed
 
 
@@ -91,7 +93,8 @@ def test_keepers_have_keys_of_their_own_and_may_say_what_keepers_say_alone(tmp_p
         assert (seed.parent / "federation.json").read_text() == found.to_json()
         assert (seed.parent / "ca.pem").is_file()
         publish, subscribe = _permissions(configuration, found.keepers[name])
-        assert publish == {f"feducb.feducb.card.{name}", f"feducb.feducb.answer.{name}"}
+        says = {f"feducb.feducb.{kind}.{name}" for kind in ("card", "answer")}
+        assert publish == says | {f"feducb.feducb.ask.+keeper-{name}"}
         assert subscribe == {f"feducb.feducb.list.{name}", f"_INBOX.+keeper-{name}.>"}
     publish, subscribe = _permissions(configuration, found.agents["b"])
     assert publish == {f"feducb.feducb.{kind}.b" for kind in ("release", "upload", "ask", "row")}
@@ -121,14 +124,16 @@ def test_keepers_that_cannot_be_are_refused_in_a_sentence(tmp_path: Path, flags:
 def test_a_new_key_of_a_keeper_needs_a_new_season_of_everybody(tmp_path: Path) -> None:
     before = keys.init(tmp_path / "fed", ["a", "b", "c"], keepers=["a", "b"])
     done = typed("keys", "rotate", "fed", "--keeper", "b", cwd=tmp_path)
-    after = Roster.read(tmp_path / "fed" / "federation.json")
+    assert "season is None, expected from which on others go by the new keys" in " ".join(done.stderr.split())
+    done = typed("keys", "rotate", "fed", "--keeper", "b", "--season", "2", cwd=tmp_path)
+    after = Roster.read(tmp_path / "fed" / "federation.2.json")
     assert (after.keepers["a"], after.agents) == (before.keepers["a"], before.agents)
     assert after.keepers["b"] != before.keepers["b"]
     said = " ".join(done.stderr.split())
-    assert "keepers/b to keeper b; controller to the controller; federation.json to all agents and k" in said
-    assert "restart the controller, all agents and all keepers" in said
-    assert "in a new season" in said
-    nobody = typed("keys", "rotate", "fed", "--keeper", "c", cwd=tmp_path)
+    assert "keepers/b to keeper b; federation.2.json to the controller" in said
+    assert "restart keeper b, with the new key when season 2 begins; nobody else" in said
+    assert (after.version, after.since) == (2, 2)
+    nobody = typed("keys", "rotate", "fed", "--keeper", "c", "--season", "3", cwd=tmp_path)
     assert "keeper is 'c', expected one of a, b" in nobody.stderr
 
 
@@ -139,32 +144,33 @@ def test_rotation_replaces_what_was_asked_for_and_nothing_else(tmp_path: Path) -
     certificate = (folder / "server" / "server.pem").read_bytes()
     done = _process("keys", "rotate", "fed", "--agent", "a", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    after = Roster.read(folder / "federation.json")
+    after = newest_roster(folder / "federation.json", folder / "ca.pem")
     assert after.agents["a"] != before.agents["a"]
     assert after.agents["b"] == before.agents["b"]
     assert (folder / "server" / "server.pem").read_bytes() == certificate
     configuration = (folder / "server" / "nats-server.conf").read_text()
     assert after.agents["a"] in configuration
     assert before.agents["a"] not in configuration
-    keys.rotate(folder, server=True, controller=True, days=20)
-    assert keys._hosts_of(folder) == ["broker.example", "192.0.2.7"]
-    last = Roster.read(folder / "federation.json")
+    keys.rotate(folder, server=keys.Server(hosts=(), days=20), controller=True)
+    assert hosts_of(folder) == ["broker.example", "192.0.2.7"]
+    last = newest_roster(folder / "federation.json", folder / "ca.pem")
     assert (last.controller, last.sealing) != (after.controller, after.sealing)
     from cryptography import x509
 
     fresh = x509.load_pem_x509_certificate((folder / "server" / "server.pem").read_bytes())
     assert 19 <= (fresh.not_valid_after_utc - datetime.now(UTC)).days <= 20
     nothing = typed("keys", "rotate", "fed", cwd=tmp_path)
-    assert (nothing.returncode, "--agent, --keeper, --controller or" in nothing.stderr) == (2, True)
+    assert nothing.returncode == 2
+    assert "--agent, --keeper, --request, --controller or" in nothing.stderr
 
 
 @pytest.mark.parametrize(
     ("topology", "flags", "restarted", "given"),
     [
-        (None, ["--agent", "a"], "a and the controller", "agents/a to a; controller to the controller"),
-        (None, ["--agent", "a", "--agent", "b"], "a, b and the controller", "agents/b to b"),
-        (None, ["--controller"], "the controller and all agents", "federation.json to all agents"),
-        ("ring:3", ["--agent", "a"], "all agents", "agents/a to a; federation.json to all agents"),
+        (None, ["--agent", "a"], "a, with the new key", "agents/a to a; federation.2.json to the controller"),
+        (None, ["--agent", "a", "--agent", "b"], "a and b, with", "agents/b to b"),
+        (None, ["--controller"], "the controller, with", "federation.2.json to the controller"),
+        ("ring:3", ["--agent", "a"], "a, with", "agents/a to a; federation.2.json to all agents"),
     ],
 )
 def test_after_a_rotation_everybody_who_must_act_is_named(
@@ -274,8 +280,8 @@ def test_what_is_sealed_is_read_by_the_controller_alone_and_as_it_was(
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
     key, other = X25519PrivateKey.generate(), X25519PrivateKey.generate()
-    sealed = roster.seal_for(key.public_key().public_bytes_raw().hex(), payload, "fed", "a")
-    assert roster.open_sealed(key.private_bytes_raw(), sealed, "fed", "a") == payload
+    sealed = sealing.seal_for(key.public_key().public_bytes_raw().hex(), payload, "fed", "a")
+    assert sealing.open_sealed(key.private_bytes_raw(), sealed, "fed", "a") == payload
     damaged = bytearray(sealed)
     damaged[at % len(sealed)] ^= flip
     for private, data, name in (
@@ -285,7 +291,7 @@ def test_what_is_sealed_is_read_by_the_controller_alone_and_as_it_was(
         (key.private_bytes_raw(), bytes(damaged), "a"),
     ):
         with pytest.raises(RefusedError):
-            roster.open_sealed(private, data, "fed", name)
+            sealing.open_sealed(private, data, "fed", name)
 
 
 @given(st.binary(max_size=120))

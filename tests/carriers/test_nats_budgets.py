@@ -74,6 +74,7 @@ def _make_agents(folder: Path, broker: Broker) -> dict[str, AgentFile]:
             "schedule": "periodic",
             "releases": RELEASES,
             "season": "12m",
+            "window": "1m",
             "start": start,
         }
         options = [word for key, value in settings.items() for word in (f"--{key}", str(value))]

@@ -475,6 +475,8 @@ def test_an_agent_is_its_own_keeper_in_one_process_and_promises_what_the_control
                 await federation.over(Label(1, 0, number), others)
             assert set(book.progress()) == set(others)
             assert subjects.keeper_user("b") in controller.heard
+            while b"listening" not in (tmp_path / "log").read_bytes():  # from then on it stops when asked to
+                await asyncio.sleep(0.05)
 
     command = [sys.executable, "-m", "feducb", "agent", "serve", "--config", str(config)]
     with (tmp_path / "log").open("wb") as log:

@@ -51,6 +51,8 @@ agents = 2
 releases = 64
 season = "64s"
 start = {start}
+[rewards]
+window = "1s"
 [service]
 port = 0
 keys = "agent.keys"

@@ -97,7 +97,7 @@ def test_nothing_in_square_brackets_is_swallowed() -> None:
         for text in texts:
             meant = re.sub(r"\[/?bold\]", "", text).replace("\\[", "[")
             assert Text.from_markup(text).plain == meant, name
-    assert "as the `[terms]` table" in _help("agent", "terms")
+    assert "as `[seasons]` and `[terms]` of" in _help("agent", "terms")
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ def test_a_sum_that_cannot_be_learnt_from_is_not_in_use(
 
 def test_a_log_that_is_refused_in_its_second_group_enters_no_group(tmp_path: Path) -> None:
     grouped = replace(SETTINGS, groups=2)
-    with Agent.open(tmp_path / "agent.db", grouped) as agent:
+    with Agent.open(tmp_path / "agent.db", grouped, clock=lambda: 1e9) as agent:
         honest, calls = DeployedPrivatizer.record, [0]
 
         def refuse_second(self: DeployedPrivatizer, *records: Any) -> None:

@@ -47,6 +47,7 @@ SETTINGS = feducb.AgentSettings(
     agents=AGENTS,
     start=0.0,
     season=3600.0,
+    window=60.0,
 )
 SMALL: dict[str, Any] = {"agents": 3, "dim": 2, "arms": 3, "horizon": 60, "runs": 1, "epsilon": 8.0}
 # What is set so that a trust comes upon each feature.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -12,11 +14,13 @@ from typing import Any
 from feducb.agent.problem_table import read_problem
 from feducb.agent.settings import AgentSettings, parse_duration
 from feducb.config import Budget, require_integer
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, StoreError
 from feducb.privacy.terms import Terms
 from feducb.protocol.engine_table import require_keys, require_text
 from feducb.protocol.hiding import Member
 from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.signed_roster import all_rosters, of_season, quorum_among
+from feducb.storage import agent_tables
 from feducb.storage.keeper_book import KeeperBook
 from feducb.trust import NOBODY, SELF, trust_with
 
@@ -112,6 +116,7 @@ class AgentFile:
         store: the agent's SQLite file.
         agent: the agent's settings.
         service: how it is reached.
+        season: for which it was read; None before the agent has a file.
         engine: the table of the engine, read by the engine itself; empty if the agent is on its own.
         keeper: the table of an agent that is a keeper too, read by the keeper itself; None if it is not.
     """
@@ -120,16 +125,24 @@ class AgentFile:
     store: Path
     agent: AgentSettings
     service: ServiceSettings
+    season: int | None = None
     engine: dict[str, Any] = field(default_factory=dict)
     keeper: dict[str, Any] | None = None
 
     def member(self) -> Member | None:
-        """Who the agent is among the others, where rows leave under pads: by the ``[engine]`` table."""
+        """Who the agent is among the others, where rows leave under pads: by the ``[engine]`` table.
+
+        None too for one that comes with a later season: it builds no row until then.
+        """
         if not self.agent.trust.padded:
             return None
         require_keys("engine", self.engine, needed=("roster", "seed"), known=tuple(self.engine))
         seed = self.path.parent / require_text("engine.seed", self.engine["seed"])
-        return Member(self.engine.get("agent", self.agent.name), self._roster(), Signer(seed))
+        name, rosters = self.engine.get("agent", self.agent.name), _rosters(self.engine, self.path.parent)
+        roster = _in_season(rosters, self.season)
+        if name not in roster.agents and any(name in one.agents for one in rosters):
+            return None  # it is one of them in another season
+        return Member(name, roster, Signer(seed))
 
     def keepers(self) -> tuple[str, ...] | None:
         """Who they are, where rows leave under pads; None where that is not known."""
@@ -143,8 +156,12 @@ class AgentFile:
             return None
         return self.path.parent / require_text("keeper.state", self.keeper["state"])
 
+    def of_season(self, season: int) -> AgentFile:
+        """The same file, as it is to be read in another season."""
+        return read_agent_file(self.path, season=season)
+
     def _roster(self) -> Roster:
-        return Roster.read(self.path.parent / require_text("engine.roster", self.engine["roster"]))
+        return _in_season(_rosters(self.engine, self.path.parent), self.season)
 
     def open_keeper(self, terms: Terms, season: int) -> KeeperBook:
         """The file of the ``[keeper]`` table, for the agent's own terms and season."""
@@ -159,14 +176,18 @@ class AgentFile:
         signer = Signer(seed)
         return KeeperBook(state, member.name, member.roster, terms, signer, season=season, calendar=calendar)
 
-    def renewed(self) -> tuple[AgentSettings, Member | None]:
-        """What the file says by now: for the next season."""
-        again = read_agent_file(self.path)
+    def renewed(self, season: int) -> tuple[AgentSettings, Member | None]:
+        """What the file says by now, and the roster, for a season that opens."""
+        again = self.of_season(season)
         return again.agent, again.member()
 
 
-def read_agent_file(path: str | Path) -> AgentFile:
-    """Read and check `agent.toml`."""
+def read_agent_file(path: str | Path, *, season: int | None = None) -> AgentFile:
+    """Read and check `agent.toml`.
+
+    Who is in the federation, and so how many they are and the quorum, follow from the roster of a season: the
+    one that is asked for, that of the agent's file, or before there is one the newest.
+    """
     path = Path(path).resolve()
     try:
         plain = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -207,7 +228,8 @@ def read_agent_file(path: str | Path) -> AgentFile:
         settings["start"] = _instant(settings["start"])
     numbers = {name: settings.pop(name) for name in ("away", "colluding") if name in settings}
     settings["trust"] = trust_with(settings.get("trust", NOBODY), **numbers)
-    settings |= _read_roster(engine, path.parent, settings, budgets)
+    season = season or _open_season(path.parent / store)
+    settings |= _read_roster(engine, path.parent, settings, budgets, season)
     for key in service.keys() & {"keys", "certificate", "private_key", "client_ca"}:
         service[key] = path.parent / service[key]
     service.setdefault("keys", path.with_suffix(".keys"))
@@ -216,6 +238,7 @@ def read_agent_file(path: str | Path) -> AgentFile:
         store=path.parent / store,
         agent=AgentSettings(problem=bounds, recipe=recipe, budget=budget, budgets=budgets, **settings),
         service=ServiceSettings(**service),
+        season=season,
         engine=engine,
         keeper=keeper,
     )
@@ -246,21 +269,52 @@ def read_budgets(tables: object) -> dict[str, Budget]:
     return {name: Budget(epsilon=one["epsilon"], delta=one["delta"]) for name, one in tables.items()}
 
 
+def _open_season(store: Path) -> int | None:
+    """Of the agent's file; None if there is none that can be read."""
+    with suppress(StoreError, sqlite3.Error):
+        if store.exists():
+            with closing(agent_tables.look_into(store)) as db:
+                kept = agent_tables.read_settings(db)
+                return None if kept is None else kept.open_season
+    return None
+
+
+def _rosters(engine: Mapping[str, Any], base: Path) -> list[Roster]:
+    authority = base / require_text("engine.ca", engine["ca"]) if "ca" in engine else None
+    return all_rosters(base / require_text("engine.roster", engine["roster"]), authority)
+
+
+def _in_season(rosters: Sequence[Roster], season: int | None) -> Roster:
+    return rosters[-1] if season is None else of_season(rosters, season)
+
+
 def _read_roster(
-    engine: Mapping[str, Any], base: Path, settings: Mapping[str, Any], budgets: Mapping[str, Budget]
+    engine: Mapping[str, Any],
+    base: Path,
+    settings: Mapping[str, Any],
+    budgets: Mapping[str, Budget],
+    season: int | None,
 ) -> dict[str, Any]:
     """What the roster says about the agent's place: its clique, where there is a graph.
+
+    A later version than the first one here also says how many agents there are, and the quorum follows.
 
     Args:
         engine: the ``[engine]`` table.
         base: the folder that its paths are relative to.
         settings: what the other tables say.
         budgets: everybody's, which must be those of the roster.
+        season: of which the roster is wanted; None takes the newest.
     """
     if engine.get("kind", "none") == "none" or "roster" not in engine:
         return {}
-    roster = Roster.read(base / require_text("engine.roster", engine["roster"]))
+    rosters = _rosters(engine, base)
+    roster, followed = _in_season(rosters, season), {}
     name, agents = settings.get("name", AgentSettings.name), settings.get("agents", 1)
+    if roster is not rosters[0]:
+        many = len(roster.agents)
+        followed = {"agents": many, "quorum": quorum_among(settings.get("quorum"), agents, many)}
+        agents = many
     known, own = roster.agents.keys(), engine.get("agent", name)
     if budgets and (budgets.keys() != known or own != name):
         listed = ", ".join(budgets)
@@ -270,13 +324,13 @@ def _read_roster(
     if (graph or settings["trust"].joint) and agents != len(known):
         raise ConfigurationError("federation.agents", agents, f"{len(known)}, as many as the roster has")
     if not graph:
-        return {}
+        return followed
     topology = roster.topology()
     for clique_size in {len(clique) for clique in topology.cliques}:  # all pass words on for all others
         settings["trust"].on_graph().among(clique_size)
     members = topology.members(topology.labels.index(own))
     clique = tuple(topology.labels[member] for member in members)
-    return {"clique": clique, "cliques": len(topology.cliques)}
+    return {**followed, "clique": clique, "cliques": len(topology.cliques)}
 
 
 def _require_known(plain: dict[str, Any]) -> None:

@@ -45,6 +45,7 @@ from feducb.agent.season_roll import (
     Watch,
     earlier_keys,
     is_complete,
+    may_carry,
     next_opening,
     over_budget,
 )
@@ -53,7 +54,8 @@ from feducb.agent.view import view, view_over_time
 from feducb.agent.visitors import Actions, Visitor, Visitors
 from feducb.agent.warning import CHANGED, PARAMETER_BOUND, REWARD_BOUND, contradicts, read_warnings
 from feducb.config import require_integer
-from feducb.errors import ConfigurationError, FeducbError, RefusedError
+from feducb.errors import ConfigurationError, FeducbError, RefusedError, StoreError
+from feducb.models.joint import Hearing
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.tally import surely_many
 from feducb.protocol import messages
@@ -113,6 +115,7 @@ class Agent:
         self._unswept, self._swept_at = False, time.monotonic()
         self._id_key, self.started_at = b"", 0.0
         self._watch, self.renewal, self.trouble = Watch(clock), None, ""
+        self._spent = ""  # why nothing of this season may leave, if all seasons have cost too much
         with store.writing() as db:
             self._keep_settings(db)
             if not settings.keep_events:  # what an earlier setting kept goes now
@@ -440,7 +443,7 @@ class Agent:
             moment: milliseconds since 1970; now if left out.
         """
         more, moment = False, self._now() if moment is None else moment
-        if self._watch.is_away(self._season):
+        if self._watch.is_away(self._season) and not self._spent:
             return False  # what waits goes along to the next season, if the clock is right
         for group in range(self.settings.groups):
             cut = int(min(moment, self._next_cut(group)))
@@ -468,7 +471,7 @@ class Agent:
 
     def releases_due(self, group: int = 0) -> int:
         """How many releases the clock asks for that were not made yet."""
-        if self._watch.is_away(self._season):
+        if self._watch.is_away(self._season) or self._spent:
             return 0
         passed = self._clock() - self.started_at
         due = max(0, sum(one <= passed for one in self.settings.release_times) - self._made(group))
@@ -484,6 +487,8 @@ class Agent:
         It is of the records whose windows had closed when it was due, however late it is made; of those
         closed by now, if it is made before that.
         """
+        if self._spent:
+            raise StoreError(self._spent)
         self._settle_all(self._now())
         made = self._make(group)
         scale = self.settings.tally_scale
@@ -609,7 +614,10 @@ class Agent:
     def _read_own(self, db: Connection) -> None:
         own_phase.read_now(db, self.store, self._now())
         self._counters.add("own_readings")
-        self._chooser.know(0, self._own_belief())
+        known = self._own_belief()
+        assert known is not None  # it was just read
+        self._chooser.know(0, known[0])
+        agent_tables.mark_hearing(db, known[1])
         self._chooser.know_alone(own_phase.knows_alone(self.store, self.settings))
 
     @property
@@ -738,7 +746,8 @@ class Agent:
         self.trouble = ""
         try:
             if self.renewal is not None:
-                settings, member = self.renewal()
+                number = next_opening(self._season, replace(settings, promised=None), now).number
+                settings, member = self.renewal(number)
             settings = replace(placed(self.store.database, settings), promised=None)
             if member is not None:
                 require_place(member, settings)
@@ -747,12 +756,14 @@ class Agent:
             self.trouble = f"the season goes on with the settings before: {error}"
             settings, member = again
             opening = next_opening(self._season, replace(settings, promised=None), now)
-        if reason := over_budget(self.ledger(), opening.settings):
-            self.trouble = reason
+        self._spent = over_budget(self.ledger(), opening.settings)
+        if self._spent:
+            self.trouble = self._spent
             return
         whole = self.store.roll(
             opening.settings.terms,
             number=opening.number,
+            carries=may_carry(self.settings, opening.settings),
             keep_keys=earlier_keys(opening.settings),
             then=lambda db: self._write_opening(db, opening, self._id_key, "the clock"),
         )
@@ -780,7 +791,7 @@ class Agent:
         """Go on in the season that was opened."""
         self.settings = settings.under(self.store.terms)
         with self.store.writing() as db:
-            own_phase.begin(db, self.store, self.settings, self._now())
+            self._begin_own(db, None)
         self._reload()
         self.store.cut_log()  # the file behind it still has the keys of the season before
 
@@ -936,7 +947,12 @@ class Agent:
         return made + 1
 
     def _made(self, group: int) -> int:
-        """Releases made in this season, or uploads where the controller makes releases of them."""
+        """Releases made in this season, or uploads where the controller makes releases of them.
+
+        All, where the season may have gone on elsewhere: nothing more of it leaves here.
+        """
+        if self.store.silent:
+            return self.settings.releases
         if self.settings.trust.raw:
             return self.store.uploads_made
         return self.settings.releases - self.store.releases_left_in(group)
@@ -1035,11 +1051,16 @@ class Agent:
         for group in range(self.settings.groups):
             self._learn(group)
         if (own := self._own_belief()) is not None:
-            self._chooser.know(0, own)
+            self._chooser.know(0, own[0])
         self._chooser.know_alone(own_phase.knows_alone(self.store, self.settings))
+        # Also where a season was opened by hand, edited before its first release, or opened from a backup.
+        limited = self.settings.most_epsilon is not None
+        unspent = limited and not agent_tables.count_made(db, self.store.season)
+        self._spent = over_budget(self.ledger(), self.settings) if unspent else ""
+        self.trouble = self._spent or self.trouble
 
-    def _own_belief(self) -> Belief | None:
-        """What it goes by in its own phase; None before that."""
+    def _own_belief(self) -> tuple[Belief, Hearing] | None:
+        """What it goes by in its own phase, and whether it hears the others; None before that."""
         return own_phase.knows(self.store, self.settings, self._inbox.newest(0), self._memory)
 
 

@@ -67,6 +67,10 @@ class Mailbox(Protocol):
         """The newest row that is over, as 16 bytes; none if there is none: from where to tell more."""
         ...
 
+    async def season(self) -> int:
+        """The open one."""
+        ...
+
     async def wait(self) -> None:
         """Return when the outbox may have something new; at once if it has not been looked at since."""
         ...

@@ -23,7 +23,7 @@ import numpy as np
 from feducb.agent.kept import Season
 from feducb.agent.remembered import Memory
 from feducb.agent.settings import AgentSettings
-from feducb.models.joint import Others
+from feducb.models.joint import Hearing, Others
 from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import FINE_BITS
 from feducb.protocol.messages import GridSum
@@ -117,6 +117,15 @@ def note_refused(db: sqlite3.Connection, settings: AgentSettings, season: int, t
         agent_tables.mark_last_sum(db, total.agents)
 
 
+_HEARS: Final = {
+    Hearing.HEARD: "the others are heard",
+    Hearing.IMPOSSIBLE: "the others are not heard: no records add up to the sum that they sent",
+    Hearing.CONTRADICTED: "the others are not heard: your own records contradict what they sent",
+    Hearing.NO_HELP: "the others are not heard: they tell no more than your own records do",
+    Hearing.UNKNOWN: "the others are not heard: not all that you shared is in the last sum",
+}
+
+
 def read_now(db: sqlite3.Connection, store: AgentStore, now: int) -> None:
     """Read all own records there are, within `writing`; the first time, that is the close."""
     own_sums.mark_read(db, own_sums.everything(db) or store.no_records, now)
@@ -130,8 +139,10 @@ def read_again(db: sqlite3.Connection, settings: AgentSettings) -> bool:
     return settings.reads_own(0 if before is None else before.records, own_sums.count(db))
 
 
-def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None, memory: Memory) -> Belief | None:
-    """What the agent goes by in its own phase; None before it.
+def knows(
+    store: AgentStore, settings: AgentSettings, total: GridSum | None, memory: Memory
+) -> tuple[Belief, Hearing] | None:
+    """What the agent goes by in its own phase, and whether it hears the others; None before it.
 
     If not all that it shared is in the total with its whole weight, as where a row of its own did not open,
     or if there is no total, what is the others' cannot be told: then it goes by its own records alone.
@@ -155,13 +166,14 @@ def knows(store: AgentStore, settings: AgentSettings, total: GridSum | None, mem
     own = sums(seen.values)
     last = 1 if settings.trust.raw else settings.releases  # of a trusted controller, that it closed says it
     if total is None or total.number < last or not _is_whole(store):
-        return settings.alone.belief(own.gram, own.moment, np.zeros(()))
+        return settings.unheard(own), Hearing.UNKNOWN
     shared = own_sums.read(db, "shared") or store.no_records
     others = sums((total.values.astype(object) << FINE_BITS) - shared.values)
     newest = total.read()
     blended, records = memory.with_others(replace(newest, gram=others.gram, moment=others.moment))
     bound = settings.joint_for(newest) if records is None else settings.joint_with(blended, records)
-    return bound.belief(own, Others.of(blended.gram, blended.moment))
+    belief, hearing = bound.weigh(own, Others.of(blended.gram, blended.moment))
+    return belief, Hearing(int(hearing))
 
 
 def knows_alone(store: AgentStore, settings: AgentSettings) -> Belief | None:
@@ -212,7 +224,8 @@ def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, 
         ``phase``; ``shares_until`` and ``closed_at`` in seconds since 1970, the latter None before the close,
         the former under trust self;
         ``records``, how many own records there are, and ``shared``, how many of them entered sums;
-        ``missing``, how many agents the last sum lacks, None while that is not known; ``says`` in words.
+        ``missing``, how many agents the last sum lacks, None while that is not known; ``hearing``, whether
+        the others are heard, as `Hearing` names it, None before the close; ``says`` in words.
     """
     _, settings, started_at = season
     if settings.play == "released":
@@ -228,6 +241,8 @@ def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, 
     after = f"waiting for the {last}"
     if missing is not None:
         after += f"; {missing} {'is' if missing == 1 else 'are'} missing in the one that was published"
+    hearing = agent_tables.hearing(db) if phase == CLOSED else None
+    since = f"closed, on your own records since {_moment((closed or 0) / 1000.0)}"
     return {
         "phase": phase,
         "shares_until": until,
@@ -235,10 +250,11 @@ def view_own(db: sqlite3.Connection, season: Season, *, left: int) -> dict[str, 
         "records": own_sums.count(db),
         "shared": 0 if shared is None else shared.records,
         "missing": missing,
+        "hearing": None if hearing is None else Hearing(hearing).name.lower(),
         "says": {
             SHARING: f"sharing until {_moment(until)}",
             WAITING: after if settings.closes else "shared; shadow mode never closes",
-            CLOSED: f"closed, on your own records since {_moment((closed or 0) / 1000.0)}",
+            CLOSED: since if hearing is None else f"{since}; {_HEARS[Hearing(hearing)]}",
         }[phase],
     }
 
@@ -254,6 +270,7 @@ def _view_alone(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, An
         "records": records,
         "shared": 0,
         "missing": None,
+        "hearing": None,
         "says": uniform
         if since is None
         else f"alone, nothing leaves: on your own records since {_moment(since / 1000.0)}",

@@ -32,14 +32,16 @@ __all__ = [
     "Watch",
     "earlier_keys",
     "is_complete",
+    "may_carry",
     "next_opening",
     "over_budget",
     "view_spent",
 ]
 
+_BY_WHICH_DECIDED = ("play", "shadow", "follow_policy", "holdout", "window", "default_reward")
 BELIEVED_AFTER = 60.0  # seconds for which a clock that left out a whole season must stand to be believed
 
-Renewal = Callable[[], tuple[AgentSettings, Member | None]]
+Renewal = Callable[[int], tuple[AgentSettings, Member | None]]  # for the season of this number
 """What the next season is to be opened with, read when it is: settings, and the place among the others."""
 
 
@@ -155,6 +157,14 @@ def view_spent(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, Any
 @lru_cache(maxsize=64)
 def _mu_of(terms: str) -> float:
     return Terms.from_json(terms).certificate().mu
+
+
+def may_carry(old: AgentSettings, new: AgentSettings) -> bool:
+    """Whether what waits at a season's end was decided by rules that the next season has too.
+
+    What was followed, or decided by raw records, under one season's word is not released under another's.
+    """
+    return all(getattr(old, name) == getattr(new, name) for name in _BY_WHICH_DECIDED)
 
 
 def over_budget(ledger: Ledger, settings: AgentSettings) -> str:

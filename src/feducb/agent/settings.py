@@ -26,14 +26,14 @@ from feducb.privacy.mechanisms import Dense, Mechanism
 from feducb.privacy.tally import tally_scale
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.calendar import Calendar
-from feducb.protocol.closing import SHARES, after_history, closing_estimator, joint_rule
+from feducb.protocol.closing import after_history, closing_estimator, joint_rule, shares_of
 from feducb.protocol.estimators import Estimator, alone_estimator, calibrated_estimator, plan_rounds
 from feducb.protocol.federation import EVERYTHING, Federation, Play, Tuning
 from feducb.protocol.names import require_name
 from feducb.protocol.schedules import DEFAULT_RELEASES, Geometric, Periodic, Planned
 from feducb.storage import events
 from feducb.trust import NOBODY, Keepers, Trust, require_trust
-from feducb.types import ReleasedSum
+from feducb.types import Belief, ReleasedSum, Statistics
 from feducb.worlds.features import Recipe, model_of
 from feducb.worlds.features.bounds import problem_of, require_agreeing
 from feducb.worlds.features.season import fixed_part
@@ -302,7 +302,9 @@ class AgentSettings:
         yield from self._check_releases()
 
     def _check_memory(self) -> Iterator[tuple[bool, str, str]]:
-        """What is remembered of earlier seasons, and how it fades."""
+        """What is remembered of earlier seasons, and how it fades; and that who is held out stays so."""
+        # Groups are settled one after the other: a later record of who was held out could come first.
+        yield not self.holdout or self.groups == 1, "holdout", "0 where there are several groups"
         if self.remember not in ("all", "none"):
             expected = "all, none, or how many seasons, at least 1"
             yield isinstance(self.remember, int) and self.remember >= 1, "remember", expected
@@ -542,7 +544,10 @@ class AgentSettings:
         rounds = tuple(max(1, (self.history + one) // self.groups) for one in expected)
         if self.play == "own":
             promised = self._promised_mechanism
-            return closing_estimator(self.federation, rounds, range(self.agents), promised=promised)
+            horizon = self.history + self.decisions
+            return closing_estimator(
+                self.federation, rounds, range(self.agents), horizon=horizon, promised=promised
+            )
         return calibrated_estimator(
             self.federation,
             rounds,
@@ -717,7 +722,7 @@ class AgentSettings:
         Each of them may have been a sum over any of the sets of agents, as this season's.
         """
         alpha = self.alpha / (self.groups * self.cliques * float(self.sets_of_agents) ** (1 + past))
-        return alpha * SHARES[0] if self.play == "own" else alpha
+        return alpha * shares_of(self.federation)[0] if self.play == "own" else alpha
 
     def rule_for(self, total: ReleasedSum) -> ReleasedPlay:
         """How a sum is read: a simulated threshold is for the noise that it was simulated with.
@@ -744,7 +749,8 @@ class AgentSettings:
         rule, variance = self.estimator.rule, float(total.variance)
         if total.number != self.releases or not self.as_planned(total):
             shared = replace(self.estimator, rule=self.rule)
-            rule = joint_rule(self.federation, shared, range(self.agents), variance=variance)
+            horizon = self.history + self.decisions
+            rule = joint_rule(self.federation, shared, range(self.agents), horizon=horizon, variance=variance)
         assert isinstance(rule, JointPlay)
         return replace(rule.bound, variance=variance, rounding=rounding_radius(self.problem.dim))
 
@@ -757,7 +763,14 @@ class AgentSettings:
         """
         variance = float(total.variance)
         shared = replace(self.estimator, rule=replace(self.rule, first=0))  # what was remembered was read
-        rule = joint_rule(self.federation, shared, range(self.agents), variance=variance, records=records)
+        rule = joint_rule(
+            self.federation,
+            shared,
+            range(self.agents),
+            horizon=self.history + self.decisions,
+            variance=variance,
+            records=records,
+        )
         return replace(rule.bound, variance=variance, rounding=rounding_radius(self.problem.dim))
 
     def reads_own(self, before: int, now: int) -> bool:
@@ -770,13 +783,20 @@ class AgentSettings:
 
     @property
     def alone(self) -> MixtureBound:
-        """Under own play, how own records are read where there is no sum of others to go with them."""
+        """Under own play, how own records are read by themselves."""
         rule = self.estimator.rule
         if isinstance(rule, JointPlay):
             return rule.bound.alone
         assert isinstance(rule, AlonePlay)
         assert isinstance(rule.bound, MixtureBound)
         return rule.bound
+
+    def unheard(self, own: Statistics) -> Belief:
+        """Under own play, what own records tell where there is no sum of others to go with them."""
+        rule = self.estimator.rule
+        if isinstance(rule, JointPlay):
+            return rule.bound.unheard(own)
+        return self.alone.belief(own.gram, own.moment, np.zeros(()))
 
     @property
     def waits_alone(self) -> int:

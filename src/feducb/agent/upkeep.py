@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,9 +28,10 @@ from feducb.storage.agent_store import is_text
 from feducb.system import counted, current_user
 from feducb.worlds.features.encoder import Encoder
 
-__all__ = ["Erasure", "Loaded", "backup", "erase", "export", "restore", "warm_start"]
+__all__ = ["Erasure", "Loaded", "Restored", "backup", "erase", "export", "restore", "warm_start"]
 
 Array = NDArray[np.float64]
+_SLOW_CLOCK = 60.0  # seconds by which the clock here may be behind that of the machine that was lost
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -297,18 +299,36 @@ def backup(path: str | Path, target: str | Path) -> None:
     fresh.rename(target)  # marked, or not there
 
 
-def restore(backup_path: str | Path, path: str | Path, *, season: int, by: str | None = None) -> int:
-    """Make an agent's file out of a backup, in a new season; returns its number.
+class Restored(NamedTuple):
+    """What a backup was opened as: a season, whether the agent sends in it, and when the next one starts."""
+
+    season: int
+    sends: bool
+    next_at: float
+
+
+def restore(
+    backup_path: str | Path,
+    path: str | Path,
+    *,
+    season: int | None = None,
+    clock: Callable[[], float] = time.time,
+    by: str | None = None,
+) -> Restored:
+    """Make an agent's file out of a backup, in the season of the backup or in a new one.
 
     Guarantees:
-        If the agent never opened ``season``, nothing is released again under a number that may be out. What
-        waited when the backup was taken is dropped: it may have been released since. The season of the backup
-        counts as spent.
+        Nothing is released again under a number that may be out. In the season of the backup the agent sends
+        on only if each release that is due by now, and for a minute more, is in the backup: releases are made
+        when they are due, so that none has been made since. Otherwise nothing more of that season leaves:
+        what waited is dropped, the season counts as spent, and decisions go by others' sums. In a new season
+        it sends, if the agent never opened that one.
 
     Args:
-        backup_path: made by `backup`.
+        backup_path: made by `backup`; the file that it was made of is gone, and no other copy is opened.
         path: of the new file.
-        season: one that this agent never opened; if you do not know how far it got, one far beyond.
+        season: a new one that this agent never opened; if you do not know how far it got, one far beyond.
+        clock: seconds since 1970.
         by: who does it, for the operator log; the user of this process if not given.
     """
     source, target = Path(backup_path).resolve(), Path(path).resolve()
@@ -327,16 +347,46 @@ def restore(backup_path: str | Path, path: str | Path, *, season: int, by: str |
     fresh.chmod(0o600)
     try:
         agent_tables.revive(fresh, name=source)
-    except StoreError:
-        fresh.unlink()
+        opened = _open_again(fresh, clock()) if season is None else _open_anew(fresh, season, clock())
+    except (StoreError, ConfigurationError):
+        for name in (*_files(fresh), Path(f"{fresh}.lock")):
+            name.unlink(missing_ok=True)
         raise
-    with AgentStore.open(fresh) as store:
-        opened = store.new_season(drop_pending=True, number=season)
-        with store.writing() as db:
-            operator_log.add(db, by or current_user(), "restored", season=opened, backup=source.name)
+    with AgentStore.open(fresh) as store, store.writing() as db:
+        facts = {"season": opened.season, "sends": opened.sends, "backup": source.name}
+        operator_log.add(db, by or current_user(), "restored", **facts)
     fresh.rename(target)  # whole, or not there
     Path(f"{fresh}.lock").unlink(missing_ok=True)
     return opened
+
+
+def _open_anew(fresh: Path, season: int, now: float) -> Restored:
+    with closing(agent_tables.look_into(fresh)) as db:
+        before = season_in(db, fresh)
+    with AgentStore.open(fresh) as store:
+        opened = store.new_season(drop_pending=True, number=season)
+    return Restored(opened, True, now if before.settings.start is None else before.settings.start)
+
+
+def _open_again(fresh: Path, now: float) -> Restored:
+    """Go on in the season of the backup, sending or not."""
+    with closing(agent_tables.look_into(fresh)) as db:
+        kept, made = season_in(db, fresh), agent_tables.batches_out(db)
+    settings, ends = kept.settings, kept.started_at + kept.settings.season
+    if now >= ends:
+        expected = f"a new one: season {kept.number}, that of the backup, is over"
+        raise ConfigurationError("season", None, expected)
+    passed = now + _SLOW_CLOCK - kept.started_at
+    due = sum(one <= passed for one in settings.release_times)
+    groups = range(settings.groups)
+    # Rows are also built out of their time, to make up for one that was closed empty: no clock tells.
+    sends = not settings.trust.padded and all(made.get(group, 0) >= due for group in groups)
+    if sends:
+        agent_tables.goes_on(fresh)
+    else:
+        with AgentStore.open(fresh) as store:
+            store.drop_waiting()
+    return Restored(kept.number, sends, ends)
 
 
 def _files(path: Path) -> tuple[Path, ...]:

@@ -77,7 +77,9 @@ class BrokenAgentSharedPhase(Agent):
             terms = self.store.terms
             real = self.store.real(own.values)
             gram, moment = terms.model.read(real, dim=terms.problem.dim, weight=terms.weight)
-            self._chooser.know(group, self.settings.alone.belief(gram, moment, np.zeros(())))
+            rule = self.settings.estimator.rule
+            assert isinstance(rule, JointPlay)
+            self._chooser.know(group, rule.bound.alone.belief(gram, moment, np.zeros(())))
 
 
 class BrokenBarrier(Agent):

@@ -63,6 +63,7 @@ def check_agent_close(kind: type[Agent], terms: Terms) -> Check:
         name="a",
         problem=Problem(dim=2),
         budget=Budget(epsilon=1e4, delta=terms.budget.delta),  # so that records show: the check is not idle
+        alpha=0.5,  # so that sums are read before the close too
         agents=1 + _OTHERS,
         decisions=_SECONDS,
         season=float(_SECONDS),

@@ -26,7 +26,7 @@ from feducb.trust import SELF
 __all__ = ["check_held_out", "check_joining"]
 
 _VISITORS, _WINDOW = 60, 2.0  # a visitor a second
-_ALONE = 30  # visitors before an agent joins
+_ALONE, _JOINED = 70, 30  # visitors before an agent joins, so many that it no longer looks around, and after
 
 
 @dataclass
@@ -113,15 +113,19 @@ def _joined(kind: type[Agent], path: Path, terms: Terms, *, moved: bool) -> _Tra
     alone = AgentSettings(
         problem=Problem(dim=2), trust=SELF, decisions=100, window=_WINDOW, policy="optimistic"
     )
-    late = float(_VISITORS - _ALONE)
     shared = replace(
-        _shared(terms), play="own", schedule="planned", releases=2, first_release=10.0, last_release=late
+        _shared(terms),
+        play="own",
+        schedule="planned",
+        releases=2,
+        first_release=10.0,
+        last_release=float(_JOINED),
     )
     with kind.open(path, alone, clock=lambda: now[0]) as agent:
         for visitor in range(_ALONE):
             _visit(agent, now, visitor, trace, moved=moved)
         agent.new_season(shared, drop_open=True)
-        for visitor in range(_ALONE, _VISITORS):
+        for visitor in range(_ALONE, _ALONE + _JOINED):
             _visit(agent, now, visitor, trace, moved=False)
         trace.left = _left(agent)
     return trace

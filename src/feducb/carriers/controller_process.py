@@ -20,6 +20,7 @@ from feducb.controller.collector import Collector
 from feducb.controller.controller_file import ControllerSettings, status_path, write_status
 from feducb.controller.controller_health import judge_controller
 from feducb.errors import FeducbError
+from feducb.protocol.signed_roster import stamp
 from feducb.protocol.trouble import News
 from feducb.storage import RowBook
 from feducb.system import optional, quieten_asyncio
@@ -89,21 +90,25 @@ def run_until_stopped(work: Coroutine[Any, Any, None], log: JsonLog) -> None:
 class Renewal:
     """A file of settings that is read again when it was edited: what it says then is for the next season."""
 
-    def __init__(self, path: Path | None, read: Callable[[Path], None], log: Log) -> None:
-        self._path, self._read, self.log = path, read, log
-        self._seen = self._stamp()
+    def __init__(
+        self, path: Path | None, read: Callable[[Path], None], log: Log, *, beside: Callable[[], object]
+    ) -> None:
+        """Args: ``beside`` is another one whenever a roster came or the season is another one."""
+        self._path, self._read, self._beside, self.log = path, read, beside, log
+        self._seen: tuple[tuple[int, int], object] = (self._stamp(), None)
 
     def look(self) -> None:
         """Read it if it was edited; what is wrong with it is said once."""
-        if self._path is None or (stamp := self._stamp()) == self._seen:
+        if self._path is None or (seen := (self._stamp(), self._beside())) == self._seen:
             return
-        self._seen = stamp
+        edited, self._seen = seen[0] != self._seen[0], seen
         try:
             self._read(self._path)
         except (FeducbError, OSError) as error:
             self.log("settings_refused", reason=str(error))
         else:
-            self.log("settings_taken", reason="they hold from the next season on")
+            if edited:
+                self.log("settings_taken", reason="they hold from the next season on")
 
     def _stamp(self) -> tuple[int, int]:
         with suppress(OSError):
@@ -175,5 +180,11 @@ async def _serve(settings: ControllerSettings, collector: Collector | RowBook, l
         }
         return said | {"trouble": judge_controller(said)}
 
-    renewal = Renewal(settings.path, lambda path: ControllerSettings.read(path).renew(collector), log)
+    def renew(path: Path) -> None:
+        ControllerSettings.read(path, season=collector.season + 1).renew(collector)
+
+    def beside() -> object:
+        return collector.season, stamp(settings.engine.roster)
+
+    renewal = Renewal(settings.path, renew, log, beside=beside)
     await keep_status(status_path(settings), facts, link.run, renewal)

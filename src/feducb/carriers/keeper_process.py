@@ -20,6 +20,7 @@ from feducb.controller.controller_file import read_toml, status_path
 from feducb.controller.controller_health import judge_keeper
 from feducb.controller.keeper_file import KeeperSettings
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
+from feducb.protocol.signed_roster import stamp
 from feducb.storage.keeper_book import KeeperBook
 
 __all__ = ["beside", "serve", "settings_beside"]
@@ -44,15 +45,21 @@ def _work(settings: KeeperSettings, book: KeeperBook, log: Log) -> Coroutine[Any
     from feducb.carriers.nats import NatsKeeper
 
     link = NatsKeeper(settings.engine, book, log=log)
-    renewal = Renewal(settings.path, lambda path: _renew(path, book), log)
+
+    def beside() -> object:
+        return book.season, stamp(settings.engine.roster)
+
+    renewal = Renewal(settings.path, lambda path: _renew(path, book), log, beside=beside)
     return keep_status(status_path(settings), lambda: _facts(book, link.status), link.run, renewal)
 
 
 def _renew(path: Path, book: KeeperBook) -> None:
     """Give a keeper what its own file, or its agent's, says for the seasons after the open one."""
     beside = "version" in read_toml(path)
-    settings = settings_beside(read_agent_file(path)) if beside else KeeperSettings.read(path)
-    book.renew(settings.engine.read_roster(), settings.terms)
+    later = book.season + 1
+    of_agent = settings_beside(read_agent_file(path, season=later)) if beside else None
+    settings = of_agent or KeeperSettings.read(path, season=later)
+    book.renew(settings.engine.read_roster(later), settings.terms)
 
 
 def _facts(book: KeeperBook, status: EngineStatus) -> dict[str, Any]:

@@ -82,6 +82,10 @@ class MemoryMailbox:
         """None."""
         return b""
 
+    async def season(self) -> int:
+        """That of the newest item, or the first."""
+        return max((item.season for item in self._items), default=1)
+
     async def wait(self) -> None:
         """Until `put` or `notify` was called since the outbox was looked at."""
         await self._news.wait()
@@ -132,6 +136,10 @@ class StoreMailbox(MemoryMailbox):
         if told is not None:
             await self.absorb(messages.decode(told))
         return new
+
+    async def season(self) -> int:
+        """The file's."""
+        return self.store.season
 
     async def place(self) -> bytes:
         """The newest row that is over."""

@@ -2,7 +2,8 @@
 
     DIR/
       federation.json  ca.pem              public: everybody needs both
-      ca/ca.key                            keep it off line; needed by `rotate` alone
+      federation.2.json  …                 public: later versions (`protocol.signed_roster`)
+      ca/ca.key                            keep it off line; signs rosters and the server's certificate
       server/server.pem  server.key  nats-server.conf
       agents/NAME/agent.seed               one folder a machine
       controller/controller.seed  controller.x25519
@@ -16,63 +17,37 @@ an agent publishes to its neighbours and reads what is for itself.
 
 from __future__ import annotations
 
-import ipaddress
-import json
-import secrets
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
-from feducb.carriers import nats_subjects as subjects
-from feducb.config import require_integer
+from feducb.carriers.authority import (
+    hosts_of,
+    issue_server_certificate,
+    make_authority,
+    write_file,
+)
+from feducb.carriers.broker_file import (
+    Server,
+    server_configuration,
+    server_settings,
+    write_server_settings,
+)
+from feducb.carriers.key_requests import KeyRequest, new_seed
 from feducb.errors import ConfigurationError
 from feducb.protocol.graphs import Topology
 from feducb.protocol.names import require_name
-from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.roster import Roster
 from feducb.protocol.secure_rows import ask_size
-from feducb.system import optional, write_atomically
+from feducb.protocol.signed_roster import all_rosters, newest_roster, sign_roster
+from feducb.system import optional
 
 with optional("making keys", "nats"):
-    import nkeys
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["Server", "init", "issue_server_certificate", "rotate"]
-
-_PREFIX_USER = 20 << 3
-_CA_DAYS = 3650
-_EARLIER = timedelta(minutes=5)  # certificates are valid on machines whose clocks are late
-_KEY_USES = (
-    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
-    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Server:
-    """How the server is reached, and what it lets through."""
-
-    hosts: Sequence[str] = ("localhost", "127.0.0.1")  # names and addresses under which agents reach it
-    address: str = "127.0.0.1"  # on which it listens; 0.0.0.0 for all of its machine
-    port: int = 4222
-    days: int = 365  # until its certificate expires
-    max_payload: int = 2**20  # bytes of the largest message
-
-    def __post_init__(self) -> None:
-        require_integer("max_payload", self.max_payload, at_least=1)
-        _require_days(self.days)
-
-
-def _require_days(days: int) -> None:
-    if require_integer("days", days, at_least=1) > _CA_DAYS:
-        expected = f"at most {_CA_DAYS}: the authority's own certificate does not last longer"
-        raise ConfigurationError("days", days, expected)
-
+__all__ = ["Server", "add", "init", "issue_server_certificate", "remove", "rotate"]
 
 _SERVER = Server()
 
@@ -100,24 +75,23 @@ def init(
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError("folder", str(folder), "a folder that does not exist yet, or is empty")
     folder.mkdir(parents=True, exist_ok=True)
-    _make_authority(folder, federation)
+    make_authority(folder, federation)
     issue_server_certificate(folder, server.hosts, valid=timedelta(days=server.days))
-    public = {name: _new_seed(folder / "agents" / name / "agent.seed") for name in names}
+    public = {name: new_seed(folder / "agents" / name / "agent.seed") for name in names}
     if topology is None:
         controller, sealing = _new_controller(folder)
-        own = {name: _new_seed(folder / "keepers" / name / "keeper.seed") for name in keepers}
+        own = {name: new_seed(folder / "keepers" / name / "keeper.seed") for name in keepers}
         roster = Roster(
             federation=federation, agents=public, controller=controller, sealing=sealing, keepers=own
         )
     else:
-        _new_seed(folder / "admin" / "admin.seed")
+        new_seed(folder / "admin" / "admin.seed")
         near = enumerate(topology.neighbours)
         pairs = ((one, other) for one, others in near for other in others if one < other)
         edges = sorted((names[one], names[other]) for one, other in pairs)
         roster = Roster(federation=federation, agents=public, edges=tuple(edges), ttl=topology.ttl)
-    _write_server_settings(folder, server.address, server.port, server.max_payload)
-    _finish(folder, roster)
-    return roster
+    write_server_settings(folder, server.address, server.port, server.max_payload)
+    return _finish(folder, roster)
 
 
 def _require_keepers(
@@ -140,16 +114,68 @@ def _require_keepers(
         raise ConfigurationError("max_payload", server.max_payload, expected)
 
 
+def add(folder: Path, request: KeyRequest, *, season: int, near: Sequence[str] = ()) -> Roster:
+    """Take a newcomer in: the next version of the roster has it, last, from a season on.
+
+    Args:
+        folder: what `init` made.
+        request: what the newcomer's own machine made, whose private keys stay there.
+        season: the first one that it is part of.
+        near: on a graph, its neighbours.
+    """
+    before = newest_roster(folder / "federation.json", folder / "ca.pem")
+    if request.federation != before.federation:
+        raise ConfigurationError("request", f"for {request.federation}", f"one for {before.federation}")
+    if request.name in before.agents:
+        expected = "a new one; `feducb keys rotate --request` gives an agent another key"
+        raise ConfigurationError("name", request.name, expected)
+    edges = before.edges
+    if edges is None and near:
+        raise ConfigurationError("near", ", ".join(near), "nothing where there is a controller")
+    if edges is not None:
+        if not near or not before.agents.keys() >= set(near):
+            raise ConfigurationError("near", ", ".join(near), f"neighbours: {', '.join(before.agents)}")
+        edges = (*edges, *((name, request.name) for name in sorted(set(near))))
+    keepers = before.keepers
+    if request.keeper is not None:
+        if not keepers:
+            raise ConfigurationError("keeper", request.name, "none: this federation has no keepers")
+        keepers = keepers | {request.name: request.keeper}
+    after = replace(before, agents=before.agents | {request.name: request.nkey}, keepers=keepers, edges=edges)
+    for kind in ("agents", *(("keepers",) if request.keeper is not None else ())):
+        (folder / kind / request.name).mkdir(parents=True, exist_ok=True)
+    return _next(folder, before, after, since=season)
+
+
+def remove(folder: Path, name: str, *, season: int) -> Roster:
+    """Take an agent out of the next version, which holds from a season on; its keys, as a keeper too.
+
+    The server lets it in no more once it has read its new configuration.
+    """
+    before = newest_roster(folder / "federation.json", folder / "ca.pem")
+    if name not in before.agents:
+        raise ConfigurationError("agent", name, f"one of {', '.join(before.agents)}")
+    after = replace(
+        before,
+        agents={one: key for one, key in before.agents.items() if one != name},
+        keepers={one: key for one, key in before.keepers.items() if one != name},
+        edges=None if before.edges is None else tuple(edge for edge in before.edges if name not in edge),
+    )
+    if before.keepers and not after.keepers:
+        raise ConfigurationError("keepers", "none", "at least two, where rows are padded")
+    return _next(folder, before, after, since=season)
+
+
 def rotate(
     folder: Path,
     *,
     agents: Iterable[str] = (),
     keepers: Iterable[str] = (),
+    requests: Iterable[KeyRequest] = (),
     controller: bool = False,
-    server: bool = False,
-    hosts: Sequence[str] | None = None,
-    days: int = _SERVER.days,
+    server: Server | None = None,
     listen: tuple[str, int] | None = None,
+    season: int | None = None,
 ) -> Roster:
     """Make new keys in place of old ones, which no longer work once the server has read its configuration.
 
@@ -157,193 +183,94 @@ def rotate(
         folder: what `init` made.
         agents: whose keys.
         keepers: whose keys as keepers.
+        requests: of agents, and keepers, that made their new keys themselves.
         controller: whether to renew the controller's, both of them.
-        server: whether to renew the server's certificate, for ``hosts`` or those of the old one.
-        hosts: see `Server`, as for ``days``.
-        days: until the new certificate expires.
+        server: renew the server's certificate for so many days; for its ``hosts``, or those of the old one
+            if there are none.
         listen: address and port of the server from now on; as they were if not given.
+        season: from which on others go by the new keys; at once if not given. Where there are keepers it is
+            needed: rows of a season are bound to the keys of its start.
     """
-    roster = Roster.read(folder / "federation.json")
-    public = dict(roster.agents)
-    for name in agents:
-        if name not in public:
-            raise ConfigurationError("agent", name, f"one of {', '.join(public)}")
-        public[name] = _new_seed(folder / "agents" / name / "agent.seed")
-    kept = dict(roster.keepers)
-    for name in keepers:
-        if name not in kept:
-            expected = f"one of {', '.join(kept)}" if kept else "none: this federation has no keepers"
-            raise ConfigurationError("keeper", name, expected)
-        kept[name] = _new_seed(folder / "keepers" / name / "keeper.seed")
-    roster = replace(roster, agents=public, keepers=kept)
+    path = folder / "federation.json"
+    before, agents, keepers, requests = (
+        newest_roster(path, folder / "ca.pem"),
+        tuple(agents),
+        tuple(keepers),
+        tuple(requests),
+    )
+    changed = bool(agents or keepers or requests or controller)
+    if changed and before.keepers and season is None:
+        expected = "from which on others go by the new keys: rows of a season are bound to those of its start"
+        raise ConfigurationError("season", None, expected)
+    if controller and before.controller is None:
+        raise ConfigurationError("controller", True, "a federation with a controller")
+    public, kept = dict(before.agents), dict(before.keepers)
+    for request in requests:
+        _require_known(request.name, "agent", public)
+        public[request.name] = request.nkey
+        if request.keeper is not None:
+            _require_known(request.name, "keeper", kept)
+            kept[request.name] = request.keeper
+    for names, kind, known in ((agents, "agent", public), (keepers, "keeper", kept)):
+        for name in names:
+            _require_known(name, kind, known)
+    if changed:
+        sign_roster(before, folder / "ca" / "ca.key")  # before anything is written: the key is there
+    public |= {name: new_seed(folder / "agents" / name / "agent.seed") for name in agents}
+    kept |= {name: new_seed(folder / "keepers" / name / "keeper.seed") for name in keepers}
+    after = replace(before, agents=public, keepers=kept)
     if controller:
-        if roster.controller is None:
-            raise ConfigurationError("controller", True, "a federation with a controller")
         public_key, sealing = _new_controller(folder)
-        roster = replace(roster, controller=public_key, sealing=sealing)
-    if server or hosts is not None:
-        _require_days(days)
-        issue_server_certificate(folder, hosts or _hosts_of(folder), valid=timedelta(days=days))
+        after = replace(after, controller=public_key, sealing=sealing)
+    if server is not None:
+        hosts = server.hosts or hosts_of(folder)
+        issue_server_certificate(folder, hosts, valid=timedelta(days=server.days))
     if listen is not None:
-        _write_server_settings(folder, *listen, _server_settings(folder)[2])
-    _finish(folder, roster)
-    return roster
+        write_server_settings(folder, *listen, server_settings(folder)[2])
+    return _next(folder, before, after, since=season) if changed else _finish(folder, before)
 
 
-def _write_server_settings(folder: Path, address: str, port: int, max_payload: int) -> None:
-    require_integer("port", port, at_least=1)
-    _write(folder / "server" / "settings", f"{address} {port} {max_payload}\n")
+def _require_known(name: str, kind: str, known: dict[str, str]) -> None:
+    if name not in known:
+        expected = f"one of {', '.join(known)}" if known else f"none: this federation has no {kind}s"
+        raise ConfigurationError(kind, name, expected)
 
 
-def _server_settings(folder: Path) -> tuple[str, int, int]:
-    """Address, port and largest message; before there was a choice, the server listened on all addresses."""
-    *address, port, max_payload = (folder / "server" / "settings").read_text().split()
-    return (address or ["0.0.0.0"])[0], int(port), int(max_payload)
+def _next(folder: Path, before: Roster, after: Roster, *, since: int | None) -> Roster:
+    """Sign and write the version after, which holds from a season on; not before the one before does."""
+    if since is not None and since < before.since:
+        expected = f"at least {before.since}, from which on version {before.version} holds"
+        raise ConfigurationError("season", since, expected)
+    if after.edges is not None:
+        after.topology()  # or there is none
+    after = replace(after, version=before.version + 1, since=before.since if since is None else since)
+    after = sign_roster(after, folder / "ca" / "ca.key")
+    write_file(folder / f"federation.{after.version}.json", after.to_json())
+    return _finish(folder, after)
 
 
-def _server_configuration(folder: Path, roster: Roster) -> str:
-    """What nats-server reads; its paths are relative to the folder it is started in."""
-    address, port, max_payload = _server_settings(folder)
-    users = []
-    for name, nkey in roster.agents.items():
-        users.append(_user(nkey, *subjects.agent_permissions(roster, name), comment=name))
-    if roster.controller is not None:
-        users.append(_user(roster.controller, *subjects.controller_permissions(roster), comment="controller"))
-    for name, nkey in roster.keepers.items():
-        users.append(_user(nkey, *subjects.keeper_permissions(roster, name), comment=f"keeper {name}"))
-    admin = folder / "admin" / "admin.seed"
-    if admin.exists():
-        users.append(_user(Signer(admin).nkey, *subjects.admin_permissions(roster), comment="admin"))
-    stored = "" if roster.edges is None else 'jetstream { store_dir: "jetstream" }\n'
-    return (
-        f"# Written by feducb keys; start in this folder: nats-server -c nats-server.conf\n"
-        f'server_name: "feducb-{roster.federation}"\n'
-        f"listen: {address}:{port}\n"
-        f"max_payload: {max_payload}\n"
-        f'tls {{ cert_file: "server.pem", key_file: "server.key", timeout: 5 }}\n'
-        f"{stored}"
-        f"authorization {{\n  timeout: 5\n  users = [\n{''.join(users)}  ]\n}}\n"
-    )
-
-
-def issue_server_certificate(folder: Path, hosts: Sequence[str], *, valid: timedelta) -> None:
-    """Sign a new certificate for the server; a negative time makes one that has expired, for tests."""
-    if not hosts:
-        raise ConfigurationError("hosts", [], "at least one name or address of the server")
-    signing = serialization.load_pem_private_key((folder / "ca" / "ca.key").read_bytes(), None)
-    if not isinstance(signing, ec.EllipticCurvePrivateKey):
-        raise ConfigurationError("ca.key", type(signing).__name__, "the key that `feducb keys init` made")
-    authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
-    now, key = datetime.now(UTC), ec.generate_private_key(ec.SECP256R1())
-    certificate = (
-        _builder(hosts[0], now - _EARLIER + min(valid * 2, timedelta(0)), now + valid, key)
-        .issuer_name(authority.subject)
-        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
-        )
-    )
-    _write_key(folder / "server" / "server.key", key)
-    _write_certificate(folder / "server" / "server.pem", certificate, signing)
-
-
-def _finish(folder: Path, roster: Roster) -> None:
-    """Write what follows from the roster, and put the public files beside every key."""
-    _write(folder / "server" / "nats-server.conf", _server_configuration(folder, roster))
-    _write(folder / "federation.json", roster.to_json())
-    several = [*sorted(folder.glob("agents/*")), *sorted(folder.glob("keepers/*"))]
-    for part in (*several, folder / "controller", folder / "admin"):
+def _finish(folder: Path, roster: Roster) -> Roster:
+    """Write what follows from the newest roster, and put the public files beside every key."""
+    path = folder / "federation.json"
+    if not path.exists():
+        roster = sign_roster(roster, folder / "ca" / "ca.key")
+        write_file(path, roster.to_json())
+    write_file(folder / "server" / "nats-server.conf", server_configuration(folder, roster))
+    versions = [one.version for one in all_rosters(path, folder / "ca.pem")]
+    names = ["ca.pem", path.name, *(f"federation.{one}.json" for one in versions[1:])]
+    parts = [folder / "agents" / name for name in roster.agents]
+    parts += [folder / "keepers" / name for name in roster.keepers]
+    for part in (*parts, folder / "controller", folder / "admin"):
         if part.is_dir():
-            for name in ("federation.json", "ca.pem"):
+            for name in names:
                 shutil.copyfile(folder / name, part / name)
-
-
-def _user(nkey: str, publish: Sequence[str], subscribe: Sequence[str], *, comment: str) -> str:
-    return (
-        f"    # {comment}\n"
-        f"    {{ nkey: {nkey}, permissions: {{\n"
-        f"      publish: {{ allow: {json.dumps(publish)} }}\n"
-        f"      subscribe: {{ allow: {json.dumps(subscribe)} }} }} }}\n"
-    )
+    return roster
 
 
 def _new_controller(folder: Path) -> tuple[str, str]:
     """New keys of the controller; the public ones, to sign and to seal."""
     sealing = X25519PrivateKey.generate()
     private = sealing.private_bytes_raw().hex() + "\n"
-    _write(folder / "controller" / "controller.x25519", private, private=True)
-    signing = _new_seed(folder / "controller" / "controller.seed")
+    write_file(folder / "controller" / "controller.x25519", private, private=True)
+    signing = new_seed(folder / "controller" / "controller.seed")
     return signing, sealing.public_key().public_bytes_raw().hex()
-
-
-def _new_seed(path: Path) -> str:
-    seed = nkeys.encode_seed(secrets.token_bytes(32), _PREFIX_USER)
-    _write(path, bytes(seed).decode() + "\n", private=True)
-    return Signer(path).nkey
-
-
-def _make_authority(folder: Path, federation: str) -> None:
-    start, key = datetime.now(UTC) - _EARLIER, ec.generate_private_key(ec.SECP256R1())
-    name = f"feducb {federation}"
-    uses = {use: use in ("key_cert_sign", "crl_sign") for use in _KEY_USES}
-    certificate = (
-        _builder(name, start, start + timedelta(days=_CA_DAYS), key)
-        .issuer_name(_subject(name))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.KeyUsage(**uses), critical=True)
-    )
-    _write_key(folder / "ca" / "ca.key", key)
-    _write_certificate(folder / "ca.pem", certificate, key)
-
-
-def _hosts_of(folder: Path) -> list[str]:
-    certificate = x509.load_pem_x509_certificate((folder / "server" / "server.pem").read_bytes())
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return [str(name.value) for name in names]
-
-
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _subject(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
-
-
-def _builder(
-    name: str, start: datetime, end: datetime, key: ec.EllipticCurvePrivateKey
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(_subject(name))
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(end)
-        .public_key(key.public_key())
-    )
-
-
-def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    text = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    _write(path, text.decode(), private=True)
-
-
-def _write_certificate(
-    path: Path, builder: x509.CertificateBuilder, signing: ec.EllipticCurvePrivateKey
-) -> None:
-    signed = builder.sign(signing, hashes.SHA256())
-    _write(path, signed.public_bytes(serialization.Encoding.PEM).decode())
-
-
-def _write(path: Path, text: str, *, private: bool = False) -> None:
-    """Write a file, and make its folder if need be; what is private is so from the first moment."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o755)
-    write_atomically(path, text, private=private)

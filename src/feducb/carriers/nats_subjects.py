@@ -3,13 +3,14 @@
     with a controller                              on a graph
     feducb.FED.release.AGENT   agent → controller  feducb.FED.peer.FROM.TO   one an edge and direction
     feducb.FED.upload.AGENT    agent → controller
-    feducb.FED.ask.AGENT       the newest sum?
+    feducb.FED.ask.AGENT       the newest sum? the newest roster?
     feducb.FED.sum             controller → all; with keepers their cards too
 
     with keepers besides
     feducb.FED.row.AGENT       agent → controller
     feducb.FED.card.KEEPER     keeper → controller
     feducb.FED.answer.KEEPER   keeper → controller
+    feducb.FED.ask.+keeper-KEEPER  the newest roster?
     feducb.FED.list.KEEPER     controller → keeper
 
 Replies go to ``_INBOX.AGENT.…``, which only its owner may hear. An agent that is a keeper too has another key
@@ -98,6 +99,7 @@ def keeper_permissions(roster: Roster, keeper: str) -> _Permissions:
     """What a keeper may publish and subscribe to."""
     fed = roster.federation
     says = [topic(fed, kind, keeper) for kind in KINDS_FROM_KEEPERS]
+    says.append(topic(fed, "ask", keeper_user(keeper)))
     return says, [topic(fed, "list", keeper), f"{inbox(keeper_user(keeper))}.>"]
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -71,7 +72,7 @@ def create(
 
 @app.command()
 def serve(config: Config = DEFAULT) -> None:
-    """Serve decisions until SIGTERM; logs go to standard error, one JSON object a line."""
+    """Serve decisions until SIGTERM; logs go to standard error, one JSON object per line."""
     with optional("the service", "service"):
         from feducb.service.server import serve as run
     from feducb.carriers.engine_choice import engine_of
@@ -147,7 +148,7 @@ def export(
 def backup(
     target: Annotated[Path, typer.Argument(help="The copy; must not exist.")], config: Config = DEFAULT
 ) -> None:
-    """Copy the agent's file while it runs. Only `restore` opens the copy, in a new season."""
+    """Copy the agent's file while it runs. Only `restore` opens the copy."""
     upkeep.backup(read_agent_file(config).store, target)
     typer.echo(f"wrote {target}; it holds raw data, and only `feducb agent restore` opens it")
 
@@ -155,15 +156,32 @@ def backup(
 @app.command()
 def restore(
     source: Annotated[Path, typer.Argument(help="Made by `feducb agent backup`.")],
-    season: Annotated[
-        int, typer.Option(help="One that the agent never opened; if you do not know, one far beyond.")
-    ],
+    season: int | None = option(
+        None, "A new one, which the agent never opened.", shown="that of the backup, if it still runs"
+    ),
+    lost: bool = option(
+        False, "State that the file is gone that was backed up: no copy of it is opened any more.", "--lost"
+    ),
     config: Config = DEFAULT,
 ) -> None:
-    """Make the agent's file out of a backup, in a new season, so that nothing is released twice."""
+    """Make the agent's file out of a backup, so that nothing is released twice.
+
+    If nothing of the season can have left since the backup, the agent goes on in it. If something can, it
+    sends nothing more in this season, and plays by the others' sums until the next.
+    """
+    if season is None and not lost:
+        raise ConfigurationError("restore", "nothing more", "--lost, or --season with a new one")
     store = read_agent_file(config).store
     opened = upkeep.restore(source, store, season=season)
-    typer.echo(f"{store} is open in season {opened}")
+    typer.echo(f"{store} is open in season {opened.season}")
+    if season is None and opened.sends:
+        typer.echo("nothing of it has left since the backup: it goes on in its season")
+    elif season is None:
+        hours = (opened.next_at - datetime.now(UTC).timestamp()) / 3600
+        typer.echo(
+            "something of this season may have left since the backup: until the next one starts, in "
+            f"{hours:,.1f} hours, it sends nothing, and plays by the sums of the others"
+        )
 
 
 @app.command()
@@ -204,10 +222,11 @@ def new_season(
     seasons only if its visitors, their candidates and rewards do not depend on what was decided after the
     last close: other people, no common stock. Where you cannot say so, one close is for ever.
     """
-    file = read_agent_file(config)
-    if (member := file.member()) is not None:
-        require_place(member, file.agent)
-    with _opened(config) as (agent, settings):
+    with _opened(config) as (agent, _):
+        file = read_agent_file(config, season=agent.store.season + 1)  # with the roster of the next
+        if (member := file.member()) is not None:
+            require_place(member, file.agent)
+        settings = file.agent
         try:
             number = agent.new_season(settings, drop_open=drop)
         except StoreError as error:

@@ -82,8 +82,8 @@ remember = "all"               # earlier seasons whose sums are read too: all, h
 # discount = 1.0               # below 1: what was learnt counts so much less with each season
 drift = "none"                 # or a half-life, such as "90d": in so long what was learnt counts half
 # first_season = 1             # the number of the one that starts at `start`; the clock opens the others
-# most_epsilon = 10.0          # all seasons together may cost a person so much; then nothing leaves any more
-# most_delta = 1e-6            # at this delta; that of [privacy] if left out
+# most_epsilon                 # the most that all seasons together may cost a person; left out: no limit
+# most_delta                   # at this delta; that of [privacy] if left out
 
 [retention]
 keep_events = {keep:16} # raw events are gone once they are in the sums; longer for `agent export`

@@ -15,6 +15,7 @@ from feducb.cli.output import errors_to, note
 from feducb.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from feducb.carriers.key_requests import KeyRequest
     from feducb.protocol.roster import Roster
 
 __all__ = ["app"]
@@ -72,7 +73,9 @@ def init(new: _New) -> None:
             max_payload=new.max_payload,
         ),
     )
-    errors_to.print(f"wrote {new.folder}; ca/ca.key signs for the server: keep it off line", highlight=False)
+    errors_to.print(
+        f"wrote {new.folder}; ca/ca.key signs rosters and for the server: keep it off line", highlight=False
+    )
     if address.startswith(_LOOPBACK):
         note(
             f"only programs on its own machine reach the server at {new.listen}; for agents on other "
@@ -84,65 +87,147 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+_Request = Annotated[Path, typer.Argument(help="The file that `feducb keys request` wrote at the site.")]
+_Season = Annotated[int, typer.Option(help="From which season on; a later one than the open one.")]
+
+
 @app.command()
-def rotate(
-    folder: _Folder,
-    agent: list[str] | None = option(None, "Whose key; can be repeated."),
-    keeper: list[str] | None = option(None, "Whose key as a keeper; can be repeated."),
-    controller: bool = option(False, "The controller's keys.", "--controller"),
-    server: bool = option(False, "The server's certificate.", "--server"),
-    host: _Host = None,
-    days: _Days = 365,
-    listen: str | None = option(None, _LISTEN, shown="as before"),
+def request(
+    name: Annotated[str, typer.Argument(help="The agent's name in the federation.")],
+    federation: Annotated[str, typer.Option(help="The federation's name.")],
+    keeper: bool = option(False, "It keeps pads too, with a key for that.", "--keeper"),
+    folder: Annotated[Path, typer.Option(help="Where the keys are kept.")] = Path(),
 ) -> None:
-    """Make new keys in place of old ones, and say who must be given what and be restarted."""
+    """At a site that wants to join: make its keys, which stay here, and a request for the operator."""
+    from feducb.carriers.key_requests import make_request, read_request
+
+    path = make_request(folder, name, federation=federation, keeper=keeper)
+    errors_to.print(f"wrote {path}, for the operator; the private key stays in {folder}", highlight=False)
+    _show_keys(read_request(path))
+
+
+@app.command()
+def add(
+    folder: _Folder,
+    request: _Request,
+    season: _Season,
+    near: str | None = option(None, "On a graph: its neighbours, separated by commas.", shown="none"),
+) -> None:
+    """Take a newcomer in: sign the next version of the roster, and say who must be given what."""
+    from feducb.carriers import nats_keys as keys
+    from feducb.carriers.key_requests import read_request
+
+    asked = read_request(request)
+    roster = keys.add(folder, asked, season=season, near=_names(near or ""))
+    _show_keys(asked)
+    folders = [f"agents/{asked.name}"] + ([f"keepers/{asked.name}"] if asked.keeper else [])
+    _say_next(folder, roster, f"{' and '.join(folders)} (nothing private) to {asked.name}")
+
+
+@app.command()
+def remove(
+    folder: _Folder,
+    name: Annotated[str, typer.Argument(help="The agent's name.")],
+    season: _Season,
+) -> None:
+    """Take an agent out of the next version of the roster, and say who must be given what."""
     from feducb.carriers import nats_keys as keys
 
-    if not (agent or keeper or controller or server or host or listen):
-        expected = "--agent, --keeper, --controller or --server, --host, --listen"
-        raise ConfigurationError("rotate", "nothing", expected)
-    roster = keys.rotate(
-        folder,
-        agents=agent or [],
-        keepers=keeper or [],
-        controller=controller,
-        server=server,
-        hosts=host,
-        days=days,
-        listen=None if listen is None else _parse_listen(listen),
+    roster = keys.remove(folder, name, season=season)
+    _say_next(folder, roster, None)
+    note(
+        f"once the server has reloaded, {name} is cut off; sums of the seasons before {season} still count "
+        "it among all agents, and go on by their quorum and deadline"
     )
+
+
+def _show_keys(asked: KeyRequest) -> None:
+    """So that operator and site can compare over another line that nobody changed the file."""
+    for role, nkey in (("agent", asked.nkey), ("keeper", asked.keeper)):
+        if nkey is not None:
+            errors_to.print(f"{role} {asked.name}: {nkey}", highlight=False)
+
+
+def _say_next(folder: Path, roster: Roster, newcomer: str | None) -> None:
+    """What to do with a new version."""
+    file = f"federation.{roster.version}.json"
     errors_to.print(f"wrote {folder}; now", highlight=False)
-    given = (agent or [], keeper or [])
-    for step in _next_steps(roster, *given, controller=controller, listen=listen is not None):
+    where = "the controller, whom agents and keepers ask for it," if roster.edges is None else "each agent,"
+    steps = [
+        f"give out what changed: server to the server; {file} to {where} beside its federation.json",
+        "reload nats-server",
+        f"version {roster.version} holds from season {roster.since} on; nobody is restarted",
+    ]
+    if newcomer is not None:
+        steps.insert(1, f"give {newcomer}")
+    for step in steps:
         errors_to.print(f"- {step}", highlight=False)
 
 
-def _next_steps(
-    roster: Roster, agents: Sequence[str], keepers: Sequence[str], *, controller: bool, listen: bool
-) -> list[str]:
-    """Everybody checks signatures with the public keys that he read when he started."""
-    changed = bool(agents or keepers or controller)
-    everybody = controller or (changed and (roster.controller is None or bool(roster.keepers)))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Renewed:
+    """The options of `rotate`."""
+
+    folder: _Folder
+    agent: list[str] | None = option(None, "Whose key; can be repeated.")
+    keeper: list[str] | None = option(None, "Whose key as a keeper; can be repeated.")
+    request: list[Path] | None = option(None, "Of an agent that made its new keys itself; can be repeated.")
+    controller: bool = option(False, "The controller's keys.", "--controller")
+    server: bool = option(False, "The server's certificate.", "--server")
+    host: _Host = None
+    days: _Days = 365
+    listen: str | None = option(None, _LISTEN, shown="as before")
+    season: int | None = option(
+        None, "From which season on others go by the new keys; needed with keepers.", shown="at once"
+    )
+
+
+@app.command()
+@takes_options
+def rotate(new: _Renewed) -> None:
+    """Make new keys in place of old ones, and say who must be given what and be restarted."""
+    from feducb.carriers import nats_keys as keys
+    from feducb.carriers.key_requests import read_request
+
+    changed = bool(new.agent or new.keeper or new.request or new.controller)
+    if not (changed or new.server or new.host or new.listen):
+        expected = "--agent, --keeper, --request, --controller or --server, --host, --listen"
+        raise ConfigurationError("rotate", "nothing", expected)
+    asked = [read_request(path) for path in new.request or []]
+    certificate = keys.Server(hosts=new.host or (), days=new.days) if new.server or new.host else None
+    roster = keys.rotate(
+        new.folder,
+        agents=new.agent or [],
+        keepers=new.keeper or [],
+        requests=asked,
+        controller=new.controller,
+        server=certificate,
+        listen=None if new.listen is None else _parse_listen(new.listen),
+        season=new.season,
+    )
+    errors_to.print(f"wrote {new.folder}; now", highlight=False)
+    for step in _next_steps(roster, new, [one.name for one in asked]):
+        errors_to.print(f"- {step}", highlight=False)
+
+
+def _next_steps(roster: Roster, new: _Renewed, asked: Sequence[str]) -> list[str]:
+    """Whose own key is another one must be restarted with it; others take a new roster over as it comes."""
+    agents, keepers = new.agent or [], new.keeper or []
     given = ["server to the server", *(f"agents/{name} to {name}" for name in agents)]
     given += [f"keepers/{name} to keeper {name}" for name in keepers]
-    if roster.controller is not None and changed:
+    changed = bool(agents or keepers or asked or new.controller)
+    if changed:
+        file, central = f"federation.{roster.version}.json", roster.edges is None
+        given.append(f"{file} to {'the controller' if central else 'all agents'}")
+    if new.controller:
         given.append("controller to the controller")
-    if everybody:
-        given.append(f"federation.json to all agents{' and keepers' if roster.keepers else ''}")
-    change = "restart nats-server (an address is not reloaded)" if listen else "reload nats-server"
-    restarted = ["all agents"] if everybody else list(agents)
-    if everybody and roster.keepers:
-        restarted.append("all keepers")
-    if roster.controller is not None and changed:
-        restarted = ["the controller", *restarted] if everybody else [*restarted, "the controller"]
+    change = "restart nats-server (an address is not reloaded)" if new.listen else "reload nats-server"
     steps = [f"give out what changed: {'; '.join(given)}", change]
+    restarted = ["the controller"] * new.controller + [*agents, *asked, *(f"keeper {one}" for one in keepers)]
     if restarted:
         named = " and ".join(filter(None, (", ".join(restarted[:-1]), restarted[-1])))
-        steps.append(f"restart {named}, who know the old keys")
-    if roster.keepers and changed:
-        steps.append(
-            "do so in a new season, at everybody: rows of the open one are bound to the keys of its start"
-        )
+        when = "" if new.season is None else f" when season {new.season} begins"
+        steps.append(f"restart {named}, with the new key{when}; nobody else")
     return steps
 
 
@@ -161,7 +246,7 @@ def streams(
     server: Annotated[str, typer.Option(help="tls://HOST:PORT of the running server.")],
     days: float = option(30.0, "How long messages are kept for an agent that is away."),
 ) -> None:
-    """On a graph: make the JetStream stream and one consumer an agent, on the running server."""
+    """On a graph: make the JetStream stream and one consumer per agent, on the running server."""
     import asyncio
 
     from feducb.carriers.nats import make_streams

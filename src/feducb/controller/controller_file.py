@@ -39,14 +39,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from feducb.config import Budget, Problem
+from feducb.config import Budget, Problem, require_integer
 from feducb.controller.collector import Collector, open_collector
 from feducb.errors import ConfigurationError
 from feducb.interfaces import Trust
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.calendar import Calendar
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
-from feducb.protocol.roster import Signer
+from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.signed_roster import all_rosters, quorum_among
 from feducb.storage import RowBook
 from feducb.storage.sqlite import is_locked
 from feducb.system import write_atomically
@@ -135,19 +136,30 @@ class ControllerSettings:
     season: int = 1
     close_after: float | None = None
     calendar: Calendar | None = None
+    roster: Roster | None = None  # of the season that it was read for; by the engine's files if not given
     path: Path | None = None  # of the file itself, to be read again for the next season
     page: Mapping[str, Any] | None = None  # where the dashboard is served; None if it is not
 
     @classmethod
-    def read(cls, path: Path) -> ControllerSettings:
-        """Read a TOML file; its paths are relative to its folder."""
+    def read(cls, path: Path, *, season: int | None = None) -> ControllerSettings:
+        """Read a TOML file, for a season or the one that it names; its paths are relative to its folder.
+
+        Agents are those of the season's roster, and where it is a later one the quorum follows.
+        """
         plain = read_toml(path)
         known = ("budgets", "page", "seasons")
         require_keys("config", plain, needed=("controller", "terms", "engine"), known=known)
         table = plain["controller"]
         require_keys("controller", table, needed=("state",), known=_TIMES)
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
-        terms = terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(engine.read_roster().agents))
+        calendar = read_calendar(plain, table)
+        if season is not None and calendar is None:
+            table = table | {"season": season}
+        roster = engine.read_roster(season or season_now(table, calendar))
+        many = (len(all_rosters(engine.roster, engine.ca)[0].agents), len(roster.agents))
+        if "quorum" in table:
+            table = table | {"quorum": quorum_among(table["quorum"], *many)}
+        terms = terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(roster.agents))
         shared = next(iter(terms.values()))
         require_agents_per_person("terms.agents_per_person", shared.agents_per_person, len(terms))
         if shared.trust.raw and engine.sealing is None:
@@ -157,7 +169,8 @@ class ControllerSettings:
             terms=terms,
             engine=engine,
             page=plain.get("page"),
-            calendar=read_calendar(plain, table),
+            calendar=calendar,
+            roster=roster,
             path=path,
             **{name: table[name] for name in _TIMES if name in table},
         )
@@ -172,14 +185,18 @@ class ControllerSettings:
             deadline=self.deadline,
             season=self.season,
             close_after=self.close_after,
-            signing=(self.engine.read_roster(), Signer(self.engine.seed)) if padded else None,
+            signing=(self._of_season, Signer(self.engine.seed)) if padded else None,
             calendar=self.calendar,
         )
+
+    @property
+    def _of_season(self) -> Roster:
+        return self.roster or self.engine.read_roster(self.season)
 
     def renew(self, collector: Collector | RowBook) -> None:
         """Give a controller what this file says for the seasons after the open one."""
         if isinstance(collector, RowBook):
-            collector.renew(self.engine.read_roster(), next(iter(self.terms.values())))
+            collector.renew(self._of_season, next(iter(self.terms.values())))
         else:
             collector.renew(self.terms, quorum=self.quorum)
 
@@ -191,6 +208,13 @@ def read_calendar(plain: Mapping[str, Any], table: Mapping[str, Any]) -> Calenda
     if "season" in table:
         raise ConfigurationError("season", table["season"], "nothing beside [seasons]: the clock says it")
     return Calendar.from_table(plain["seasons"])
+
+
+def season_now(table: Mapping[str, Any], calendar: Calendar | None, *, of: str = "") -> int:
+    """The one that a ``[controller]`` or ``[keeper]`` table names, or that runs by the clock."""
+    if calendar is not None:
+        return calendar.number_at(time.time())
+    return require_integer(f"{of}season", table.get("season", 1), at_least=1)
 
 
 class _HasState(Protocol):

@@ -12,13 +12,14 @@ state = "keeper.db"           # its file; one process at a time, and no copy of 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from feducb.config import require_integer
-from feducb.controller.controller_file import read_calendar, read_toml, terms_of_all
+from feducb.controller.controller_file import read_calendar, read_toml, season_now, terms_of_all
 from feducb.errors import ConfigurationError
 from feducb.privacy.terms import Terms
 from feducb.protocol.calendar import Calendar
@@ -46,16 +47,19 @@ class KeeperSettings:
             raise ConfigurationError("engine.agent", None, "the keeper's name")
 
     @classmethod
-    def read(cls, path: Path) -> KeeperSettings:
-        """Read a TOML file; its paths are relative to its folder."""
+    def read(cls, path: Path, *, season: int | None = None) -> KeeperSettings:
+        """Read a TOML file, for a season or the one that it names; its paths are relative to its folder."""
         plain = read_toml(path)
         known = ("keeper", "terms", "engine")
         require_keys("config", plain, needed=known, known=("budgets", "seasons"))
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
-        terms = terms_of_all(plain["terms"], {}, tuple(engine.read_roster().agents))
         require_keys("keeper", plain["keeper"], needed=("state",), known=("season",))
-        calendar = read_calendar(plain, plain["keeper"])
-        kept = cls.of(plain["keeper"], engine, next(iter(terms.values())), path.parent, calendar)
+        table, calendar = plain["keeper"], read_calendar(plain, plain["keeper"])
+        if season is not None and calendar is None:
+            table = table | {"season": season}
+        roster = engine.read_roster(season or season_now(table, calendar, of="keeper."))
+        terms = terms_of_all(plain["terms"], {}, tuple(roster.agents))
+        kept = cls.of(table, engine, next(iter(terms.values())), path.parent, calendar)
         return replace(kept, path=path)
 
     @classmethod
@@ -75,6 +79,7 @@ class KeeperSettings:
     def open(self) -> KeeperBook:
         """The keeper's file; raises `StoreInUseError` if another process has it."""
         assert self.engine.agent is not None
-        roster, signer = self.engine.read_roster(), Signer(self.engine.seed)
+        number = self.season if self.calendar is None else self.calendar.number_at(time.time())
+        roster, signer = self.engine.read_roster(number), Signer(self.engine.seed)
         name, seasons = self.engine.agent, {"season": self.season, "calendar": self.calendar}
         return KeeperBook(self.state, name, roster, self.terms, signer, **seasons)  # type: ignore[arg-type]

@@ -6,7 +6,8 @@ Everything here takes leading axes: one agent, or runs × agents.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,24 @@ from feducb.config import Problem
 from feducb.models.mixture import MixtureBound, narrowest
 from feducb.types import Array, Belief, Statistics
 
-__all__ = ["JointBound", "Others", "weight_of"]
+__all__ = ["Hearing", "JointBound", "Others", "weight_of"]
 
 _WIDER = 1.1  # than alone in some direction, by so much at most
 _DOUBT = 0.05  # the chance of χ² below which own records contradict the others'
+_SURE = 1.3  # S over the longest half-axis of alone's set, from which on it is acted on
 _LEAST = 1e-3  # records of a direction that least squares begins with
 _TIMES = 10.0  # the planned records: a sum of more is left
 _ROUNDED = 1e-3  # of the planned records in a direction: what rounding may take off a Gram, noise or not
+
+
+class Hearing(IntEnum):
+    """Whether an agent in its own phase reads the others' sum, and if not why."""
+
+    HEARD = 0
+    IMPOSSIBLE = 1  # no records add up to that sum
+    CONTRADICTED = 2  # own records speak against it
+    NO_HELP = 3  # it tells no more than own records do, or what these rule out
+    UNKNOWN = 4  # what is the others' cannot be told from the last sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +94,18 @@ class JointBound:
     these sent, the set that is read is no wider than 1.1 times alone's and centred no further off than own
     records allow. Its `estimate`, for those who act on that alone, is held to nothing more.
 
+    Who followed others that it no longer hears has records of few directions, and would do badly to act on
+    them at once: as an agent alone begins with uniform draws, it looks around first (`_looking`).
+
     Attributes:
         alone: reads own sums alone.
         variance: w, of the sum at the close.
         evenly: what others' records add to A in each direction, as many as are planned and spread evenly.
         weight: c. The further sites may be apart the less it is, and the sooner own records outweigh others'.
-        distance: h, how far apart sites are taken to be: what own records contradict, and the `estimate`. It
-            may be less than what the weight is for: others further off are no help.
+        distance: h, how far apart sites are taken to be, for the `estimate`.
+        tolerance: how far from the others own records may be before they contradict them. It may be less than
+            h: others further off are no help.
+        looks: how many own records there are at most when it looks around.
         log_threshold: ln x.
         gram_radius: λ, at its own share of α.
         residual: D̄.
@@ -100,6 +117,8 @@ class JointBound:
     evenly: float
     weight: float
     distance: float
+    tolerance: float
+    looks: int
     log_threshold: float
     gram_radius: float
     residual: float
@@ -112,20 +131,40 @@ class JointBound:
 
     def belief(self, own: Statistics, others: Others) -> Belief:
         """What both tell."""
+        return self.weigh(own, others)[0]
+
+    def weigh(self, own: Statistics, others: Others) -> tuple[Belief, NDArray[np.int64]]:
+        """What both tell, and (...) whether the others' sum is read: numbers of `Hearing`."""
         possible = self.possible(others)
         values, moment = (np.where(possible[..., None], one, 0.0) for one in (others.values, others.moment))
         others = Others(values, others.vectors, moment)
-        joint = self.read(own, others)
-        alone = self.alone.belief(own.gram, own.moment, np.zeros(own.moment.shape[:-1]))
-        chosen = possible & _within(joint, alone) & ~self.contradicted(own, others)
+        joint, alone = self.read(own, others), self._alone(own)
+        agreed = np.where(_within(joint, alone), Hearing.HEARD, Hearing.NO_HELP)
+        fits = np.where(self.contradicted(own, others), Hearing.CONTRADICTED, agreed)
+        hearing = np.where(possible, fits, Hearing.IMPOSSIBLE).astype(np.int64)
+        return _either(hearing == Hearing.HEARD, joint, self._looking(own, alone)), hearing
 
-        def pick(name: str) -> Array:
-            one, other = getattr(joint, name), getattr(alone, name)
-            return np.asarray(
-                np.where(chosen.reshape(chosen.shape + (1,) * (one.ndim - chosen.ndim)), one, other)
-            )
+    def unheard(self, own: Statistics) -> Belief:
+        """What own records tell by themselves."""
+        return self._looking(own, self._alone(own))
 
-        return Belief(**{one.name: pick(one.name) for one in fields(Belief)})
+    def _alone(self, own: Statistics) -> Belief:
+        return self.alone.belief(own.gram, own.moment, np.zeros(own.moment.shape[:-1]))
+
+    def _looking(self, own: Statistics, alone: Belief) -> Belief:
+        """Alone's set, once it says something in every direction.
+
+        Before that, and for a public number of records at most, the candidate is played of which own records
+        say least: the set is taken around 0, as much wider as it then must be, so that it still holds θ*.
+        """
+        longest = np.sqrt(np.linalg.eigvalsh(alone.inverse)[..., -1]) * alone.ellipsoid_width
+        looks = (longest * _SURE > self.problem.parameter_bound) & (own.count < self.looks)
+        around = replace(
+            alone,
+            theta=np.zeros_like(alone.theta),
+            ellipsoid_width=alone.ellipsoid_width + np.sqrt(_squared(alone.theta, alone.inverse)),
+        )
+        return _either(looks, around, alone)
 
     def read(self, own: Statistics, others: Others) -> Belief:
         """The joint set, whatever alone's is."""
@@ -171,19 +210,27 @@ class JointBound:
         return np.asarray(few & short & (others.values[..., 0] >= least))
 
     def contradicted(self, own: Statistics, others: Others) -> NDArray[np.bool_]:
-        """(...), whether own records, by χ², are further from the others' than noise and h explain.
+        """(...), whether own records, by χ², are further from the others' than noise and tolerance h explain.
 
-        If θ_m − θ has the variance (h²/d)I, own least squares less the others' estimate has that of both and
-        (h²/d)I more.
+        If θ_m − θ has the variance (h²/d)I, own least squares less the others' estimate f has that of both
+        and (h²/d)I more. Of d directions the one in which others promise most is looked at by itself as well:
+        whether rewards are what f says of the actions that were played, fᵀu₀ against fᵀG₀f.
         """
         problem, dim = self.problem, self.problem.dim
         signal, pull = self._information(others, 0.0)
         precision = signal + dim / problem.parameter_bound**2
+        said, spread = (
+            others.vector(pull / precision),
+            others.matrix(1.0 / precision + self.tolerance**2 / dim),
+        )
         inverse = np.linalg.inv(own.gram + _LEAST * problem.action_bound**2 * np.eye(dim))
-        off = np.einsum("...de,...e->...d", inverse, own.moment) - others.vector(pull / precision)
-        variance = problem.noise_scale**2 * inverse + others.matrix(1.0 / precision + self.distance**2 / dim)
-        squared = (off * np.linalg.solve(variance, off[..., None])[..., 0]).sum(axis=-1)
-        return np.asarray(squared > chi2.isf(_DOUBT, dim))
+        off = np.einsum("...de,...e->...d", inverse, own.moment) - said
+        apart = _squared(off, problem.noise_scale**2 * inverse + spread) > chi2.isf(_DOUBT, dim)
+        promised = np.einsum("...de,...e->...d", own.gram, said)
+        short = (said * (promised - own.moment)).sum(axis=-1)
+        scatter = problem.noise_scale**2 * (said * promised).sum(axis=-1)
+        scatter = scatter + np.einsum("...d,...de,...e->...", promised, spread, promised)
+        return np.asarray(apart | (short**2 > chi2.isf(_DOUBT, 1) * scatter))
 
     @property
     def _prior(self) -> float:
@@ -212,7 +259,23 @@ def _within(joint: Belief, alone: Belief) -> NDArray[np.bool_]:
     """Whether a set is at most `_WIDER` as wide as alone's in all directions, its centre in alone's."""
     most = alone.inverse * (_WIDER * alone.ellipsoid_width[..., None, None]) ** 2
     has = joint.inverse * joint.ellipsoid_width[..., None, None] ** 2
-    off = joint.theta - alone.theta
-    squared = (off * np.linalg.solve(alone.inverse, off[..., None])[..., 0]).sum(axis=-1)
     narrow = np.linalg.eigvalsh(most - has)[..., 0] >= 0.0
-    return np.asarray(narrow & (squared <= alone.ellipsoid_width**2))
+    near = _squared(joint.theta - alone.theta, alone.inverse) <= alone.ellipsoid_width**2
+    return np.asarray(narrow & near)
+
+
+def _squared(off: Array, inverse: Array) -> Array:
+    """(...), ‖off‖²_P from P⁻¹."""
+    return np.asarray((off * np.linalg.solve(inverse, off[..., None])[..., 0]).sum(axis=-1))
+
+
+def _either(which: NDArray[np.bool_], one: Belief, other: Belief) -> Belief:
+    """The one where ``which``, the other elsewhere."""
+
+    def pick(name: str) -> Array:
+        first, second = getattr(one, name), getattr(other, name)
+        return np.asarray(
+            np.where(which.reshape(which.shape + (1,) * (first.ndim - which.ndim)), first, second)
+        )
+
+    return Belief(**{part.name: pick(part.name) for part in fields(Belief)})

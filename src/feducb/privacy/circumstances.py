@@ -29,17 +29,20 @@ _DELETED = (
 _RETAINED = (
     "RAW EVENTS ARE KEPT (keep_events): what was known of a visitor, offered and shown, and the reward, in "
     "clear in the agent's file, for {length} after the reward window ({window}) has closed, at most until "
-    "the season ends; `feducb agent export` writes them out."
+    "a new season is opened by hand; `feducb agent export` writes them out."
 )
 _SUMS = (
-    " Kept on the agent besides: the exact sums of every batch (for the season; a batch of one record shows "
-    "that record to whoever holds the file), the releases themselves (for ever, to resend them unchanged), "
-    "counts and average rewards by the hour or less (for 30 days) and the operator log (for ever: keys and "
-    "users, no visitor)."
+    " Kept on the agent besides: the exact sums of every batch (for the season, and of what waits for the "
+    "next one; a batch of one record shows that record to whoever holds the file), the releases themselves "
+    "(for ever, to resend them unchanged), counts and average rewards by the hour or less (for 30 days) and "
+    "the operator log (for ever: keys and users, no visitor)."
 )
-_HASHES = " Where an application names persons, keyed hashes of their ids stay until the season ends."
+_HASHES = (
+    " Where an application names persons, keyed hashes of their ids stay until the season ends, or while a "
+    "record of theirs waits for the next season's first release."
+)
 _PADDED_ROWS = " Of rows that leave under pads the padded bytes are kept, never the row or its noise."
-_OWN_SUMS = " Under own play the exact sums of all of the season's records stay on the agent too."
+_OWN_SUMS = " Under own play the exact sums of its records, of earlier seasons too, stay on the agent."
 _CONTROLLER = (
     "At the controller: each agent's raw sums, until the release that they are in is made, or the season "
     "ends; their hashes and the releases, for ever. Agents' own files say what agents keep."

@@ -95,9 +95,10 @@ _NOT_COVERED = (
 _HELD_OUT = (
     " A share of {share} of visitors, drawn by private coins, is held out: what they are shown follows "
     "from raw records of such visitors before them. Their records enter no release, nor does any later "
-    "one of a person with an id who was held out. The promise to these visitors rests on its operator's "
-    "word that what they were shown moves nobody else's record: no shared stock, and whoever has no id "
-    "does not come back. The promise to all other visitors does not rest on it."
+    "one of the same season of a person with an id who was held out. The promise to these visitors rests "
+    "on its operator's word that what they were shown moves no record that is released: no shared stock, "
+    "and whoever has no id does not come back, nor anybody in a later season because of it. The promise "
+    "to all other visitors does not rest on it."
 )
 _OWN_VISITORS = " After the close also: what decisions show an agent's own visitors about its earlier ones."
 

@@ -19,14 +19,26 @@ from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Planned
 from feducb.protocol.team_noise import TeamNoise
 
-__all__ = ["SHARES", "after_history", "closing_estimator", "closing_rounds", "joint_rule", "own_estimator"]
+__all__ = ["after_history", "closing_estimator", "closing_rounds", "joint_rule", "own_estimator", "shares_of"]
 
 _ASSUMED = 0.28  # h over S where none is given
-_LATEST = 10  # visits per dimension: sites that are not known to be alike close by then
+_CLOSE = 4.5  # visits per dimension: sites that are not known to be alike close then
+_LATEST = 10  # visits per dimension: by then at the latest
 _EARLY = 1.5  # a sum is readable early if that many times its round is no later
+_TWICE = 2  # as late as the first readable sum, at least
+_APART = 1.7  # of the visits at one release those at the next
 _ONE = 0.85  # of what alone draws uniformly: when a single release is made
 _WORTH = 0.2  # others' records over own ones, weighed by noise, that a single release must bring
-SHARES = (0.5, 0.5)  # of α for what is read before the close, and after it
+_BRIEFLY, _LONG = (0.1, 0.9), (0.5, 0.5)  # of α for what is read before the close, and after it
+
+
+def shares_of(federation: Federation) -> tuple[float, float]:
+    """The parts of α for what is read before the close and after it.
+
+    What an early close leaves is lost anyway, by what is proven of it; sites that are known to be alike share
+    to the end.
+    """
+    return _LONG if federation.distance == 0.0 else _BRIEFLY
 
 
 def own_estimator(federation: Federation, horizon: int, team: Sequence[int]) -> Estimator:
@@ -34,23 +46,33 @@ def own_estimator(federation: Federation, horizon: int, team: Sequence[int]) -> 
     rounds = closing_rounds(federation, team, horizon)
     if not rounds:
         return alone_estimator(federation, horizon, alpha=federation.alpha)
-    return closing_estimator(federation, rounds, team)
+    return closing_estimator(federation, rounds, team, horizon=horizon)
 
 
 def closing_estimator(
-    federation: Federation, rounds: tuple[int, ...], team: Sequence[int], *, promised: Mechanism | None = None
+    federation: Federation,
+    rounds: tuple[int, ...],
+    team: Sequence[int],
+    *,
+    horizon: int,
+    promised: Mechanism | None = None,
 ) -> Estimator:
     """How a team plays that releases at these rounds and closes after the last of them.
+
+    That one is acted on for ever, and not until the next as noise by use has it: all get the same noise.
 
     Args:
         federation: whose team it is.
         rounds: when it releases.
         team: who adds up releases, by number.
+        horizon: T.
         promised: the mechanism, where a season is open under it; else it is chosen.
     """
-    alpha = SHARES[0] * federation.alpha
-    shared = calibrated_estimator(federation, rounds, team, alpha=alpha, promised=promised)
-    return replace(shared, rule=joint_rule(federation, shared, team))
+    alpha = shares_of(federation)[0] * federation.alpha
+    by_use = federation.tuning.by_use and federation.distance == 0.0
+    level = replace(federation, tuning=replace(federation.tuning, by_use=by_use))
+    shared = calibrated_estimator(level, rounds, team, alpha=alpha, promised=promised)
+    return replace(shared, rule=joint_rule(federation, shared, team, horizon=horizon))
 
 
 def after_history(federation: Federation, team: Sequence[int], horizon: int, history: int) -> tuple[int, ...]:
@@ -76,15 +98,16 @@ def closing_rounds(federation: Federation, team: Sequence[int], horizon: int) ->
     - else nothing is worth its noise.
     """
     schedule, distance = federation.schedule, federation.distance
-    rounds = plan_rounds(federation, team, horizon, alpha=SHARES[0] * federation.alpha)
+    rounds = plan_rounds(federation, team, horizon, alpha=shares_of(federation)[0] * federation.alpha)
     if not isinstance(schedule, Planned):
         return rounds
     first, latest = rounds[0], min(_LATEST * federation.problem.dim, horizon)
     if _EARLY * first <= latest and (distance is None or distance <= _ASSUMED):
         if distance == 0.0:
             return rounds
-        steps = max(1, round(math.log(latest / first, schedule.growth)))
-        return tuple(sorted({round(first * (latest / first) ** (k / steps)) for k in range(steps + 1)}))
+        last = min(max(math.ceil(_CLOSE * federation.problem.dim), _TWICE * first), latest)
+        steps = max(1, round(math.log(last / first, _APART)))
+        return tuple(sorted({round(first * (last / first) ** (k / steps)) for k in range(steps + 1)}))
     alone = alone_estimator(federation, horizon, alpha=federation.alpha).rule
     assert isinstance(alone, AlonePlay)
     once = max(1, math.floor(_ONE * alone.first))
@@ -104,6 +127,7 @@ def joint_rule(
     shared: Estimator,
     team: Sequence[int],
     *,
+    horizon: int,
     variance: float | None = None,
     records: float | None = None,
 ) -> JointPlay:
@@ -116,6 +140,7 @@ def joint_rule(
         federation: who plays.
         shared: how they play before the close.
         team: who adds up releases, by number.
+        horizon: T.
         variance: of the sum at the close, if it is another than planned: no threshold is simulated then, and
             the one that is taken holds under any noise.
         records: how many records of others are in it, if it holds some from earlier seasons too.
@@ -124,9 +149,9 @@ def joint_rule(
     assert shared.privatizer is not None
     assert isinstance(shared.rule, ReleasedPlay)
     rounds, mechanism = shared.release_rounds, shared.privatizer.mechanism
-    left = 1.0 if shared.rule.first >= len(rounds) else SHARES[1]
+    left = 1.0 if shared.rule.first >= len(rounds) else shares_of(federation)[1]
     alpha = 0.5 * left * federation.alpha
-    alone = alone_estimator(federation, rounds[-1], alpha=alpha).rule
+    alone = alone_estimator(federation, horizon, alpha=alpha).rule
     assert isinstance(alone, AlonePlay)
     assert isinstance(alone.bound, MixtureBound)
     noise = TeamNoise.of(federation, team, mechanism)
@@ -154,7 +179,9 @@ def joint_rule(
         variance=variance,
         evenly=evenly,
         weight=weight,
-        distance=min(distance, _ASSUMED * problem.parameter_bound),  # others further off are no help
+        distance=distance,
+        tolerance=min(distance, _ASSUMED * problem.parameter_bound),  # others further off are no help
+        looks=min(rounds[-1] + alone.first, horizon),
         log_threshold=log_threshold,
         gram_radius=model.gram_radius(problem.dim, 1, gram) if variance else 0.0,
         residual=scales[0],

@@ -22,6 +22,7 @@ from feducb.config import require_finite
 from feducb.errors import ConfigurationError
 from feducb.protocol.names import require_name
 from feducb.protocol.roster import Roster
+from feducb.protocol.signed_roster import all_rosters, of_season
 
 __all__ = ["NatsSettings", "require_keys", "require_text"]
 
@@ -76,13 +77,17 @@ class NatsSettings:
         federation = require_text("engine.federation", table["federation"])
         return cls(servers=tuple(servers), federation=federation, **settings)
 
-    def read_roster(self) -> Roster:
-        """The roster; it must be this federation's, and know this agent."""
-        roster = Roster.read(self.roster)
+    def read_roster(self, season: int | None = None) -> Roster:
+        """The roster of a season, or the newest: of this federation, and this agent must be in one of them.
+
+        It may come with a later one, or have been in an earlier one.
+        """
+        rosters = all_rosters(self.roster, self.ca)
+        roster = rosters[-1] if season is None else of_season(rosters, season)
         if roster.federation != self.federation:
             expected = f"{roster.federation}, as in the roster"
             raise ConfigurationError("engine.federation", self.federation, expected)
-        if self.agent is not None and self.agent not in roster.agents:
+        if self.agent is not None and not any(self.agent in one.agents for one in rosters):
             raise ConfigurationError("engine.agent", self.agent, f"one of {', '.join(roster.agents)}")
         return roster
 

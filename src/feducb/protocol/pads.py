@@ -110,7 +110,7 @@ class Charter:
             raise ConfigurationError("season", season, f"at most {_LAST_SEASON} under trust keepers")
         # In the roster's own order, since agents are told by their place in it. Terms are equal if their
         # numbers are, though one file says 1 and another 1.0.
-        known = hashlib.sha256(roster.to_json().encode()).hexdigest()
+        known = hashlib.sha256(roster.content().encode()).hexdigest()
         promised = json.loads(terms.to_json(), parse_int=float)
         plain = json.dumps([roster.federation, season, known, promised], sort_keys=True)
         return cls(roster.federation, season, hashlib.sha256(plain.encode()).hexdigest())

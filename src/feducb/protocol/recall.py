@@ -41,8 +41,9 @@ class Seasons:
 
     def __post_init__(self) -> None:
         require_integer("seasons", self.count, at_least=1)
-        if self.remember not in ("all", "none"):
-            require_integer("remember", self.remember, at_least=1)
+        counted = type(self.remember) is int and self.remember >= 1
+        if self.remember not in ("all", "none") and not counted:
+            raise ConfigurationError("remember", self.remember, "all, none, or how many seasons, at least 1")
         if require_finite("discount", self.discount, above=0) > 1.0:
             raise ConfigurationError("discount", self.discount, "a factor above 0 and at most 1")
         if self.half_life is not None:

@@ -1,7 +1,8 @@
 """Who is in a federation: names, public keys and the graph. Public; everybody has the same file.
 
 Names are signed for with nkeys (Ed25519, as NATS writes them), so that neither a broker nor an agent in
-between can speak for somebody else. Raw uploads are sealed for the controller alone (X25519).
+between can speak for somebody else. The file itself has a version, and the operator's authority signs it
+(`signed_roster`): agents come and go by a newer one, which holds from a season on that it names.
 """
 
 from __future__ import annotations
@@ -15,19 +16,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from feducb.config import require_integer
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol.graphs import Topology, build_topology
 from feducb.protocol.names import require_name
 from feducb.system import optional
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
     from nacl.signing import VerifyKey
 
-__all__ = ["SIGNATURE_SIZE", "Roster", "Signer", "open_sealed", "public_bytes", "seal_for", "verify"]
+__all__ = ["SIGNATURE_SIZE", "Roster", "Signer", "public_bytes", "signed_bytes", "verify"]
 
 SIGNATURE_SIZE = 64
-_SEALED = b"feducb upload"
 _MOST_AGENTS = 2**16 - 1  # in lists of secure sums, which number them in two bytes
 _USER = 20 << 3  # what nkeys of users begin with
 
@@ -43,12 +43,17 @@ class Roster:
     keepers: dict[str, str] = field(default_factory=dict)  # agents that keep pads, each with a key for that
     edges: tuple[tuple[str, str], ...] | None = None  # pairs of names; None with a controller
     ttl: int = 1  # γ, hops that a release lives
+    version: int = 1  # each change has the next; one of an earlier feducb has none, and is the first
+    since: int = 1  # the season from which on it holds
+    signature: str = field(default="", repr=False, compare=False)  # the authority's, hexadecimal
 
     names: tuple[str, ...] = field(init=False, repr=False, compare=False)  # of the agents, in order
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.agents))
         require_name("federation", self.federation)
+        require_integer("version", self.version, at_least=1)
+        require_integer("since", self.since, at_least=1)
         if not self.agents:
             raise ConfigurationError("agents", [], "at least one")
         for name, key in self.agents.items():
@@ -90,29 +95,49 @@ class Roster:
         pairs = [(known[one], known[other]) for one, other in self.edges]
         return build_topology(self.federation, labels, pairs, ttl=self.ttl)
 
-    def to_json(self) -> str:
-        """The text of the federation's file."""
+    def content(self) -> str:
+        """Who is in it and how they are connected, as text; whatever the version."""
         plain = asdict(self)
-        del plain["names"]
+        for name in ("names", "version", "since", "signature"):
+            del plain[name]
         if not self.keepers:  # as it was before there were any
             del plain["keepers"]
         return json.dumps(plain, indent=1) + "\n"
+
+    def to_json(self) -> str:
+        """The text of the federation's file."""
+        if not self.signature:  # as it was before there were versions
+            return self.content()
+        facts = {"version": self.version, "since": self.since, "signature": self.signature}
+        return json.dumps(json.loads(self.content()) | facts, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Roster:
         """From a file that `to_json` wrote."""
         try:
-            plain: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            edges = plain.pop("edges")
-            return cls(edges=None if edges is None else tuple((one, other) for one, other in edges), **plain)
-        except OSError as error:
-            expected = f"a file that can be read ({error.strerror})"
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            expected = f"a file that can be read ({getattr(error, 'strerror', error)})"
             raise ConfigurationError("roster", str(path), expected) from None
+        return cls.parse(text, named=str(path))
+
+    @classmethod
+    def parse(cls, text: str, *, named: str = "a text") -> Roster:
+        """From the text of a file; ``named`` is how an error calls it."""
+        try:
+            plain: dict[str, Any] = json.loads(text)
+            edges = plain.pop("edges")
+            roster = cls(
+                edges=None if edges is None else tuple((one, other) for one, other in edges), **plain
+            )
         except ConfigurationError:
             raise
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             expected = f"what `feducb keys init` wrote ({error})"
-            raise ConfigurationError("roster", str(path), expected) from None
+            raise ConfigurationError("roster", named, expected) from None
+        if roster.version > 1 and not roster.signature:
+            raise ConfigurationError("roster", named, f"a signature, in version {roster.version}")
+        return roster
 
 
 def public_bytes(nkey: str) -> bytes:
@@ -157,7 +182,7 @@ class Signer:
 
     def sign(self, body: bytes, *context: str) -> bytes:
         """64 bytes, for this body in this context alone."""
-        return self._key.sign(_signed(body, context)).signature
+        return self._key.sign(signed_bytes(body, context)).signature
 
 
 def verify(nkey: str, signature: bytes, body: bytes, *context: str) -> None:
@@ -166,7 +191,7 @@ def verify(nkey: str, signature: bytes, body: bytes, *context: str) -> None:
     from nacl.exceptions import ValueError as WrongSizeError
 
     try:
-        _public_key(nkey).verify(_signed(body, context), signature)
+        _public_key(nkey).verify(signed_bytes(body, context), signature)
     except (BadSignatureError, WrongSizeError):
         raise RefusedError("signature", "not signed by whom it claims to be from") from None
 
@@ -178,42 +203,6 @@ def _public_key(nkey: str) -> VerifyKey:
     return VerifyKey(public_bytes(nkey))
 
 
-def _signed(body: bytes, context: tuple[str, ...]) -> bytes:
+def signed_bytes(body: bytes, context: tuple[str, ...]) -> bytes:
     """Names hold no zero byte, so two contexts never read the same."""
     return "\0".join(("feducb", *context, "")).encode() + body
-
-
-def seal_for(public: str, payload: bytes, *context: str) -> bytes:
-    """Encrypt for the owner of an X25519 key alone: ephemeral key, HKDF-SHA256, ChaCha20-Poly1305."""
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-
-    ephemeral = X25519PrivateKey.generate()
-    shared = ephemeral.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(public)))
-    point = ephemeral.public_key().public_bytes_raw()
-    cipher = _cipher(shared, point, bytes.fromhex(public))
-    return point + cipher.encrypt(bytes(12), payload, _signed(b"", context))
-
-
-def open_sealed(private: bytes, sealed: bytes, *context: str) -> bytes:
-    """What `seal_for` sealed; raises `RefusedError` on anything else."""
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-
-    key = X25519PrivateKey.from_private_bytes(private)
-    point = sealed[:32]
-    try:
-        shared = key.exchange(X25519PublicKey.from_public_bytes(point))
-        cipher = _cipher(shared, point, key.public_key().public_bytes_raw())
-        return cipher.decrypt(bytes(12), sealed[32:], _signed(b"", context))
-    except (InvalidTag, ValueError):
-        raise RefusedError("malformed", "not sealed for this controller") from None
-
-
-def _cipher(shared: bytes, ephemeral: bytes, public: bytes) -> ChaCha20Poly1305:
-    """A key of its own for every message, so that the nonce can be zero."""
-    from cryptography.hazmat.primitives.ciphers import aead
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-    derived = HKDF(algorithm=SHA256(), length=32, salt=ephemeral + public, info=_SEALED).derive(shared)
-    return aead.ChaCha20Poly1305(derived)

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from feducb.agent.health import AGENT
 from feducb.agent.own_phase import PHASES
+from feducb.models.joint import Hearing
 
 __all__ = ["Metrics"]
 
@@ -61,6 +62,10 @@ class _AgentCollector(Collector):
             yield _family(GaugeMetricFamily, "phase", text, phases, "phase")
             records = [(self.facts["own"]["records"],)]
             yield _family(GaugeMetricFamily, "own_records", "Own records of this season.", records)
+            names = [one.name.lower() for one in Hearing]
+            hears = [(one, one == self.facts["own"]["hearing"]) for one in names]
+            text = "Since the close, whether the others' sum is heard, and if not why."
+            yield _family(GaugeMetricFamily, "hearing", text, hears, "hearing")
         yield from _of_gain(self.facts["gain"])
         if self.facts["rows"] is not None:
             yield from _of_rows(self.facts["rows"])

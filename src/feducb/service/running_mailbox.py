@@ -41,6 +41,10 @@ class ServiceMailbox:
         """The newest row that is over."""
         return await self._commit(lambda agent: agent.place())
 
+    async def season(self) -> int:
+        """The open one."""
+        return await self._commit(lambda agent: agent.store.season)
+
     async def wait(self) -> None:
         """Until something new may be in the outbox."""
         await self._mail.wait()

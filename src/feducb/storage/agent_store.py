@@ -225,6 +225,8 @@ class AgentStore(CliqueStore):
 
     def upload(self) -> bytes:
         """Hand what is pending over raw, for a trusted controller alone; refused under any other trust."""
+        if self.silent:
+            self._require_releases_left(0)
         with self.writing() as db:
             number = self.uploads_made + 1
             payload = encode_upload(self._privatizers[0].upload(), season=self.season, number=number)
@@ -283,7 +285,13 @@ class AgentStore(CliqueStore):
         return {row[0]: Entered(*row[1:]) for row in rows if row is not None}
 
     def roll(
-        self, terms: Terms, *, number: int, keep_keys: int, then: Callable[[sqlite3.Connection], None]
+        self,
+        terms: Terms,
+        *,
+        number: int,
+        carries: bool,
+        keep_keys: int,
+        then: Callable[[sqlite3.Connection], None],
     ) -> bool:
         """Close this season and open another by the clock; what entered no release goes along (`carried`).
 
@@ -294,6 +302,7 @@ class AgentStore(CliqueStore):
         Args:
             terms: of the new season.
             number: of the new season.
+            carries: whether what waits may go along, as far as settings beside the terms say.
             keep_keys: of so many earlier seasons, so that people of retained events can still be found.
             then: what else is written in the same transaction.
 
@@ -302,8 +311,9 @@ class AgentStore(CliqueStore):
         """
         self._require_usable()
         require_integer("season", number, at_least=self.season + 1)
-        whole = carried.fits(self.terms, terms)
+        whole = carries and carried.fits(self.terms, terms)
         with self.writing() as db:
+            db.execute("UPDATE outgoing SET payload = NULL WHERE kind = 'upload' AND payload IS NOT NULL")
             made = [self._batches_made(group) for group in range(self.terms.groups)]
             batch = carried.take(db, self._privatizers, made)
             self._carrying = whole
@@ -346,6 +356,17 @@ class AgentStore(CliqueStore):
         if _same_records(before, terms):
             finer = before.certificate().exponent - terms.certificate().exponent
         own_sums.carry(db, shared=before.trust.leaves, finer=finer)
+
+    def drop_waiting(self) -> None:
+        """Forget what waits to leave in this season: decisions whose window is open, and records."""
+        with self.writing() as db:
+            count = (self.pending, self.season)
+            db.execute("UPDATE seasons SET dropped = dropped + ? WHERE season = ?", count)
+            events.add_counts(db, [("dropped", events.drop_open(db))])
+            for group in range(self.terms.groups):
+                self._end_batch(db, group)
+            db.execute("UPDATE outgoing SET payload = NULL WHERE kind = 'upload' AND payload IS NOT NULL")
+            self._load()
 
     def restate(self, db: sqlite3.Connection, terms: Terms) -> None:
         """Give the open season other terms, within `writing`: only before anything has happened in it."""

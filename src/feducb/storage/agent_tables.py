@@ -35,7 +35,7 @@ CURVE_COLUMNS = (
 )
 _NAMES = ", ".join(CURVE_COLUMNS)
 _DECISIONS_BEFORE, _EARLIER_START = "_decisions_before", "_earlier_start"  # marks of the open season
-_IN_LAST_SUM = "_in_last_sum"  # likewise, under own play
+_IN_LAST_SUM, _HEARING = "_in_last_sum", "_hearing"  # likewise, under own play
 _ADD_TO_CURVE = sqlite.add_up("curve", ("width", "start"), CURVE_COLUMNS)
 
 
@@ -112,7 +112,7 @@ def mark_season(db: sqlite3.Connection, earlier_start: float | None) -> None:
     """Remember, for a season that opens: how many decisions there were, and when the last season started."""
     total = db.execute("SELECT coalesce(max(value), 0) FROM counters WHERE name = 'decisions'").fetchone()[0]
     db.execute("REPLACE INTO counters VALUES (?, ?)", (_DECISIONS_BEFORE, total))
-    db.execute("DELETE FROM counters WHERE name = ?", (_IN_LAST_SUM,))
+    db.execute("DELETE FROM counters WHERE name IN (?, ?)", (_IN_LAST_SUM, _HEARING))
     if earlier_start is not None:
         db.execute("REPLACE INTO counters VALUES (?, ?)", (_EARLIER_START, int(1000.0 * earlier_start)))
 
@@ -131,6 +131,17 @@ def mark_last_sum(db: sqlite3.Connection, agents: int) -> None:
 def in_last_sum(db: sqlite3.Connection) -> int | None:
     """What `mark_last_sum` was told; None if nothing."""
     row = db.execute("SELECT value FROM counters WHERE name = ?", (_IN_LAST_SUM,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def mark_hearing(db: sqlite3.Connection, hearing: int) -> None:
+    """Remember whether the others' sum is heard in the own phase (`models.joint.Hearing`)."""
+    db.execute("REPLACE INTO counters VALUES (?, ?)", (_HEARING, hearing))
+
+
+def hearing(db: sqlite3.Connection) -> int | None:
+    """What `mark_hearing` was told; None if nothing."""
+    row = db.execute("SELECT value FROM counters WHERE name = ?", (_HEARING,)).fetchone()
     return None if row is None else int(row[0])
 
 
@@ -301,6 +312,19 @@ def copy_to(path: str | Path, target: Path) -> None:
             copy.execute("PRAGMA journal_mode = DELETE")
             copy.execute("PRAGMA synchronous = FULL")
             copy.execute("UPDATE store SET open_at = ?", (sqlite.BACKUP,))
+
+
+def batches_out(db: sqlite3.Connection) -> dict[int, int]:
+    """By group, the number of the newest release or upload of the open season, where there is one."""
+    made = "kind IN ('release', 'upload') AND season = (SELECT season FROM open_season)"
+    return dict(db.execute(f'SELECT "group", max(number) FROM outgoing WHERE {made} GROUP BY "group"'))
+
+
+def goes_on(path: Path) -> None:
+    """Nothing of the open season has left since the backup: it is not spent after all."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        spent = "season = (SELECT season FROM open_season)"
+        db.execute(f"UPDATE seasons SET continued_elsewhere = 0 WHERE {spent}")
 
 
 def _seconds(text: str) -> float:

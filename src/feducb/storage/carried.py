@@ -38,8 +38,16 @@ class Batch(NamedTuple):
 
 
 def fits(old: Terms, new: Terms) -> bool:
-    """Whether records taken in under the old terms are what the new ones add up."""
-    alike = ("problem", "model", "weight", "groups", "records_per_person")
+    """Whether records taken in under the old terms are what the new ones add up, under the same promise.
+
+    Guarantees:
+        Whoever was promised a budget, a trust and a spacing when her record was made is not released under
+        others.
+    """
+    alike = (
+        *("problem", "model", "weight", "groups", "records_per_person"),
+        *("spacing", "budget", "trust", "agents_per_person"),
+    )
     same = all(getattr(old, name) == getattr(new, name) for name in alike)
     return same and old.certificate().exponent == new.certificate().exponent
 
@@ -82,8 +90,10 @@ def unpack(db: sqlite3.Connection, batch: Batch, *, keep_keys: int) -> None:
     db.executemany("INSERT INTO tallies VALUES (?, 1, ?, NULL)", list(batch.tallies.items()))
     db.executemany("INSERT INTO people VALUES (?, ?, 1)", batch.people)
     db.execute("INSERT INTO person_keys VALUES (?, ?)", (batch.season, batch.person_key))
-    newest = "SELECT season FROM person_keys ORDER BY season DESC LIMIT ?"
-    db.execute(f"DELETE FROM person_keys WHERE season NOT IN ({newest})", (max(1, keep_keys),))
+    named = f"SELECT EXISTS (SELECT 1 FROM decisions WHERE state = {events.OPEN} AND person IS NOT NULL)"
+    if not batch.people and not db.execute(named).fetchone()[0]:  # no hash needs an earlier key to be found
+        newest = "SELECT season FROM person_keys ORDER BY season DESC LIMIT ?"
+        db.execute(f"DELETE FROM person_keys WHERE season NOT IN ({newest})", (max(1, keep_keys),))
     (now,) = db.execute("SELECT season FROM open_season").fetchone()
     db.executemany(
         'UPDATE decisions SET season = ?, batch = 1 WHERE season = ? AND "group" = ? AND batch = ?',

@@ -48,7 +48,7 @@ class CliqueStore(RowStore):
         if not self.clique:
             return super().may_build(group)
         label = self.next_label(group)
-        left = self.terms.trust.padded and label.row <= self.terms.releases
+        left = self.terms.trust.padded and label.row <= self.terms.releases and not self.silent
         return left and not self.halted and self._built(label, ParcelKind.NONCE) is None
 
     def build_row(self, group: int = 0) -> bytes:

@@ -28,7 +28,7 @@ class RowStore(Store):
 
     def may_build(self, group: int = 0) -> bool:
         """Whether the next row can be built: the one before is over, and all keepers' keys are here."""
-        if self.member is None or self.terms.trust.padded is False:
+        if self.member is None or self.silent or self.terms.trust.padded is False:
             return False
         label = self.next_label(group)
         if label.row > self.terms.releases or self.halted or self._has_built(label):

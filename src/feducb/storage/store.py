@@ -81,7 +81,8 @@ class Store(SqliteFile):
     def releases_left_in(self, group: int) -> int:
         """How many more releases this season's budget covers in one group."""
         most = self.terms.releases if self.terms.trust.leaves else 0
-        return most - self._privatizers[self._require_group(group)].released
+        group = self._require_group(group)
+        return 0 if self.silent else most - self._privatizers[group].released
 
     def release(self, group: int = 0) -> bytes:
         """Make the next release of everything recorded in this season for a group.
@@ -203,6 +204,11 @@ class Store(SqliteFile):
         self._require_usable()
         if not self.terms.trust.leaves:
             raise PrivacyError(f"under trust='{self.terms.trust}' nothing leaves: there are no releases")
+        if self.silent:
+            raise ReleasesExhaustedError(
+                f"season {self.season} may have gone on after the backup that {self.path} was made of: what "
+                "leaves of it would have other noise; the next season goes on"
+            )
         if self.releases_left_in(group) <= 0:
             made = f"all {self.terms.releases} releases of season {self.season}, group {group} have been made"
             remedy = "new_season() (`feducb agent new-season`) goes on, over new records only"
@@ -224,11 +230,13 @@ class Store(SqliteFile):
 
     def _load(self) -> None:
         db = self.database
-        query = "SELECT season, terms, person_key FROM open_season JOIN seasons USING (season)"
+        columns = "season, terms, person_key, continued_elsewhere"
+        query = f"SELECT {columns} FROM open_season JOIN seasons USING (season)"
         row = db.execute(query).fetchone()
         if row is None:
             raise ConfigurationError("terms", None, f"terms: {self.path} holds no season yet")
-        self.season, terms, self._person_key = row
+        self.season, terms, self._person_key, silent = row
+        self.silent = bool(silent)  # the season may have gone on elsewhere: nothing more of it leaves here
         self.terms = Terms.from_json(terms)
         states = dict(db.execute('SELECT "group", state FROM streams'))
         if sorted(states) != list(range(self.terms.groups)):

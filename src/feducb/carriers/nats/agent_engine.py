@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from feducb.agent.mailbox import Mailbox
@@ -16,9 +17,22 @@ from feducb.privacy.terms import Terms
 from feducb.protocol import frames
 from feducb.protocol.admission import RefusalCount
 from feducb.protocol.engine_table import NatsSettings
+from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.signed_roster import stamp
 from feducb.storage import PeerBook
 
 __all__ = ["NatsEngine"]
+
+_LOOK = 1.0  # seconds between looks at whether the season, or its roster, is another one
+
+Promises = Terms | Mapping[str, Terms]  # of all alike, or by name
+
+
+def _of_everybody(terms: Promises, roster: Roster) -> dict[str, Terms]:
+    everybody = dict.fromkeys(roster.agents, terms) if isinstance(terms, Terms) else dict(terms)
+    if missing := roster.agents.keys() - everybody.keys():
+        raise ConfigurationError("terms", sorted(missing), "terms of every agent of the roster")
+    return everybody
 
 
 class NatsEngine:
@@ -32,41 +46,86 @@ class NatsEngine:
     def __init__(
         self,
         settings: NatsSettings,
-        terms: Terms | Mapping[str, Terms],
+        terms: Promises,
         *,
         log: Log = say_nothing,
         status: EngineStatus | None = None,
     ) -> None:
+        """Settings are checked now.
+
+        Args:
+            settings: how the federation is reached.
+            terms: of all agents, or of each.
+            log: where trouble is said.
+            status: to go on with, where an engine before this one had it.
+        """
         if settings.agent is None:
             raise ConfigurationError("engine.agent", None, "the agent's name")
         self.status = status or EngineStatus()
         self._settings, self._agent, self._log = settings, settings.agent, log
-        self._roster = settings.read_roster()
-        self._signer = own_signer(settings, self._roster.agents[self._agent])
-        names = self._roster.agents
-        self._terms = dict.fromkeys(names, terms) if isinstance(terms, Terms) else dict(terms)
-        if missing := names.keys() - self._terms.keys():
-            raise ConfigurationError("terms", sorted(missing), "terms of every agent of the roster")
-        if self._roster.edges is not None and settings.state is None:
+        self._terms = terms
+        newest = settings.read_roster()
+        if self._agent in newest.agents:
+            own_signer(settings, newest.agents[self._agent])
+        if newest == settings.read_roster(newest.since - 1):  # else some may be in another season alone
+            _of_everybody(terms, newest)
+        if newest.edges is not None and settings.state is None:
             raise ConfigurationError("engine.state", None, "a file, on a graph")
-        self.refusals = self.status.neighbours = RefusalCount(names)  # on a graph, of others' releases
+        self.refusals = self.status.neighbours = RefusalCount(newest.names)  # on a graph, of others' releases
         self._link = Link(settings, self._agent, self.status, log)
 
     async def run(self, mailbox: Mailbox) -> None:
-        """Until cancelled; raises on wrong settings alone."""
-        desk = (self._settings, self._agent, self._roster, self._signer, self.status, mailbox, self._log)
-        if self._roster.edges is None:
-            with_controller = WithKeepers if self._terms[self._agent].trust.padded else WithController
+        """Until cancelled, by the roster of each season; raises on wrong settings alone."""
+        while True:
+            season = await mailbox.season()
+            roster = self._settings.read_roster(season)
+            work = asyncio.ensure_future(self._work(mailbox, roster))
+            watch = asyncio.ensure_future(self._until_another(mailbox, roster, season))
+            try:
+                await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+                for done in (work, watch):
+                    if done.done():
+                        done.result()
+            finally:
+                for task in (work, watch):
+                    task.cancel()
+                await asyncio.gather(work, watch, return_exceptions=True)
+
+    async def _until_another(self, mailbox: Mailbox, roster: Roster, season: int) -> None:
+        """Until the open season has another roster."""
+        seen = (season, stamp(self._settings.roster))
+        while True:
+            await asyncio.sleep(min(_LOOK, self._settings.refresh))
+            now = await mailbox.season()
+            if (now, stamp(self._settings.roster)) == seen:
+                continue
+            seen = (now, stamp(self._settings.roster))
+            try:
+                other = self._settings.read_roster(now)
+            except ConfigurationError as error:  # a file that somebody is just putting there
+                say_rarely(self._log, "roster_refused", count=self.status.fail(error), text=str(error))
+                continue
+            if other != roster:
+                return
+
+    async def _work(self, mailbox: Mailbox, roster: Roster) -> None:
+        signer = Signer(self._settings.seed)
+        desk = (self._settings, self._agent, roster, signer, self.status, mailbox, self._log)
+        if roster.edges is None:
+            trust = _of_everybody(self._terms, roster)[roster.names[0]].trust
+            with_controller = WithKeepers if trust.padded else WithController
             await self._link.keep(with_controller(*desk).session)
             return
+        if self._agent not in roster.agents:
+            await asyncio.Event().wait()  # on a graph nobody sends to one that is not on it yet
         assert self._settings.state is not None
         with PeerBook(self._settings.state) as book:
             driver = PeerDriver(
-                self._roster.topology(),
+                roster.topology(),
                 self._agent,
-                self._terms,
-                seal=frames.OriginSeal(self._roster, self._agent, self._signer),
-                roster=self._roster,
+                _of_everybody(self._terms, roster),
+                seal=frames.OriginSeal(roster, self._agent, signer),
+                roster=roster,
                 book=book,
                 on_refusal=self._say_refused,
             )

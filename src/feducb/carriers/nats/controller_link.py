@@ -10,16 +10,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feducb.carriers import nats_subjects as subjects
+from feducb.carriers.nats.hearing import Hearing
 from feducb.carriers.nats.keeper_talk import KeeperTalk
 from feducb.carriers.nats.link import Link, apart, own_signer
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, say_rarely
+from feducb.carriers.nats.roster_talk import answer_roster, asks_for_roster
 from feducb.controller.collector import Collector
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames
 from feducb.protocol.admission import Receipt, RefusalCount, refusal
 from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.parcels import ParcelKind
-from feducb.protocol.roster import open_sealed
+from feducb.protocol.roster import Roster
+from feducb.protocol.sealing import open_sealed
+from feducb.protocol.signed_roster import stamp
 from feducb.protocol.sums import Published
 from feducb.storage import RowBook
 
@@ -33,8 +37,6 @@ _BATCH = 256
 _LOOK = 1.0  # seconds between looks at the clock
 _TOGETHER = 0.002  # seconds after the first message of a batch for others, so that they share its commit
 _HELD = 16  # messages of an agent that wait for the disk; what comes on top, it sends again
-_UNREAD = 2048  # messages of an agent that wait to be looked at; no more than as many bytes:
-_UNREAD_BYTES = 2**24
 _EXPECTED = {ParcelKind.UPLOAD: "a sealed upload", ParcelKind.ROW: "a row under pads"}
 
 
@@ -60,16 +62,17 @@ class NatsController:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.status = EngineStatus()
-        self._roster = settings.read_roster()
+        self._settings, self._collector, self._log = settings, collector, log
+        self._roster = settings.read_roster(collector.season)  # of the open season
+        self._newest_roster = settings.read_roster()
+        self._seen = (collector.season, stamp(settings.roster))
         if self._roster.controller is None:
             raise ConfigurationError("engine.roster", str(settings.roster), "one with a controller")
         self._signer = own_signer(settings, self._roster.controller)
         self._private = _read_sealing(settings)
-        self._collector, self._log, self._clock = collector, log, clock
+        self._clock = clock
         self._talk = KeeperTalk(collector) if isinstance(collector, RowBook) else None
-        self.refusals = RefusalCount(
-            {*self._roster.agents, *(subjects.keeper_user(name) for name in self._roster.keepers)}
-        )
+        self.refusals = RefusalCount(_senders(self._roster, self._newest_roster))
         self.last_refusals: dict[str, dict[str, Any]] = {}  # of each sender: ``at``, ``reason`` and ``text``
         self.heard: dict[str, float] = {}  # by sender, when a message last came, in seconds since 1970
         self._newest: bytes | None = None
@@ -98,11 +101,31 @@ class NatsController:
                 waiting.put_nowait(opened)
 
         # A subscription each: whoever floods fills its own queue, and takes turns with the others.
-        for subject in self._subjects():
-            reading = client.subscribe(
-                subject, cb=on_message, pending_msgs_limit=_UNREAD, pending_bytes_limit=_UNREAD_BYTES
-            )
-            await apart(reading)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(Hearing(client, on_message, self._note_flood).follow(self._subjects))
+            group.create_task(self._exchange_all(client, waiting, held))
+
+    def _take_roster(self) -> None:
+        """Look whether somebody put a new roster there, or the season is another one."""
+        seen = (self._collector.season, stamp(self._settings.roster))
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            newest = self._settings.read_roster()
+            roster = self._settings.read_roster(self._collector.season)
+        except ConfigurationError as error:  # one that does not prove itself, or is half there
+            say_rarely(self._log, "roster_refused", count=self.status.fail(error), text=str(error))
+            return
+        if newest.version > self._newest_roster.version:
+            facts = {"version": newest.version, "season": newest.since, "agents": len(newest.agents)}
+            self._log("roster", **facts)
+        self._roster, self._newest_roster = roster, newest
+        self.refusals.names = _senders(roster, newest)
+
+    async def _exchange_all(
+        self, client: Client, waiting: asyncio.Queue[_Opened], held: Counter[str]
+    ) -> None:
         if isinstance(self._collector, RowBook):
             self._collector.listen(now=self._clock())
         if (newest := self._collector.newest()) is not None:
@@ -114,13 +137,21 @@ class NatsController:
             batch = await self._next_batch(waiting)
 
     def _subjects(self) -> Iterator[str]:
-        """Everybody's, each by itself."""
+        """Everybody's, each by itself; whoever comes with a new roster may ask for sums at once."""
+        self._take_roster()
         fed = self._roster.federation
-        for agent in self._roster.agents:
+        for agent in self._roster.agents | self._newest_roster.agents:
             yield from (subjects.topic(fed, kind, agent) for kind in subjects.kinds_from_agents(self._roster))
         if self._talk is not None:
-            for keeper in self._roster.keepers:
+            for keeper in self._roster.keepers | self._newest_roster.keepers:
                 yield from (subjects.topic(fed, kind, keeper) for kind in subjects.KINDS_FROM_KEEPERS)
+                yield subjects.topic(fed, "ask", subjects.keeper_user(keeper))
+
+    def _note_flood(self, subject: str) -> None:
+        """Somebody sends more than it may; the broker drops what is too much, and it sends that again."""
+        self.status.errors["overload"] += 1
+        kind, name = subject.split(".")[-2:]
+        say_rarely(self._log, "flood", count=self.status.errors["overload"], agent=name, kind=kind)
 
     async def _on_message(
         self, client: Client, kind: str, name: str, sender: str, message: Msg
@@ -141,6 +172,8 @@ class NatsController:
 
     def _tell(self, client: Client, agent: str, place: bytes) -> bytes:
         """What an agent asks for: the newest sum, or where rows are padded all that it has not heard."""
+        if asks_for_roster(place):
+            return answer_roster(place, self._newest_roster, most=client.max_payload)
         if self._talk is None:
             return self._newest or b""
         news = self._talk.news(place, most=client.max_payload)
@@ -208,8 +241,17 @@ class NatsController:
             return data
         return self._unframed(kind, name, data)
 
+    def _key_of(self, agent: str) -> str:
+        """Also of who comes with a later season: the book says who is in it."""
+        return (self._newest_roster.agents | self._roster.agents)[agent]
+
     def _unframed(self, kind: str, agent: str, data: bytes) -> bytes:
-        body = frames.unframe(self._roster.agents[agent], data, kind, self._roster.federation, agent)
+        context = (kind, self._roster.federation, agent)
+        try:
+            body = frames.unframe(self._key_of(agent), data, *context)
+        except RefusedError:
+            self._take_roster()  # it may have a new key, which was put there just now
+            body = frames.unframe(self._key_of(agent), data, *context)
         if kind == ParcelKind.RELEASE:
             if self._collector.takes is not ParcelKind.RELEASE:
                 raise RefusedError("malformed", f"a release, expected {_EXPECTED[self._collector.takes]}")
@@ -244,6 +286,12 @@ class NatsController:
         self.status.absorbed += 1
         facts = {"season": named.season, "number": named.number, "agents": len(named.names)}
         self._log("sum", **facts, bytes=len(body))
+
+
+def _senders(*rosters: Roster) -> set[str]:
+    """By which names messages come."""
+    agents = {name for roster in rosters for name in roster.agents}
+    return agents | {subjects.keeper_user(name) for roster in rosters for name in roster.keepers}
 
 
 def _read_sealing(settings: NatsSettings) -> bytes | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.nats.link import Link, apart, counting, own_signer
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, say_rarely
+from feducb.carriers.nats.roster_talk import ask_roster
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames
 from feducb.protocol.admission import Receipt
@@ -46,7 +47,7 @@ class NatsKeeper:
         self.status = EngineStatus()
         self._settings, self._book, self._log = settings, book, log
         self._rolled, self._clock = asyncio.Event(), clock
-        self._roster = settings.read_roster()
+        self._roster = settings.read_roster(book.season)
         if settings.agent is None or settings.agent not in self._roster.keepers:
             expected = f"a keeper: {', '.join(self._roster.keepers) or 'the roster has none'}"
             raise ConfigurationError("engine.agent", settings.agent, expected)
@@ -73,12 +74,21 @@ class NatsKeeper:
             group.create_task(self._follow_the_clock())
             group.create_task(self._show_card(client))
             group.create_task(self._answer(client, lists))
+            group.create_task(self._ask_roster(client))
+
+    async def _ask_roster(self, client: Client) -> None:
+        user = subjects.keeper_user(self._keeper)
+        while True:
+            with counting(self.status, self._log):
+                await ask_roster(client, self._settings, user, status=self.status, log=self._log)
+            await asyncio.sleep(self._settings.refresh)
 
     async def _follow_the_clock(self) -> None:
         """Open the next season when it is time to, and show its card at once."""
         while True:
             if self._book.roll(now=self._clock()):
                 self._log("season", season=self._book.season)
+                self._roster = self._settings.read_roster(self._book.season)
                 self._rolled.set()
             await asyncio.sleep(_LOOK)
 

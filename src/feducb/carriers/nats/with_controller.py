@@ -12,11 +12,12 @@ from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.nats.desk import Desk
 from feducb.carriers.nats.link import apart, counting
 from feducb.carriers.nats.link_status import say_rarely
+from feducb.carriers.nats.roster_talk import ask_roster
 from feducb.errors import ConfigurationError
 from feducb.protocol import frames, sums
 from feducb.protocol.admission import Receipt
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.protocol.roster import seal_for
+from feducb.protocol.sealing import seal_for
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -48,7 +49,15 @@ class WithController(Desk):
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(heard))
             group.create_task(self._ask(client))
-            group.create_task(self._send(client))
+            group.create_task(self._ask_roster(client))
+            if self.agent in self.roster.agents:  # who comes with a later season plays by sums till then
+                group.create_task(self._send(client))
+
+    async def _ask_roster(self, client: Client) -> None:
+        while True:
+            with counting(self.status, self.log):
+                await ask_roster(client, self.settings, self.agent, status=self.status, log=self.log)
+            await asyncio.sleep(self.settings.refresh * random.uniform(0.75, 1.25))
 
     async def _listen(self, heard: asyncio.Queue[bytes]) -> None:
         while True:
