@@ -17,7 +17,7 @@ from feducb.agent.upkeep import erase
 from feducb.carriers.local import LocalController
 from feducb.config import Budget, Problem
 from feducb.controller.collector import open_collector
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, StoreError
 from feducb.protocol.calendar import Calendar
 from feducb.storage import RowBook
 from feducb.trust import require_trust
@@ -259,6 +259,56 @@ def test_what_cannot_be_added_up_in_the_next_season_is_dropped_and_said(world: W
     assert "dropped" in agent.trouble
     assert agent.snapshot()["counts"]["dropped"] == 1
     assert agent.decide(np.eye(3)).index in (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"budget": Budget(epsilon=2.0, delta=1e-6)},
+        {"trust": require_trust("controller")},
+        {"records_per_person": 2},
+        {"play": "own", "schedule": "planned", "releases": 2, "first_release": 20.0, "last_release": 50.0},
+        {"shadow": True, "follow_policy": "fixed"},
+        {"holdout": 0.05},
+        {"default_reward": 0.5},
+    ],
+    ids=str,
+)
+def test_what_waits_is_released_under_no_other_promise_than_its_own(
+    world: World, changes: dict[str, object]
+) -> None:
+    """Of open decisions and of a batch, at a boundary at which the settings change."""
+    world.open()
+    agent = world.tick(80.0)
+    agent.decide(ACTIONS, person="she")
+    agent = world.tick(95.0)
+    agent.decide(ACTIONS, person="he")
+    assert _records(agent) == 1
+    agent.renewal = lambda _: (replace(SETTINGS, **changes), None)  # type: ignore[arg-type]
+    agent = world.tick(112.0)
+    assert agent.store.season == 2
+    assert _records(agent) == 0
+    assert "dropped" in agent.trouble
+    world.tick(180.0)
+    assert _taken(world.path) == [] or {season for season, _ in _taken(world.path)} == {1}
+
+
+def test_a_limit_on_all_seasons_holds_for_one_that_is_opened_by_hand(world: World) -> None:
+    limited = replace(SETTINGS, most_epsilon=1.2, most_delta=1e-6)
+    world.open(limited)
+    agent = world.tick(99.0)
+    assert len(agent.ledger().accounts[0].entries) == 3
+    agent.new_season(replace(limited, start=START + 100.0), drop_open=True)
+    for now in (130.0, 160.0, 199.0):
+        agent = world.tick(now)
+    assert "most_epsilon = 1.2" in agent.trouble
+    assert not agent.ledger().accounts[-1].entries
+    with pytest.raises(StoreError, match="beyond most_epsilon"):
+        agent.release()
+    assert agent.decide(ACTIONS).index in (0, 1)
+    agent = world.open(limited)  # nor is it forgotten
+    assert agent.releases_due() == 0
+    assert agent.ledger().epsilon_of_a_regular(1e-6) <= 1.2
 
 
 def test_a_file_of_a_season_opened_by_hand_goes_on_from_its_own_start(world: World) -> None:
