@@ -295,7 +295,7 @@ def test_own_play_is_stated_with_whom_it_does_not_protect_and_what_later_seasons
     assert "every agent's last batch is sealed" in plain["provided_that"]
     assert "one close, for ever" in plain["provided_that"]
     assert "own visitors" in plain["not_covered"]
-    assert "exact sums of all of the season's records" in plain["retention"]
+    assert "exact sums of its records, of earlier seasons too" in plain["retention"]
     assert "| **Play** | own: agents share until their last release" in to_markdown(plain)
     released = statement(terms)
     assert released["play"] == "released"

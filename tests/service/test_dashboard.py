@@ -121,7 +121,7 @@ def test_it_is_live_and_says_what_it_knows(browser: Browser, service: Running) -
         expect(page.locator("#learning polyline")).not_to_have_count(0)
         expect(page.locator("#learning-said")).to_contain_text("Uniform choice would have brought")
         expect(page.locator("#gain-said")).to_contain_text(
-            re.compile(r"federated 0\.\d+ ± .*uniform 0\.\d+ ±")
+            re.compile(r"federated -?0\.\d+ ± .*uniform -?0\.\d+ ±")
         )
         expect(page.locator("#gain rect.lane")).to_have_count(2)  # nobody is held out
         expect(page.locator("#activity rect.bar")).not_to_have_count(0)
