@@ -61,7 +61,7 @@ def measure(shared: bool, full: bool) -> dict[str, float]:
     from feducb.protocol import messages
 
     if full:  # as if nothing were known to be zero
-        agent_settings.model_of = lambda recipe, spaced: LINEAR
+        setattr(agent_settings, "model_of", lambda recipe, spaced: LINEAR)  # noqa: B010
     rng = np.random.default_rng(0)
     took: dict[str, list[float]] = {"release": [], "reading": [], "decision": [], "own": []}
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +119,8 @@ def read_own(model: Any, dim: int) -> list[float]:
         for some in np.split(np.arange(4000), [1000])
     )
     others += 2.0 * rng.standard_normal(len(others))
-    records = Statistics(*model.read(own, dim=dim, weight=1.0), 1000)
+    gram, moment = model.read(own, dim=dim, weight=1.0)
+    records = Statistics(gram, moment, 1000)
     total = model.read(others, dim=dim, weight=1.0)
     bound = JointBound(
         alone=MixtureBound(problem=problem, log_threshold=5.0),
