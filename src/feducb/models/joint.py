@@ -15,6 +15,7 @@ from scipy.stats import chi2
 
 from feducb.config import Problem
 from feducb.models.mixture import MixtureBound, narrowest
+from feducb.models.parts import Eigenbasis, Parts
 from feducb.types import Array, Belief, Statistics
 
 __all__ = ["Hearing", "JointBound", "Others", "weight_of"]
@@ -42,28 +43,32 @@ class Others:
     """What the others' shared records came to, for an agent: the sum at the close less its own records.
 
     Attributes:
-        values: (..., d), rising eigenvalues of A = G + H.
-        vectors: (..., d, d), its eigenvectors, as columns.
+        basis: the eigenvectors of A = G + H.
+        values: (..., d), its eigenvalues.
         moment: (..., d), a = u + h, in their basis.
     """
 
+    basis: Eigenbasis
     values: Array
-    vectors: Array
     moment: Array
 
     @classmethod
     def of(cls, gram: Array, moment: Array) -> Others:
         """From A (..., d, d) and a (..., d)."""
-        values, vectors = np.linalg.eigh(gram)
-        return cls(values, vectors, np.einsum("...dk,...d->...k", vectors, moment))
+        basis = Eigenbasis.of(gram)
+        return cls(basis, basis.values, basis.turn_in(moment))
 
     def matrix(self, entries: Array) -> Array:
         """(..., d, d), with these eigenvalues (..., d) in A's place."""
-        return np.asarray((self.vectors * entries[..., None, :]) @ np.swapaxes(self.vectors, -1, -2))
+        return self.basis.matrix(entries)
 
     def vector(self, entries: Array) -> Array:
         """(..., d), out of A's eigenbasis."""
-        return np.asarray(np.einsum("...dk,...k->...d", self.vectors, entries))
+        return self.basis.turn_out(entries)
+
+    def parts(self, own: Statistics) -> Parts:
+        """Those that own records have as well."""
+        return self.basis.parts.together(own.gram)
 
 
 def weight_of(problem: Problem, evenly: float, noise: float, distance: float) -> float:
@@ -137,9 +142,9 @@ class JointBound:
         """What both tell, and (...) whether the others' sum is read: numbers of `Hearing`."""
         possible = self.possible(others)
         values, moment = (np.where(possible[..., None], one, 0.0) for one in (others.values, others.moment))
-        others = Others(values, others.vectors, moment)
+        others, parts = Others(others.basis, values, moment), others.parts(own)
         joint, alone = self.read(own, others), self._alone(own)
-        agreed = np.where(_within(joint, alone), Hearing.HEARD, Hearing.NO_HELP)
+        agreed = np.where(_within(joint, alone, parts), Hearing.HEARD, Hearing.NO_HELP)
         fits = np.where(self.contradicted(own, others), Hearing.CONTRADICTED, agreed)
         hearing = np.where(possible, fits, Hearing.IMPOSSIBLE).astype(np.int64)
         return _either(hearing == Hearing.HEARD, joint, self._looking(own, alone)), hearing
@@ -157,39 +162,35 @@ class JointBound:
         Before that, and for a public number of records at most, the candidate is played of which own records
         say least: the set is taken around 0, as much wider as it then must be, so that it still holds θ*.
         """
-        longest = np.sqrt(np.linalg.eigvalsh(alone.inverse)[..., -1]) * alone.ellipsoid_width
+        parts = Parts.of(own.gram)  # and of alone's set
+        longest = np.sqrt(parts.eigenvalues(alone.inverse)[..., -1]) * alone.ellipsoid_width
         looks = (longest * _SURE > self.problem.parameter_bound) & (own.count < self.looks)
         around = replace(
             alone,
             theta=np.zeros_like(alone.theta),
-            ellipsoid_width=alone.ellipsoid_width + np.sqrt(_squared(alone.theta, alone.inverse)),
+            ellipsoid_width=alone.ellipsoid_width + np.sqrt(_squared(alone.theta, alone.inverse, parts)),
         )
         return _either(looks, around, alone)
 
     def read(self, own: Statistics, others: Others) -> Belief:
         """The joint set, whatever alone's is."""
-        problem, prior, weight = self.problem, self._prior, self.weight
+        problem, prior, weight, parts = self.problem, self._prior, self.weight, others.parts(own)
         squared = problem.noise_scale**2
         design = np.maximum(others.values + self.gram_radius * self.variance**0.5, 0.0)
         spread = weight**2 * (squared * design + self.variance * self.residual) + prior
         scatter = squared * own.gram + others.matrix(spread)
         gram = own.gram + others.matrix(weight * others.values)
         moment = own.moment + weight * others.vector(others.moment)
-        log_det = np.linalg.slogdet(scatter)[1] - problem.dim * math.log(prior)
+        log_det = parts.log_det(scatter) - problem.dim * math.log(prior)
         radius = (np.sqrt(2.0 * self.log_threshold + log_det) + self.rounding) ** 2
-        solved = np.linalg.solve(scatter, np.concatenate([gram, moment[..., None]], axis=-1))
-        solved /= radius[..., None, None]
-        pull = (gram @ solved[..., -1:])[..., 0]
-        values, vectors = np.linalg.eigh(gram @ solved[..., :-1])
+        signal, pull, weighed = _normal_equations(parts, gram, moment, scatter, radius)
+        basis = Eigenbasis.of(signal, parts)
         precision, centre, size = narrowest(
-            np.maximum(values, 0.0),
-            np.einsum("...dk,...d->...k", vectors, pull),
-            moment * solved[..., -1],
-            problem.parameter_bound,
+            np.maximum(basis.values, 0.0), basis.turn_in(pull), moment * weighed, problem.parameter_bound
         )
         return Belief(
-            theta=np.einsum("...dk,...k->...d", vectors, centre),
-            inverse=(vectors / precision[..., None, :]) @ np.swapaxes(vectors, -1, -2),
+            theta=basis.turn_out(centre),
+            inverse=basis.matrix(1.0 / precision),
             ellipsoid_width=np.sqrt(size),
             euclidean_width=np.zeros_like(size),
             estimate=self._likely(own, others),
@@ -207,7 +208,7 @@ class JointBound:
         with np.errstate(over="ignore", invalid="ignore"):
             few = others.values.sum(axis=-1) <= squares + problem.dim * noise
         short = np.abs(others.moment).max(axis=-1) <= longest
-        return np.asarray(few & short & (others.values[..., 0] >= least))
+        return np.asarray(few & short & (others.values.min(axis=-1) >= least))
 
     def contradicted(self, own: Statistics, others: Others) -> NDArray[np.bool_]:
         """(...), whether own records, by χ², are further from the others' than noise and tolerance h explain.
@@ -216,16 +217,16 @@ class JointBound:
         and (h²/d)I more. Of d directions the one in which others promise most is looked at by itself as well:
         whether rewards are what f says of the actions that were played, fᵀu₀ against fᵀG₀f.
         """
-        problem, dim = self.problem, self.problem.dim
+        problem, dim, parts = self.problem, self.problem.dim, others.parts(own)
         signal, pull = self._information(others, 0.0)
         precision = signal + dim / problem.parameter_bound**2
         said, spread = (
             others.vector(pull / precision),
             others.matrix(1.0 / precision + self.tolerance**2 / dim),
         )
-        inverse = np.linalg.inv(own.gram + _LEAST * problem.action_bound**2 * np.eye(dim))
+        inverse = parts.inverse(own.gram + _LEAST * problem.action_bound**2 * np.eye(dim))
         off = np.einsum("...de,...e->...d", inverse, own.moment) - said
-        apart = _squared(off, problem.noise_scale**2 * inverse + spread) > chi2.isf(_DOUBT, dim)
+        apart = _squared(off, problem.noise_scale**2 * inverse + spread, parts) > chi2.isf(_DOUBT, dim)
         promised = np.einsum("...de,...e->...d", own.gram, said)
         short = (said * (promised - own.moment)).sum(axis=-1)
         scatter = problem.noise_scale**2 * (said * promised).sum(axis=-1)
@@ -244,7 +245,7 @@ class JointBound:
         signal, pull = self._information(others, self.distance)
         weighed = own.gram / squared + others.matrix(signal) + eye / self.problem.parameter_bound**2
         pulled = own.moment / squared + others.vector(pull)
-        return np.asarray(np.linalg.solve(weighed, pulled[..., None])[..., 0], dtype=np.float64)
+        return others.parts(own).solve(weighed, pulled)
 
     def _information(self, others: Others, distance: float) -> tuple[Array, Array]:
         """In A's eigenbasis what the others tell of θ*: precisions (..., d), and these times an estimate."""
@@ -255,18 +256,33 @@ class JointBound:
         return share * values, share * others.moment
 
 
-def _within(joint: Belief, alone: Belief) -> NDArray[np.bool_]:
+def _normal_equations(
+    parts: Parts, gram: Array, moment: Array, scatter: Array, radius: Array
+) -> tuple[Array, Array, Array]:
+    """NΣ⁻¹N (..., d, d), NΣ⁻¹y and Σ⁻¹y (..., d), each over r² (...), part by part."""
+    signals, pulls, weighed = [], [], []
+    pieces = zip(*map(parts.cut_matrix, (gram, scatter)), parts.cut(moment), strict=True)
+    for design, spread, pulled in pieces:
+        solved = np.linalg.solve(spread, np.concatenate([design, pulled[..., None]], axis=-1))
+        solved /= radius[..., None, None, None]
+        signals.append(design @ solved[..., :-1])
+        pulls.append((design @ solved[..., -1:])[..., 0])
+        weighed.append(solved[..., -1])
+    return parts.join_matrix(signals), parts.join(pulls), parts.join(weighed)
+
+
+def _within(joint: Belief, alone: Belief, parts: Parts) -> NDArray[np.bool_]:
     """Whether a set is at most `_WIDER` as wide as alone's in all directions, its centre in alone's."""
     most = alone.inverse * (_WIDER * alone.ellipsoid_width[..., None, None]) ** 2
     has = joint.inverse * joint.ellipsoid_width[..., None, None] ** 2
-    narrow = np.linalg.eigvalsh(most - has)[..., 0] >= 0.0
-    near = _squared(joint.theta - alone.theta, alone.inverse) <= alone.ellipsoid_width**2
+    narrow = parts.eigenvalues(most - has)[..., 0] >= 0.0
+    near = _squared(joint.theta - alone.theta, alone.inverse, parts) <= alone.ellipsoid_width**2
     return np.asarray(narrow & near)
 
 
-def _squared(off: Array, inverse: Array) -> Array:
-    """(...), ‖off‖²_P from P⁻¹."""
-    return np.asarray((off * np.linalg.solve(inverse, off[..., None])[..., 0]).sum(axis=-1))
+def _squared(off: Array, inverse: Array, parts: Parts) -> Array:
+    """(...), ‖off‖²_P from P⁻¹, which has these parts."""
+    return np.asarray((off * parts.solve(inverse, off)).sum(axis=-1))
 
 
 def _either(which: NDArray[np.bool_], one: Belief, other: Belief) -> Belief:

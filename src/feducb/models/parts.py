@@ -8,8 +8,10 @@ which cost the sum of their cubes, not the cube of the sum. A matrix without suc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from feducb.types import Array, Indices
@@ -83,6 +85,33 @@ class Parts:
             matrix[..., some[:, :, None], some[:, None, :]] = piece
         return matrix
 
+    def together(self, matrix: Array) -> Parts:
+        """Those of one more matrix (..., d, d) together with these: itself, if that is zero between parts."""
+        within = sum(np.count_nonzero(piece) for piece in self.cut_matrix(matrix))
+        if within == np.count_nonzero(matrix):
+            return self
+        return Parts.of(
+            matrix, self.join_matrix([np.ones((*some.shape, some.shape[1])) for some in self.places])
+        )
+
+    def solve(self, matrix: Array, vector: Array) -> Array:
+        """(..., d), M⁻¹v, of a matrix (..., d, d) that has these parts."""
+        pieces = zip(self.cut_matrix(matrix), self.cut(vector), strict=True)
+        return self.join([_float(np.linalg.solve(piece, own[..., None])[..., 0]) for piece, own in pieces])
+
+    def inverse(self, matrix: Array) -> Array:
+        """(..., d, d), M⁻¹."""
+        return self.join_matrix([_float(np.linalg.inv(piece)) for piece in self.cut_matrix(matrix)])
+
+    def log_det(self, matrix: Array) -> Array:
+        """(...), log |det M|."""
+        return np.asarray(sum(np.linalg.slogdet(one)[1].sum(axis=-1) for one in self.cut_matrix(matrix)))
+
+    def eigenvalues(self, matrix: Array) -> Array:
+        """(..., d), rising, of a symmetric one."""
+        values = self.join([_float(np.linalg.eigvalsh(piece)) for piece in self.cut_matrix(matrix)])
+        return np.sort(values, axis=-1)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Eigenbasis:
@@ -99,9 +128,9 @@ class Eigenbasis:
     vectors: list[Array]
 
     @classmethod
-    def of(cls, matrix: Array) -> Eigenbasis:
-        """Of (..., d, d)."""
-        parts = Parts.of(matrix)
+    def of(cls, matrix: Array, parts: Parts | None = None) -> Eigenbasis:
+        """Of (..., d, d), which may be known to have certain parts."""
+        parts = Parts.of(matrix) if parts is None else parts
         solved = [np.linalg.eigh(piece) for piece in parts.cut_matrix(matrix)]
         return cls(parts, parts.join([values for values, _ in solved]), [vectors for _, vectors in solved])
 
@@ -121,3 +150,8 @@ class Eigenbasis:
         return self.parts.join_matrix(
             [(basis * piece[..., None, :]) @ np.swapaxes(basis, -1, -2) for basis, piece in pieces]
         )
+
+
+def _float(array: NDArray[np.floating[Any]]) -> Array:
+    """For numpy's own functions are typed as any precision."""
+    return np.asarray(array, dtype=np.float64)
