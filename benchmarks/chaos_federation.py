@@ -271,8 +271,11 @@ class Federation:
     def check(self) -> dict[str, str]:
         """Compare; raises AssertionError at the first difference."""
         counts: Counter[str] = Counter()
+        seasons = 0
         for name, agent in self.agents.items():
-            counts.update(check(self.folder / name, agent.seen))
+            found = check(self.folder / name, agent.seen)
+            seasons = max(seasons, found.pop("seasons"))  # all agents go through the same ones
+            counts.update(found)
         assert self._last_sum.agents == len(self._names)
         shown = {name: str(count) for name, count in counts.items() if not name.startswith("kills")}
         kills = ", ".join(f"{role} {count}" for role, count in sorted(self.kills.items()))
@@ -280,6 +283,7 @@ class Federation:
         return {
             "kills": f"{self.kills.total()} ({kills})",
             **shown,
+            "seasons": str(seasons),
             **(self._check_rows() if self._trust == "keepers" else {}),
             "last sum": f"{self._last_sum.number}, {agreed}",
         }

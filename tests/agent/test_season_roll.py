@@ -137,6 +137,22 @@ def test_after_the_last_release_records_wait_for_the_next_season(world: World) -
     assert agent.ledger().accounts[0].dropped == 0
 
 
+def test_who_lingers_for_the_last_sum_cuts_the_next_season_by_its_own_times(world: World) -> None:
+    """Whatever keeps the last sum away, a record is in the first release due after its window closed."""
+    settings = replace(SETTINGS, agents=2, agents_per_person=1, releases=20, window=1.0, keep_events=1000.0)
+    agent = world.open(settings)
+    for moment in (100.0, 101.0, 104.5, 107.0, 109.9):  # it lingers until 110
+        world.now = START + moment
+        agent.tick(alone=False)
+        agent.decide(ACTIONS)
+    assert agent.store.season == 1
+    for moment in (110.0, 112.0):
+        world.now = START + moment
+        agent.tick(alone=False)
+    assert agent.store.season == 2
+    assert _taken(world.path) == [(2, 1), (2, 1), (2, 2), (2, 2), (2, 3)]
+
+
 def test_ids_stay_known_over_the_boundary_and_a_repeated_question_has_the_same_answer(world: World) -> None:
     agent = world.open()
     world.now += 95.0

@@ -882,9 +882,17 @@ class Agent:
         return Outcome.LATE if late else Outcome.RECORDED
 
     def _next_cut(self, group: int) -> float:
-        """When the next release is due, in milliseconds; never, after the last."""
+        """When the next release is due, in milliseconds: after the last, the first of the next season.
+
+        Never, where no season follows. An agent may linger beyond that one's first release: what closes by
+        then is of its second, whenever the season is opened.
+        """
         made, times = self._made(group), self.settings.release_times
-        return int(1000 * (self.started_at + times[made]) + 0.001) if made < len(times) else math.inf
+        if made < len(times):
+            return int(1000 * (self.started_at + times[made]) + 0.001)
+        if not times or self._spent or not self.settings.rolls:
+            return math.inf
+        return int(1000 * (self._season.ends_at + times[0]) + 0.001)
 
     def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
         reaches_all = self._chooser.reaches_all(group)
