@@ -29,7 +29,7 @@ from nats_world import (
 )
 
 from feducb.carriers import nats_keys as keys
-from feducb.carriers.controller_process import JsonLog
+from feducb.carriers.controller_process import InForce, JsonLog
 from feducb.carriers.local import MemoryMailbox
 from feducb.carriers.nats import EngineStatus, Link
 from feducb.carriers.nats.link import KeyRefusedError
@@ -312,3 +312,16 @@ def test_killed_at_random_nothing_comes_apart(tmp_path: Path, mode: str) -> None
         assert found["releases_seen"] > 20
         assert (found["release_numbers_with_two_contents"], found["sum_numbers_with_two_contents"]) == (0, 0)
     print(f"\n{mode}: {time.monotonic() - began:.1f} s, {found}")
+
+
+def test_status_goes_by_the_version_that_holds_in_the_season(broker: Broker) -> None:
+    path = broker.folder / "controller" / "controller.toml"
+    first, second, third = (ControllerSettings.read(path) for _ in range(3))
+    versions = InForce(first, 1)
+    versions.take(second, 2)
+    assert versions.at(1) is first
+    versions.take(third, 2)  # edited once more within season 1
+    assert versions.at(2) is third
+    versions.take(second, 3)
+    assert versions.at(2) is third
+    assert versions.at(4) is second  # a season was skipped

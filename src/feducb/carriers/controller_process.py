@@ -25,7 +25,7 @@ from feducb.protocol.trouble import News
 from feducb.storage import RowBook
 from feducb.system import optional, quieten_asyncio
 
-__all__ = ["JsonLog", "Renewal", "keep_status", "run_until_stopped", "serve"]
+__all__ = ["InForce", "JsonLog", "Renewal", "keep_status", "run_until_stopped", "serve"]
 
 _STATUS_EVERY = 2.0  # seconds
 
@@ -148,21 +148,41 @@ async def keep_status(
         write_status(path, facts())
 
 
+class InForce:
+    """Which version of its file a controller goes by: one that is read in a season holds from the next on."""
+
+    def __init__(self, settings: ControllerSettings, season: int) -> None:
+        self._versions = [(season, settings)]
+
+    def take(self, settings: ControllerSettings, season: int) -> None:
+        """These hold from a season on, unless others are taken for it."""
+        self._versions = [*(one for one in self._versions if one[0] < season), (season, settings)]
+
+    def at(self, season: int) -> ControllerSettings:
+        """What holds in a season; nothing earlier is asked for any more."""
+        held = [one for one in self._versions if one[0] <= season][-1]
+        self._versions = [held, *(one for one in self._versions if one[0] > season)]
+        return held[1]
+
+
 async def _serve(settings: ControllerSettings, collector: Collector | RowBook, log: JsonLog) -> None:
     from feducb.carriers.nats import NatsController
 
     link = NatsController(settings.engine, collector, log=log)
     log("started", season=collector.season, agents=len(settings.terms), pid=os.getpid())
 
+    versions = InForce(settings, collector.season)
+
     def facts() -> dict[str, Any]:
+        held = versions.at(collector.season)
         said = {
             "at": time.time(),
             "pid": os.getpid(),
             "connected": link.status.connected,
             "season": collector.season,
-            "agents": list(settings.terms),
-            "quorum": settings.quorum or len(settings.terms),
-            "deadline": settings.deadline,
+            "agents": list(held.terms),
+            "quorum": held.quorum or len(held.terms),
+            "deadline": held.deadline,
             "newest_sum": link.status.newest,
             "agents_in_it": link.status.members,
             "newest_message": collector.progress(),
@@ -181,7 +201,9 @@ async def _serve(settings: ControllerSettings, collector: Collector | RowBook, l
         return said | {"trouble": judge_controller(said)}
 
     def renew(path: Path) -> None:
-        ControllerSettings.read(path, season=collector.season + 1).renew(collector)
+        following = ControllerSettings.read(path, season=collector.season + 1)
+        following.renew(collector)
+        versions.take(following, collector.season + 1)
 
     def beside() -> object:
         return collector.season, stamp(settings.engine.roster)
