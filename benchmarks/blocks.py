@@ -54,14 +54,13 @@ window = "1s"
 
 def measure(shared: bool, full: bool) -> dict[str, float]:
     """How many numbers are released, and medians in milliseconds, by what is done."""
-    from feducb.agent import Agent
-    from feducb.agent import settings as agent_settings
+    from feducb.agent import Agent, promised_terms
     from feducb.agent.agent_file import read_agent_file
     from feducb.models import LINEAR
     from feducb.protocol import messages
 
     if full:  # as if nothing were known to be zero
-        setattr(agent_settings, "model_of", lambda recipe, spaced: LINEAR)  # noqa: B010
+        setattr(promised_terms, "model_of", lambda recipe, spaced: LINEAR)  # noqa: B010
     rng = np.random.default_rng(0)
     took: dict[str, list[float]] = {"release": [], "reading": [], "decision": [], "own": []}
     with tempfile.TemporaryDirectory() as folder:

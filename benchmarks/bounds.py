@@ -1,6 +1,6 @@
 """What each improvement of noise, reading and play is worth, at the same privacy and coverage.
 
-    python benchmarks/bounds.py [--agents 100 --horizon 10000 --epsilon 1 --delta 1e-6 --runs 2]
+    python benchmarks/bounds.py [--agents 100 --horizon 10000 --epsilon 1 --delta 1e-6 --runs 2] [--json FILE]
 
 Each row adds one improvement to the row above it; d = 10, K = 100, α = 0.1.
 """
@@ -8,10 +8,12 @@ Each row adds one improvement to the row above it; d = 10, K = 100, α = 0.1.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import feducb
 from feducb.protocol.federation import Tuning
+from feducb_lab.experiments.measured import write_tables
 
 PLAIN: dict[str, Any] = {
     "simulated": False,
@@ -42,14 +44,20 @@ def main() -> None:
     parser.add_argument("--delta", type=float, default=1e-6)
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--trust", default="nobody")
+    parser.add_argument("--json", type=Path)
     setting = vars(parser.parse_args())
+    file, rows = setting.pop("json"), {}
     print(", ".join(f"{name} {value}" for name, value in setting.items()))
     tuning = dict(PLAIN)
     for label, play, change in STEPS:
         tuning |= change
         result = feducb.simulate(**setting, **play, tuning=Tuning(**tuning))
+        cell = {"mean": result.mean, "stderr": result.stderr}
+        rows[label] = {"regret of the average agent": cell}
         error = "" if result.stderr is None else f" ± {result.stderr:.1f}"
         print(f"  {label:<52} {result.mean:8.1f}{error}", flush=True)
+    if file:
+        write_tables(file, {"each step": rows}, ["feducb.simulation.runner"])
 
 
 if __name__ == "__main__":

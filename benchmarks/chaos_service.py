@@ -32,7 +32,7 @@ import numpy as np
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
-from feducb.agent.ids import numbers_of
+from feducb.agent.ids import key_of, numbers_of
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.service.api_keys import add_key
 
@@ -231,10 +231,10 @@ def check(folder: Path, seen: Seen) -> dict[str, int]:
         made_up = {
             name: tagged[one]
             for name in seen.decisions
-            for one in numbers_of(agent._id_key, name)
+            for one in numbers_of(agent._state.id_key, name)
             if one in tagged
         }
-        own = {agent._key(name): name for name in seen.decisions if name.startswith("own ")}
+        own = {key_of(agent._state.id_key, name): name for name in seen.decisions if name.startswith("own ")}
         known = made_up | {own[row[2]]: row for row in rows if row[2] in own}
         lost = [name for name in seen.decisions if name not in known]
         assert not lost, f"{len(lost)} acknowledged decisions lost"

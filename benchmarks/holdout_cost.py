@@ -35,10 +35,10 @@ def play(folder: Path, seed: int, visits: int, holdout: float) -> tuple[float, d
     """One agent: the mean of the expected rewards of what it showed, and what it says of its lanes."""
     now, total = [1e9], 0.0
     draws, rewards = np.random.default_rng(seed), np.random.default_rng(10_000 + seed)
-    settings = replace(SETTINGS, decisions=visits, season=float(visits), holdout=holdout)
+    settings = replace(SETTINGS, decisions=visits, season=visits + 10.0, holdout=holdout)  # it does not roll
     with Agent.open(folder / f"{seed}-{holdout}.db", settings, clock=lambda: now[0]) as agent:
         agent.store.database.execute("PRAGMA synchronous = OFF")
-        agent._coins = random.Random(seed)
+        agent._state.coins = random.Random(seed)
         for _ in range(visits):
             candidates = draws.standard_normal((6, 3))
             candidates[:, 2] = 0.5

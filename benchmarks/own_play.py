@@ -88,7 +88,7 @@ def prepare(folder: Path, phase: str) -> Path:
             now[0] = start + later
             agent.tick()
         assert agent.closed == (phase == "own")
-        assert agent._chooser.deciders
+        assert agent._state.chooser.deciders
     return config
 
 
@@ -107,7 +107,7 @@ def in_process(configs: dict[str, Path], rounds: int) -> None:
             for phase, agent in agents.items():
                 begun = time.perf_counter()
                 for one in drawn:
-                    agent._chooser.choose(0, one, agent._coins)
+                    agent._state.chooser.choose(0, one, agent._state.coins)
                 middle = time.perf_counter()
                 for place in range(0, len(drawn), AT_ONCE):
                     with agent.writing():

@@ -1,7 +1,8 @@
-"""What it is worth to remember earlier seasons: a deployed agent, and worlds that change in simulation.
+"""What it is worth to remember earlier seasons: one deployed agent, on a clock of its own.
 
-python benchmarks/seasons.py deployed --runs 20
-python benchmarks/seasons.py drift --runs 12
+    python benchmarks/seasons.py --runs 20 [--json docs/figures/seasons.json]
+
+Worlds in which θ* moves are simulated: `feducb figure expect`.
 """
 
 from __future__ import annotations
@@ -15,22 +16,13 @@ from typing import Any
 
 import numpy as np
 
-import feducb
 from feducb.agent import Agent, AgentSettings
 from feducb.config import Budget, Problem
+from feducb_lab.experiments.measured import write_tables
 
 DIM, ARMS, VISITORS, SEASONS = 5, 10, 2000, 3
-WINDOWS = (("first 100", 0, 100), ("next 400", 100, 500), ("last 500", VISITORS - 500, VISITORS))
-DRIFTING: dict[str, Any] = {
-    "agents": 10, "dim": 5, "arms": 10, "epsilon": 4.0, "horizon": 9000, "seasons": 6, "backend": "reference"
-}  # fmt: skip
-READINGS: dict[str, dict[str, Any]] = {
-    "all": {},
-    "half-life 1,500": {"half_life": 1500.0},
-    "half-life 500": {"half_life": 500.0},
-    "half-life 150": {"half_life": 150.0},
-    "begins anew": {"remember": "none"},
-}
+WINDOWS = {"first 100 visitors": (0, 100), "next 400": (100, 500), "last 500": (VISITORS - 500, VISITORS)}
+WAYS = {"remembers": "all", "begins anew": "none"}
 
 
 def three_seasons(remember: str, seed: int) -> np.ndarray:
@@ -52,7 +44,8 @@ def three_seasons(remember: str, seed: int) -> np.ndarray:
         tempfile.TemporaryDirectory() as folder,
         Agent.open(Path(folder) / "a.db", settings, clock=lambda: now) as agent,
     ):
-        agent._coins = random.Random(seed)
+        agent._state.coins = random.Random(seed)
+        agent.store.database.execute("PRAGMA synchronous = OFF")  # what survives a crash is not measured here
         for season in range(SEASONS):
             for visitor in range(VISITORS):
                 now += 1.0
@@ -71,39 +64,53 @@ def three_seasons(remember: str, seed: int) -> np.ndarray:
     return worth
 
 
-def deployed(runs: int) -> None:
-    """Mean rewards around the seasons' boundaries, with errors over runs."""
-    for remember in ("all", "none"):
-        worth = np.array([three_seasons(remember, seed) for seed in range(runs)])
-        print(f"remember = {remember}, {runs} runs")
-        for season in range(SEASONS):
-            cells = []
-            for name, first, last in WINDOWS:
-                means = worth[:, season, first:last].mean(axis=1)
-                cells.append(f"{name}: {means.mean():.3f} ± {means.std(ddof=1) / np.sqrt(runs):.3f}")
-            print(f"  season {season + 1}   " + "   ".join(cells))
-        for season in range(1, SEASONS):
-            before, after = worth[:, season - 1, -500:].mean(axis=1), worth[:, season, :100].mean(axis=1)
-            drop = before - after
-            print(f"  drop at boundary {season}: {drop.mean():.3f} ± {drop.std(ddof=1) / np.sqrt(runs):.3f}")
+def measured(values: np.ndarray) -> dict[str, float]:
+    """Mean over runs, and its standard error."""
+    return {"mean": float(values.mean()), "stderr": float(values.std(ddof=1) / len(values) ** 0.5)}
 
 
-def drift(runs: int) -> None:
-    """Regret of the average agent in worlds that stand still, turn slowly, or jump once."""
-    for world in (None, "turn:10", "jump:4500"):
-        for name, reading in READINGS.items():
-            result = feducb.simulate(**DRIFTING, **reading, drift=world, runs=runs, threads=1)
-            errors = result.regret[:, -1].std(ddof=1) / np.sqrt(runs)
-            print(f"{world or 'stands still':14} {name:16} {result.mean:8.1f} ± {errors:.1f}", flush=True)
+def shown(worth: np.ndarray) -> list[dict[str, Any]]:
+    """Of (runs, seasons, visitors): mean rewards in the windows of each season."""
+    return [
+        {window: measured(worth[:, season, slice(*ends)].mean(axis=1)) for window, ends in WINDOWS.items()}
+        for season in range(SEASONS)
+    ]
+
+
+def drops(worth: np.ndarray) -> dict[str, Any]:
+    """By how much the mean reward falls at each boundary."""
+    before, after = worth[:, :-1, -500:].mean(axis=2), worth[:, 1:, :100].mean(axis=2)
+    return {str(at): measured((before - after)[:, at - 1]) for at in range(1, SEASONS)}
+
+
+def print_seasons(name: str, worth: np.ndarray) -> None:
+    """Around the seasons' boundaries, with errors over runs."""
+    print(name)
+    for season, cells in enumerate(shown(worth), 1):
+        said = (f"{window}: {one['mean']:.3f} ± {one['stderr']:.3f}" for window, one in cells.items())
+        print(f"  season {season}   " + "   ".join(said))
+    for boundary, drop in drops(worth).items():
+        print(f"  drop at boundary {boundary}: {drop['mean']:.3f} ± {drop['stderr']:.3f}")
 
 
 def main() -> None:
-    """By name."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("deployed", "drift"))
+    """One agent, with memory and without: printed, and written if asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=12)
+    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    {"deployed": deployed, "drift": drift}[asked.what](asked.runs)
+    rows: dict[str, Any] = {}
+    falls: dict[str, Any] = {}
+    for way, remember in WAYS.items():
+        worth = np.array([three_seasons(remember, seed) for seed in range(asked.runs)])
+        print_seasons(f"{way}, {asked.runs} runs", worth)
+        falls[way] = drops(worth)
+        for season, cells in enumerate(shown(worth), 1):
+            rows.setdefault(f"season {season}, {way}" if season > 1 else "season 1", cells)
+    if asked.json:
+        write_tables(asked.json, {"deployed": rows, "drop at the boundary": falls}, ["feducb.agent"])
 
 
 if __name__ == "__main__":

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from feducb.agent import Agent, AgentSettings
-from feducb.carriers.local import LocalController
+from feducb.carriers.local import AgentMailbox, LocalController
 from feducb.config import Budget, Problem
 from feducb.controller.collector import open_collector
 from feducb.storage import RowBook
-from secure_net import AgentMailbox
 
 START, WINDOW = 1_800_000_000.0, 5.0
 THETA = np.array([0.7, -0.3])
@@ -62,16 +61,16 @@ class Sites:
     def open(self, name: str) -> Agent:
         settings = settings_of(name, **self._changes)
         agent = Agent.open(self.folder / f"{name}.db", settings, clock=lambda: self.now)
-        agent._coins = random.Random(name)
+        agent._state.coins = random.Random(name)
         agent.store.database.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug here
         return agent
 
     def reopen(self, name: str) -> None:
         """As after a stop; coins go on."""
-        coins = self.live[name]._coins
+        coins = self.live[name]._state.coins
         self.live[name].close()
         self.live[name] = self.open(name)
-        self.live[name]._coins = coins
+        self.live[name]._state.coins = coins
 
     def visit(self, seconds: int, *, names: str = "abc", person: str | None = None) -> None:
         for _ in range(seconds):

@@ -11,43 +11,13 @@ import numpy as np
 
 import feducb
 from feducb.agent import Agent, AgentSettings
-from feducb.carriers.local import LocalKeepers
+from feducb.carriers.local import AgentMailbox, LocalKeepers
 from feducb.protocol.hiding import Member
-from feducb.protocol.messages import GridSum
-from feducb.protocol.parcels import Parcel
 from feducb.protocol.roster import Roster, Signer
 from feducb.storage.keeper_book import KeeperBook
 from feducb.storage.row_book import RowBook
 
 START, SEASON = 1_800_000_000.0, 3600.0
-
-
-class AgentMailbox:
-    """A mailbox over a durable agent, as the service has one."""
-
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-
-    async def outbox(self) -> list[Parcel]:
-        return self.agent.outbox()
-
-    async def mark_sent(self, item: Parcel) -> None:
-        self.agent.mark_sent(item)
-
-    async def absorb(self, total: GridSum, *, agents: int | None = None, sealed: int = 0) -> bool:
-        return self.agent.absorb(total, agents=agents, sealed=sealed)
-
-    async def hear(self, data: bytes) -> bool:
-        return self.agent.hear(data)
-
-    async def place(self) -> bytes:
-        return self.agent.place()
-
-    async def season(self) -> int:
-        return self.agent.store.season
-
-    async def wait(self) -> None:
-        return
 
 
 @dataclass

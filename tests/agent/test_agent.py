@@ -283,7 +283,7 @@ def test_logged_propensities_are_the_frequencies(opened: Callable[..., Agent], c
     """4,000 draws; each frequency within 5 standard deviations: a false alarm less than once in 300,000."""
     agent = opened(replace(GENEROUS, uniform_share=0.3, exploration=0.0))
     rng, actions = np.random.default_rng(7), _candidates(np.random.default_rng(8))
-    agent._coins = random.Random(7)
+    agent._state.coins = random.Random(7)
     for _ in range(50):
         agent.reward(agent.decide(_candidates(rng)).id, 0.5)
     clock.now += 100.0
@@ -307,7 +307,7 @@ def test_every_policy_logs_the_chances_it_plays(
     """2,000 draws; each frequency within 5.5 standard deviations and 1: a false alarm once in 10⁶ each."""
     agent = opened(replace(GENEROUS, policy=policy, uniform_share=share))
     rng, actions = np.random.default_rng(7), _candidates(np.random.default_rng(8))
-    agent._coins = random.Random(7)
+    agent._state.coins = random.Random(7)
     for _ in range(50):
         assert agent.decide(_candidates(rng)).propensity == 0.25  # nothing is known yet
     clock.now += 100.0
@@ -315,7 +315,7 @@ def test_every_policy_logs_the_chances_it_plays(
     drawn = agent.snapshot()["counts"]["drawn_uniformly"]
     with agent.writing():
         decisions = [agent.decide(actions, scores=True) for _ in range(2000)]
-    belief = agent._chooser.deciders[0].belief
+    belief = agent._state.chooser.deciders[0].belief
     chances = agent.settings.chooses.propensities(belief, actions[None])[0]
     counts = np.bincount([one.index for one in decisions], minlength=4)
     assert (np.abs(counts - 2000 * chances) < 5.5 * np.sqrt(2000 * chances * (1 - chances)) + 1).all()
@@ -768,7 +768,7 @@ def test_who_was_there_before_does_not_say_in_which_group_a_record_is(
         found = {}
         with Agent.open(tmp_path / f"{absent}.db", settings, clock=clock) as agent:
             for visitor in range(12):
-                agent._coins = random.Random(visitor)
+                agent._state.coins = random.Random(visitor)
                 if visitor != absent:
                     agent.decide(_candidates(np.random.default_rng(visitor)), id=str(visitor))
                     query = 'SELECT "group" FROM decisions ORDER BY number DESC LIMIT 1'

@@ -22,6 +22,8 @@ from feducb.protocol import messages
 from feducb.storage import own_sums
 from feducb.trust import SELF, require_trust
 from feducb.types import Statistics
+from feducb.worlds.features import Recipe
+from feducb.worlds.features.season import with_added
 from own_sites import START, THETA, visitors
 
 SETTINGS = AgentSettings(
@@ -53,7 +55,7 @@ class Site:
 
     def open(self, settings: AgentSettings | None = None) -> Agent:
         agent = Agent.open(self.path, settings, clock=lambda: self.now)
-        agent._coins = random.Random(7)
+        agent._state.coins = random.Random(7)
         agent.store.database.execute("PRAGMA synchronous = OFF")
         return agent
 
@@ -96,7 +98,7 @@ def test_it_draws_uniformly_for_a_public_number_of_visitors_and_then_reads_its_o
     assert read is not None
     actions, rewards = map(np.array, zip(*site.records[: read.records], strict=True))
     expected = SETTINGS.unheard(Statistics(actions.T @ actions, actions.T @ rewards, read.records))
-    belief = site.agent._chooser.deciders[0].belief
+    belief = site.agent._state.chooser.deciders[0].belief
     np.testing.assert_allclose(belief.theta, expected.theta, rtol=1e-6)
     np.testing.assert_allclose(belief.ellipsoid_width, expected.ellipsoid_width, rtol=1e-6)
     rows = list(export(site.path))
@@ -145,10 +147,10 @@ def test_what_it_learnt_outlives_a_season_and_a_restart(tmp_path: Path) -> None:
     site.agent.new_season(drop_open=True)
     assert site.agent.closed  # it decides by what it knew, from the first visitor on
     assert own_sums.count(site.agent.store.database) == before
-    belief = site.agent._chooser.deciders[0].belief
+    belief = site.agent._state.chooser.deciders[0].belief
     site.agent.close()
     site.agent = site.open()
-    np.testing.assert_array_equal(site.agent._chooser.deciders[0].belief.theta, belief.theta)
+    np.testing.assert_array_equal(site.agent._state.chooser.deciders[0].belief.theta, belief.theta)
     site.visit(30)
     assert own_sums.count(site.agent.store.database) == before + 26
 
@@ -162,10 +164,10 @@ def test_when_it_joins_others_no_record_from_before_moves_what_leaves_or_what_is
     for site in sites:
         site.visit(60)
         site.agent.new_season(JOINED, drop_open=True)
-        site.agent._coins = random.Random(11)
+        site.agent._state.coins = random.Random(11)
         site.shift = 0.0
         assert not site.agent.closed
-        assert site.agent._chooser.deciders == {}
+        assert site.agent._state.chooser.deciders == {}
         site.records.clear()
         site.visit(80)
     one, other = sites
@@ -177,7 +179,7 @@ def test_when_it_joins_others_no_record_from_before_moves_what_leaves_or_what_is
         True,
         True,
     ]  # the last release was made with the last visit
-    mine, theirs = (site.agent._chooser.deciders[0].belief.theta for site in sites)
+    mine, theirs = (site.agent._state.chooser.deciders[0].belief.theta for site in sites)
     assert not np.allclose(mine, theirs)  # what was learnt alone is read from the close on
     read, shared = one.sums("read"), one.sums("shared")
     assert read is not None
@@ -205,6 +207,31 @@ def test_what_no_close_or_no_bound_could_read_is_deleted(
     assert site.agent.store.database.execute("SELECT count(*) FROM own").fetchone() == (0,)
 
 
+@pytest.mark.parametrize("by_hand", [True, False], ids=["with the season", "before its first decision"])
+@pytest.mark.parametrize(("change", "stays"), [("added", True), ("retired", True), ("renamed", False)])
+def test_actions_that_come_and_go_between_seasons_leave_what_was_learnt(
+    tmp_path: Path, change: str, stays: bool, by_hand: bool
+) -> None:
+    recipe = Recipe.of_actions(["a", "b", "c"], reserve=1)
+    other = {
+        "added": with_added(recipe, "d"),
+        "retired": replace(recipe, retired=("c",)),
+        "renamed": Recipe.of_actions(["a", "b", "d"], reserve=1),
+    }[change]
+    now, alone = [START], AgentSettings(recipe=recipe, trust=SELF, decisions=800, window=5.0)
+    agent = Agent.open(tmp_path / "a.db", alone, clock=lambda: now[0])
+    for _ in range(40):
+        agent.reward(agent.decide().id, 0.5)
+    now[0] += 10.0
+    agent.tick()
+    agent.new_season(replace(alone, recipe=other) if by_hand else None)
+    agent.close()
+    agent = Agent.open(tmp_path / "a.db", replace(alone, recipe=other), clock=lambda: now[0])
+    assert own_sums.count(agent.store.database) == (40 if stays else 0)
+    assert agent.closed == stays
+    agent.close()
+
+
 def test_settings_that_were_edited_before_anything_happened_leave_raw_records_unread(tmp_path: Path) -> None:
     """A season that was opened alone and then, unused, turned into one that shares."""
     site = Site(tmp_path / "a.db")
@@ -214,7 +241,7 @@ def test_settings_that_were_edited_before_anything_happened_leave_raw_records_un
     site.agent.close()
     site.agent = site.open(replace(JOINED, start=site.now + 1.0))
     assert not site.agent.closed
-    assert site.agent._chooser.deciders == {}
+    assert site.agent._state.chooser.deciders == {}
     before = site.sums("before")
     assert before is not None
     assert before.records == 56

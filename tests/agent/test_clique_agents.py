@@ -13,12 +13,12 @@ import feducb
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.agent_file import read_agent_file
 from feducb.carriers import nats_keys as keys
-from feducb.carriers.local import LocalPeers
+from feducb.carriers.local import AgentMailbox, LocalPeers
 from feducb.errors import ConfigurationError
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.hiding import Member
 from feducb.protocol.roster import Roster, Signer
-from secure_net import SEASON, START, AgentMailbox
+from secure_net import SEASON, START
 
 NAMES = tuple("abcde")
 SETTINGS = AgentSettings(
@@ -136,7 +136,7 @@ def test_agents_decide_by_the_sum_of_their_clique_and_say_whom_they_wait_for(tmp
         assert agents["a"].snapshot()["model"] == [f"1.{number - 1}"]  # decisions go on
         agents["e"].tick(alone=False)
         asyncio.run(local.step())
-        sums = {agent._inbox._sums[0].values.tobytes() for agent in agents.values()}
+        sums = {agent._state.inbox._sums[0].values.tobytes() for agent in agents.values()}
         assert len(sums) == 1
         for agent in agents.values():
             stands = agent.snapshot()

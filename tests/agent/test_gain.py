@@ -50,7 +50,7 @@ class Site:
         settings = replace(RELEASED, **changes)
         self.agent = Agent.open(path, settings, clock=lambda: self.now)
         self.agent.store.database.execute("PRAGMA synchronous = OFF")
-        self.agent._coins, self._visits = random.Random(5), visitors(2)
+        self.agent._state.coins, self._visits = random.Random(5), visitors(2)
         self.chosen: list[tuple[int | None, np.ndarray]] = []
 
     def visit(self, count: int, person: str | None = None) -> None:
@@ -147,8 +147,8 @@ def test_under_own_play_nobody_is_held_out_before_the_close_and_alone_reads_all_
     read = own_sums.read(agent.store.database, "read")
     assert read is not None
     assert read.records > 150  # of visitors of both lanes
-    assert agent._chooser.alone is not None
-    np.testing.assert_allclose(agent._chooser.alone.belief.theta, THETA, atol=0.2)
+    assert agent._state.chooser.alone is not None
+    np.testing.assert_allclose(agent._state.chooser.alone.belief.theta, THETA, atol=0.2)
     gain = agent.snapshot()["gain"]
     assert gain["difference"]["low"] <= 0.0 <= gain["difference"]["high"]  # sites are alike and know enough
     assert "federated − alone" in gain["says"]
@@ -159,16 +159,16 @@ def test_what_lanes_came_to_is_in_the_file_and_begins_anew_with_a_season(tmp_pat
     site = Site(tmp_path / "a.db")
     site.visit(100)
     before = site.agent.snapshot()["gain"]
-    alone = site.agent._chooser.alone
+    alone = site.agent._state.chooser.alone
     assert alone is not None
     site.agent.close()
     site.agent = Agent.open(site.path, clock=lambda: site.now)
     assert site.agent.snapshot()["gain"] == before
-    assert site.agent._chooser.alone is not None
-    np.testing.assert_array_equal(site.agent._chooser.alone.belief.theta, alone.belief.theta)
+    assert site.agent._state.chooser.alone is not None
+    np.testing.assert_array_equal(site.agent._state.chooser.alone.belief.theta, alone.belief.theta)
     site.agent.new_season(drop_open=True)
     assert site.agent.snapshot()["gain"]["visits"] == 0
-    assert site.agent._chooser.alone is None
+    assert site.agent._state.chooser.alone is None
 
 
 def test_a_holdout_means_nothing_in_shadow_mode_and_alone() -> None:

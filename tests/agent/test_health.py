@@ -88,6 +88,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no_sum": ({"awaited": {"number": 4, "sent_at": NOW - 901}}, "it needs 2 of 3 agents"),
     "not_in_sum": (_engine(members=["east", "south", "west"]), "not in the newest sum"),
     "clock": (_engine(clock_off=-120.0), "120 s or more behind"),
+    "restored": ({"restored": True}, "until it ends at 1970-01-31 00:00 UTC nothing more of it leaves"),
     "others_missing": (_engine(members=["north", "south"]), "2 of 3 agents"),
     "year": ({"all_seasons": {"most_epsilon": 4.0, "epsilon": 3.7}}, "ε = 3.7 is spent"),
     "changed": ({"warnings": {"changed": "seasons disagree"}}, "Seasons disagree."),

@@ -15,7 +15,7 @@ import pytest
 import feducb
 from feducb import Agent, AgentSettings, Budget, ConfigurationError
 from feducb.agent.upkeep import warm_start
-from feducb.carriers.local import LocalController
+from feducb.carriers.local import AgentMailbox, LocalController
 from feducb.controller.collector import open_collector
 from feducb.models import LINEAR, KnownZeros
 from feducb.privacy.deployed import DeployedPrivatizer
@@ -26,7 +26,7 @@ from feducb.types import Array
 from feducb.worlds.features import Category, Number, Recipe, model_of
 from feducb.worlds.features.encoder import Encoder
 from feducb.worlds.from_recipe import RecipeWorld
-from secure_net import AgentMailbox, SecureNet
+from secure_net import SecureNet
 
 COLUMNS: dict[str, Any] = {
     "context": (Number("age", 0, 100), Category("country", ("DE", "FR"), unknown="other", missing="zero")),
@@ -116,7 +116,7 @@ def test_known_zeros_are_zero_in_every_release_and_sum(tmp_path: Path, trust: st
     with ExitStack() as stack:
         shops = Shops(tmp_path, stack, {"a": recipe, "b": recipe}, trust=trust)
         left = list(shops.visits(60))
-        sums = [agent._inbox.newest(0) for agent in shops.live.values()]
+        sums = [agent._state.inbox.newest(0) for agent in shops.live.values()]
     assert len(left) >= 2
     coordinates = model_of(recipe).coordinates(recipe.dim)
     for total in sums:
@@ -142,7 +142,7 @@ def test_agents_of_different_structure_are_refused(tmp_path: Path) -> None:
     with Agent.open(tmp_path / "agent.db", settings, clock=lambda: START) as agent:
         total = messages.decode(messages.encode(other, season=1))
         with pytest.raises(ValueError, match=r"sum has model zeros:1\+a3.*the others' recipe is another one"):
-            agent._inbox.admit(total, agent.settings, 1)
+            agent._state.inbox.admit(total, agent.settings, 1)
 
 
 def test_vectors_that_no_recipe_makes_are_refused_and_of_a_log_they_are_counted(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_under_own_play_own_records_are_read_by_the_same_structure(tmp_path: Pat
             pass
         agent = shops.live["a"]
         assert agent.snapshot()["own"]["phase"] == "closed"
-        belief = agent._chooser.deciders[0].belief
+        belief = agent._state.chooser.deciders[0].belief
     assert belief is not None
     assert np.isfinite(belief.theta).all()
     assert np.linalg.norm(belief.theta) <= 2.0 * agent.settings.problem.parameter_bound
@@ -206,7 +206,7 @@ def test_rows_under_pads_have_no_known_zeros_either(tmp_path: Path) -> None:
                 agent.reward(decision.id, 1.0)
         net.now += 2.0
         assert asyncio.run(net.step()) == 1
-        total = net.live["a4"]._inbox.newest(0)
+        total = net.live["a4"]._state.inbox.newest(0)
         assert total is not None
         assert total.model == model_of(MIXED)
         gram = total.read().gram

@@ -174,7 +174,7 @@ def test_intervals_of_shares_hold_as_often_as_they_say(shops: Callable[..., Shop
     """
     shop = shops(budget=Budget(epsilon=8.0, delta=1e-6))
     shop.visit(900)
-    total = shop.agent._inbox.read(0)[-1]
+    total = shop.agent._state.inbox.read(0)[-1]
     words = wording(RECIPE, RECIPE.dim)
     assert words.counting is not None
     diagonal = total.gram.diagonal()

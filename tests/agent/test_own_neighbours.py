@@ -97,7 +97,7 @@ def _live(
                 agent.absorb(messages.combine([messages.decode(item.released()), *parts]))
                 agent.mark_sent(item)
         if later.visitors or not after:
-            agent._coins = random.Random(second)
+            agent._state.coins = random.Random(second)
             draws = np.random.default_rng(second + 1000 * later.candidates * after)
             candidates = draws.uniform(-0.7, 0.7, (4, 2))
             person = second % 30 if later.returning and after else second // 2

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from feducb.agent import Agent, AgentSettings
-from feducb.agent.upkeep import warm_start
+from feducb.agent.upkeep import backup, export, restore, warm_start
 from feducb.agent.view import look
 from feducb.config import Budget, Problem
-from feducb.controller.collector import open_collector
-from feducb.errors import ConfigurationError, StoreError
+from feducb.controller.collector import TrustedCollector, open_collector
+from feducb.errors import ConfigurationError, ReleasesExhaustedError, StoreError
 from feducb.models import LINEAR
 from feducb.models.joint import Others
 from feducb.privacy import grid
@@ -51,7 +51,7 @@ def _sums(records: list[tuple[np.ndarray, float]]) -> Statistics:
 
 
 def _belief(agent: Agent) -> Belief:
-    return agent._chooser.deciders[0].belief
+    return agent._state.chooser.deciders[0].belief
 
 
 def _same(one: Belief, other: Belief) -> bool:
@@ -81,7 +81,7 @@ def test_an_agent_closes_with_the_last_total_and_reads_its_own_records_and_the_o
     sites.exchange()
     assert [sites.phase(name) for name in "abc"] == ["closed"] * 3
     agent, settled = sites.live["a"], int(90 - WINDOW) + 1
-    total = agent._inbox.newest(0)
+    total = agent._state.inbox.newest(0)
     assert total is not None
     assert total.number == CLOSE["releases"]
     shared = {name: _sums(sites.records[name][: int(80 - WINDOW) + 1]) for name in "abc"}
@@ -105,7 +105,7 @@ def test_until_the_close_own_records_move_no_decision(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         clock[0] = START
         agent = Agent.open(tmp_path / folder / "a.db", settings_of("a"), clock=lambda: clock[0])
-        agent._coins, draws = random.Random(5), np.random.default_rng(3)
+        agent._state.coins, draws = random.Random(5), np.random.default_rng(3)
         chosen = []
         for _ in range(140):
             candidates = draws.uniform(-0.7, 0.7, (3, 2))
@@ -127,6 +127,40 @@ def test_until_the_close_own_records_move_no_decision(tmp_path: Path) -> None:
         decided.append(chosen)
     assert decided[0][:100] == decided[1][:100]
     assert decided[0][100:] != decided[1][100:]
+
+
+@pytest.mark.parametrize("trust", ["nobody", "controller"])
+def test_nothing_is_made_after_the_last_release_by_hand_either(tmp_path: Path, trust: str) -> None:
+    sites = Sites(tmp_path, trust=trust)
+    sites.run(90)
+    assert sites.phase() == "closed"
+    with pytest.raises(ReleasesExhaustedError, match="all 2"):
+        sites.live["a"].release()
+    assert _made(sites.live["a"]) == CLOSE["releases"]
+    assert not sites.live["a"].outbox()
+    sites.close()
+
+
+def test_an_agent_that_sends_no_more_after_its_restoration_does_not_say_that_it_shares(sites: Sites) -> None:
+    sites.run(60)
+    backup(sites.folder / "a.db", sites.folder / "copy.db")
+    sites.run(15)
+    sites.live["a"].close()
+    for file in sites.folder.glob("a.db*"):
+        file.unlink()
+    assert not restore(sites.folder / "copy.db", sites.folder / "a.db", clock=lambda: sites.now).sends
+    sites.live["a"] = sites.open("a")
+    assert sites.live["a"].snapshot()["own"]["says"] == "waiting for the last sum of all 3 agents"
+
+
+def test_an_export_knows_what_raw_records_decided_though_the_clock_was_set_back(sites: Sites) -> None:
+    sites.run(90)
+    assert sites.phase() == "closed"
+    before = [row["own_phase"] for row in export(sites.folder / "a.db")]
+    assert before == [False] * 80 + [True] * 10
+    sites.now -= 50.0
+    sites.visit(5)
+    assert [row["own_phase"] for row in export(sites.folder / "a.db")] == before + [True] * 5
 
 
 def _of_others(total: messages.GridSum) -> messages.GridSum:
@@ -167,9 +201,9 @@ def test_opened_anew_it_goes_on_by_the_same_belief(sites: Sites) -> None:
     for step in range(130):
         sites.run(1)
         if step % 7 == 0 or 76 <= step <= 90:
-            known = sites.live["a"]._chooser.deciders.get(0)
+            known = sites.live["a"]._state.chooser.deciders.get(0)
             sites.reopen("a")
-            again = sites.live["a"]._chooser.deciders.get(0)
+            again = sites.live["a"]._state.chooser.deciders.get(0)
             assert (known is None) == (again is None)
             if known is not None and again is not None:
                 assert all(
@@ -214,8 +248,8 @@ def test_a_new_season_shares_again_and_looks_at_nothing_of_the_own_phase_before_
     }
     assert agent.store.pending == 0
     assert own_sums.read(agent.store.database, "read") is None
-    (decider,) = agent._chooser.deciders.values()  # by what was released, and nothing else
-    remembered = agent._memory.belief(0, [])
+    (decider,) = agent._state.chooser.deciders.values()  # by what was released, and nothing else
+    remembered = agent._state.memory.belief(0, [])
     assert remembered is not None
     np.testing.assert_array_equal(decider.belief.theta, remembered.theta.squeeze())
     before = own_sums.read(agent.store.database, "before")
@@ -223,6 +257,17 @@ def test_a_new_season_shares_again_and_looks_at_nothing_of_the_own_phase_before_
     np.testing.assert_array_equal(before.values, kept.values)
     agent.new_season(replace(agent.settings, start=sites.now + 1.0, promised=None, remember="none"))
     assert own_sums.count(agent.store.database) == 0
+
+
+def test_rounding_of_remembered_seasons_adds_up_after_the_close_as_before_it(sites: Sites) -> None:
+    """The noise of each season is off Gaussian noise by its own part: three more make it twice as far."""
+    sites.run(100)
+    agent = sites.live["a"]
+    total = agent._state.inbox.newest(0)
+    assert total is not None
+    one, settings = total.read(), agent.settings
+    alone, among = settings.joint_for(one), settings.joint_with(one, 100.0, 3)
+    assert among.rounding == pytest.approx(2.0 * alone.rounding)
 
 
 @pytest.mark.parametrize("sites", [{"shadow": True, "follow_policy": "fixed"}], indirect=True)
@@ -258,7 +303,7 @@ def test_under_keepers_an_agent_closes_once_the_last_row_is_over(net: SecureNet)
         asyncio.run(net.step())
     assert {agent.snapshot()["own"]["phase"] for agent in net.live.values()} == {"closed"}
     for name, agent in net.live.items():
-        total = agent._inbox.newest(0)
+        total = agent._state.inbox.newest(0)
         assert total is not None
         theirs = [_shared(one) for one in net.live.values() if one is not agent]
         others = agent.store.real(np.sum(theirs, axis=0))
@@ -358,7 +403,7 @@ def test_a_trusted_controller_says_that_everybody_s_last_batch_is_in(sites: Site
     sites.exchange()  # a release takes all that is there; newest sums come back
     assert [sites.phase(name) for name in "abc"] == ["closed"] * 3
     agent = sites.live["a"]
-    total = agent._inbox.newest(0)
+    total = agent._state.inbox.newest(0)
     assert total is not None
     assert total.number == (2 if late_from == 79 else 1)  # all that c has comes at once
     shared = {name: _sums(sites.records[name][: int(80 - WINDOW) + 1]) for name in "abc"}
@@ -375,6 +420,29 @@ def test_a_trusted_controller_says_that_everybody_s_last_batch_is_in(sites: Site
 
 
 @pytest.mark.parametrize("sites", [TRUSTED], indirect=True)
+def test_a_release_that_comes_after_the_close_changes_nothing(sites: Sites) -> None:
+    """A controller that publishes again when all are closed: the set at the close is of one sum."""
+    sites.run(39)
+    while sites.now < START + 100:
+        sites.visit(1)
+        sites.exchange("ab")
+    sites.exchange()
+    sites.exchange()
+    agent = sites.live["a"]
+    before = _belief(agent)
+    assert isinstance(sites.collector, TrustedCollector)
+    sites.collector.store.release()
+    again = sites.collector.newest()
+    assert again is not None
+    assert again.total.number == agent._state.inbox.number(0) + 1
+    assert not agent.absorb(again.total, agents=3, sealed=again.sealed)
+    assert agent.closed
+    assert _same(_belief(agent), before)
+    sites.reopen("a")
+    assert _same(_belief(sites.live["a"]), before)
+
+
+@pytest.mark.parametrize("sites", [TRUSTED], indirect=True)
 def test_a_trusted_controller_that_does_not_wait_for_all_closes_nobody_and_all_are_told(sites: Sites) -> None:
     """All have handed records over, which sums say by names; but not all their last ones."""
     sites.run(60)
@@ -387,7 +455,7 @@ def test_a_trusted_controller_that_does_not_wait_for_all_closes_nobody_and_all_a
     for _ in range(10):
         sites.now = max(sites.now, time.time()) + 1.0  # files of a controller go by the clock on the wall
         sites.exchange("ab")
-    assert sites.live["a"]._inbox.number(0) == CLOSE["releases"]
+    assert sites.live["a"]._state.inbox.number(0) == CLOSE["releases"]
     for _ in range(3):
         sites.exchange()  # c comes too late: no release is left to hold it
         sites.visit(1)
@@ -484,7 +552,7 @@ def test_where_an_agent_alone_does_better_own_play_is_refused_and_can_be_overrul
 def test_other_noise_than_planned_is_read_with_a_threshold_that_holds_under_any(sites: Sites) -> None:
     sites.run(81)
     agent = sites.live["a"]
-    total = agent._inbox.newest(0)
+    total = agent._state.inbox.newest(0)
     assert total is not None
     planned = agent.settings.joint_for(total.read())
     other = agent.settings.joint_for(replace(total.read(), variance=3.0 * total.read().variance))
@@ -510,7 +578,7 @@ def test_a_forged_variance_is_refused_and_counted(tmp_path: Path, play: str) -> 
         assert not agent.closed
         # others may have a smaller budget, down to the least that can be certified
         assert agent.absorb(replace(total, variance=1e12 * total.variance, seal=messages._SEAL))
-        assert np.isfinite(agent._chooser.scores(0, np.eye(2))).all()  # type: ignore[arg-type]
+        assert np.isfinite(agent._state.chooser.scores(0, np.eye(2))).all()  # type: ignore[arg-type]
         assert agent.closed == (play == "own")
 
 
@@ -539,7 +607,7 @@ def test_histories_that_are_announced_are_weighed_and_heard(sites: Sites, heard:
     sites.run(90)
     assert sites.phase() == "closed"
     agent = sites.live["a"]
-    (total,) = agent._inbox.read(0)
+    (total,) = agent._state.inbox.read(0)
     assert total is not None
     bound = agent.settings.joint_for(total)
     others = Others.of(total.gram * (2.0 / 3.0), total.moment * (2.0 / 3.0))  # the three are alike

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feducb.agent import Agent, AgentSettings
-from feducb.agent import settings as settings_module
+from feducb.agent import Agent, AgentSettings, release_plan, sum_reading
 from feducb.agent.kept import misfit
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
@@ -79,7 +78,7 @@ def test_a_plan_that_was_made_is_kept_as_numbers(monkeypatch: pytest.MonkeyPatch
     def otherwise(*_: Any, **__: Any) -> tuple[int, ...]:
         return (7_000, 14_000)
 
-    monkeypatch.setattr(settings_module, "plan_rounds", otherwise)
+    monkeypatch.setattr(release_plan, "plan_rounds", otherwise)
     assert _planned().releases == 2
     with Agent.open(path) as agent:
         assert agent.settings.release_times == told.release_times
@@ -120,7 +119,7 @@ def quiet_by_two(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AgentSettings]
 
     def make() -> AgentSettings:
         with monkeypatch.context() as patched:
-            patched.setattr(settings_module, "calibrated_estimator", otherwise)
+            patched.setattr(sum_reading, "calibrated_estimator", otherwise)
             return _planned()
 
     return make

@@ -19,6 +19,8 @@ from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.models.mixture import MixtureBound
+from feducb.protocol import messages
+from feducb.storage import agent_tables
 from feducb.worlds.features import Recipe
 from own_sites import Sites
 from secure_net import SecureNet
@@ -49,7 +51,7 @@ class Site:
 
     def open(self, settings: AgentSettings | None = None) -> Agent:
         self.agent = Agent.open(self.path, settings, clock=lambda: self.now)
-        self.agent._coins = random.Random(3)
+        self.agent._state.coins = random.Random(3)
         return self.agent
 
     def play(self, visitors: int = 600) -> np.ndarray:
@@ -83,7 +85,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 
 def _belief(agent: Agent) -> tuple[np.ndarray, np.ndarray]:
-    belief = agent._chooser.deciders[0].belief
+    belief = agent._state.chooser.deciders[0].belief
     return belief.theta, belief.inverse * belief.ellipsoid_width**2
 
 
@@ -104,11 +106,11 @@ def test_what_is_read_is_the_sums_with_their_weights(site: Site) -> None:
     seen = []
     for _ in range(2):
         site.play()
-        seen += site.agent._inbox.read(0)
+        seen += site.agent._state.inbox.read(0)
         site.next_season()
     site.play(300)
-    seen += site.agent._inbox.read(0)
-    rule = site.agent._memory.rule(0)
+    seen += site.agent._state.inbox.read(0)
+    rule = site.agent._state.memory.rule(0)
     assert rule is not None
     newest, earlier = seen[-1], seen[1::-1]
     own, *weights = rule.weights[newest.number]
@@ -160,7 +162,7 @@ def test_what_leaves_is_the_same_whatever_is_remembered() -> None:
 def test_a_season_that_begins_anew_says_so(site: Site, changes: dict[str, Any], says: str) -> None:
     site.play()
     site.next_season(**changes)
-    assert site.agent._chooser.deciders == {}
+    assert site.agent._state.chooser.deciders == {}
     assert look(site.path)["memory"]["says"] == says
 
 
@@ -168,15 +170,15 @@ def test_so_many_seasons_are_remembered(site: Site) -> None:
     for _ in range(3):
         site.play()
         site.next_season(remember=2)
-    assert [one.season for one in site.agent._memory.read] == [3, 2]
-    assert "remember = 2" in str(site.agent._memory.earlier[-1].misfit)
+    assert [one.season for one in site.agent._state.memory.read] == [3, 2]
+    assert "remember = 2" in str(site.agent._state.memory.earlier[-1].misfit)
 
 
 def test_a_discount_weighs_older_seasons_less(site: Site) -> None:
     for _ in range(2):
         site.play()
         site.next_season(discount=0.5)
-    rule = site.agent._memory.rule(0)
+    rule = site.agent._state.memory.rule(0)
     assert rule is not None
     np.testing.assert_allclose(rule.weights[0], [0.0, 1.0, 0.5])
 
@@ -185,9 +187,9 @@ def test_a_discount_weighs_older_seasons_less(site: Site) -> None:
 def test_records_fade_within_a_season_and_after_it(site: Site) -> None:
     """By hand: each batch is a difference of sums, and counts half after 300 seconds."""
     site.play()
-    sums, times = site.agent._inbox.read(0), site.agent.settings.release_times
+    sums, times = site.agent._state.inbox.read(0), site.agent.settings.release_times
     assert len(sums) == len(times) > 3
-    whole = site.agent._memory.blended(0, sums)
+    whole = site.agent._state.memory.blended(0, sums)
     batches = np.diff([np.zeros((2, 2)), *(one.gram for one in sums)], axis=0)
     left = 0.5 ** ((times[-1] - np.array(times)) / 300.0)
     assert whole is not None
@@ -198,7 +200,7 @@ def test_records_fade_within_a_season_and_after_it(site: Site) -> None:
     assert float(whole.variance) == pytest.approx(fresh * noise @ noise)
     assert float(whole.variance) < float(sums[-1].variance)
     site.next_season()
-    rule = site.agent._memory.rule(0)
+    rule = site.agent._state.memory.rule(0)
     assert rule is not None
     np.testing.assert_allclose(rule.past[0].gram, whole.gram)
     ages = site.agent.started_at + np.array([0.0, *times]) - (START + times[-1])
@@ -232,8 +234,8 @@ def test_an_agent_from_a_backup_remembers_the_seasons_before_it(site: Site, tmp_
     restore(tmp_path / "copy", tmp_path / "b.db", season=7)
     site.path, site.now = tmp_path / "b.db", site.now + 5000.0
     site.open(replace(settings, start=site.now, promised=None))
-    assert [one.season for one in site.agent._memory.read] == [2, 1]
-    assert site.agent._chooser.deciders
+    assert [one.season for one in site.agent._state.memory.read] == [2, 1]
+    assert site.agent._state.chooser.deciders
 
 
 @pytest.mark.parametrize(
@@ -274,13 +276,13 @@ def test_a_federation_remembers_the_sum_of_all(tmp_path: Path, changes: dict[str
     sites = Sites(tmp_path, **RELEASED, **changes)
     sites.run(600)
     for agent in sites.live.values():
-        last = agent._inbox.read(0)[-1]
+        last = agent._state.inbox.read(0)[-1]
         agent.new_season(replace(agent.settings, start=sites.now, promised=None), drop_open=True)
-        rule = agent._memory.rule(0)
+        rule = agent._state.memory.rule(0)
         assert rule is not None
         np.testing.assert_array_equal(rule.past[0].gram, last.gram)
-        assert (0 in agent._chooser.deciders) == (rule.first == 0)
-    starts = [agent._memory.belief(0, []) for agent in sites.live.values()]
+        assert (0 in agent._state.chooser.deciders) == (rule.first == 0)
+    starts = [agent._state.memory.belief(0, []) for agent in sites.live.values()]
     assert all(one is not None for one in starts)
     for one in starts[1:]:  # they go on together
         np.testing.assert_array_equal(one.theta, starts[0].theta)  # type: ignore[union-attr]
@@ -294,9 +296,9 @@ def test_secure_sums_are_remembered(tmp_path: Path) -> None:
         net.visit(seed=seed)
         asyncio.run(net.step())
     agent = next(iter(net.live.values()))
-    last = agent._inbox.read(0)[-1]
+    last = agent._state.inbox.read(0)[-1]
     agent.new_season(replace(agent.settings, start=net.now, promised=None), drop_open=True)
-    rule = agent._memory.rule(0)
+    rule = agent._state.memory.rule(0)
     assert rule is not None
     np.testing.assert_array_equal(rule.past[0].gram, last.gram)
     assert rule.past[0].variance == last.variance  # as planned, whoever was there
@@ -308,7 +310,7 @@ def test_other_readings_are_remembered_too(tmp_path: Path, changes: dict[str, An
     site = Site(tmp_path / "a.db", _settings(**changes))
     site.play()
     site.next_season()
-    assert sorted(site.agent._chooser.deciders) == list(range(site.agent.settings.groups))
+    assert sorted(site.agent._state.chooser.deciders) == list(range(site.agent.settings.groups))
     site.agent.close()
 
 
@@ -340,9 +342,64 @@ def test_a_season_of_thousands_of_releases_remembers_too(tmp_path: Path) -> None
     site = Site(tmp_path / "a.db", told)
     site.play(90)
     site.next_season()
-    rule = site.agent._memory.rule(0)
+    rule = site.agent._state.memory.rule(0)
     assert rule is not None
     assert rule.first == 0
     assert rule.weights.shape == (1101, 2)
     assert site.play(10).mean() < 0.2
     site.agent.close()
+
+
+def test_a_newcomer_knows_what_the_federation_has_learnt_before_its_first_visitor(
+    site: Site, tmp_path: Path
+) -> None:
+    """It is told the last sums of earlier seasons; who has decided by less reads them from the next on."""
+    settings = site.agent.settings
+    for season in (1, 2):
+        site.play(550)
+        site.now = START + season * SEASON + 1.0
+        site.agent.tick()
+    assert site.agent.store.season == 3
+    sums = [messages.decode(one.payload) for one in agent_tables.remembered_sums(site.agent.store.database)]
+    assert [one.season for one in sums] == [1, 2]
+
+    def newcomer(name: str) -> Agent:
+        agent = Agent.open(tmp_path / name, settings, first_season=3, clock=lambda: site.now)
+        agent.renewal = lambda _: (settings, None)
+        return agent
+
+    with newcomer("early.db") as early, newcomer("late.db") as late:
+        late.decide(np.eye(2))
+        for agent in (early, late):
+            assert agent.snapshot()["memory"]["seasons"] == []
+            assert [agent.absorb(one) for one in (*sums[::-1], *sums)] == [True, True, False, False]
+        for one, other in zip(_belief(early), _belief(site.agent), strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert late.snapshot()["memory"]["seasons"] == []
+        assert [one.season for one in early.ledger().accounts] == [3]  # it cost the newcomer's people nothing
+        site.now = START + 3.2 * SEASON
+        late.tick(alone=False)
+        assert late.store.season == 4
+        assert [one["season"] for one in late.snapshot()["memory"]["seasons"]] == [2, 1]
+
+
+def test_a_newcomer_takes_no_earlier_sum_that_does_not_go_with_its_own_terms(
+    site: Site, tmp_path: Path
+) -> None:
+    settings = site.agent.settings
+    site.play(550)
+    site.now = START + SEASON + 1.0
+    site.agent.tick()
+    (kept,) = agent_tables.remembered_sums(site.agent.store.database)
+    total = messages.decode(kept.payload)
+    other = replace(settings, problem=replace(settings.problem, reward_bound=2.0), promised=None)
+    for then, taken in (
+        (other, False),
+        (replace(settings, agents=2, promised=None), False),
+        (settings, True),
+    ):
+        with Agent.open(
+            tmp_path / f"{taken}{then.agents}.db", then, first_season=2, clock=lambda: site.now
+        ) as agent:
+            agent.renewal = lambda _, then=then: (then, None)
+            assert agent.absorb(total) == taken

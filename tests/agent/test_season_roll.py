@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feducb.agent import Agent, AgentSettings, Outcome, season_roll
+from feducb.agent import Agent, AgentSettings, Outcome
 from feducb.agent.upkeep import erase
-from feducb.carriers.local import LocalController
+from feducb.carriers.local import AgentMailbox, LocalController
 from feducb.config import Budget, Problem
 from feducb.controller.collector import open_collector
 from feducb.errors import ConfigurationError, StoreError
+from feducb.protocol import calendar
 from feducb.protocol.calendar import Calendar
-from feducb.storage import RowBook
+from feducb.storage import RowBook, events
 from feducb.trust import require_trust
-from secure_net import AgentMailbox
 
 START = 1_000_000.0
 SETTINGS = AgentSettings(
@@ -67,7 +67,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def believing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(season_roll, "BELIEVED_AFTER", 0.0)
+    monkeypatch.setattr(calendar, "BELIEVED_AFTER", 0.0)
 
 
 def _taken(path: Path) -> list[tuple[int, int]]:
@@ -199,6 +199,45 @@ def test_who_does_not_come_again_counts_with_what_she_had_at_the_boundary(world:
     assert erase(agent, "ann").in_sums == 1
 
 
+@pytest.mark.parametrize("keep", [0.0, 250.0])
+def test_a_person_is_found_for_as_long_as_an_event_of_hers_is_kept(world: World, keep: float) -> None:
+    """Hashes have a key a season; where events are kept for longer, so are the keys, and no longer."""
+    agent = world.open(replace(SETTINGS, keep_events=keep))
+    world.tick(5.0)
+    agent.decide(ACTIONS, person="ann")
+    for moment in range(10, 240, 5):
+        world.tick(float(moment))
+    assert agent.store.season == 3
+    assert erase(agent, "ann").content_removed == (1 if keep else 0)
+    assert erase(agent, "ann").content_removed == 0
+    for moment in range(240, 700, 5):
+        world.tick(float(moment))
+    (keys,) = agent.store.database.execute("SELECT count(*) FROM person_keys").fetchone()
+    assert keys == (4 if keep else 1)  # of seasons of whose visitors something may still be here
+
+
+def test_a_raw_upload_that_nobody_took_does_not_outlive_its_season(world: World) -> None:
+    agent = world.open(replace(SETTINGS, agents=2, trust=require_trust("controller")))
+    world.tick(5.0)
+    agent.reward(agent.decide(ACTIONS).id, 0.5)
+    world.now = START + 26.0
+    agent.tick(alone=False)
+    (upload,) = agent.outbox()
+    assert any(upload.body in file.read_bytes() for file in _files(world.path))
+    world.now = START + 99.0
+    agent.tick(alone=False)
+    assert upload in agent.outbox()
+    world.now = START + 111.0  # nobody came, in its season or the tenth after it
+    agent.tick(alone=False)
+    assert (agent.store.season, agent.outbox()) == (2, [])
+    assert not any(upload.body in file.read_bytes() for file in _files(world.path))
+
+
+def _files(path: Path) -> list[Path]:
+    """The agent's, and those that SQLite has beside it."""
+    return list(path.parent.glob(f"{path.name}*"))
+
+
 def test_an_agent_that_slept_through_seasons_skips_them_and_loses_nothing(
     world: World, believing: None
 ) -> None:
@@ -309,6 +348,24 @@ def test_what_waits_is_released_under_no_other_promise_than_its_own(
     assert _taken(world.path) == [] or {season for season, _ in _taken(world.path)} == {1}
 
 
+@pytest.mark.parametrize(("then", "counted"), [(0.5, 2), (0.25, 1)])
+def test_who_was_drawn_into_a_lane_by_other_shares_does_not_count_in_the_next_season(
+    world: World, then: float, counted: int
+) -> None:
+    """With the new chance in place of the one that she had, what lanes come to would not be true."""
+    agent = world.open(replace(SETTINGS, uniform_share=0.5))
+    world.now = START + 95.0
+    agent.decide(ACTIONS)
+    agent.renewal = lambda _: (replace(SETTINGS, uniform_share=then), None)
+    agent = world.tick(101.0)
+    assert agent.store.season == 2
+    agent.decide(ACTIONS)
+    with agent.writing() as db:
+        db.execute("UPDATE decisions SET lane = ?", (events.UNIFORM,))  # as where something is learnt
+    agent = world.tick(112.0)
+    assert agent.snapshot()["gain"]["visits"] == counted
+
+
 def test_a_limit_on_all_seasons_holds_for_one_that_is_opened_by_hand(world: World) -> None:
     limited = replace(SETTINGS, most_epsilon=1.2, most_delta=1e-6)
     world.open(limited)
@@ -325,6 +382,20 @@ def test_a_limit_on_all_seasons_holds_for_one_that_is_opened_by_hand(world: Worl
     agent = world.open(limited)  # nor is it forgotten
     assert agent.releases_due() == 0
     assert agent.ledger().epsilon_of_a_regular(1e-6) <= 1.2
+
+
+def test_windows_close_where_nothing_may_leave_any_more(world: World) -> None:
+    """What waits for a release that is never made would stay raw in the file for ever."""
+    limited = replace(SETTINGS, most_epsilon=1.2, most_delta=1e-6)
+    world.open(limited)
+    agent = world.tick(99.0)
+    agent.new_season(replace(limited, start=START + 100.0), drop_open=True)
+    for now in range(110, 190, 10):
+        agent = world.tick(float(now))
+        agent.decide(ACTIONS)
+    agent = world.tick(199.0)
+    assert not agent.ledger().accounts[-1].entries
+    assert agent.snapshot()["open_decisions"] == 0
 
 
 def test_a_file_of_a_season_opened_by_hand_goes_on_from_its_own_start(world: World) -> None:
@@ -364,6 +435,7 @@ def test_the_year_has_a_limit_at_which_nothing_leaves_any_more(world: World) -> 
     assert np.sqrt(opened + 1) * ledger.accounts[0].mu > ledger.mu_of_a_regular
     assert agent.snapshot()["all_seasons"] == {
         "seasons": opened,
+        "presumed": 0,
         "epsilon": ledger.epsilon_of_a_regular(1e-6),
         "delta": 1e-6,
         "most_epsilon": 1.8,

@@ -54,7 +54,7 @@ def _batch(net: SecureNet, name: str) -> np.ndarray:
 
 
 def _told(net: SecureNet, name: str = "a0") -> np.ndarray:
-    total = net.live[name]._inbox._sums[0]
+    total = net.live[name]._state.inbox._sums[0]
     return total.values.astype(np.float64)
 
 
@@ -277,11 +277,11 @@ def test_a_sum_that_does_not_prove_itself_is_not_acted_on(net: SecureNet) -> Non
     """Whoever carries for an agent can write down any sum, but no keeper's signature."""
     net.visit()
     asyncio.run(net.step(away=["a4"]))
-    agent, bare = net.live["a4"], messages.encode(net.live["a0"]._inbox._sums[0])
+    agent, bare = net.live["a4"], messages.encode(net.live["a0"]._state.inbox._sums[0])
     with pytest.raises(RefusedError, match="proof"):
         agent.absorb(messages.decode(bare))
     assert agent.snapshot()["model"] == ["1.0"]
-    assert agent._counters.total("refused_sums") == 1
+    assert agent._state.counters.total("refused_sums") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,10 +11,13 @@ import pytest
 from test_agent import SETTINGS, Clock, _batch, _candidates, _sums_of
 
 from feducb.agent import Agent, AgentSettings, Decision, Outcome
+from feducb.agent.health import with_trouble
 from feducb.agent.upkeep import Loaded, backup, erase, export, restore, warm_start
 from feducb.config import Problem
 from feducb.errors import ConfigurationError, ReleasesExhaustedError, StoreError
 from feducb.protocol import messages
+from feducb.trust import require_trust
+from typed import typed
 
 
 @pytest.fixture
@@ -141,7 +145,7 @@ def test_records_of_an_own_log_keep_their_groups_without_one_of_them(tmp_path: P
     batches = []
     for count in (12, 11):
         with Agent.open(tmp_path / f"{count}.db", settings, clock=clock) as agent:
-            agent._coins = random.Random(3)
+            agent._state.coins = random.Random(3)
             warm_start(agent, log[-count:][::-1], rewards[-count:][::-1], policy="fixed")
             batches.append([np.array(_batch(agent, group), dtype=object) for group in (0, 1)])
     moved = [bool((one != other).any()) for one, other in zip(*batches, strict=True)]
@@ -230,11 +234,12 @@ def test_a_backup_opens_only_as_a_new_season_that_costs_anew(
         _open(tmp_path / "copy.db", clock, SETTINGS)
     with pytest.raises(ConfigurationError, match="exist"):
         backup(path, tmp_path / "copy.db")
-    assert restore(tmp_path / "copy.db", tmp_path / "new.db", season=7).season == 7
+    assert restore(tmp_path / "copy.db", tmp_path / "new.db", season=7, clock=clock).season == 7
     with _open(tmp_path / "new.db", clock) as restored:
-        first, second = restored.ledger().accounts
+        first, *between, last = restored.ledger().accounts
         assert (first.season, first.continued_elsewhere, first.mu_spent) == (1, True, first.mu)
-        assert (second.season, second.mu_spent) == (7, 0.0)
+        assert [(one.season, one.continued_elsewhere) for one in between] == [(n, True) for n in range(2, 7)]
+        assert (last.season, last.mu_spent) == (7, 0.0)
         assert _batch(restored) == [0] * 9
         assert restored.snapshot()["open_decisions"] == 0
         restored.release()
@@ -245,7 +250,7 @@ def test_a_backup_opens_only_as_a_new_season_that_costs_anew(
     with pytest.raises(StoreError, match=r"third\.db-wal"):
         restore(tmp_path / "copy.db", tmp_path / "third.db", season=8)
     with pytest.raises(ConfigurationError, match="season"):  # one that the agent had
-        restore(tmp_path / "copy.db", tmp_path / "fourth.db", season=1)
+        restore(tmp_path / "copy.db", tmp_path / "fourth.db", season=1, clock=clock)
 
 
 def test_a_restored_agent_goes_on_in_its_season_if_nothing_can_have_left_since(
@@ -286,7 +291,9 @@ def test_a_restored_agent_that_may_have_sent_more_says_nothing_and_plays_by_the_
     assert (opened.season, opened.sends) == (1, False)
     assert opened.next_at == agent.started_at + agent.settings.season
     with _open(tmp_path / "new.db", clock, agent.settings) as restored:
-        assert restored.snapshot()["open_decisions"] == 0
+        told = restored.snapshot()
+        assert told["open_decisions"] == 0
+        assert (told["releases_left"], told["next_due_at"]) == (0, None)  # so that none is late
         assert restored.absorb(total)
         assert restored.snapshot()["model"] == ["1.1"]
         for _ in range(3):
@@ -313,8 +320,89 @@ def test_a_backup_of_a_season_that_is_over_needs_a_new_one(
     assert sorted(one.name for one in tmp_path.glob("new*")) == []
 
 
-def test_a_backup_is_private(agent: Agent, path: Path, tmp_path: Path) -> None:
+def test_a_season_that_the_lost_file_may_have_opened_since_its_backup_is_refused(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """It rolled by the clock: in a season that it may have had, noise would be drawn a second time."""
+    settings = replace(SETTINGS, start=clock.now)
+    with _open(tmp_path / "a.db", clock, settings):
+        backup(tmp_path / "a.db", tmp_path / "copy.db")
+    started, length = clock.now, settings.season
+    for late, number in ((0.5, 1), (2.5, 3), (3 - 30 / length, 4)):  # half a minute may be the clock's fault
+        clock.now = started + late * length
+        with pytest.raises(ConfigurationError, match=f"at least {number + 1}: by its clock"):
+            restore(tmp_path / "copy.db", tmp_path / "new.db", season=number, clock=clock)
+    assert restore(tmp_path / "copy.db", tmp_path / "new.db", season=5, clock=clock).season == 5
+    with _open(tmp_path / "new.db", clock, settings) as restored:
+        restored.decide(_candidates(np.random.default_rng(6)))
+        assert (restored.tick(alone=False), restored.outbox()) == (0, [])  # its season is still to come
+        clock.now = started + 4 * length + settings.release_times[0] + 1.0
+        assert restored.tick(alone=False) == 1
+        assert [(item.season, item.number) for item in restored.outbox()] == [(5, 1)]
+
+
+def test_seasons_that_a_lost_file_may_have_opened_are_spent(tmp_path: Path, clock: Clock) -> None:
+    """Whatever it released in them counts: for the year's limit, in status, ledger and statement."""
+    settings = replace(SETTINGS, start=clock.now, most_epsilon=1.8, most_delta=SETTINGS.budget.delta)
+    with _open(tmp_path / "a.db", clock, settings) as agent:
+        mu = agent.ledger().current.mu
+        backup(tmp_path / "a.db", tmp_path / "copy.db")
+    started, length = clock.now, settings.season
+    for number, spent in ((2, False), (5, True)):
+        clock.now = started + (number - 1.5) * length
+        path = tmp_path / f"{number}.db"
+        opened = restore(tmp_path / "copy.db", path, season=number, clock=clock)
+        assert opened.between == range(2, number)
+        with _open(path, clock, settings) as restored:
+            ledger = restored.ledger()
+            assert ledger.mu_of_a_regular == pytest.approx(mu * math.sqrt(number - 1))
+            assert [one.releases_left for one in ledger.accounts[:-1]] == [0] * (number - 1)
+            stands = restored.snapshot()["all_seasons"]
+            assert (stands["seasons"], stands["presumed"]) == (number - 1, number - 1)
+            assert stands["epsilon"] == pytest.approx(ledger.epsilon_of_a_regular(settings.budget.delta))
+            assert ("beyond most_epsilon" in restored.trouble) == spent
+            clock.now = started + (number - 1) * length + settings.release_times[0] + 1.0
+            assert restored.tick(alone=False) == (0 if spent else 1)
+        page = typed("privacy", "statement", "--store", str(path), "--out", "-", cwd=tmp_path).stdout
+        assert ("Seasons 1, 2, 3, 4: this file was restored" in page) == spent
+        assert ("Season 1: this file was restored" in page) != spent
+    for far in (1003, 10**30):
+        with pytest.raises(ConfigurationError, match=f"season is {far}, expected at most 1002"):
+            restore(tmp_path / "copy.db", tmp_path / "far.db", season=far, clock=clock)
+
+
+def test_a_restored_agent_that_sends_nothing_more_says_so_and_owes_nothing(
+    agent: Agent, path: Path, tmp_path: Path, clock: Clock
+) -> None:
+    backup(path, tmp_path / "copy.db")
+    agent.close()
+    clock.now = agent.started_at + agent.settings.release_times[1] + 1.0
+    assert not restore(tmp_path / "copy.db", tmp_path / "new.db", clock=clock).sends
+    with _open(tmp_path / "new.db", clock, agent.settings) as restored:
+        stands = restored.snapshot()
+        assert [stands[name] for name in ("releases_left", "next_due_at", "next_release_at")] == [
+            0,
+            None,
+            None,
+        ]
+        found = with_trouble(stands | {"running": True, "engine": None, "keeper": None, "misfit": None})
+        (one,) = found["trouble"]
+        assert one["kind"] == "restored"
+        assert "may have gone on in the file that was lost" in one["says"]
+
+
+def test_an_agent_alone_that_is_restored_has_spent_nothing(tmp_path: Path, clock: Clock) -> None:
+    alone = AgentSettings(problem=SETTINGS.problem, decisions=100, trust=require_trust("self"))
+    with _open(tmp_path / "a.db", clock, alone):
+        backup(tmp_path / "a.db", tmp_path / "copy.db")
+    restore(tmp_path / "copy.db", tmp_path / "new.db", season=4, clock=clock)
+    with _open(tmp_path / "new.db", clock) as restored:
+        assert restored.ledger().mu_of_a_regular == 0.0
+        assert restored.snapshot()["all_seasons"]["seasons"] == 0
+
+
+def test_a_backup_is_private(agent: Agent, path: Path, tmp_path: Path, clock: Clock) -> None:
     backup(path, tmp_path / "copy.db")
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
-    restore(tmp_path / "copy.db", tmp_path / "new.db", season=2)
+    restore(tmp_path / "copy.db", tmp_path / "new.db", season=2, clock=clock)
     assert (tmp_path / "new.db").stat().st_mode & 0o777 == 0o600

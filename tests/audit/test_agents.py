@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from feducb.agent import Agent, AgentSettings
+from feducb.agent.durable import Parts
+from feducb.agent.settling import Settling
+from feducb.agent.state import State
 from feducb.audit import agents as checked
 from feducb.audit.agents import check_agent_presence, check_quorum, check_shadow
 from feducb.audit.broken import BrokenQuorum
@@ -20,12 +23,16 @@ from feducb.privacy.terms import Terms
 TERMS = Terms(problem=Problem(dim=2), budget=Budget(epsilon=8.0, delta=1e-6), releases=3, excess="clip")
 
 
+class _InTow(State):
+    def draw_group(self) -> int:
+        drawn = super().draw_group()
+        return (drawn + self.counters.total("decisions")) % self.settings.groups
+
+
 class _Popular(Agent):
     """A visitor's group follows from the one before her, so one absence moves all that come after."""
 
-    def draw_group(self) -> int:
-        drawn = super().draw_group()
-        return (drawn + self._counters.total("decisions")) % self.settings.groups
+    _parts = Parts(state=_InTow)
 
 
 def test_a_group_that_depends_on_who_came_before_is_seen() -> None:
@@ -34,11 +41,15 @@ def test_a_group_that_depends_on_who_came_before_is_seen() -> None:
     assert "none" not in check.detail
 
 
+class _NoRows(Settling):
+    def take_in(self, db: Any, group: int, rows: Sequence[Any]) -> int | None:
+        return super().take_in(db, group, rows[:0])
+
+
 class _Forgetful(Agent):
     """Takes in nothing: as private as can be, and a check on it would be idle."""
 
-    def _take_in(self, db: Any, group: int, rows: Sequence[Any]) -> int | None:
-        return super()._take_in(db, group, rows[:0])
+    _parts = Parts(settling=_NoRows)
 
 
 def test_an_agent_that_takes_nothing_in_does_not_pass_for_sound() -> None:
@@ -46,12 +57,16 @@ def test_an_agent_that_takes_nothing_in_does_not_pass_for_sound() -> None:
     assert not check_shadow(_Forgetful, replace(TERMS, releases=1)).passed
 
 
+class _BothGroups(Settling):
+    def take_in(self, db: Any, group: int, rows: Sequence[Any]) -> int | None:
+        super().take_in(db, 1 - group, rows)
+        return super().take_in(db, group, rows)
+
+
 class _Counting(Agent):
     """Every visitor's record goes into both groups."""
 
-    def _take_in(self, db: Any, group: int, rows: Sequence[Any]) -> int | None:
-        super()._take_in(db, 1 - group, rows)
-        return super()._take_in(db, group, rows)
+    _parts = Parts(settling=_BothGroups)
 
 
 def test_an_agent_that_counts_a_visitor_in_two_groups_is_seen_and_named() -> None:
@@ -83,11 +98,15 @@ def test_a_reward_that_moves_less_still_counts_in_shadow_mode() -> None:
     assert "expected 0" in check.detail
 
 
+class _NothingFollowed(Settling):
+    def take_in(self, db: Any, group: int, rows: Sequence[Any]) -> int | None:
+        return None if self.state.settings.shadow else super().take_in(db, group, rows)
+
+
 class _Deaf(Agent):
     """Under a fixed policy too, nothing enters: sound, but then one cannot tell."""
 
-    def _take_in(self, db: Any, group: int, rows: Sequence[Any]) -> int | None:
-        return None if self.settings.shadow else super()._take_in(db, group, rows)
+    _parts = Parts(settling=_NothingFollowed)
 
 
 def test_an_idle_shadow_check_fails() -> None:

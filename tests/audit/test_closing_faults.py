@@ -11,9 +11,13 @@ from dataclasses import replace
 import pytest
 
 from feducb.agent import Agent, AgentSettings
+from feducb.agent.durable import Parts
 from feducb.agent.inbox import Inbox
+from feducb.agent.own_reading import OwnReading
+from feducb.agent.settling import Settling
+from feducb.agent.state import State
 from feducb.audit import own_play
-from feducb.audit.broken_close import CLOSE_FAULTS, BrokenAgentSharedPhase, BrokenSharedPhase, _played_by
+from feducb.audit.broken_close import CLOSE_FAULTS, BrokenSharedPhase, EagerSettling, _played_by
 from feducb.audit.findings import Check
 from feducb.audit.own_agents import check_agent_close
 from feducb.audit.own_play import Closing, check_after_close, check_close, check_shared_phase
@@ -117,48 +121,68 @@ def test_small_variations_of_a_fault_do_not_slip_through() -> None:
     assert not check_after_close(_one_more, TERMS).passed
 
 
-class _WhileWaiting(BrokenAgentSharedPhase):
+class _EagerAtTheEnd(EagerSettling):
+    def settle(self, group: int, rows: Sequence[events.Due]) -> None:
+        if self.state.season_over:
+            super().settle(group, rows)
+        else:
+            Settling.settle(self, group, rows)
+
+
+class _WhileWaiting(Agent):
     """Keeps to released sums until its own last release, and not until all have closed."""
 
-    def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
-        if self.season_over:
-            super()._settle(group, rows)
-        else:
-            Agent._settle(self, group, rows)
+    _parts = Parts(settling=_EagerAtTheEnd)
 
 
-class _AnyLastSum(Agent):
-    """Closes with a last sum over however few."""
-
+class _AnySum(State):
     class _Inbox(Inbox):
         def admit(
             self, total: GridSum, settings: AgentSettings, season: int, agents: int | None = None
         ) -> bool:
             return total.number > self.number(total.group)
 
-    def _reload(self) -> None:
-        self._inbox = self._Inbox()
-        super()._reload()
+    def reload(self) -> None:
+        self.inbox = self._Inbox()
+        super().reload()
+
+
+class _AnyLastSum(Agent):
+    """Closes with a last sum over however few."""
+
+    _parts = Parts(state=_AnySum)
+
+
+class _ASecondMore(Settling):
+    def next_cut(self, group: int) -> float:
+        last = self.state.made(group) == self.state.settings.releases - 1
+        return super().next_cut(group) + 1000 * last
 
 
 class _LastBatchStaysOpen(Agent):
     """What settles late is added to the last release, if that is made late, one second of it alone."""
 
-    def _next_cut(self, group: int) -> float:
-        return super()._next_cut(group) + 1000 * (self._made(group) == self.settings.releases - 1)
+    _parts = Parts(settling=_ASecondMore)
+
+
+class _SeesTheNewest(Settling):
+    def settle(self, group: int, rows: Sequence[events.Due]) -> None:
+        assert isinstance(self.own, _ASecondLate)
+        self.own.newest = rows[-1].reward
+        super().settle(group, rows)
+
+
+class _ASecondLate(OwnReading):
+    newest: float | None = None
+
+    def may_close(self) -> bool:
+        return super().may_close() and ((self.newest or 0.0) >= 0.0 or self.state.now() > 27_500)
 
 
 class _PutsItOff(Agent):
     """Closes a second late if what settled last was a bad one."""
 
-    _newest: float | None = None
-
-    def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
-        self._newest = rows[-1].reward
-        super()._settle(group, rows)
-
-    def _may_close(self) -> bool:
-        return super()._may_close() and ((self._newest or 0.0) >= 0.0 or self._now() > 27_500)
+    _parts = Parts(own=_ASecondLate, settling=_SeesTheNewest)
 
 
 @pytest.mark.parametrize("kind", [_WhileWaiting, _AnyLastSum, _LastBatchStaysOpen, _PutsItOff])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from feducb import __version__
 from feducb.audit.findings import AuditReport, Broken, Check, ClaimResult, ScoreResult
 from feducb.cli.privacy import app
 
@@ -167,4 +168,4 @@ def test_the_words_of_a_report_with_a_fault(
 
 def test_the_report_on_standard_output_is_json_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = _shown(monkeypatch, _report(), "--json", "-")
-    assert json.loads(shown.stdout) == _report().as_dict()
+    assert json.loads(shown.stdout) == {**_report().as_dict(), "version": __version__}

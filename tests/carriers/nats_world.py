@@ -28,6 +28,13 @@ from feducb.protocol.engine_table import NatsSettings
 from feducb.protocol.graphs import Topology
 from feducb.protocol.parcels import Parcel, ParcelKind
 
+# A connection that ends within its TLS handshake (the server is killed, or whoever connects is stopped)
+# leaves asyncio a writer without a transport (CPython's `loop.start_tls` returns None then), which complains
+# when it is collected.
+cut_in_a_handshake = pytest.mark.filterwarnings(
+    r"ignore:.*StreamWriter\.__del__:pytest.PytestUnraisableExceptionWarning"
+)
+
 PATIENCE = 120.0  # seconds for anything to happen; reached only where something is broken
 
 

@@ -550,6 +550,19 @@ def test_three_agents_over_flower(tmp_path: Path, keys: Keys, network: Network) 
         assert stranger.inbox == []
         assert len(stranger.do(lambda store: store.outbox())) == 3
         assert unknown.poll() not in (None, 0), network.log()
+
+        # The agents go on to the next season, each by itself: the same run adds up that one too.
+        for one in agents:
+            one.extra = []
+            one.do(lambda store: store.new_season(drop_pending=True))
+            one.do(_work)
+        enough = (agents, agents[:2], agents[1:], agents[::2])  # who came within the deadline of a second
+        totals = [_sum([one.do(lambda store: store.replay(2, 3)) for one in parts]) for parts in enough]
+        wait_for(
+            lambda: all(any(total in one.inbox for total in totals) for one in agents),
+            "sum 3 of season 2 at all agents",
+            log=network.log,
+        )
         network.close()
         with FlowerBook(tmp_path / "book.db", TERMS, agents=3) as book:
             for number, parts in ((1, agents), (2, agents), (3, agents), (6, agents[:2])):

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nats_world import require_server
 
 from feducb.carriers import nats_keys as keys
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.authority import hosts_of
+from feducb.carriers.key_requests import read_request
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames, sealing
 from feducb.protocol.admission import Receipt
@@ -242,6 +244,36 @@ def test_a_folder_of_an_earlier_version_keeps_listening_where_it_did(tmp_path: P
     assert _listens(tmp_path / "fed") == "0.0.0.0:4333"
 
 
+def test_a_graphs_server_writes_through_where_it_can_and_an_older_one_still_starts(tmp_path: Path) -> None:
+    """nats-server knows `sync_interval` from 2.10 on, and refuses a configuration with fields it does not."""
+    require_server()
+    line = ("keys", "init", "--agents", "a,b", "--topology", "complete:2")
+    said = subprocess.run(["nats-server", "--version"], capture_output=True, text=True, check=True).stdout
+    new = [int(part) for part in said.rpartition("v")[2].split(".")[:2]] >= [2, 10]
+    for name, options, through in (
+        ("usual", (), new),
+        ("on", ("--sync",), True),
+        ("off", ("--no-sync",), False),
+    ):
+        assert typed(*line, name, *options, cwd=tmp_path).returncode == 0
+        server = tmp_path / name / "server"
+        assert ("sync_interval: always" in (server / "nats-server.conf").read_text()) == through
+        tried = ["nats-server", "-t", "-c", "nats-server.conf"]
+        started = subprocess.run(tried, cwd=server, capture_output=True, check=False).returncode == 0
+        assert started == (new or not through)
+    assert typed("keys", "rotate", "on", "--agent", "a", cwd=tmp_path).returncode == 0
+    assert "sync_interval" in (tmp_path / "on" / "server" / "nats-server.conf").read_text()  # it stays so
+    assert typed("keys", "rotate", "on", "--no-sync", cwd=tmp_path).returncode == 0
+    assert "sync_interval" not in (tmp_path / "on" / "server" / "nats-server.conf").read_text()
+
+
+def test_with_a_controller_the_server_stores_nothing_that_could_be_written_through(tmp_path: Path) -> None:
+    done = typed("keys", "init", "fed", "--agents", "a", "--sync", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the server stores no message" in " ".join(done.stderr.split())
+    assert not (tmp_path / "fed").exists()
+
+
 @pytest.mark.parametrize("name", ["", "a.b", "a*", "a>", "a b", "../a", "x" * 65])
 def test_names_that_could_reach_beyond_their_subject_or_folder_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="expected 1 to 64 letters"):
@@ -310,6 +342,8 @@ def test_garbage_is_no_receipt_and_no_frame(data: bytes) -> None:
         ({"days": 99_999_999}, "days is 99999999, expected at most 3650: the authority's own certificate"),
         ({"days": 0}, "days is 0, expected a whole number of at least 1"),
         ({"max_payload": -1}, "max_payload is -1, expected a whole number of at least 1"),
+        ({"hosts": [""]}, "host is '', expected a name or an address of the server"),
+        ({"hosts": ["a name"]}, "host is 'a name', expected a name or an address of the server"),
     ],
 )
 def test_a_server_that_cannot_be_is_refused_before_anything_is_written(
@@ -317,3 +351,31 @@ def test_a_server_that_cannot_be_is_refused_before_anything_is_written(
 ) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         keys.Server(**given)
+
+
+@pytest.mark.parametrize("season", [1, 2**40])
+def test_a_rotation_that_cannot_be_leaves_all_keys_as_they_were(tmp_path: Path, season: int) -> None:
+    folder = tmp_path / "keys"
+    keys.init(folder, ["a", "b"])
+    keys.rotate(folder, agents=["a"], season=2)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigurationError, match=f"season is {season}, expected"):
+        keys.rotate(folder, agents=["a"], controller=True, season=season)
+    (folder / "server" / "server.pem").write_text("nothing")
+    with pytest.raises(ConfigurationError, match=r"server\.pem is .*, expected the server's certificate"):
+        keys.rotate(folder, agents=["b"], server=keys.Server(hosts=()))
+    (folder / "server" / "server.pem").write_bytes(before[folder / "server" / "server.pem"])
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_damaged_files_of_an_operator_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    keys.init(folder, ["a", "b"])
+    (folder / "ca" / "ca.key").write_text("nothing")
+    for server in (None, keys.Server()):
+        with pytest.raises(ConfigurationError, match=r"ca\.key is .*, expected the key"):
+            keys.rotate(folder, agents=["a"] if server is None else [], server=server)
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    with pytest.raises(ConfigurationError, match=r"request is .*deep\.json"):
+        read_request(deep)

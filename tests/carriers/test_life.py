@@ -13,14 +13,16 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from life_world import RELEASES, SEASON, START, Site, World
-from nats_world import Broker, free_port, require_server, until
+from life_world import DEADLINE, RELEASES, SEASON, START, Site, World
+from nats_world import Broker, cut_in_a_handshake, free_port, require_server, until
 
 from feducb.agent import upkeep
 from feducb.carriers import nats_keys as keys
+from feducb.carriers.key_requests import read_request
 from feducb.protocol.signed_roster import newest_roster
 from typed import typed
 
+pytestmark = cut_in_a_handshake
 EARLIER = Path(__file__).parent / "earlier" / "files.tar.xz"
 PAGE = (Path(__file__).parents[2] / "docs" / "life.md").read_text(encoding="utf-8")
 
@@ -83,13 +85,13 @@ def test_sites_join_leave_and_change_keys_while_the_others_go_on(world: World, t
             await world.some_visitors()
 
             # Rotate: south makes a new key itself, and is restarted with it; nobody else is.
-            fresh = tmp_path / "south-new"
-            fresh.mkdir()
-            _type("feducb keys request south", fresh)
-            _type("feducb keys rotate federation --request", fresh / "new", folder=folder)
+            new = south.folder / "new"
+            _type("feducb keys request south", south.folder)
+            assert read_request(new / "south.request.json").before == world.broker.roster.agents["south"]
+            _type("feducb keys rotate federation --request", new, folder=folder)
             world.broker.reload()
             await south.stop()
-            shutil.copyfile(fresh / "new" / "agent.seed", south.folder / "agent.seed")
+            shutil.copyfile(new / "agent.seed", south.folder / "agent.seed")
             south.start()
             await world.sum_of(2, "north", "south", "west")
 
@@ -139,7 +141,12 @@ def test_a_restored_agent_comes_back_in_its_season_or_plays_by_the_sums_of_the_o
             opened = upkeep.restore(tmp_path / "north-copy.db", north.folder / "north.db", clock=world.clock)
             assert not opened.sends
             north.start()
-            await world.sum_of(3, "north", "south")
+            world.set_clock(START + 3 * SEASON / RELEASES + 1)
+            for site in (north, south):
+                site.tick()
+            await until(lambda: (controller._collector.waits() or {}).get("here") == ["south"])
+            world.set_clock(world.clock() + DEADLINE)
+            await until(lambda: {north.model, south.model} == {"1.3"})
             assert list(controller.status.members) == ["south"]
             assert controller.refusals.total == 0
             await world.some_visitors()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from nats_world import Broker, make_terms, record_streams, run_agents, running, until
+from nats_world import Broker, cut_in_a_handshake, make_terms, record_streams, run_agents, running, until
 
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.local import LocalPeers, MemoryMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsEngine, make_streams
+from feducb.config import Budget
 from feducb.protocol import frames, messages, peers
+from feducb.protocol.engine_health import REFUSED
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.parcels import Parcel
 from feducb.protocol.peers import Announcement
@@ -193,5 +197,63 @@ def test_messages_that_look_like_the_servers_do_not_stall_a_neighbour(ring: Brok
             await until(lambda: all(_number(box) == 2 for box in boxes.values()))
             await until(lambda: engines["c"].refusals.total > 0)
         assert {name: engine.status.sessions for name, engine in engines.items()} == dict.fromkeys(NAMES, 1)
+
+    asyncio.run(run())
+
+
+def test_an_agent_learns_that_its_neighbours_refuse_it_and_that_they_no_longer_do(ring: Broker) -> None:
+    """One agent promises less noise than was agreed, and mends that with the next season."""
+    terms = make_terms(releases=5)
+    louder = replace(terms, budget=Budget(epsilon=8.0, delta=1e-6))
+    first = record_streams(NAMES, terms, 1) | record_streams(["b"], louder, 1)
+    second = record_streams(NAMES, terms, 1, season=2)
+    boxes = {name: MemoryMailbox(first[name]) for name in NAMES}
+    others = {name: box for name, box in boxes.items() if name != "b"}
+
+    async def run() -> None:
+        _, agents = run_agents(ring, dict(others), terms)
+        async with running(*agents):
+            wrong = NatsEngine(ring.settings("b"), louder)
+            async with running(wrong.run(boxes["b"])):
+                await until(lambda: wrong.status.refused_by.keys() == {"a", "c"})
+                assert "refuse what this agent sends. a: variance" in _refused(wrong)
+                assert wrong.status.refused["variance"] >= 2
+            right = NatsEngine(ring.settings("b"), terms)
+            async with running(right.run(boxes["b"])):
+                await until(lambda: right.status.refused_by.keys() == {"a", "c"})  # of what it says once more
+                for name, box in boxes.items():
+                    box.put(second[name][0])
+                await until(lambda: all(_seasoned(box) == (2, 1) for box in boxes.values()))
+                await until(lambda: right.status.refused_by == {})
+                assert _refused(right) == ""
+
+    asyncio.run(run())
+
+
+def _refused(engine: NatsEngine) -> str:
+    """What status and page say about own messages that are refused."""
+    return REFUSED.sentence({"engine": engine.status.as_dict()}) or ""
+
+
+@cut_in_a_handshake
+def test_the_last_release_arrives_though_the_broker_lost_all_it_had_acknowledged(ring: Broker) -> None:
+    """A power cut, at its worst: JetStream said that it has them, and its whole store is gone."""
+    terms = make_terms(releases=1)
+    streams = record_streams(NAMES, terms, 1)
+    boxes = {name: MemoryMailbox(streams[name]) for name in NAMES}
+    others = {name: box for name, box in boxes.items() if name != "b"}
+
+    async def run() -> None:
+        engines, agents = run_agents(ring, dict(others), terms)
+        async with running(*agents):
+            await until(lambda: not any(box._items for box in others.values()))  # acknowledged, all of them
+            ring.kill()
+            shutil.rmtree(ring.folder / "server" / "jetstream")
+            ring.start()
+            await make_streams(ring.admin_settings())
+            late = NatsEngine(ring.settings("b"), terms)  # nothing was delivered to it before the cut
+            async with running(late.run(boxes["b"])):
+                await until(lambda: all(_number(box) == 1 for box in boxes.values()))
+        assert all(engine.refusals.total == 0 for engine in engines.values())
 
     asyncio.run(run())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nats_world import Broker, running, until
+from nats_world import Broker, cut_in_a_handshake, running, until
 
 from clique_world import CliqueWorld
 from feducb.carriers import nats_subjects as subjects
@@ -25,12 +25,6 @@ from feducb.protocol.roster import Signer
 
 NAMES = tuple("abcdef")
 RELEASES = 5
-
-# A server that is killed within a TLS handshake leaves asyncio a writer without a transport (CPython's
-# `loop.start_tls` returns None then), which complains when it is collected.
-broker_is_killed = pytest.mark.filterwarnings(
-    r"ignore:.*StreamWriter\.__del__:pytest.PytestUnraisableExceptionWarning"
-)
 
 
 @pytest.fixture
@@ -117,7 +111,7 @@ def test_two_cliques_on_a_ring_get_the_sums_of_their_rows(ring: Broker, tmp_path
     world.close()
 
 
-@broker_is_killed
+@cut_in_a_handshake
 def test_sums_stay_those_of_the_rows_though_agents_and_broker_are_ended_at_any_moment(
     ring: Broker, tmp_path: Path
 ) -> None:
@@ -155,7 +149,7 @@ def test_sums_stay_those_of_the_rows_though_agents_and_broker_are_ended_at_any_m
     world.close()
 
 
-@broker_is_killed
+@cut_in_a_handshake
 @pytest.mark.parametrize("away", ["b", "c"])
 def test_words_that_a_broker_lost_are_sent_again_by_those_who_said_and_those_who_passed_them_on(
     ring: Broker, tmp_path: Path, away: str

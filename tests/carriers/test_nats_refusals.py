@@ -18,7 +18,7 @@ from feducb.carriers import nats_keys as keys
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.local import MemoryMailbox
 from feducb.carriers.nats import EngineStatus, Link, NatsController, NatsEngine
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames, messages
 from feducb.protocol.admission import Receipt
 from feducb.protocol.engine_table import NatsSettings
@@ -351,3 +351,11 @@ def test_a_sum_that_the_controller_did_not_sign_is_not_absorbed(broker: Broker, 
         assert box.absorbed == 0
 
     asyncio.run(run())
+
+
+def test_one_that_has_left_and_is_not_cut_off_yet_is_refused(broker: Broker, book: ReleaseBook) -> None:
+    keys.remove(broker.folder, "a", season=1)  # the server is not reloaded
+    link = NatsController(broker.controller_settings(), book)
+    data = frames.frame(Signer(broker.settings("a").seed), b"", ParcelKind.RELEASE, "tests", "a")
+    with pytest.raises(RefusedError, match="sender: 'a' is not of this federation any more"):
+        link._open(ParcelKind.RELEASE, "a", data)

@@ -13,6 +13,7 @@ import pytest
 from nats_world import Broker, running, until
 
 from feducb.agent import Agent, AgentSettings, Outcome
+from feducb.carriers.local import AgentMailbox
 from feducb.carriers.nats import NatsController, NatsEngine, NatsKeeper, make_streams
 from feducb.config import Budget, Problem
 from feducb.controller.collector import open_collector
@@ -21,7 +22,6 @@ from feducb.protocol.hiding import Member
 from feducb.protocol.roster import Signer
 from feducb.storage.keeper_book import KeeperBook
 from feducb.trust import require_trust
-from secure_net import AgentMailbox
 
 START, SEASON, RELEASES = 1_800_000_000.0, 600.0, 3
 NAMES = ("north", "south", "west", "east")
@@ -129,7 +129,7 @@ class Rolling:
 
         def there() -> bool:
             self.visit()
-            stands = [(one.store.season, one._inbox.number(0)) for one in self.agents.values()]
+            stands = [(one.store.season, one._state.inbox.number(0)) for one in self.agents.values()]
             return all(place >= (season, number) for place in stands)
 
         await until(there)

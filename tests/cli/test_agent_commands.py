@@ -111,6 +111,20 @@ def test_an_agent_s_spacing_and_decay_reach_a_controller_s_terms_and_the_stateme
     assert "spacing is 2, expected 0 where a person has one record" in said
 
 
+def test_init_says_what_is_remembered_how_it_fades_and_where_it_ends(tmp_path: Path) -> None:
+    given = ("--name", "north", "--dim", "2", "--remember", "3", "--drift", "90d", "--most-epsilon", "4")
+    _feducb(tmp_path, "init", *given)
+    settings = read_agent_file(tmp_path / "agent.toml").agent
+    assert (settings.remember, settings.drift, settings.most_epsilon) == (3, 90 * 86_400.0, 4.0)
+    _feducb(tmp_path, "init", "other.toml", "--name", "other", "--dim", "2", "--discount", "0.5")
+    settings = read_agent_file(tmp_path / "other.toml").agent
+    assert (settings.remember, settings.discount, settings.drift) == ("all", 0.5, None)
+    for wrong, said in (("--remember", "remember is 'x', expected all, none"), ("--drift", "drift is 'x'")):
+        line = ("init", "third.toml", "--name", "third", "--dim", "2", wrong, "x")
+        assert said in _feducb(tmp_path, *line, status=2)[1]
+    assert not (tmp_path / "third.toml").exists()
+
+
 def test_what_was_edited_after_init_is_taken_until_something_happens(made: Path) -> None:
     config = made / "agent.toml"
     config.write_text(config.read_text().replace("uniform_share = 0.0", "uniform_share = 0.25"))

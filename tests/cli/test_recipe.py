@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from feducb.agent.agent_file import _SECTIONS, read_agent_file
+from feducb.agent.agent_file import read_agent_file
+from feducb.agent.toml_sections import SECTIONS
 from feducb.worlds.features import Recipe
 
 FEDUCB = [sys.executable, "-m", "feducb"]
@@ -113,7 +114,7 @@ def test_every_setting_is_named_by_init_with_its_default(tmp_path: Path) -> None
         folder.mkdir()
         _feducb(folder, "agent", "init", *arguments)
         text = (folder / "agent.toml").read_text()
-        for section, keys in _SECTIONS.items():
+        for section, keys in SECTIONS.items():
             assert f"[{section}]" in text
             for key in keys:
                 assert f"{key} =" in text or f"# {key}" in text or f", {key}" in text, (arguments, key)
@@ -139,6 +140,17 @@ def test_init_asks_on_a_terminal_for_what_no_option_says(shop: Path) -> None:
     assert (settings.budget.epsilon, settings.agents, settings.quorum) == (4.0, 3, 2)
     assert (settings.uniform_share, settings.keep_events, settings.name) == (0.05, 7 * 86400.0, "north")
     assert settings.recipe == Recipe.read(shop / "recipe.json")
+
+
+def test_init_does_not_ask_again_what_there_is_to_choose_from(tmp_path: Path) -> None:
+    for option in (("--actions", "a,b,c"), ("--dim", "3")):
+        folder = tmp_path / option[0]
+        folder.mkdir()
+        said = _on_a_terminal(folder, "agent", "init", *option, answers="\n" * 5)
+        assert "epsilon of a person" in said
+        for question in ("recipe file", "offers without features", "numbers per vector"):
+            assert question not in said
+        assert read_agent_file(folder / "agent.toml").agent.problem.dim == 3
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from links import Page, dead_links, dead_links_of_texts, ill_formed
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -51,6 +52,55 @@ def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
     assert [address for page in pages for address in FETCHED.findall(page.read_text(encoding="utf-8"))] == []
     styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
     assert re.findall(r"url\(['\"]?(?:https?:)?//[^)]*\)|@import", styles) == []
+
+
+def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Path) -> None:
+    """Also in raw HTML, to pages of source files and to lines in them, which the build does not look at."""
+    assert dead_links(site) == []
+
+
+def test_addresses_elsewhere_have_a_form_that_can_be_meant(site: Path) -> None:
+    links = {one for page in site.rglob("*.html") for one in Page(page).links if "//" in one.split("?")[0]}
+    assert "https://semver.org" in links
+    assert sorted(filter(ill_formed, links)) == []
+
+
+def test_texts_of_the_repository_link_to_what_is_there() -> None:
+    texts = [path for path in ROOT.rglob("*.md") if not {".venv", "node_modules", "site"} & set(path.parts)]
+    assert len(texts) > 30
+    assert dead_links_of_texts(ROOT, texts) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "dead"),
+    [
+        ("[x](there.md#a-heading-here)", False),
+        ("[x](there.md#gone)", True),
+        ("[x](gone.md)", True),
+        ("`[x](gone.md)`", False),
+        ("[x](https://example.org/gone)", False),
+    ],
+)
+def test_a_dead_link_of_a_text_is_found(text: str, dead: bool, tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("# A `heading`, here\n", encoding="utf-8")
+    (tmp_path / "page.md").write_text(text, encoding="utf-8")
+    assert bool(dead_links_of_texts(tmp_path, [tmp_path / "page.md"])) is dead
+
+
+@pytest.mark.parametrize(
+    ("link", "dead"),
+    [("b.html#two", False), ("b.html", False), ("#one", False), ("b.html#gone", True), ("c.html", True)],
+)
+def test_a_dead_link_of_the_site_is_found(link: str, dead: bool, tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(f'<p id="one"><a href="{link}">x</a></p>', encoding="utf-8")
+    (tmp_path / "b.html").write_text('<p id="two">', encoding="utf-8")
+    assert bool(dead_links(tmp_path)) is dead
+
+
+def test_an_address_without_a_host_or_with_a_login_is_ill_formed() -> None:
+    for wrong in ("http://example.org", "https://example", "https://me:you@example.org/", "https://a b.org"):
+        assert ill_formed(wrong)
+    assert not ill_formed("https://arxiv.org/abs/2010.11425")
 
 
 def test_the_paper_s_page_links_every_name_to_its_line(site: Path) -> None:

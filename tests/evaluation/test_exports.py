@@ -194,14 +194,15 @@ def test_an_agent_that_never_draws_gets_no_answer(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_export(tmp_path: Path) -> None:
-    # Blocks of 300 decisions; the vectors of 5,000 are 0.4 MB, their lines as objects several times that.
+    # Blocks of 300 decisions. 8,000 more are 0.64 MB of vectors and several times that as lines; what Python
+    # has not yet collected is 0.1 MB, more or less of it by chance.
     study = Study(epsilons=(8.0,), trusts=(CONTROLLER,), folds=2, repeats=1)
     peaks = []
-    for rows in (1_000, 5_000):
+    for rows in (1_000, 9_000):
         path = write(tmp_path / f"{rows}.jsonl", world(rows).lines)
         compare_source(open_exports([path]), study=study)  # what learners are made of is kept: not the export
         tracemalloc.start()
         compare_source(open_exports([path], rows_at_once=300), study=study)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 1.5 * peaks[0]  # if it were held, almost 5 times
+    assert peaks[1] - peaks[0] < 300_000

@@ -11,14 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from feducb_lab.experiments import run, sweep
+from feducb.worlds.data import DATA_SETS, Trial
+from feducb_lab.experiments import figures, sweep
 from feducb_lab.experiments.experiment import Figure, Outcome, Point, Results, Scale
-from feducb_lab.experiments.figures import NAMES, common, figure
+from feducb_lab.experiments.figures import NAMES, TABLES, common, figure
+from feducb_lab.experiments.figures.paying_cells import REAL
 from feducb_lab.experiments.run import make_figure, to_plain
 
-SIMULATED = [name for name in NAMES if name not in ("adversaries", "prior")]  # those: test_prior.py
+SIMULATED = [name for name in NAMES if name not in ("adversaries", "prior", *TABLES)]
 
 
 def shrunk(made: Figure, keep: int | None = None) -> Figure:
@@ -76,7 +79,7 @@ def test_points_are_plain_and_different_and_have_references(name: str, scale: Sc
 
 @pytest.mark.parametrize("name", SIMULATED)
 def test_a_figure_is_made_and_resumed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "figure", lambda asked: shrunk(figure(asked)))
+    monkeypatch.setattr(figures, "figure", lambda asked: shrunk(figure(asked)))
     told: list[int] = []
     play = partial(sweep.play_here, backend="cpu", threads=1)
     results = make_figure(name, "quick", tmp_path, play, lambda done, total: told.append(done))
@@ -225,19 +228,39 @@ def test_text_decentralised_follows_the_results() -> None:
 
 
 def test_text_federation_follows_the_results() -> None:
-    def regret(scale: float) -> Callable[[Any], float]:
+    def regret(scale: float, own: float) -> Callable[[Any], float]:
         def found(label: Any) -> float:
-            trusted = 0.3 if label.get("trust") == "controller" else 1.0
-            return references(label) or scale * trusted / label["epsilon"] / label["M"] ** 0.5
+            play = own if label.get("play") == "own" else 1.0
+            return references(label) or play * scale / label["epsilon"] / label["M"] ** 0.5
 
         return found
 
-    text = figure("federation").text(imagined("federation", regret(500.0)))
-    assert "10 agents from ε = 3, 30 agents from ε = 3, 100 agents from ε = 1" in text
-    assert "divides regret by a factor of 3.33" in text
-    text = figure("federation").text(imagined("federation", regret(1e6)))
-    assert text.count("beats staying alone (80.0) nowhere") == 2
-    assert "300 agents nowhere" in text
+    text = figure("federation").text(imagined("federation", regret(500.0, 1.0)))
+    assert "the one that loses less, and elsewhere it costs at most 1.00 times" in text
+    assert "ε = 4: 20 at 100, 5 at 400, 5 at 1,600" in text  # with 5 sites of 100 nothing is worth reading
+    better = imagined("federation", regret(500.0, 0.5)), imagined("federation", regret(500.0, 2.0))
+    for results in better:  # the rule is public: what came out cannot move it
+        assert "elsewhere it costs at most 2.00 times" in figure("federation").text(results)
+    text = figure("federation").text(imagined("federation", regret(1e6, 1.0)))
+    assert text.count("federating pays in 0 of 24 places") == 3
+    assert "nobody nowhere, keepers nowhere, controller nowhere" in text
+
+
+def test_the_real_data_in_the_map_are_as_they_load() -> None:
+    pytest.importorskip("pandas")
+    assert REAL.keys() == DATA_SETS.keys()
+    for name, (agents, records, dim) in REAL.items():
+        file = DATA_SETS[name].file
+        if file is not None and file.path() is None:
+            continue  # scripts/data gets it
+        loaded = DATA_SETS[name].load(None)
+        if isinstance(loaded, Trial):
+            counts = loaded.frame.groupby(loaded.agent).size().to_numpy()
+            found = loaded.recipe.dim
+        else:
+            counts = np.array([len(some) for some in loaded.world.records])
+            found = loaded.world.problem.dim
+        assert (len(counts), float(np.median(counts)), found) == (agents, records, dim), name
 
 
 def test_text_mechanisms_follows_the_results() -> None:

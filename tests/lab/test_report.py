@@ -120,7 +120,7 @@ def test_page_in_a_browser(folder: Path, browser: Browser, width: int, scheme: A
     assert said == []
     assert [url for url in asked if not url.startswith("data:")] == [page_file.as_uri()]
 
-    assert page.title() == "feducb: figures"
+    assert page.title() == "feducb: figures and tables"
     assert page.locator("script").count() == 0
     headings = page.locator("main h2")
     assert headings.all_inner_texts()[0::2] == ["Two", f"{NASTY} & {LONG}"]

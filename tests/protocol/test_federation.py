@@ -139,3 +139,13 @@ def test_how_long_an_agent_alone_waits_is_found_at_once_however_long_it_is() -> 
         rule = alone_estimator(replace(alone, problem=problem), season, alpha=0.1).rule
         assert isinstance(rule, AlonePlay)
         assert rule.first == season // 10
+
+
+def test_an_agent_alone_waits_hardly_longer_in_many_dimensions_than_in_ten() -> None:
+    waits = {}
+    for dim in (5, 8, 10, 11, 15, 20, 40):
+        rule = alone_estimator(_made(problem=Problem(dim=dim), baseline="alone"), 10**6, alpha=0.1).rule
+        assert isinstance(rule, AlonePlay)
+        waits[dim] = rule.first
+    assert waits[5] < waits[8] < waits[10]  # all of what the rule asks for
+    assert all(0.9 * waits[10] < waits[dim] < 1.3 * waits[10] for dim in waits if dim > 10)

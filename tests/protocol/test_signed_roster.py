@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from feducb.agent.roster_place import rosters_of
 from feducb.carriers import nats_keys as keys
-from feducb.carriers.key_requests import make_request, read_request
+from feducb.carriers.key_requests import make_request, new_seed, read_request
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.terms import Terms
@@ -65,6 +66,25 @@ def test_a_request_that_its_keys_did_not_sign_is_refused(folder: Path, tmp_path:
     for wrong, why in (("a", "name is 'a', expected a new one"), ("../c", "expected 1 to 64 letters")):
         with pytest.raises(ConfigurationError, match=why):
             _joined(folder, tmp_path / "other", wrong, season=2)
+
+
+def test_a_request_for_another_key_is_signed_by_the_one_before_where_it_is_there(
+    folder: Path, tmp_path: Path
+) -> None:
+    old = folder / "agents" / "a" / "agent.seed"
+    before = newest_roster(folder / "federation.json", folder / "ca.pem").agents["a"]
+    asked = read_request(make_request(tmp_path / "new", "a", federation="feducb", before=old))
+    assert asked.before == before
+    path, stranger = tmp_path / "new" / "a.request.json", tmp_path / "stranger"
+    plain = json.loads(path.read_text())
+    path.write_text(json.dumps(plain | {"proofs": plain["proofs"] | {"before": plain["proofs"]["agent"]}}))
+    with pytest.raises(ConfigurationError, match="one that its own keys signed"):
+        read_request(path)
+    new_seed(stranger / "agent.seed")
+    forged = make_request(tmp_path / "forged", "a", federation="feducb", before=stranger / "agent.seed")
+    with pytest.raises(ConfigurationError, match=f"expected the key of a in the roster, {before}"):
+        keys.rotate(folder, requests=[read_request(forged)])
+    assert keys.rotate(folder, requests=[asked]).agents["a"] == asked.nkey
 
 
 def test_a_season_says_which_version_holds(folder: Path, tmp_path: Path) -> None:
@@ -155,3 +175,13 @@ def test_keepers_come_and_go_with_their_agents_and_never_fall_below_two(tmp_path
     assert list(keys.remove(folder, "a", season=3).keepers) == ["b", "d"]
     with pytest.raises(ConfigurationError, match="at least two"):
         keys.remove(folder, "b", season=4)
+
+
+def test_without_the_authority_no_later_version_is_taken(folder: Path, tmp_path: Path) -> None:
+    """As at an agent that others carry for: anybody could have put it there."""
+    engine = {"kind": "door", "roster": "federation.json"}
+    assert [one.version for one in rosters_of(engine, folder)] == [1]
+    _joined(folder, tmp_path / "site", "c", season=3)
+    with pytest.raises(ConfigurationError, match=r"engine\.ca is None, expected ca\.pem, which proves who"):
+        rosters_of(engine, folder)
+    assert [one.version for one in rosters_of(engine | {"ca": "ca.pem"}, folder)] == [1, 2]

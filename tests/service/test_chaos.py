@@ -36,7 +36,7 @@ def test_the_log_is_synced_before_every_answer(tmp_path: Path) -> None:
     tracer = ["strace", "-f", "-y", "-s", "200", "-e", calls, "-o", str(trace)]
     service = Running(write_config(tmp_path), wrapper=tracer)
     try:
-        with Client(service.url, key=service.application) as agent:
+        with Client(service.url, key=service.application, timeout=120.0) as agent:
             for number in range(30):
                 agent.reward(agent.decide(ACTIONS).id, number / 30)
     finally:

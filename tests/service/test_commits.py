@@ -7,6 +7,7 @@ import gc
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,5 +123,28 @@ def test_upkeep_survives_an_error_and_goes_on(tmp_path: Path) -> None:
         assert failures == [3]
         assert told["open_decisions"] == 0
         assert told["model"] != ["1.0"]
+
+    _run(tmp_path / "agent.db", work)
+
+
+def test_upkeep_goes_on_though_what_is_said_after_a_release_finds_a_full_disk(tmp_path: Path) -> None:
+    """It would end for ever: no window would close any more, and nothing be released."""
+
+    async def work(commit: GroupCommit) -> None:
+        honest, failures = Agent.snapshot, [0]
+
+        def snapshot(agent: Agent) -> dict[str, Any]:
+            if failures[0] < 3:
+                failures[0] += 1
+                _full(agent)
+            return honest(agent)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Agent, "snapshot", snapshot)
+            task = asyncio.ensure_future(keep_up(commit, ServiceMailbox(commit), alone=True))
+            while not task.done() and failures[0] < 3:
+                await asyncio.sleep(0.05)
+            assert not task.done()
+            task.cancel()
 
     _run(tmp_path / "agent.db", work)

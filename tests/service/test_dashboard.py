@@ -75,7 +75,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def _visit(service: Running, visitors: int) -> None:
-    with Client(service.url, key=service.application) as agent:
+    with Client(service.url, key=service.application, timeout=120.0) as agent:
         for number in range(visitors):
             decision = agent.decide(ACTIONS)
             agent.reward(decision.id, float(decision.index == number % 2))

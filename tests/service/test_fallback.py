@@ -113,14 +113,101 @@ def test_in_shadow_mode_the_followed_choice_and_its_reward_come_later(tmp_path: 
             assert agent.reward(shown[1].id, 0.5) is Outcome.RECORDED
 
 
+def test_one_that_cannot_be_taken_holds_up_no_other(service: Running) -> None:
+    with Client(service.url, key=service.operator) as agent:
+        service.kill()
+        for id in ("first", "x" * 200, *(f"visit-{number}" for number in range(5))):
+            agent.decide(ACTIONS, id=id, fallback=0)
+        service.start()
+        until_asked_again()
+        told = agent.report_fallbacks()
+        assert (told.waiting, told.reported, told.refused) == (0, 6, 1)
+        assert agent.status()["counts"]["fallbacks"] == 6
+
+
+def test_in_shadow_mode_neither_a_bad_request_nor_a_bad_reward_holds_up_others(tmp_path: Path) -> None:
+    with Running(write_config(tmp_path, decisions='shadow = true\nfollow_policy = "fixed"')) as service:
+        fix_port(service)
+        with Client(service.url, key=service.operator) as agent:
+            service.kill()
+            shown = [agent.decide(ACTIONS, follow=1, fallback=1) for _ in range(3)]
+            agent.decide(ACTIONS, follow=1, fallback=1, person="x" * 300)
+            assert agent.reward(shown[0].id, 1e9) is Outcome.WAITING
+            service.start()
+            until_asked_again()
+            told = agent.report_fallbacks()
+            assert (told.waiting, told.reported, told.refused) == (0, 3, 1)
+            assert agent.reward(shown[0].id, 0.5) is Outcome.RECORDED  # that one was none
+
+
+def test_what_cannot_be_sent_is_said_at_once_and_breaks_no_later_visit(tmp_path: Path) -> None:
+    """While the service is not asked, too: it would be kept, and fail whenever others are reported."""
+    with Running(write_config(tmp_path, decisions='shadow = true\nfollow_policy = "fixed"')) as service:
+        fix_port(service)
+        with Client(service.url, key=service.operator) as agent:
+            service.kill()
+            agent.decide(ACTIONS, follow=1, fallback=1)
+            with pytest.raises(TypeError, match="JSON"):
+                agent.decide(ACTIONS, follow=1, fallback=1, context={"age": {36}})
+            service.start()
+            until_asked_again()
+            assert isinstance(agent.decide(ACTIONS, follow=1, fallback=1), Decision)
+            assert (agent.fallbacks.waiting, agent.fallbacks.reported) == (0, 1)
+
+
+@pytest.mark.parametrize("follow", [None, 1])
+def test_what_waits_goes_on_waiting_while_the_key_is_not_known(tmp_path: Path, follow: int | None) -> None:
+    """A key that was revoked says nothing about what was shown."""
+    shadow = "" if follow is None else 'shadow = true\nfollow_policy = "fixed"'
+    with Running(write_config(tmp_path, decisions=shadow)) as service:
+        fix_port(service)
+        with Client(service.url, key="feducb_another") as agent:
+            service.kill()
+            agent.decide(ACTIONS, follow=follow, fallback=1)
+            service.start()
+            with pytest.raises(ServiceError, match="401"):
+                agent.report_fallbacks()
+            assert (agent.fallbacks.waiting, agent.fallbacks.refused) == (1, 0)
+
+
+def test_many_visitors_get_their_defaults_together(service: Running) -> None:
+    visitors = [{"actions": ACTIONS, "id": f"visit-{number}"} for number in range(1000)]
+    with Client(service.url, key=service.operator) as agent:
+        first = agent.decide_many(visitors[:3], fallback=1)
+        assert [isinstance(one, Decision) for one in first] == [True] * 3
+        refused = agent.decide_many([{"actions": ACTIONS}, {"actions": [[9.0, 9.0, 9.0]]}], fallback=0)
+        assert [one is None for one in refused] == [False, True]  # a refusal is no absence
+        service.kill()
+        each = [number % 4 for number in range(1000)]
+        shown = agent.decide_many(visitors, fallback=each)
+        assert [one.index for one in shown if isinstance(one, Fallback)] == each
+        assert [one.id for one in shown if one is not None] == [one["id"] for one in visitors]
+        assert set(agent.rewards({one.id: 1.0 for one in shown if one is not None}).values()) == {"discarded"}
+        with pytest.raises(ServiceError, match="no answer"):
+            agent.decide_many(visitors[:2])
+        service.start()
+        until_asked_again()
+        assert isinstance(agent.decide_many([{"actions": ACTIONS}] * 2, fallback=0)[0], Decision)
+        told = agent.fallbacks
+        assert (told.shown, told.waiting, told.reported) == (1000, 0, 1000)
+        # Three of them had been decided before: those are taken back, and no visitor counts twice
+        counts = agent.status()["counts"]
+        assert (counts["decisions"], counts["discarded"], counts["fallbacks"]) == (1003, 1000, 1000)
+        for fallback in ([0], [0, 1, 2, 3, 4], 4, "gift", [0, 9]):
+            with pytest.raises(ConfigurationError, match="fallback"):
+                agent.decide_many(visitors[:2], fallback=fallback)
+        with pytest.raises(TypeError, match="no argument 'contxt'"):
+            agent.decide_many([{"contxt": {}}])
+
+
 def test_in_asyncio_all_is_the_same(service: Running) -> None:
     async def shop() -> None:
         async with AsyncClient(service.url, key=service.operator) as agent:
             decided = await asyncio.gather(*(agent.decide(ACTIONS, fallback=0) for _ in range(20)))
             assert not any(one.fallback for one in decided)
             assert await agent.reward(decided[0].id, 1.0) is Outcome.RECORDED
-            several = await agent.rewards({decided[1].id: 0.5, "nobody": 0.5})
-            assert list(several.values()) == [Outcome.RECORDED, Outcome.UNKNOWN]
+            worth = await agent.rewards({decided[1].id: 0.5, "nobody": 0.5})
+            assert list(worth.values()) == [Outcome.RECORDED, Outcome.UNKNOWN]
             assert await agent.discard(decided[2].id) is Outcome.DISCARDED
             assert len(await agent.decide_many([{"actions": ACTIONS}] * 3)) == 3
             assert (await agent.status())["counts"]["decisions"] == 23
@@ -130,11 +217,13 @@ def test_in_asyncio_all_is_the_same(service: Running) -> None:
             service.kill()
             away = await asyncio.gather(*(agent.decide(ACTIONS, fallback=0) for _ in range(5)))
             assert all(one.fallback for one in away)
+            several = await agent.decide_many([{"actions": ACTIONS}] * 5, fallback=0)
+            assert all(isinstance(one, Fallback) for one in several)
             with pytest.raises(ServiceError, match="no answer"):
                 await agent.decide(ACTIONS)
             service.start()
-            assert (await agent.report_fallbacks()).reported == 5
-            assert (await agent.status())["counts"]["fallbacks"] == 5
+            assert (await agent.report_fallbacks()).reported == 10
+            assert (await agent.status())["counts"]["fallbacks"] == 10
 
     asyncio.run(shop())
 

@@ -145,7 +145,7 @@ def test_everybody_says_for_whom_a_row_waits_and_decisions_go_on(federation: Fed
         before = _status(agents["west"])["rows"]["opened"]
         for agent in agents.values():
             assert 'feducb_waits_for_keeper{keeper="south"} 1.0' in _metrics(agent)
-            with Client(agent.url, key=agent.application) as client:
+            with Client(agent.url, key=agent.application, timeout=120.0) as client:
                 assert client.reward(client.decide(ACTIONS).id, 0.5)
             assert WAITS in troubles(_first_event(agent.http(agent.operator)))["row_waits"]
         rows = federation.controller_snapshot()["rows"]

@@ -32,7 +32,7 @@ def test_a_second_writer_is_refused(running: Running) -> None:
     status, said = _serve(running.config)
     assert status == 2
     assert "open elsewhere; one opener at a time" in said
-    with Client(running.url, key=running.application) as agent:
+    with Client(running.url, key=running.application, timeout=120.0) as agent:
         agent.decide(ACTIONS)  # the first goes on
 
 
@@ -97,7 +97,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(small_disk: Path) -> No
     wrapper = [] if mounted else ["prlimit", f"--fsize={2 * 2**20}"]
     with Running(config, wrapper=wrapper) as service:
         acknowledged, refused = 0, list[ServiceError]()
-        with Client(service.url, key=service.application, attempts=1) as agent:
+        with Client(service.url, key=service.application, timeout=120.0, attempts=1) as agent:
             for _ in range(20_000):
                 try:
                     agent.decide(ACTIONS)

@@ -28,7 +28,7 @@ from troubles import troubles
 
 
 def test_rank_and_reward(running: Running) -> None:
-    with Client(running.url, key=running.application) as agent:
+    with Client(running.url, key=running.application, timeout=120.0) as agent:
         decision = agent.decide(ACTIONS)
         assert 0 <= decision.index < 4
         assert (decision.propensity, decision.model, decision.repeated) == (0.25, "1.0", False)
@@ -47,7 +47,7 @@ def test_rank_and_reward(running: Running) -> None:
 
 
 def test_an_operator_sees_how_it_stands(running: Running) -> None:
-    with Client(running.url, key=running.operator) as agent:
+    with Client(running.url, key=running.operator, timeout=120.0) as agent:
         before = agent.status()["counts"].get("decisions", 0)
         agent.decide(ACTIONS)
         assert agent.status()["counts"]["decisions"] == before + 1
@@ -196,7 +196,7 @@ def test_a_wrong_key_is_told_from_none(running: Running) -> None:
 
 
 def test_the_client_hands_over_all_rewards_and_says_which_were_refused(running: Running) -> None:
-    with Client(running.url, key=running.application) as agent:
+    with Client(running.url, key=running.application, timeout=120.0) as agent:
         ids = [agent.decide(ACTIONS).id for _ in range(3)]
         outcomes = agent.rewards(dict(zip(ids, (float("nan"), 0.25, -7.0), strict=True)))
         assert list(outcomes.values()) == [Outcome.REFUSED, Outcome.RECORDED, Outcome.REFUSED]
@@ -266,7 +266,7 @@ def test_ten_thousand_malformed_bodies_do_nothing(running: Running) -> None:
 
 def test_rewards_for_unknown_ids_are_counted_and_nothing_grows(running: Running) -> None:
     store = running.config.parent / "agent.db"
-    with Client(running.url, key=running.application) as agent:
+    with Client(running.url, key=running.application, timeout=120.0) as agent:
         agent.decide(ACTIONS)
         before, size = look(store)["counts"].get("unknown_rewards", 0), store.stat().st_size
         for number in range(20):
@@ -313,7 +313,7 @@ def test_it_releases_by_the_clock_and_learns(tmp_path: Path) -> None:
     config = write_config(tmp_path, season="240s", window="1s")
     generous = config.read_text().replace("epsilon = 1.0", "epsilon = 100000.0").replace("= 64", "= 120")
     config.write_text(generous)
-    with Running(config) as service, Client(service.url, key=service.operator) as agent:
+    with Running(config) as service, Client(service.url, key=service.operator, timeout=120.0) as agent:
         best, told = deque[bool](maxlen=50), agent.status()
         rng = np.random.default_rng(21)
         while sum(best) < 45 or told["releases_made"] < 3:
@@ -338,7 +338,7 @@ def test_settings_that_do_not_fit_are_said_everywhere(tmp_path: Path) -> None:
             id = agent.decide(ACTIONS).id
             with nullcontext() if number % 2 else pytest.raises(ConfigurationError, match="-1 to 1"):
                 agent.reward(id, 1.0 if number % 2 else 1.5)
-    with Running(config) as service, Client(service.url, key=service.operator) as client:
+    with Running(config) as service, Client(service.url, key=service.operator, timeout=120.0) as client:
         while not (b"reward_bound" in service.log.read_bytes() and client.status()["releases_made"]):
             time.sleep(0.1)  # windows have closed, and releases are due
         said = troubles(client.status())["reward_bound"]
@@ -363,7 +363,10 @@ def test_a_graceful_stop_answers_what_is_under_way(tmp_path: Path) -> None:
         acknowledged: list[str] = []
 
         def decide() -> None:
-            with Client(service.url, key=service.application, attempts=1) as agent, suppress(ServiceError):
+            with (
+                Client(service.url, key=service.application, timeout=120.0, attempts=1) as agent,
+                suppress(ServiceError),
+            ):
                 while True:
                     acknowledged.append(agent.decide(ACTIONS).id)
 

@@ -62,7 +62,7 @@ def test_the_shop_runs_against_a_service_until_that_has_learnt(tmp_path: Path) -
             check=True,
         )
         assert done.stdout.startswith("500 visitors; of the last 500, ")
-        with Client(service.url, key=service.operator) as agent:
+        with Client(service.url, key=service.operator, timeout=120.0) as agent:
             facts = agent.status()
             assert facts["counts"]["decisions"] == 500
             assert facts["recipe"]["values"]["country"]["unknown"] > 50  # Portugal

@@ -54,7 +54,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def test_a_visitor_in_words_gets_an_action_by_name(shop: Running) -> None:
-    with Client(shop.url, key=shop.application) as agent:
+    with Client(shop.url, key=shop.application, timeout=120.0) as agent:
         decision = agent.decide(context=ADA)
         assert decision.action == OFFERS[decision.index]
         assert agent.reward(decision.id, 1.0) == "recorded"
@@ -72,7 +72,7 @@ def test_a_visitor_in_words_gets_an_action_by_name(shop: Running) -> None:
 
 
 def test_many_visitors_in_one_call(shop: Running) -> None:
-    with Client(shop.url, key=shop.operator) as agent:
+    with Client(shop.url, key=shop.operator, timeout=120.0) as agent:
         before = agent.status()["counts"].get("decisions", 0)
         found = agent.decide_many([{"context": ADA | {"age": age}} for age in (20, "old", 50)])
         assert [one is None for one in found] == [False, True, False]
@@ -86,7 +86,7 @@ def test_many_visitors_in_one_call(shop: Running) -> None:
 
 
 def test_values_that_took_a_rule_are_in_status_and_metrics(shop: Running) -> None:
-    with Client(shop.url, key=shop.operator) as agent:
+    with Client(shop.url, key=shop.operator, timeout=120.0) as agent:
         before = agent.status()["recipe"]["values"]
         agent.decide(context={"country": "Atlantis", "age": 140, "likes": ["chess"]})
         after = agent.status()["recipe"]["values"]

@@ -34,7 +34,7 @@ def _watch(*arguments: str, status: int = 0, **environment: str) -> str:
 
 
 def test_a_running_agent_by_its_file_and_by_its_service(running: Running) -> None:
-    with Client(running.url, key=running.application) as agent:
+    with Client(running.url, key=running.application, timeout=120.0) as agent:
         agent.reward(agent.decide([[0.1, 0.2, 0.3]]).id, 1.0)
     for said in (
         _watch("--config", str(running.config), "--once"),

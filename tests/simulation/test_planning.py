@@ -15,7 +15,8 @@ from feducb.evaluation.question import evaluate
 from feducb.evaluation.study import Study
 from feducb.protocol.federation import Play
 from feducb.simulation.paying import _recommended, pays_from
-from feducb.simulation.planning import Season, plan_privacy
+from feducb.simulation.planned_season import Season
+from feducb.simulation.planning import plan_privacy
 from feducb.simulation.results import SimulationResult
 from feducb.trust import require_trust
 from feducb.worlds.features import Category, Number, Recipe

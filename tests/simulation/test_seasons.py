@@ -98,6 +98,7 @@ def test_what_misleads_after_a_jump_can_be_forgotten() -> None:
     [
         ({"seasons": 7}, "seasons"),
         ({"seasons": 2, "play": "own"}, "seasons"),
+        ({"half_life": 50.0, "play": "own"}, "half_life"),
         ({"seasons": 2, "topology": "ring:8", "agents": None}, "seasons"),
         ({"seasons": 2, "remember": "some"}, "remember"),
         ({"seasons": 2, "discount": 2.0}, "discount"),

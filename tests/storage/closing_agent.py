@@ -54,7 +54,7 @@ def hand_over(agent: Agent, number: int, body: bytes) -> None:
 def serve_visitor(agent: Agent, number: int, clock: list[float], others: list[bytes]) -> None:
     """Whatever happens in second ``number``; a second time changes nothing."""
     clock[0] = START + number
-    agent._coins = random.Random(number)
+    agent._state.coins = random.Random(number)
     draws = np.random.default_rng(number)
     candidates = draws.uniform(-0.7, 0.7, (4, 2))
     decision = agent.decide(candidates, id=f"visitor {number}")

@@ -177,8 +177,8 @@ def _require_same_left(killed: Lives, twin: Lives) -> None:
 @pytest.mark.parametrize(
     ("visitor", "steps"),
     [
-        (LAST, {"release", "_settle"}),
-        (CLOSED, {"absorb", "_read_own", "_settle"}),
+        (LAST, {"release", "settle"}),
+        (CLOSED, {"absorb", "read_own", "settle"}),
     ],
     ids=["the last release", "the close"],
 )

@@ -21,6 +21,7 @@ from feducb.errors import ConfigurationError, StoreError, StoreInUseError
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages, sums
+from feducb.protocol.calendar import LINGER, Calendar
 from feducb.storage import AgentStore, ReleaseBook
 from feducb.storage.sqlite import is_locked
 from feducb.trust import CONTROLLER
@@ -314,3 +315,28 @@ def test_a_file_of_an_earlier_schema_goes_on(tmp_path: Path, version: int) -> No
     db.close()
     with pytest.raises(StoreError, match="has schema 99, this feducb knows up to 3"):
         ReleaseBook(path, EVERYBODY)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_last_sum_of_a_season_is_of_those_who_were_in_it(tmp_path: Path, missing: bool) -> None:
+    """With season 2 d comes and a leaves, while the last sum of season 1 waits for c; or c never sends it."""
+    calendar, last = Calendar(1000.0, 100.0), TERMS.releases
+    first = {name: _stream(last) for name in NAMES}
+    second = {name: _stream(1, season=2)[0] for name in "bcd"}
+    with ReleaseBook(tmp_path / "book.db", EVERYBODY, calendar=calendar) as book:
+        book.renew(dict.fromkeys("bcd", TERMS))
+        for number in range(last - 1):
+            assert len(book.exchange([(name, first[name][number]) for name in NAMES], now=1010.0)[1]) == 1
+        receipts, due = book.exchange([(name, first[name][-1]) for name in "ab"], now=1101.0)
+        assert ([one.status for one in receipts], due) == (["stored", "stored"], [])
+        (early,), _ = book.exchange([("b", second["b"])], now=1102.0)
+        assert (early.status, early.reason) == ("refused", "season")  # it is offered again
+        if missing:
+            now = calendar.ends(1) + LINGER * calendar.length
+        else:
+            now = 1103.0
+            _, (named,) = book.exchange([("c", first["c"][-1])], now=now)
+            assert (named.season, named.number, named.names) == (1, last, NAMES)
+        _, (named,) = book.exchange([(name, second[name]) for name in "bcd"], now=now)
+        assert (named.season, named.number, named.names) == (2, 1, ("b", "c", "d"))
+        assert book.exchange([("a", first["a"][-1])], now=now)[0][0].reason == "sender"

@@ -231,7 +231,7 @@ def test_a_half_made_decision_that_is_caught_never_happened_and_neither_did_its_
         with agent.writing():
             agent.decide(ACTIONS)
             with pytest.MonkeyPatch.context() as patch, suppress(ValueError):
-                patch.setattr(agent._curve, "decided", lambda _: float("no number"))
+                patch.setattr(agent._state.curve, "decided", lambda _: float("no number"))
                 agent.decide(ACTIONS)  # its row is written when this fails
             agent.decide(ACTIONS)
 
@@ -292,7 +292,7 @@ def test_a_new_season_whose_settings_cannot_be_written_is_not_opened(
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(agent, "_write_opening", full)
+        patch.setattr(agent._opening, "write", full)
         now[0] += 0.0 if by_hand else 10.0
         with pytest.raises(sqlite3.OperationalError):
             agent.new_season(drop_open=True) if by_hand else agent.tick()

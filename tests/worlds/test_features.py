@@ -131,7 +131,8 @@ def test_a_bad_value_is_named_with_its_row(changed: dict[str, list[Any]], named:
     [
         ({"terms": (("offer", "wings"),)}, "terms is 'wings'"),
         ({"terms": (("age",),)}, "to tell actions"),
-        ({"terms": ()}, "terms is ()"),
+        ({"terms": ()}, "terms is []"),
+        ({"terms": (("offer", "age"), ("age", "offer"))}, "terms is ['offer*age', 'age*offer']"),
         ({"action_bound": 0.0}, "action_bound is 0.0"),
         ({"action": ()}, "action is ()"),
         ({"context": (Number("offer", 0, 1),)}, "columns is"),
@@ -152,9 +153,14 @@ def test_a_recipe_that_cannot_be_is_refused(setting: dict[str, Any], named: str)
     ("made", "named"),
     [
         (lambda: Number("age", 5, 5), "high of age is 5"),
+        (lambda: Number("age", 1e308, 1.5e308), "range of age is '1e+308 to 1.5e+308'"),
+        (lambda: Number("age", -1e308, 1e308), "range of age is '-1e+308 to 1e+308'"),
+        (lambda: Number("age", 0, 5e-324), "range of age is '0 to 4.94066e-324'"),
+        (lambda: Number("age", 1e16, 1e16 + 2), "range of age is '1e+16 to 1e+16'"),  # 2, not 1, at its end
         (lambda: Category("x", ("a", "a")), "levels of x"),
         (lambda: Hashed("x", 0), "buckets of x is 0"),
         (lambda: Recipe.from_json("{}"), "recipe is"),
+        (lambda: Recipe.from_json("[" * 100_000), "recipe is"),
         (lambda: Recipe.from_json('{"format": "other", "version": 1}'), "expected feducb-recipe 1"),
         (lambda: RECIPE.vectors({"age": 3}, ["a"]), "column region is 'missing'"),
     ],

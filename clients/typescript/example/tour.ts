@@ -10,9 +10,8 @@ const again = await agent.decide(ada);
 const [one, refused] = await agent.decideMany([{ context: {} }, { context: { age: "old" } }]);
 const outcomes = [
   await agent.reward(first.id, 1),
-  ...(await agent.rewards([{ id: "nobody", value: 0 }, { id: first.id, value: 0 }])),
+  ...(await agent.rewards([{ id: "nobody", value: 0 }, { id: first.id, value: NaN }, { id: first.id, value: 0 }])),
   await agent.discard(one!.id),
-  ...(await agent.reportFallbacks(["shown-while-away"])),
 ];
 const problems: unknown[] = [];
 for (const call of [
@@ -27,6 +26,9 @@ for (const call of [
     problems.push([error.status, error.message]);
   }
 }
+const big: Visitor = { context: { age: 36n } }; // which JSON cannot say: no absence, and no default
+const unsaid = await agent.decide(big, { fallback: "none" }).catch((error: Error) => error.name);
+const learnt = (await agent.model())["from"];
 const { counts } = (await agent.status()) as { counts: Record<string, number> };
 const seasons = (await agent.privacy())["seasons"] as unknown[];
-console.log(JSON.stringify({ first, again, refused, outcomes, problems, counts, seasons: seasons.length }));
+console.log(JSON.stringify({ first, again, refused, unsaid, outcomes, problems, counts, learnt, seasons: seasons.length }));

@@ -56,7 +56,8 @@ def _read(db: sqlite3.Connection) -> _Gain:
 
 def add(db: sqlite3.Connection, settings: AgentSettings, rows: Iterable[Due]) -> None:
     """Visitors whose windows have closed, in the order in which they came; within `writing`."""
-    drawn = [row for row in rows if row.lane is not None]
+    before = agent_tables.of_other_lanes(db)  # whose chances were others: they would count with wrong ones
+    drawn = [row for row in rows if row.lane is not None and row.number > before]
     if not drawn:
         return
     visits, guessed, rewards, kept = _read(db)

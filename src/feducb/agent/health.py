@@ -89,6 +89,16 @@ def _never_reads(facts: Facts) -> str | None:
     )
 
 
+def _restored(facts: Facts) -> str | None:
+    if not facts.get("restored"):
+        return None
+    return (
+        f"Season {facts['season']} may have gone on in the file that was lost after this one's backup: until "
+        f"it ends at {moment(facts['season_ends_at'])} nothing more of it leaves, and decisions go by the "
+        "sums of the others."
+    )
+
+
 def _late_release(facts: Facts) -> str | None:
     due = facts["next_due_at"]
     if due is None or not _is_late(facts, due):
@@ -117,7 +127,7 @@ def _no_sum(facts: Facts) -> str | None:
 
 def _not_in_sum(facts: Facts) -> str | None:
     members = (facts.get("engine") or {}).get("members")
-    if not members or facts["name"] in members:
+    if not members or facts["name"] in members or facts.get("restored"):  # which says why
         return None
     return "This agent is not in the newest sum: what it sent came too late, or not at all."
 
@@ -172,6 +182,7 @@ AGENT: Final = (
     Condition("no_sum", WRONG, _no_sum),
     Condition("not_in_sum", WRONG, _not_in_sum),
     Condition("clock", WRONG, _clock),
+    Condition("restored", DOUBTFUL, _restored),
     Condition("others_missing", DOUBTFUL, _others_missing),
     Condition("year", DOUBTFUL, _year),
     _warned("changed"),

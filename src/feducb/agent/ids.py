@@ -15,7 +15,7 @@ import re
 from hashlib import blake2b
 from os import urandom
 
-__all__ = ["is_made_up", "kept_tag", "make_id", "new_tag", "numbers_of"]
+__all__ = ["is_made_up", "kept_tag", "key_of", "make_id", "new_tag", "numbers_of"]
 
 _BYTES = 8
 _MADE_UP = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})")
@@ -52,6 +52,11 @@ def numbers_of(key: bytes, name: str) -> list[tuple[int, bytes]]:
 def is_made_up(name: str) -> bool:
     """Whether it looks like one, of this version or of the one before."""
     return _MADE_UP.fullmatch(name) is not None or _BEFORE.fullmatch(name) is not None
+
+
+def key_of(key: bytes, name: str) -> bytes:
+    """How an application's own id is kept: a keyed hash, since it may name people."""
+    return blake2b(name.encode(), key=key, digest_size=16).digest()
 
 
 def _mask(key: bytes, tag: bytes) -> int:

@@ -15,7 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from feducb.agent.settings import PLACE, PROMISED, SAME_START, AgentSettings
+from feducb.agent.promises import PLACE, PROMISED
+from feducb.agent.settings import SAME_START, AgentSettings
 from feducb.errors import ConfigurationError, StoreError
 from feducb.privacy.terms import Terms
 from feducb.protocol.hiding import Member

@@ -71,6 +71,10 @@ class Mailbox(Protocol):
         """The open one."""
         ...
 
+    async def earliest(self) -> int:
+        """The oldest season that the agent knows of: who has sums of earlier ones may tell it those."""
+        ...
+
     async def wait(self) -> None:
         """Return when the outbox may have something new; at once if it has not been looked at since."""
         ...

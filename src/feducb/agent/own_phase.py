@@ -128,6 +128,8 @@ _HEARS: Final = {
 
 def read_now(db: sqlite3.Connection, store: AgentStore, now: int) -> None:
     """Read all own records there are, within `writing`; the first time, that is the close."""
+    if own_sums.closed_at(db) is None:
+        agent_tables.mark_close(db)
     own_sums.mark_read(db, own_sums.everything(db) or store.no_records, now)
 
 
@@ -170,8 +172,8 @@ def knows(
     shared = own_sums.read(db, "shared") or store.no_records
     others = sums((total.values.astype(object) << FINE_BITS) - shared.values)
     newest = total.read()
-    blended, records = memory.with_others(replace(newest, gram=others.gram, moment=others.moment))
-    bound = settings.joint_for(newest) if records is None else settings.joint_with(blended, records)
+    blended, records, past = memory.with_others(replace(newest, gram=others.gram, moment=others.moment))
+    bound = settings.joint_with(blended, records, past) if past else settings.joint_for(newest)
     belief, hearing = bound.weigh(own, Others.of(blended.gram, blended.moment))
     return belief, Hearing(int(hearing))
 

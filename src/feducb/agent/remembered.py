@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from feducb.agent.settings import AgentSettings
-from feducb.errors import ConfigurationError
 from feducb.models.mixture import MixtureBound, apart
 from feducb.models.play import ReleasedPlay
 from feducb.models.remembering import Fading, RememberingPlay
@@ -30,8 +29,7 @@ from feducb.storage import agent_tables
 from feducb.storage.agent_tables import RememberedSum
 from feducb.system import counted
 from feducb.types import Belief, ReleasedSum
-from feducb.worlds.features import Recipe
-from feducb.worlds.features.season import require_continued
+from feducb.worlds.features.season import continues
 
 __all__ = ["Memory"]
 
@@ -149,20 +147,21 @@ class Memory:
         current, number = self._faded(rule, totals), 0 if newest is None else newest.number
         return rule.blend(number, current)
 
-    def with_others(self, others: ReleasedSum) -> tuple[ReleasedSum, float | None]:
+    def with_others(self, others: ReleasedSum) -> tuple[ReleasedSum, float, int]:
         """Under own play at the close: the others' part of the last sum, with what is remembered beside it.
 
-        And how many records that is, as planned; None where nothing is remembered.
+        And how many records that is, as planned, and of how many earlier seasons.
         """
         rule, settings = self.rule(0), self._settings
         if rule is None or not rule.past:
-            return others, None
+            return others, 0.0, 0
         blended = rule.blend(settings.releases, others)
         assert blended is not None
         own, *weights = rule.weights[settings.releases].tolist()
         shared = own * (settings.agents - 1) * settings.estimator.release_rounds[-1]
         pairs = zip(weights, self._with(0), strict=True)
-        return blended, shared + sum(weight * one.records for weight, one in pairs)
+        records = shared + sum(weight * one.records for weight, one in pairs)
+        return blended, records, len(weights)
 
     def disagrees(self, group: int, totals: Sequence[ReleasedSum]) -> bool:
         """Whether no parameter agrees both with earlier seasons' sums and with this one's.
@@ -293,17 +292,6 @@ def _settings_of(body: str, started_at: float, terms: str) -> AgentSettings:
     return AgentSettings.from_json(body, started_at=started_at).under(Terms.from_json(terms))
 
 
-def _continued(then: Recipe | None, now: Recipe | None) -> bool:
-    """Whether entries mean the same: actions may have been added to a reserve, or retired."""
-    if then is None or now is None:
-        return then is now
-    try:
-        require_continued(then, now)
-    except ConfigurationError:
-        return False
-    return True
-
-
 def _misfit(then: AgentSettings, now: AgentSettings, before: int) -> str | None:
     """Why a season is not read in this one; None if it is."""
     models = [
@@ -315,7 +303,7 @@ def _misfit(then: AgentSettings, now: AgentSettings, before: int) -> str | None:
         (not now.trust.leaves, "is not read under trust self"),
         (before >= most, f"is not remembered (remember = {now.remember})"),
         (then.problem != now.problem, "had other bounds"),
-        (not _continued(then.recipe, now.recipe), "had another recipe"),
+        (not continues(then.recipe, now.recipe), "had another recipe"),
         (then.groups != now.groups, "had other groups"),
         (models[0] != models[1], "learnt another model"),
         ((2 + before) * math.log2(now.sets_of_agents) > _MOST_SETS, "could be of too many sets of agents"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -22,7 +21,7 @@ from feducb.errors import ConfigurationError
 from feducb.privacy.calibration import to_epsilon
 from feducb.privacy.ledger import Ledger
 from feducb.privacy.terms import Terms
-from feducb.protocol.calendar import LINGER, Calendar
+from feducb.protocol.calendar import LINGER, Calendar, Leap
 from feducb.protocol.hiding import Member
 from feducb.storage import AgentStore
 
@@ -39,7 +38,6 @@ __all__ = [
 ]
 
 _BY_WHICH_DECIDED = ("play", "shadow", "follow_policy", "holdout", "window", "default_reward")
-BELIEVED_AFTER = 60.0  # seconds for which a clock that left out a whole season must stand to be believed
 
 Renewal = Callable[[int], tuple[AgentSettings, Member | None]]  # for the season of this number
 """What the next season is to be opened with, read when it is: settings, and the place among the others."""
@@ -89,8 +87,7 @@ class Watch:
     """When an agent's season is over, by a clock that may jump."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._leapt_since: float | None = None
+        self._clock, self._leap = clock, Leap()
 
     def is_away(self, season: Season) -> bool:
         """Whether a whole season has passed since the open one: then nothing of it is made up for."""
@@ -107,14 +104,12 @@ class Watch:
             complete: whether everything of it that was to leave has, and its last sum is known.
         """
         now, settings = self._clock(), season.settings
-        if now < season.ends_at + settings.season:
-            self._leapt_since = None
-        elif self._leapt_since is None:
-            self._leapt_since = time.monotonic()
+        leapt = now >= season.ends_at + settings.season
+        believed = self._leap.is_believed(leapt=leapt)
         if not settings.rolls or now < season.ends_at:
             return False
-        if self._leapt_since is not None:
-            return time.monotonic() - self._leapt_since >= BELIEVED_AFTER
+        if leapt:
+            return believed
         return complete or now >= season.ends_at + LINGER * settings.season
 
 
@@ -141,13 +136,19 @@ def earlier_keys(settings: AgentSettings) -> int:
 
 
 def view_spent(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, Any]:
-    """What all seasons of a file have cost a person who was there in each, for status and page."""
-    left = "EXISTS (SELECT 1 FROM outgoing WHERE outgoing.season = seasons.season) OR continued_elsewhere"
-    rows = db.execute(f"SELECT terms FROM seasons WHERE {left}").fetchall()
-    mu = math.hypot(*(_mu_of(terms) for (terms,) in rows))
+    """What all seasons of a file have cost a person who was there in each, for status and page.
+
+    Those in which a file that was lost may have released something after its backup are among them; of how
+    many nothing else is known is ``presumed``.
+    """
+    left = "EXISTS (SELECT 1 FROM outgoing WHERE outgoing.season = seasons.season)"
+    query = f"SELECT terms, {left} FROM seasons WHERE {left} OR continued_elsewhere"
+    spent = [(mu, known) for terms, known in db.execute(query) if (mu := _mu_of(terms)) > 0.0]
+    mu = math.hypot(*(mu for mu, _ in spent))
     delta = settings.most_delta or settings.budget.delta
     return {
-        "seasons": len(rows),
+        "seasons": len(spent),
+        "presumed": sum(not known for _, known in spent),
         "epsilon": to_epsilon(mu, delta) if mu > 0 else 0.0,
         "delta": delta,
         "most_epsilon": settings.most_epsilon,
@@ -156,7 +157,8 @@ def view_spent(db: sqlite3.Connection, settings: AgentSettings) -> dict[str, Any
 
 @lru_cache(maxsize=64)
 def _mu_of(terms: str) -> float:
-    return Terms.from_json(terms).certificate().mu
+    promised = Terms.from_json(terms)
+    return promised.certificate().mu if promised.trust.leaves else 0.0
 
 
 def may_carry(old: AgentSettings, new: AgentSettings) -> bool:

@@ -23,6 +23,7 @@ from feducb.agent.requests import fitting, pays_within, short_enough
 from feducb.agent.settings import AgentSettings
 from feducb.agent.visitors import retold
 from feducb.errors import ConfigurationError, StoreError
+from feducb.formats import EXPORT
 from feducb.storage import AgentStore, agent_tables, events, operator_log, own_sums
 from feducb.storage.agent_store import is_text
 from feducb.system import counted, current_user
@@ -31,6 +32,7 @@ from feducb.worlds.features.encoder import Encoder
 __all__ = ["Erasure", "Loaded", "Restored", "backup", "erase", "export", "restore", "warm_start"]
 
 Array = NDArray[np.float64]
+_MOST_BETWEEN = 1000  # seasons that a lost file may have opened since its backup
 _SLOW_CLOCK = 60.0  # seconds by which the clock here may be behind that of the machine that was lost
 
 
@@ -239,17 +241,19 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
     with closing(agent_tables.look_into(path)) as db:
         settings = season_in(db, path).settings
         public = {
+            "format": EXPORT.number,
             "agent": settings.name,
             "problem": settings.problem.as_dict(),
             "default_reward": settings.default_reward,
             "followed": settings.shadow,  # for a season; where that changes, no event outlives its own
             "follow_policy": settings.follow_policy if settings.shadow else None,
         }
-        closed = own_sums.closed_at(db)
+        closed, after = own_sums.closed_at(db), agent_tables.closed_after(db)
         encoder = None if settings.recipe is None else Encoder(settings.recipe)
         for row in events.retained(db):
             action, features = np.frombuffer(row["action"]), row["features"]
             described: dict[str, Any] = {}
+            since = row["number"] > after if after is not None else row["decided_at"] >= (closed or 0)
             if row["said"] is not None and encoder is not None:
                 described, features = _described(row["said"], row["chosen"], encoder)
             elif features is not None:
@@ -265,7 +269,7 @@ def export(path: str | Path) -> Iterator[dict[str, Any]]:
                 "candidates": row["candidates"],
                 "features": features,
                 **{name: row[name] for name in ("propensity", "model", "reward", "season", "batch")},
-                "own_phase": (closed is not None and row["decided_at"] >= closed)
+                "own_phase": (closed is not None and since)
                 or (row["lane"] == events.ALONE and settings.trust.leaves),
                 "lane": None if row["lane"] is None else LANES[row["lane"]],
                 **described,
@@ -300,11 +304,15 @@ def backup(path: str | Path, target: str | Path) -> None:
 
 
 class Restored(NamedTuple):
-    """What a backup was opened as: a season, whether the agent sends in it, and when the next one starts."""
+    """What a backup was opened as: a season, whether the agent sends in it, and when the next one starts.
+
+    And which seasons between that of the backup and a new one count as spent.
+    """
 
     season: int
     sends: bool
     next_at: float
+    between: range = range(0)
 
 
 def restore(
@@ -322,12 +330,15 @@ def restore(
         on only if each release that is due by now, and for a minute more, is in the backup: releases are made
         when they are due, so that none has been made since. Otherwise nothing more of that season leaves:
         what waited is dropped, the season counts as spent, and decisions go by others' sums. In a new season
-        it sends, if the agent never opened that one.
+        it sends, if the agent never opened that one: one that the clock may have opened since is refused. All
+        between that of the backup and the new one count as spent, since the lost file may have released in
+        them.
 
     Args:
         backup_path: made by `backup`; the file that it was made of is gone, and no other copy is opened.
         path: of the new file.
-        season: a new one that this agent never opened; if you do not know how far it got, one far beyond.
+        season: a new one that this agent never opened; where seasons were opened by hand, and you do not
+            know how far it got, one beyond what it can have reached: each between costs as if it had been.
         clock: seconds since 1970.
         by: who does it, for the operator log; the user of this process if not given.
     """
@@ -363,9 +374,27 @@ def restore(
 def _open_anew(fresh: Path, season: int, now: float) -> Restored:
     with closing(agent_tables.look_into(fresh)) as db:
         before = season_in(db, fresh)
+    if before.settings.rolls:  # the file that was lost went with the clock
+        calendar = before.settings.calendar(before.number, before.started_at)
+        reached = calendar.number_at(now + _SLOW_CLOCK)
+        if season <= reached:
+            expected = f"at least {reached + 1}: by its clock the lost file may have opened {reached}"
+            raise ConfigurationError("season", season, expected)
+    between = range(before.number + 1, season)
+    if season > before.number + 1 + _MOST_BETWEEN:
+        expected = (
+            f"at most {before.number + 1 + _MOST_BETWEEN}: each season after {before.number} would count"
+        )
+        raise ConfigurationError("season", season, f"{expected} as spent")
     with AgentStore.open(fresh) as store:
-        opened = store.new_season(drop_pending=True, number=season)
-    return Restored(opened, True, now if before.settings.start is None else before.settings.start)
+        terms = store.terms.to_json()
+        opened = store.new_season(
+            drop_pending=True,
+            number=season,
+            then=lambda db: agent_tables.count_as_spent(db, between, terms),
+        )
+    next_at = now if before.settings.start is None else before.settings.start
+    return Restored(opened, True, next_at, between)
 
 
 def _open_again(fresh: Path, now: float) -> Restored:

@@ -68,6 +68,7 @@ def view(
         "all_seasons": view_spent(db, settings),
         "releases_made": agent_tables.count_made(db, number),
         "releases_left": _left(db, season),
+        "restored": agent_tables.continued_elsewhere(db, number),
         "rows": view_rows(db, season, keepers) if settings.trust.padded else None,
         "own": view_own(db, season, left=_left(db, season)),
         "gain": view_gain(db, settings),
@@ -143,7 +144,12 @@ def view_over_time(db: sqlite3.Connection, season: Season, *, now: float) -> dic
 
 
 def _gone(db: sqlite3.Connection, season: Season) -> int:
-    """Releases that were made, and rows that were over before this agent built them."""
+    """Releases that were made, and rows that were over before this agent built them.
+
+    All, where the season may have gone on elsewhere: nothing more of it leaves here.
+    """
+    if agent_tables.continued_elsewhere(db, season.number):
+        return season.settings.groups * season.settings.releases
     return agent_tables.count_made(db, season.number) + sum(row_counts.skipped(db, season.number).values())
 
 

@@ -109,7 +109,7 @@ def _season(
         for visitor in range(_VISITORS):
             now = 10.0 * (visitor * settings.releases // _VISITORS) + 1.0
             agent.tick(alone=False)
-            agent._coins = random.Random(visitor)  # her own, whoever came before
+            agent._state.coins = random.Random(visitor)  # her own, whoever came before
             if visitor == absent:
                 continue
             follow = int(np.argmax(paid)) if learns else visitor % 2

@@ -18,7 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.agent import Agent, AgentSettings
+from feducb.agent.durable import Parts
 from feducb.agent.inbox import Inbox
+from feducb.agent.settling import Settling
+from feducb.agent.state import State
 from feducb.audit.broken_close import CLOSE_FAULTS
 from feducb.audit.broken_lanes import LANE_FAULTS
 from feducb.audit.broken_rows import ROW_FAULTS
@@ -243,22 +246,31 @@ class BrokenSharing(AgentStore):
             vars(door._noise).update(draw=shared)
 
 
+class _Turns(State):
+    def draw_group(self) -> int:
+        return (self.counters.total("decisions") + 1) % self.settings.groups
+
+
 class BrokenTurns(Agent):
     """Groups take turns: one absent visitor moves every later record to another group."""
 
-    def draw_group(self) -> int:
-        return (self._counters.total("decisions") + 1) % self.settings.groups
+    _parts = Parts(state=_Turns)
+
+
+class _Following(Settling):
+    def take_in(self, db: Connection, group: int, rows: Sequence[Due]) -> int | None:
+        kept = self.state.settings
+        self.state.settings = replace(kept, follow_policy="fixed")
+        try:
+            return super().take_in(db, group, rows)
+        finally:
+            self.state.settings = kept
 
 
 class BrokenFollowing(Agent):
     """Whatever was followed is released, although the policy learns from rewards."""
 
-    def _take_in(self, db: Connection, group: int, rows: Sequence[Due]) -> int | None:
-        kept, self.settings = self.settings, replace(self.settings, follow_policy="fixed")
-        try:
-            return super()._take_in(db, group, rows)
-        finally:
-            self.settings = kept
+    _parts = Parts(settling=_Following)
 
 
 class _GreedyInbox(Inbox):
@@ -268,33 +280,44 @@ class _GreedyInbox(Inbox):
         return total.number > self.number(total.group)
 
 
+class _AnyQuorum(State):
+    def reload(self) -> None:
+        self.inbox = _GreedyInbox()
+        super().reload()
+
+
 class BrokenQuorum(Agent):
     """Acts on a sum over however few agents: its bound was made for other sums."""
 
-    def _reload(self) -> None:
-        self._inbox = _GreedyInbox()
-        super()._reload()
+    _parts = Parts(state=_AnyQuorum)
+
+
+class _RawMemory(State):
+    raw: tuple[Array, Array] | None = None
+
+    def learn(self, group: int) -> None:
+        for one in self.memory.earlier:
+            if self.raw is not None:
+                gram, moment = self.raw
+                one.totals[group] = replace(one.totals[group], gram=gram, moment=moment)
+        super().learn(group)
+
+
+class _IntoMemory(Settling):
+    def take_in(self, db: Connection, group: int, rows: Sequence[Due]) -> int | None:
+        state, problem = self.state, self.state.settings.problem
+        assert isinstance(state, _RawMemory)
+        actions = np.frombuffer(b"".join(row.action for row in rows)).reshape(-1, problem.dim)
+        rewards = np.array([row.reward or 0.0 for row in rows]) - problem.reward_centre
+        gram, moment = state.raw or (np.zeros((problem.dim, problem.dim)), np.zeros(problem.dim))
+        state.raw = gram + actions.T @ actions, moment + actions.T @ rewards
+        return super().take_in(db, group, rows)
 
 
 class BrokenMemory(Agent):
     """Remembers a season by its own raw sums in place of the released one."""
 
-    _raw: tuple[Array, Array] | None = None
-
-    def _take_in(self, db: Connection, group: int, rows: Sequence[Due]) -> int | None:
-        dim, centre = self.settings.problem.dim, self.settings.problem.reward_centre
-        actions = np.frombuffer(b"".join(row.action for row in rows)).reshape(-1, dim)
-        rewards = np.array([row.reward or 0.0 for row in rows]) - centre
-        gram, moment = self._raw or (np.zeros((dim, dim)), np.zeros(dim))
-        self._raw = gram + actions.T @ actions, moment + actions.T @ rewards
-        return super()._take_in(db, group, rows)
-
-    def _learn(self, group: int) -> None:
-        for one in self._memory.earlier:
-            if self._raw is not None:
-                gram, moment = self._raw
-                one.totals[group] = replace(one.totals[group], gram=gram, moment=moment)
-        super()._learn(group)
+    _parts = Parts(state=_RawMemory, settling=_IntoMemory)
 
 
 class BrokenPersonBound(DeployedPrivatizer):

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.agent import Agent
+from feducb.agent.durable import Parts
+from feducb.agent.own_reading import OwnReading
+from feducb.agent.settling import Settling
 from feducb.audit.checks import Code
 from feducb.models.play import JointPlay, Knowledge
 from feducb.protocol.closing import own_estimator
@@ -67,54 +70,79 @@ def _played_by(kind: type[JointPlay], shared: Estimator) -> Estimator:
     return replace(shared, rule=kind(**own))
 
 
+class EagerSettling(Settling):
+    """Looks at own records with each settling."""
+
+    def settle(self, group: int, rows: Sequence[events.Due]) -> None:
+        super().settle(group, rows)
+        state, store = self.state, self.state.store
+        own = own_sums.everything(store.database)
+        if state.settings.closes and not state.closed and own is not None:
+            terms, real = store.terms, store.real(own.values)
+            gram, moment = terms.model.read(real, dim=terms.problem.dim, weight=terms.weight)
+            rule = state.settings.estimator.rule
+            assert isinstance(rule, JointPlay)
+            state.chooser.know(group, rule.bound.alone.belief(gram, moment, np.zeros(())))
+
+
 class BrokenAgentSharedPhase(Agent):
     """A deployed agent that looks at its own records whenever some settle, before the close too."""
 
-    def _settle(self, group: int, rows: Sequence[events.Due]) -> None:
-        super()._settle(group, rows)
-        own = own_sums.everything(self.store.database)
-        if self.settings.closes and not self.closed and own is not None:
-            terms = self.store.terms
-            real = self.store.real(own.values)
-            gram, moment = terms.model.read(real, dim=terms.problem.dim, weight=terms.weight)
-            rule = self.settings.estimator.rule
-            assert isinstance(rule, JointPlay)
-            self._chooser.know(group, rule.bound.alone.belief(gram, moment, np.zeros(())))
+    _parts = Parts(settling=EagerSettling)
+
+
+class _ByItself(OwnReading):
+    def may_close(self) -> bool:
+        return self.state.settings.closes and not self.state.closed and self.state.season_over
 
 
 class BrokenBarrier(Agent):
     """A deployed agent that closes by itself, with its own last release, while others may still share."""
 
-    def _may_close(self) -> bool:
-        return self.settings.closes and not self.closed and self.season_over
+    _parts = Parts(own=_ByItself)
+
+
+class _OneSumEarly(OwnReading):
+    def may_close(self) -> bool:
+        settings = self.state.settings
+        early = self.state.inbox.number(0) >= settings.releases - 1
+        return settings.closes and not self.state.closed and early
 
 
 class BrokenAgentClose(Agent):
     """A deployed agent that closes with the sum before the last: its own phase is in the last release."""
 
-    def _may_close(self) -> bool:
-        early = self._inbox.number(0) >= self.settings.releases - 1
-        return self.settings.closes and not self.closed and early
+    _parts = Parts(own=_OneSumEarly)
+
+
+class _Unsealed(Settling):
+    def next_cut(self, group: int) -> float:
+        settings = self.state.settings
+        last = settings.closes and self.state.made(group) == settings.releases - 1
+        return math.inf if last else super().next_cut(group)
 
 
 class BrokenSeal(Agent):
     """A deployed agent whose late last release takes in whatever has settled by then."""
 
-    def _next_cut(self, group: int) -> float:
-        last = self.settings.closes and self._made(group) == self.settings.releases - 1
-        return math.inf if last else super()._next_cut(group)
+    _parts = Parts(settling=_Unsealed)
+
+
+class _ByRecords(OwnReading):
+    def may_close(self) -> bool:
+        store, problem = self.state.store, self.state.settings.problem
+        own = own_sums.everything(store.database)
+        if not super().may_close() or own is None:
+            return False
+        scale = problem.reward_bound * problem.action_bound
+        moment = store.real(own.values)[-problem.dim :] / store.terms.weight
+        return bool(np.linalg.norm(moment) > 0.18 * scale * own.records)
 
 
 class BrokenAgentMoment(Agent):
     """A deployed agent that puts its close off until its own records have told enough."""
 
-    def _may_close(self) -> bool:
-        own = own_sums.everything(self.store.database)
-        if not super()._may_close() or own is None:
-            return False
-        scale = self.settings.problem.reward_bound * self.settings.problem.action_bound
-        moment = self.store.real(own.values)[-self.settings.problem.dim :] / self.store.terms.weight
-        return bool(np.linalg.norm(moment) > 0.18 * scale * own.records)
+    _parts = Parts(own=_ByRecords)
 
 
 CLOSE_FAULTS = {

@@ -6,35 +6,53 @@ from collections.abc import Sequence
 from sqlite3 import Connection
 
 from feducb.agent import Agent, own_phase
+from feducb.agent.durable import Parts
+from feducb.agent.own_reading import OwnReading
+from feducb.agent.season_opening import SeasonOpening
+from feducb.agent.settling import Settling
 from feducb.audit.checks import Code
 from feducb.storage import agent_tables, events, own_sums
 
 __all__ = ["LANE_FAULTS"]
 
 
+class _NoLanes(Settling):
+    def take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:
+        return super().take_in(db, group, [row._replace(lane=None) for row in rows])
+
+
 class BrokenHoldout(Agent):
     """A deployed agent that releases records of visitors who were held out, like any others."""
 
-    def _take_in(self, db: Connection, group: int, rows: Sequence[events.Due]) -> int | None:
-        return super()._take_in(db, group, [row._replace(lane=None) for row in rows])
+    _parts = Parts(settling=_NoLanes)
+
+
+class _ForEverybody(OwnReading):
+    def read_again(self, db: Connection) -> None:
+        super().read_again(db)
+        chooser = self.state.chooser
+        if chooser.alone is not None:
+            chooser.know(0, chooser.alone.belief)
 
 
 class BrokenLane(Agent):
     """A deployed agent that decides for everybody by what it learnt from visitors who were held out."""
 
-    def read_own_again(self, db: Connection) -> None:
-        super().read_own_again(db)
-        if self._chooser.alone is not None:
-            self._chooser.know(0, self._chooser.alone.belief)
+    _parts = Parts(own=_ForEverybody)
+
+
+class _ReadAtOnce(SeasonOpening):
+    def begin_own(self, db: Connection, kept: agent_tables.KeptSettings | None) -> None:
+        super().begin_own(db, kept)
+        state = self.state
+        if state.settings.closes and own_sums.count(db):
+            own_phase.read_now(db, state.store, state.now())
 
 
 class BrokenJoining(Agent):
     """A deployed agent that goes on by what it learnt alone once it shares."""
 
-    def _begin_own(self, db: Connection, kept: agent_tables.KeptSettings | None) -> None:
-        super()._begin_own(db, kept)
-        if self.settings.closes and own_sums.count(db):
-            own_phase.read_now(db, self.store, self._now())
+    _parts = Parts(opening=_ReadAtOnce)
 
 
 LANE_FAULTS = {

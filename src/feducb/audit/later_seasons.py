@@ -85,7 +85,7 @@ def _second_season(
         nonlocal now
         now += 2.0
         agent.tick(alone=False)
-        agent._coins = random.Random(visitor)
+        agent._state.coins = random.Random(visitor)
         draws = np.random.default_rng(visitor)
         candidates = draws.standard_normal((4, problem.dim))
         candidates *= problem.action_bound / np.linalg.norm(candidates, axis=1, keepdims=True)

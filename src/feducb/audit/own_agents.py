@@ -163,7 +163,7 @@ def _season(
                     agent.absorb(totals[number])
             if trace.closed is None and agent.closed:
                 trace.closed = second
-            agent._coins, draws = random.Random(second), np.random.default_rng(second)
+            agent._state.coins, draws = random.Random(second), np.random.default_rng(second)
             candidates = _candidates(draws, settings)
             decision = agent.decide(candidates)
             ids.append(decision.id)

@@ -133,7 +133,7 @@ def _joined(kind: type[Agent], path: Path, terms: Terms, *, moved: bool) -> _Tra
 
 def _visit(agent: Agent, now: list[float], visitor: int, trace: _Trace, *, moved: bool) -> None:
     agent.store.database.execute("PRAGMA synchronous = OFF")
-    agent._coins, draws = random.Random(visitor), np.random.default_rng(visitor)
+    agent._state.coins, draws = random.Random(visitor), np.random.default_rng(visitor)
     for stream in agent.store._privatizers:
         if not isinstance(stream._noise, _SameNoise):
             stream._noise = _SameNoise()  # type: ignore[assignment]

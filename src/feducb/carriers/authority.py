@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,14 @@ with optional("making keys", "nats"):
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["hosts_of", "issue_server_certificate", "make_authority", "require_days", "write_file"]
+__all__ = [
+    "hosts_of",
+    "issue_server_certificate",
+    "make_authority",
+    "require_days",
+    "require_hosts",
+    "write_file",
+]
 
 _CA_DAYS = 3650
 _EARLIER = timedelta(minutes=5)  # certificates are valid on machines whose clocks are late
@@ -52,9 +60,26 @@ def make_authority(folder: Path, federation: str) -> None:
 
 def hosts_of(folder: Path) -> list[str]:
     """Names and addresses in the server's certificate."""
-    certificate = x509.load_pem_x509_certificate((folder / "server" / "server.pem").read_bytes())
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    path = folder / "server" / "server.pem"
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        expected = "the server's certificate, to be renewed for the same hosts; or name them (--host)"
+        raise ConfigurationError("server.pem", str(path), expected) from None
     return [str(name.value) for name in names]
+
+
+def require_hosts(hosts: Sequence[str]) -> None:
+    """Raise unless each is a name or an address that a certificate can be for."""
+    for host in hosts:
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            if len(host) > 253 or not re.fullmatch(
+                r"(\*\.)?[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?", host
+            ):
+                raise ConfigurationError("host", host, "a name or an address of the server") from None
 
 
 def _general_name(host: str) -> x509.GeneralName:
@@ -99,10 +124,18 @@ def issue_server_certificate(folder: Path, hosts: Sequence[str], *, valid: timed
     """Sign a new certificate for the server; a negative time makes one that has expired, for tests."""
     if not hosts:
         raise ConfigurationError("hosts", [], "at least one name or address of the server")
-    signing = serialization.load_pem_private_key((folder / "ca" / "ca.key").read_bytes(), None)
+    require_hosts(hosts)
+    private, public = folder / "ca" / "ca.key", folder / "ca.pem"
+    try:
+        signing = serialization.load_pem_private_key(private.read_bytes(), None)
+    except (TypeError, ValueError):
+        raise ConfigurationError("ca.key", str(private), "the key that `feducb keys init` made") from None
     if not isinstance(signing, ec.EllipticCurvePrivateKey):
         raise ConfigurationError("ca.key", type(signing).__name__, "the key that `feducb keys init` made")
-    authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+    try:
+        authority = x509.load_pem_x509_certificate(public.read_bytes())
+    except ValueError:
+        raise ConfigurationError("ca.pem", str(public), "the authority's certificate") from None
     now, key = datetime.now(UTC), ec.generate_private_key(ec.SECP256R1())
     certificate = (
         _builder(hosts[0], now - _EARLIER + min(valid * 2, timedelta(0)), now + valid, key)

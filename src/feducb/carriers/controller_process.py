@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from feducb.carriers.nats.link_status import Log
 from feducb.controller.collector import Collector
-from feducb.controller.controller_file import ControllerSettings, status_path, write_status
+from feducb.controller.controller_file import ControllerSettings, season_after, status_path, write_status
 from feducb.controller.controller_health import judge_controller
 from feducb.errors import FeducbError
 from feducb.protocol.signed_roster import stamp
@@ -200,13 +200,24 @@ async def _serve(settings: ControllerSettings, collector: Collector | RowBook, l
         }
         return said | {"trouble": judge_controller(said)}
 
-    def renew(path: Path) -> None:
-        following = ControllerSettings.read(path, season=collector.season + 1)
+    def renew(path: Path, season: int | None = None) -> None:
+        later = season or season_after(collector.season, settings.calendar)
+        following = ControllerSettings.read(path, season=later)
         following.renew(collector)
-        versions.take(following, collector.season + 1)
+        versions.take(following, later)
+
+    def renew_for(season: int) -> None:
+        """Before a season is opened: by what holds in it; what is wrong is said, and it goes on as before."""
+        try:
+            if settings.path is not None:
+                renew(settings.path, season)
+        except (FeducbError, OSError) as error:
+            log("settings_refused", reason=str(error))
 
     def beside() -> object:
         return collector.season, stamp(settings.engine.roster)
 
     renewal = Renewal(settings.path, renew, log, beside=beside)
+    if isinstance(collector, RowBook):
+        collector.renewal = renew_for
     await keep_status(status_path(settings), facts, link.run, renewal)

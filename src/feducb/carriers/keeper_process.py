@@ -10,16 +10,20 @@ import time
 from collections.abc import Coroutine, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from feducb.agent.agent_file import AgentFile, read_agent_file
 from feducb.carriers.controller_process import JsonLog, Renewal, keep_status, run_until_stopped
 from feducb.carriers.nats.link_status import EngineStatus, Log
-from feducb.controller.controller_file import read_toml, status_path
+from feducb.controller.controller_file import read_toml, season_after, status_path
 from feducb.controller.controller_health import judge_keeper
 from feducb.controller.keeper_file import KeeperSettings
+from feducb.errors import FeducbError
+from feducb.privacy.terms import Terms
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
+from feducb.protocol.roster import Roster
 from feducb.protocol.signed_roster import stamp
 from feducb.storage.keeper_book import KeeperBook
 
@@ -50,16 +54,31 @@ def _work(settings: KeeperSettings, book: KeeperBook, log: Log) -> Coroutine[Any
         return book.season, stamp(settings.engine.roster)
 
     renewal = Renewal(settings.path, lambda path: _renew(path, book), log, beside=beside)
+    book.renewal = partial(_renew_for, settings.path, book, log)
     return keep_status(status_path(settings), lambda: _facts(book, link.status), link.run, renewal)
 
 
 def _renew(path: Path, book: KeeperBook) -> None:
-    """Give a keeper what its own file, or its agent's, says for the seasons after the open one."""
-    beside = "version" in read_toml(path)
-    later = book.season + 1
-    of_agent = settings_beside(read_agent_file(path, season=later)) if beside else None
-    settings = of_agent or KeeperSettings.read(path, season=later)
-    book.renew(settings.engine.read_roster(later), settings.terms)
+    """Give a keeper what its own file, or its agent's, says for the open season and those after it."""
+    later, now = (_read(path, one) for one in (season_after(book.season, book.calendar), book.season))
+    book.take_late(now.roster, now.terms)
+    book.renew(later.roster, later.terms)
+
+
+def _renew_for(path: Path | None, book: KeeperBook, log: Log, season: int) -> None:
+    """The same for a season that is about to be opened; what is wrong is said, and it goes on as before."""
+    try:
+        if path is not None:
+            settings = _read(path, season)
+            book.renew(settings.roster, settings.terms)
+    except (FeducbError, OSError) as error:
+        log("settings_refused", reason=str(error))
+
+
+def _read(path: Path, season: int) -> KeeperSettings:
+    if "version" in read_toml(path):  # an agent's
+        return settings_beside(read_agent_file(path, season=season), season=season)
+    return KeeperSettings.read(path, season=season)
 
 
 def _facts(book: KeeperBook, status: EngineStatus) -> dict[str, Any]:
@@ -82,8 +101,8 @@ def _facts(book: KeeperBook, status: EngineStatus) -> dict[str, Any]:
     return said | {"trouble": judge_keeper(said)}
 
 
-def settings_beside(file: AgentFile) -> KeeperSettings:
-    """What the ``[keeper]`` table of an agent's file says."""
+def settings_beside(file: AgentFile, *, season: int | None = None) -> KeeperSettings:
+    """What the ``[keeper]`` table of an agent's file says; for a season, or the keeper's open one."""
     assert file.keeper is not None
     require_keys("keeper", file.keeper, needed=("state", "seed"), known=("season",))
     calendar = None if file.agent.start is None else file.agent.common_calendar
@@ -91,7 +110,11 @@ def settings_beside(file: AgentFile) -> KeeperSettings:
     engine = NatsSettings.from_table(file.engine, base=base)
     seed = base / require_text("keeper.seed", file.keeper["seed"])
     engine = replace(engine, agent=engine.agent or file.agent.name, seed=seed)
-    settings = KeeperSettings.of(file.keeper, engine, file.agent.terms, base, calendar)
+
+    def terms(number: int, roster: Roster) -> Terms:
+        return file.of_season(number, version=roster.version).agent.terms
+
+    settings = KeeperSettings.of(file.keeper, engine, terms, base, calendar, season=season)
     return replace(settings, path=file.path)
 
 

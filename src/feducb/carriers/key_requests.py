@@ -30,6 +30,7 @@ class KeyRequest:
     name: str  # of the agent
     nkey: str
     keeper: str | None = None  # the key with which it keeps pads; None if it does not
+    before: str | None = None  # the agent's key so far, which signed this too; None if it did not
 
 
 def new_seed(path: Path) -> str:
@@ -39,10 +40,13 @@ def new_seed(path: Path) -> str:
     return Signer(path).nkey
 
 
-def make_request(folder: Path, name: str, *, federation: str, keeper: bool = False) -> Path:
+def make_request(
+    folder: Path, name: str, *, federation: str, keeper: bool = False, before: Path | None = None
+) -> Path:
     """Make a site's keys, which stay in the folder, and the file that goes to the operator; its path.
 
-    Keys that are there are kept, so that a request can be made once more.
+    Keys that are there are kept, so that a request can be made once more. The key ``before`` them signs it
+    too, where a site that is in the federation has it still: that proves who asks.
     """
     require_name("agent", name)
     require_name("federation", federation)
@@ -50,6 +54,8 @@ def make_request(folder: Path, name: str, *, federation: str, keeper: bool = Fal
     for seed in seeds.values():
         if not seed.exists():
             new_seed(seed)
+    if before is not None:
+        seeds["before"] = before
     signers = {role: Signer(seed) for role, seed in seeds.items()}
     plain = {
         "federation": federation,
@@ -69,8 +75,8 @@ def read_request(path: Path) -> KeyRequest:
         plain = json.loads(path.read_text(encoding="utf-8"))
         proofs, keys = plain.pop("proofs"), plain["keys"]
         body = json.dumps(plain, sort_keys=True).encode()
-        if not isinstance(keys, Mapping) or not {"agent"} <= set(keys) <= {"agent", "keeper"}:
-            raise ValueError("keys of an agent, and perhaps of a keeper")
+        if not isinstance(keys, Mapping) or not {"agent"} <= set(keys) <= {"agent", "keeper", "before"}:
+            raise ValueError("keys of an agent, perhaps of a keeper, and the one before")
         for role, nkey in keys.items():
             public_bytes(nkey)
             verify(nkey, bytes.fromhex(proofs[role]), body, "request", role)
@@ -80,11 +86,12 @@ def read_request(path: Path) -> KeyRequest:
             name=require_name("agent", plain["name"]),
             nkey=keys["agent"],
             keeper=keys.get("keeper"),
+            before=keys.get("before"),
         )
     except ConfigurationError:
         raise
     except RefusedError as error:
         raise ConfigurationError("request", str(path), f"one that its own keys signed ({error})") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         expected = f"what `feducb keys request` wrote ({error})"
         raise ConfigurationError("request", str(path), expected) from None

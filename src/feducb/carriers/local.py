@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
+from feducb.agent.durable import Agent
 from feducb.agent.mailbox import Mailbox
 from feducb.carriers.peering import PeerDriver, tell_members
 from feducb.controller.collector import Collector
@@ -29,7 +30,7 @@ from feducb.storage import AgentStore
 from feducb.storage.keeper_book import KeeperBook
 from feducb.storage.row_book import RowBook
 
-__all__ = ["LocalController", "LocalKeepers", "LocalPeers", "MemoryMailbox", "StoreMailbox"]
+__all__ = ["AgentMailbox", "LocalController", "LocalKeepers", "LocalPeers", "MemoryMailbox", "StoreMailbox"]
 
 _Version = tuple[int, int]  # season, number
 
@@ -85,6 +86,10 @@ class MemoryMailbox:
     async def season(self) -> int:
         """That of the newest item, or the first."""
         return max((item.season for item in self._items), default=1)
+
+    async def earliest(self) -> int:
+        """It remembers no other."""
+        return await self.season()
 
     async def wait(self) -> None:
         """Until `put` or `notify` was called since the outbox was looked at."""
@@ -144,6 +149,45 @@ class StoreMailbox(MemoryMailbox):
     async def place(self) -> bytes:
         """The newest row that is over."""
         return self.store.place()
+
+
+class AgentMailbox:
+    """A mailbox over an agent in the same thread; looked into every few milliseconds, if one waits."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    async def outbox(self) -> list[Parcel]:
+        """What waits to be sent."""
+        return self.agent.outbox()
+
+    async def mark_sent(self, item: Parcel) -> None:
+        """It has arrived."""
+        self.agent.mark_sent(item)
+
+    async def absorb(self, total: GridSum, *, agents: int | None = None, sealed: int = 0) -> bool:
+        """Take a sum in."""
+        return self.agent.absorb(total, agents=agents, sealed=sealed)
+
+    async def hear(self, data: bytes) -> bool:
+        """What is said about secure sums."""
+        return self.agent.hear(data)
+
+    async def place(self) -> bytes:
+        """The newest row that is over."""
+        return self.agent.place()
+
+    async def season(self) -> int:
+        """The open one."""
+        return self.agent.store.season
+
+    async def earliest(self) -> int:
+        """The oldest that the file knows of."""
+        return self.agent.earliest()
+
+    async def wait(self) -> None:
+        """A moment."""
+        await asyncio.sleep(0.005)
 
 
 class LocalController:

@@ -31,11 +31,13 @@ from feducb.carriers.authority import (
 )
 from feducb.carriers.broker_file import (
     Server,
+    choose_sync,
     server_configuration,
     server_settings,
     write_server_settings,
 )
 from feducb.carriers.key_requests import KeyRequest, new_seed
+from feducb.config import require_integer
 from feducb.errors import ConfigurationError
 from feducb.protocol.graphs import Topology
 from feducb.protocol.names import require_name
@@ -47,7 +49,7 @@ from feducb.system import optional
 with optional("making keys", "nats"):
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-__all__ = ["Server", "add", "init", "issue_server_certificate", "remove", "rotate"]
+__all__ = ["Server", "add", "configure", "init", "issue_server_certificate", "remove", "rotate"]
 
 _SERVER = Server()
 
@@ -72,6 +74,7 @@ def init(
         raise ConfigurationError("agents", len(names), f"{topology.agents}, as many as in {topology.name}")
     require_name("federation", federation)
     _require_keepers(keepers, names, topology, server)
+    sync = choose_sync(server.sync, stores=topology is not None)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigurationError("folder", str(folder), "a folder that does not exist yet, or is empty")
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +93,7 @@ def init(
         pairs = ((one, other) for one, others in near for other in others if one < other)
         edges = sorted((names[one], names[other]) for one, other in pairs)
         roster = Roster(federation=federation, agents=public, edges=tuple(edges), ttl=topology.ttl)
-    write_server_settings(folder, server.address, server.port, server.max_payload)
+    write_server_settings(folder, (server.address, server.port), server.max_payload, sync=sync)
     return _finish(folder, roster)
 
 
@@ -174,7 +177,6 @@ def rotate(
     requests: Iterable[KeyRequest] = (),
     controller: bool = False,
     server: Server | None = None,
-    listen: tuple[str, int] | None = None,
     season: int | None = None,
 ) -> Roster:
     """Make new keys in place of old ones, which no longer work once the server has read its configuration.
@@ -187,7 +189,6 @@ def rotate(
         controller: whether to renew the controller's, both of them.
         server: renew the server's certificate for so many days; for its ``hosts``, or those of the old one
             if there are none.
-        listen: address and port of the server from now on; as they were if not given.
         season: from which on others go by the new keys; at once if not given. Where there are keepers it is
             needed: rows of a season are bound to the keys of its start.
     """
@@ -207,6 +208,9 @@ def rotate(
     public, kept = dict(before.agents), dict(before.keepers)
     for request in requests:
         _require_known(request.name, "agent", public)
+        if request.before not in (None, public[request.name]):
+            expected = f"the key of {request.name} in the roster, {public[request.name]}"
+            raise ConfigurationError("request", f"signed by {request.before} as the key before", expected)
         public[request.name] = request.nkey
         if request.keeper is not None:
             _require_known(request.name, "keeper", kept)
@@ -214,8 +218,10 @@ def rotate(
     for names, kind, known in ((agents, "agent", public), (keepers, "keeper", kept)):
         for name in names:
             _require_known(name, kind, known)
-    if changed:
-        sign_roster(before, folder / "ca" / "ca.key")  # before anything is written: the key is there
+    if changed:  # before anything is written
+        _require_season(before, season)
+        sign_roster(before, folder / "ca" / "ca.key")
+    hosts = () if server is None else server.hosts or hosts_of(folder)
     public |= {name: new_seed(folder / "agents" / name / "agent.seed") for name in agents}
     kept |= {name: new_seed(folder / "keepers" / name / "keeper.seed") for name in keepers}
     after = replace(before, agents=public, keepers=kept)
@@ -223,11 +229,18 @@ def rotate(
         public_key, sealing = _new_controller(folder)
         after = replace(after, controller=public_key, sealing=sealing)
     if server is not None:
-        hosts = server.hosts or hosts_of(folder)
         issue_server_certificate(folder, hosts, valid=timedelta(days=server.days))
-    if listen is not None:
-        write_server_settings(folder, *listen, server_settings(folder)[2])
     return _next(folder, before, after, since=season) if changed else _finish(folder, before)
+
+
+def configure(folder: Path, *, listen: tuple[str, int] | None = None, sync: bool | None = None) -> None:
+    """Have the server listen elsewhere, or write through or not; what is not given stays as it was."""
+    roster = newest_roster(folder / "federation.json", folder / "ca.pem")
+    listened, max_payload, synced = server_settings(folder)
+    if sync is not None:
+        synced = choose_sync(sync, stores=roster.edges is not None)
+    write_server_settings(folder, listen or listened, max_payload, sync=synced)
+    _finish(folder, roster)
 
 
 def _require_known(name: str, kind: str, known: dict[str, str]) -> None:
@@ -236,11 +249,17 @@ def _require_known(name: str, kind: str, known: dict[str, str]) -> None:
         raise ConfigurationError(kind, name, expected)
 
 
+def _require_season(before: Roster, season: int | None) -> None:
+    """Raise unless the version after one can hold from this season on."""
+    if season is not None and season < before.since:
+        expected = f"at least {before.since}, from which on version {before.version} holds"
+        raise ConfigurationError("season", season, expected)
+    require_integer("season", before.since if season is None else season, at_least=1)
+
+
 def _next(folder: Path, before: Roster, after: Roster, *, since: int | None) -> Roster:
     """Sign and write the version after, which holds from a season on; not before the one before does."""
-    if since is not None and since < before.since:
-        expected = f"at least {before.since}, from which on version {before.version} holds"
-        raise ConfigurationError("season", since, expected)
+    _require_season(before, since)
     if after.edges is not None:
         after.topology()  # or there is none
     after = replace(after, version=before.version + 1, since=before.since if since is None else since)

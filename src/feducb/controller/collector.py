@@ -13,7 +13,7 @@ from feducb.interfaces import Model, Trust
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import decode_upload
 from feducb.protocol.admission import Receipt, refusal
-from feducb.protocol.calendar import LINGER, Calendar
+from feducb.protocol.calendar import LINGER, Calendar, Leap
 from feducb.protocol.keeping import quorum_of
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.roster import Roster, Signer
@@ -129,19 +129,32 @@ class TrustedCollector:
         self._renewed: tuple[Terms, frozenset[str], Quorum] | None = None
         self._names, self._rule = frozenset(names), rule
         first = season if calendar is None else calendar.first
+        self._leap, self._new = Leap(), False
         try:
             self._store = ControllerStore.open(path)
         except ConfigurationError:  # there is no season in it yet
+            self._new = True  # it begins with the one that runs
             self._store = ControllerStore.open(path, terms, first_season=first)
         try:
             if calendar is None:
                 self._go_to(season)
             else:
-                require_same(terms, self._store.terms)
+                self._go_on()
         except BaseException:
             self._store.close()
             raise
         self._past = PastSums(self._released_after)
+
+    def _go_on(self) -> None:
+        """Keep the terms of the open season; others are for those after it, as where it was not restarted.
+
+        Not where they say that a person visits other agents: then who is in the season is not known here.
+        """
+        kept, terms = self._store.terms, self._terms
+        if terms.agents_per_person != kept.agents_per_person:
+            require_same(terms, kept)
+        if terms != kept:
+            self._terms, self._renewed = kept, (terms, self._names, self._rule)
 
     def _go_to(self, season: int) -> None:
         """Open the season that is asked for by number, where there is no calendar."""
@@ -167,7 +180,12 @@ class TrustedCollector:
         """Open the season that runs, once the one before has made its last release, or has had its time."""
         store, calendar = self.store, self._calendar
         if calendar is None or (number := calendar.number_at(now)) <= store.season:
+            self._leap, self._new = Leap(), False
             return
+        leapt = calendar.leaves_out(store.season, now)
+        if not self._new and not self._leap.is_believed(leapt=leapt):
+            return
+        self._new = False
         waits = now < calendar.ends(store.season) + LINGER * calendar.length
         if waits and store.releases_left and len(store.sealed()) < len(self._names):
             return
@@ -224,6 +242,12 @@ class TrustedCollector:
         # Of those that are here now: one that took another's place in the season may still have more to send.
         sealed = len(self._names.intersection(self.store.sealed(season)))
         return name_sum(self.store.included(season), self.store.replay(season, number), sealed=sealed)
+
+    def last_before(self, season: int) -> NamedSum | None:
+        """The last release of the newest season before this one that has any."""
+        if (newest := self.store.newest_release(before=season)) is None:
+            return None
+        return name_sum(self.store.included(newest[0]), self.store.replay(*newest))
 
     def progress(self) -> dict[str, int]:
         """By agent, the number of its newest upload of this season."""

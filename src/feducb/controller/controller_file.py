@@ -31,10 +31,11 @@ delta = 1e-6
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 import tomllib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,10 +43,12 @@ from typing import Any, Protocol
 from feducb.config import Budget, Problem, require_integer
 from feducb.controller.collector import Collector, open_collector
 from feducb.errors import ConfigurationError
+from feducb.formats import CONTROLLER_TOML
 from feducb.interfaces import Trust
 from feducb.privacy.terms import Terms, require_agents_per_person
 from feducb.protocol.calendar import Calendar
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
+from feducb.protocol.pads import Charter
 from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.signed_roster import all_rosters, quorum_among
 from feducb.storage import RowBook
@@ -58,6 +61,9 @@ __all__ = [
     "read_calendar",
     "read_status",
     "read_toml",
+    "roster_agreed",
+    "season_after",
+    "season_now",
     "status_path",
     "terms_from_table",
     "terms_of_all",
@@ -150,22 +156,31 @@ class ControllerSettings:
         known = ("budgets", "page", "seasons")
         require_keys("config", plain, needed=("controller", "terms", "engine"), known=known)
         table = plain["controller"]
-        require_keys("controller", table, needed=("state",), known=_TIMES)
+        CONTROLLER_TOML.require(table.get("format", 1), "controller.format")
+        require_keys("controller", table, needed=("state",), known=(*_TIMES, "format"))
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
         calendar = read_calendar(plain, table)
         if season is not None and calendar is None:
             table = table | {"season": season}
-        roster = engine.read_roster(season or season_now(table, calendar))
+        state = path.parent / require_text("controller.state", table["state"])
+
+        def promised(roster: Roster) -> dict[str, Terms]:
+            return terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(roster.agents))
+
+        roster = engine.read_roster(season or season_now(table, calendar, state))
+        if season is None:
+            opened = season_now(table, calendar, state)
+            roster = roster_agreed(engine, state, opened, lambda one: next(iter(promised(one).values())))
         many = (len(all_rosters(engine.roster, engine.ca)[0].agents), len(roster.agents))
         if "quorum" in table:
             table = table | {"quorum": quorum_among(table["quorum"], *many)}
-        terms = terms_of_all(plain["terms"], plain.get("budgets", {}), tuple(roster.agents))
+        terms = promised(roster)
         shared = next(iter(terms.values()))
         require_agents_per_person("terms.agents_per_person", shared.agents_per_person, len(terms))
         if shared.trust.raw and engine.sealing is None:
             raise ConfigurationError("engine.sealing", None, "a key file, where the controller is trusted")
         return cls(
-            state=path.parent / require_text("controller.state", table["state"]),
+            state=state,
             terms=terms,
             engine=engine,
             page=plain.get("page"),
@@ -210,11 +225,63 @@ def read_calendar(plain: Mapping[str, Any], table: Mapping[str, Any]) -> Calenda
     return Calendar.from_table(plain["seasons"])
 
 
-def season_now(table: Mapping[str, Any], calendar: Calendar | None, *, of: str = "") -> int:
-    """The one that a ``[controller]`` or ``[keeper]`` table names, or that runs by the clock."""
+def season_now(table: Mapping[str, Any], calendar: Calendar | None, state: Path, *, of: str = "") -> int:
+    """The one that a ``[controller]`` or ``[keeper]`` table names; by the clock, the one that is open.
+
+    It may be over by now: what was agreed for it holds until it is closed. Where there is no file yet, the
+    one that runs.
+    """
     if calendar is not None:
-        return calendar.number_at(time.time())
+        return _opened(state) or calendar.number_at(time.time())
     return require_integer(f"{of}season", table.get("season", 1), at_least=1)
+
+
+def _opened(state: Path) -> int | None:
+    """The season that a file has open; None if there is none, or it cannot be read."""
+    for query in ("SELECT season FROM open_season", "SELECT max(season) FROM seasons"):
+        if (found := _look_up(state, query)) is not None:
+            return int(found)
+    return None
+
+
+def _look_up(state: Path, query: str, *values: int) -> Any:
+    """What a file says; None if there is none, or it does not say that."""
+    if not state.is_file():
+        return None
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"{state.resolve().as_uri()}?mode=ro", uri=True)) as db,
+    ):
+        row = db.execute(query, values).fetchone()
+        return None if row is None else row[0]
+    return None
+
+
+def roster_agreed(engine: NatsSettings, state: Path, season: int, terms: Callable[[Roster], Terms]) -> Roster:
+    """The roster of a season; where that is open, and rows or noise are bound to it, the one it began with.
+
+    A later version may have come since: it holds from the next season on, however often this is restarted.
+    """
+    newest = engine.read_roster(season)
+    charter = _look_up(state, "SELECT charter FROM open_season WHERE season = ?", season)
+    own = "SELECT terms FROM seasons JOIN open_season USING (season) WHERE season = ?"
+    promised = _look_up(state, own, season)  # where the controller is trusted
+    if charter is None and promised is None:
+        return newest
+    for roster in reversed(all_rosters(engine.roster, engine.ca)):
+        with suppress(ConfigurationError):  # terms that cannot be with so many agents
+            if roster.since > season:
+                continue
+            if promised is not None and terms(roster) == Terms.from_json(promised):
+                return roster
+            if Charter.of(roster, terms(roster), season).digest == charter:
+                return roster
+    return newest
+
+
+def season_after(opened: int, calendar: Calendar | None) -> int:
+    """For which season what was edited holds: the one after the open one, or that runs, if that is later."""
+    return opened + 1 if calendar is None else max(opened + 1, calendar.number_at(time.time()))
 
 
 class _HasState(Protocol):

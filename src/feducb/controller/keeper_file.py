@@ -12,19 +12,26 @@ state = "keeper.db"           # its file; one process at a time, and no copy of 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from feducb.config import require_integer
-from feducb.controller.controller_file import read_calendar, read_toml, season_now, terms_of_all
+from feducb.controller.controller_file import (
+    read_calendar,
+    read_toml,
+    roster_agreed,
+    season_now,
+    terms_of_all,
+)
 from feducb.errors import ConfigurationError
+from feducb.formats import KEEPER_TOML
 from feducb.privacy.terms import Terms
 from feducb.protocol.calendar import Calendar
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
-from feducb.protocol.roster import Signer
+from feducb.protocol.roster import Roster, Signer
+from feducb.protocol.signed_roster import all_rosters, of_season
 from feducb.storage.keeper_book import KeeperBook
 
 __all__ = ["KeeperSettings"]
@@ -35,9 +42,10 @@ class KeeperSettings:
     """What a keeper's file says."""
 
     state: Path  # the keeper's own file
-    terms: Terms  # of everybody
     engine: NatsSettings  # how it is reached, in the keeper's name
-    season: int = 1
+    season: int  # that its file has open, or that it was read for
+    roster: Roster  # of that season
+    terms: Terms  # of everybody in it
     calendar: Calendar | None = None
     path: Path | None = None  # of the file itself, to be read again for the next season
 
@@ -53,13 +61,14 @@ class KeeperSettings:
         known = ("keeper", "terms", "engine")
         require_keys("config", plain, needed=known, known=("budgets", "seasons"))
         engine = NatsSettings.from_table(plain["engine"], base=path.parent)
-        require_keys("keeper", plain["keeper"], needed=("state",), known=("season",))
-        table, calendar = plain["keeper"], read_calendar(plain, plain["keeper"])
-        if season is not None and calendar is None:
-            table = table | {"season": season}
-        roster = engine.read_roster(season or season_now(table, calendar, of="keeper."))
-        terms = terms_of_all(plain["terms"], {}, tuple(roster.agents))
-        kept = cls.of(table, engine, next(iter(terms.values())), path.parent, calendar)
+        KEEPER_TOML.require(plain["keeper"].get("format", 1), "keeper.format")
+        require_keys("keeper", plain["keeper"], needed=("state",), known=("season", "format"))
+        calendar = read_calendar(plain, plain["keeper"])
+
+        def terms(_: int, roster: Roster) -> Terms:
+            return next(iter(terms_of_all(plain["terms"], {}, tuple(roster.agents)).values()))
+
+        kept = cls.of(plain["keeper"], engine, terms, path.parent, calendar, season=season)
         return replace(kept, path=path)
 
     @classmethod
@@ -67,19 +76,50 @@ class KeeperSettings:
         cls,
         table: Mapping[str, Any],
         engine: NatsSettings,
-        terms: Terms,
+        terms: Callable[[int, Roster], Terms],
         base: Path,
         calendar: Calendar | None = None,
+        *,
+        season: int | None = None,
     ) -> KeeperSettings:
-        """From a ``[keeper]`` table, whose paths are relative to ``base``."""
+        """From a ``[keeper]`` table.
+
+        Args:
+            table: the table.
+            engine: how the federation is reached, in the keeper's name.
+            terms: of everybody, by season and its roster.
+            base: to which its paths are relative.
+            calendar: which season runs when.
+            season: for which it is read; the one that its file has open if not given. Who comes with a later
+                roster opens that one's first season, ahead of time.
+        """
         state = base / require_text("keeper.state", table["state"])
-        season = {name: table[name] for name in ("season",) if name in table}
-        return cls(state=state, terms=terms, engine=engine, calendar=calendar, **season)
+        rosters = all_rosters(engine.roster, engine.ca)
+        number = season or season_now(table, calendar, state, of="keeper.")
+        if season is None and engine.agent not in of_season(rosters, number).keepers and not state.exists():
+            later = (one.since for one in rosters if one.since > number and engine.agent in one.keepers)
+            number = min(later, default=number)
+        roster = engine.read_roster(number)
+        if season is None:
+            roster = roster_agreed(engine, state, number, lambda one: terms(number, one))
+        return cls(
+            state=state,
+            engine=engine,
+            season=number,
+            roster=roster,
+            terms=terms(number, roster),
+            calendar=calendar,
+        )
 
     def open(self) -> KeeperBook:
         """The keeper's file; raises `StoreInUseError` if another process has it."""
         assert self.engine.agent is not None
-        number = self.season if self.calendar is None else self.calendar.number_at(time.time())
-        roster, signer = self.engine.read_roster(number), Signer(self.engine.seed)
-        name, seasons = self.engine.agent, {"season": self.season, "calendar": self.calendar}
-        return KeeperBook(self.state, name, roster, self.terms, signer, **seasons)  # type: ignore[arg-type]
+        return KeeperBook(
+            self.state,
+            self.engine.agent,
+            self.roster,
+            self.terms,
+            Signer(self.engine.seed),
+            season=self.season,
+            calendar=self.calendar,
+        )

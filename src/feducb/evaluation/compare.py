@@ -18,6 +18,7 @@ from feducb.evaluation.learning import Alone, FederatedLearner, Learner, choices
 from feducb.evaluation.off_policy import overlap_warnings, weights_off
 from feducb.evaluation.sources import Facts, Progress, Rows, Source, Survey, silent
 from feducb.evaluation.study import Study, describe_model
+from feducb.evaluation.teaching import Teaching
 from feducb.evaluation.verdicts import ALONE, Comparison, Play, Row
 from feducb.evaluation.weighted_sums import Tally
 from feducb.models.play import JointPlay
@@ -75,10 +76,11 @@ def compare_source(
     if facts.rows < 2 * study.folds:
         raise ConfigurationError("folds", study.folds, f"at most half of the {counted(facts.rows, 'row')}")
     agents, arms = len(facts.agents), len(facts.actions or ())
-    learners = _learners(facts, study)
+    teaching = Teaching.of(source, study, progress)
+    learners = _learners(facts, study, teaching)
     sums = Sums.empty(repeats, study.folds, agents, arms, facts.problem.dim)
     for rows in source.blocks():
-        sums.add(rows, draw_folds(rows.keys, study, repeats))
+        sums.add(rows, teaching.folds(rows.keys, rows.agents, study, repeats))
         progress("learning", len(rows.rewards))
     fitted = {
         (repeat, fold): _fit(sums, repeat, fold, learners, run=repeat * study.folds + fold)
@@ -91,7 +93,9 @@ def compare_source(
     for rows in source.blocks():
         _judge(tally, rows, draw_folds(rows.keys, study, repeats), fitted, facts, coins, played)
         progress("valuing", len(rows.rewards))
-    return _comparison(facts, study, learners, tally, notes)
+    horizon, releases, _ = _rounds(facts, study, teaching)
+    training = {"rounds_of_training": horizon, "releases": releases}
+    return _comparison(facts, study, learners, tally, training, notes)
 
 
 _LOGGED, _UNIFORM, _CONSTANT = "the logged policy", "uniform", "the best single action"
@@ -104,13 +108,13 @@ def _policies(facts: Facts, learners: Sequence[Learner]) -> list[tuple[str, Play
     return fixed + [(learner.name, play) for learner in learners for play in plays]
 
 
-def _rounds(facts: Facts, study: Study) -> tuple[int, int, tuple[int, ...]]:
+def _rounds(facts: Facts, study: Study, teaching: Teaching) -> tuple[int, int, tuple[int, ...]]:
     """Rounds of training, releases that are asked for, and their rounds: fewer where some fall together.
 
     A round is one record of the average agent's training part. Under own play a log is a shared phase that
     is over: what was logged does not depend on releases, so that one of everything, at the close, is best.
     """
-    horizon = max(1, facts.rows * (study.folds - 1) // (study.folds * len(facts.agents)))
+    horizon = max(1, teaching.rows * (study.folds - 1) // (study.folds * len(facts.agents)))
     if study.play == "own" and isinstance(study.schedule, Planned):
         return horizon, 1, (horizon,)
     if study.federation is not None and study.releases is None:
@@ -125,10 +129,10 @@ def _federations(facts: Facts, study: Study) -> tuple[Federation, list[Federatio
     return study.federations(facts.problem, len(facts.agents), model=model_of(facts.recipe))
 
 
-def _learners(facts: Facts, study: Study) -> list[Learner]:
+def _learners(facts: Facts, study: Study, teaching: Teaching) -> list[Learner]:
     """Alone, the federation without privacy, and every private one."""
     open_federation, private = _federations(facts, study)
-    _, _, rounds = _rounds(facts, study)
+    _, _, rounds = _rounds(facts, study, teaching)
     federated = [
         FederatedLearner.of(one, rounds, seed=study.seed, recipe=facts.recipe)
         for one in (open_federation, *private)
@@ -222,7 +226,12 @@ def _unstable(worth: Array, squares: Array, repeats: int, *, folds: int) -> Arra
 
 
 def _comparison(
-    facts: Facts, study: Study, learners: Sequence[Learner], tally: Tally, notes: Sequence[str]
+    facts: Facts,
+    study: Study,
+    learners: Sequence[Learner],
+    tally: Tally,
+    training: dict[str, int],
+    notes: Sequence[str],
 ) -> Comparison:
     place = {policy: index for index, policy in enumerate(_policies(facts, learners))}
     federated = {one.name: one for one in learners if isinstance(one, FederatedLearner)}
@@ -247,7 +256,6 @@ def _comparison(
         )
         reliable = reliable and not (play in ("greedy", "fixed") and weights_off(value))
         valued[name if play == "fixed" else f"{name} ({play})"] = value
-    horizon, releases, _ = _rounds(facts, study)
     ways_out = [one.estimator.privatizer for one in federated.values() if one.federation.baseline is None]
     models = {way_out.model: way_out.problem.dim for way_out in ways_out if way_out is not None}
     settings = {
@@ -256,8 +264,8 @@ def _comparison(
         "actions": None if facts.actions is None else list(facts.actions),
         "dim": facts.problem.dim,
         "reward_range": list(facts.reward_range),
-        "rounds_of_training": horizon,
-        "releases": releases,
+        **study.describe_records(),
+        **training,
         "delta": study.delta,
         "folds": study.folds,
         "repeats": study.repeats,

@@ -43,24 +43,26 @@ class Sums:
         return cls(gram, moment, reward, weight, records=np.zeros((repeats, folds), dtype=np.int64))
 
     def add(self, rows: Rows, folds: Indices) -> None:
-        """Take in a block; ``folds`` is (repeats, n)."""
+        """Take in a block; ``folds`` is (repeats, n), negative for records that are left out."""
         repeats, parts, agents = self.gram.shape[:3]
         vectors = rows.candidates[np.arange(len(rows.actions)), rows.actions]
         inverse = 1.0 / rows.propensities
         for repeat in range(repeats):
-            group = folds[repeat] * agents + rows.agents
+            (taught,) = np.nonzero(folds[repeat] >= 0)
+            group = (folds[repeat] * agents + rows.agents)[taught]
             order = np.argsort(group, kind="stable")
             groups, starts = np.unique(group[order], return_index=True)
+            order = taught[order]
             for one, some in zip(groups.tolist(), np.split(order, starts[1:]), strict=True):
                 fold, agent = divmod(one, agents)
                 own = vectors[some]
                 self.gram[repeat, fold, agent] += own.T @ own
                 self.moment[repeat, fold, agent] += rows.scaled[some] @ own
             if self.arm_reward.shape[-1]:
-                place = (folds[repeat], rows.actions)
-                np.add.at(self.arm_reward[repeat], place, rows.rewards * inverse)
-                np.add.at(self.arm_weight[repeat], place, inverse)
-            self.records[repeat] += np.bincount(folds[repeat], minlength=parts)
+                place = (folds[repeat, taught], rows.actions[taught])
+                np.add.at(self.arm_reward[repeat], place, (rows.rewards * inverse)[taught])
+                np.add.at(self.arm_weight[repeat], place, inverse[taught])
+            self.records[repeat] += np.bincount(folds[repeat, taught], minlength=parts)
 
     def without(self, repeat: int, fold: int) -> Statistics:
         """Sums of each agent's records in the other folds."""
@@ -81,14 +83,20 @@ def _others(by_fold: Array | Indices, fold: int) -> Array:
 
 
 def draw_folds(keys: NDArray[np.uint64], study: Study, repeats: int) -> Indices:
-    """(repeats, n): the fold of each record or person, by a hash (splitmix64), the same at every reading."""
+    """(repeats, n): the fold of each record or person, by a hash, the same at every reading."""
     folds = np.empty((repeats, len(keys)), dtype=np.int64)
     for repeat in range(repeats):
-        mixed = keys + np.uint64((study.seed * 1_000_003 + repeat + 1) * 0x9E3779B97F4A7C15 % 2**64)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        folds[repeat] = ((mixed ^ (mixed >> np.uint64(31))) % np.uint64(study.folds)).astype(np.int64)
+        mixed = hashed(keys, study.seed * 1_000_003 + repeat + 1)
+        folds[repeat] = (mixed % np.uint64(study.folds)).astype(np.int64)
     return folds
+
+
+def hashed(keys: NDArray[np.uint64], salt: int) -> NDArray[np.uint64]:
+    """Keys mixed (splitmix64), otherwise for each salt."""
+    mixed = keys + np.uint64(salt * 0x9E3779B97F4A7C15 % 2**64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
 def instability(folds: int, *, repeated: bool) -> float:

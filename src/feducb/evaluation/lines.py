@@ -19,6 +19,7 @@ import numpy as np
 from feducb.agent.requests import pays_within, require_lengths
 from feducb.config import Problem
 from feducb.errors import ConfigurationError
+from feducb.formats import EXPORT
 from feducb.system import counted
 from feducb.types import Array
 from feducb.worlds.features.bounds import problem_of
@@ -148,6 +149,7 @@ def _plain(line: bytes, place: str) -> dict[str, Any]:
         row = None
     if not isinstance(row, dict):
         raise ConfigurationError(place, line[:_SHOWN].decode(errors="replace").strip(), expected)
+    EXPORT.require(row.get("format", 1), f"format in {place}")
     for key in _KEYS:
         if key not in row:
             raise ConfigurationError(place, f"without {key}", expected)

@@ -47,6 +47,7 @@ def compare_online(
     study, online = study or Study(), online or Online()
     world, (fixed, fixed_rewards) = data.world, data.fixed
     runs, horizon = online.runs, online.horizon or world.horizon
+    horizon = min(horizon, study.records_per_agent or horizon)
     practical, played = Optimistic(online.exploration), parse_policy(study.policy)
     plays: dict[Play, Policy] = {"practical": practical, "played": played}
     streams = Streams(study.seed)
@@ -104,6 +105,7 @@ def compare_online(
         "agents": len(world.records),
         "arms": world.arms,
         "dim": world.problem.dim,
+        **study.describe_records(),
         "horizon": horizon,
         "runs": runs,
         "exploration": online.exploration,

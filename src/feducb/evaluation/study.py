@@ -29,6 +29,8 @@ class Study:
         releases: how often agents release while they learn; None: 8 on a log, as planned online.
         folds: parts of the log.
         repeats: how often folds and noise are drawn; None: 20, or 1 from 200,000 rows on.
+        records_per_agent: learn from about so many records of each agent, drawn anew in each repeat, and
+            value on all; online, play so many rounds at most. None: from all.
         alpha: α of the confidence bounds.
         policy: how agents choose in ``played`` rows, as an object or as text (`parse_policy`).
         level: of the intervals.
@@ -49,6 +51,7 @@ class Study:
     releases: int | None = None
     folds: int = 5
     repeats: int | None = None
+    records_per_agent: int | None = None
     alpha: float = 0.1
     level: float = 0.95
     spread: Spread | None = None
@@ -62,7 +65,7 @@ class Study:
         object.__setattr__(self, "trusts", tuple(require_trust(trust) for trust in self.trusts))
         require_integer("folds", self.folds, at_least=2)
         require_integer("seed", self.seed, at_least=0)
-        for name in ("releases", "repeats"):
+        for name in ("releases", "repeats", "records_per_agent"):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), at_least=1)
         require_probability("alpha", self.alpha)
@@ -99,6 +102,11 @@ class Study:
         }
         for name, value in taken.items():
             object.__setattr__(self, name, value)
+
+    def describe_records(self) -> dict[str, Any]:
+        """For the settings in a result; all goes unsaid."""
+        most = self.records_per_agent
+        return {} if most is None else {"records_per_agent": most}
 
     def describe_play(self) -> dict[str, Any]:
         """For the settings in a result."""

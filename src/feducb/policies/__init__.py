@@ -14,6 +14,7 @@ from feducb.policies.greedy import Greedy
 from feducb.policies.mixture import Mixture
 from feducb.policies.optimistic import Optimistic
 from feducb.policies.policy import Policy
+from feducb.policies.sifting import Sifting
 from feducb.policies.tempered import Tempered
 from feducb.policies.thompson import Thompson
 from feducb.policies.uniform import Uniform
@@ -24,6 +25,7 @@ __all__ = [
     "Mixture",
     "Optimistic",
     "Policy",
+    "Sifting",
     "Tempered",
     "Thompson",
     "Uniform",
@@ -34,6 +36,7 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "optimistic": Optimistic,
     "tempered": Tempered,
     "thompson": Thompson,
+    "sifting": Sifting,
     "greedy": Greedy,
     "uniform": Uniform,
 }

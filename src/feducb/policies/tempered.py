@@ -13,7 +13,7 @@ from feducb.policies.optimistic import confidence_widths
 from feducb.policies.policy import Indices, draw_evenly, even
 from feducb.types import Array, Belief
 
-__all__ = ["Tempered"]
+__all__ = ["Tempered", "estimates_and_widths"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Tempered:
             return draw_evenly(coins, candidates.shape[-2])
         if coins is None:
             raise ValueError("a tempered choice is drawn at random, so coins are needed")
-        means, widths = _lines(belief, candidates)
+        means, widths = estimates_and_widths(belief, candidates)
         index = np.argmax(means + self.scale(coins)[..., None] * widths, axis=-1)
         return index, self._chance(means, widths, index)
 
@@ -60,7 +60,7 @@ class Tempered:
         """(..., R, K), exact: how much of [0, 1] each candidate's line is the highest on."""
         if belief is None:
             return even(candidates)
-        means, widths = _lines(belief, candidates)
+        means, widths = estimates_and_widths(belief, candidates)
         every = np.broadcast_to(np.arange(means.shape[-1]), means.shape)
         return np.stack([self._chance(means, widths, every[..., k]) for k in range(means.shape[-1])], axis=-1)
 
@@ -85,7 +85,7 @@ class Tempered:
         return np.asarray((1.0 - self.full) * length + self.full * boldest)
 
 
-def _lines(belief: Belief, candidates: Array) -> tuple[Array, Array]:
+def estimates_and_widths(belief: Belief, candidates: Array) -> tuple[Array, Array]:
     """(..., R, K) each: the estimate of each candidate, and the width of its bound."""
     *leading, visitors, arms, dim = candidates.shape
     flat = candidates.reshape(*leading, visitors * arms, dim)

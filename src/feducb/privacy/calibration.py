@@ -14,7 +14,7 @@ from scipy.special import log_ndtr
 
 from feducb.config import Budget
 
-__all__ = ["mu_from_curve", "noise_scale", "sigma_of", "to_epsilon", "to_mu"]
+__all__ = ["epsilon_from_curve", "mu_from_curve", "noise_scale", "sigma_of", "to_epsilon", "to_mu"]
 
 
 def to_mu(budget: Budget) -> float:
@@ -50,19 +50,40 @@ def mu_from_curve(budget: Budget) -> float:
     from scipy.optimize import brentq
 
     def excess(log_mu: float) -> float:
-        mu = math.exp(log_mu)
-        kept = log_ndtr(mu / 2.0 - budget.epsilon / mu)
-        lost = min(budget.epsilon + log_ndtr(-mu / 2.0 - budget.epsilon / mu) - kept, -1e-300)
-        return float(kept + math.log(-math.expm1(lost)) - math.log(budget.delta))
+        return _log_delta(math.exp(log_mu), budget.epsilon) - math.log(budget.delta)
 
     return math.exp(brentq(excess, math.log(1e-6), math.log(1e6), xtol=1e-13))
 
 
+def _log_delta(mu: float, epsilon: float) -> float:
+    """log δ of μ-GDP at ε."""
+    kept = log_ndtr(mu / 2.0 - epsilon / mu)
+    lost = min(epsilon + log_ndtr(-mu / 2.0 - epsilon / mu) - kept, -1e-300)
+    return float(kept + math.log(-math.expm1(lost)))
+
+
 def to_epsilon(mu: float, delta: float) -> float:
     """The smallest ε such that μ-GDP implies (ε, δ)-DP."""
-    from dp_accounting import get_epsilon_gaussian
-
+    try:
+        from dp_accounting import get_epsilon_gaussian
+    except ImportError:  # on a machine that only simulates
+        return epsilon_from_curve(mu, delta)
     return float(get_epsilon_gaussian(1.0 / mu, delta))
+
+
+def epsilon_from_curve(mu: float, delta: float) -> float:
+    """The same ε without dp-accounting, for simulations; 0 where δ is large enough by itself."""
+    from scipy.optimize import brentq
+
+    def excess(epsilon: float) -> float:
+        return _log_delta(mu, epsilon) - math.log(delta)
+
+    if excess(0.0) <= 0.0:
+        return 0.0
+    most = 1.0
+    while excess(most) > 0.0:
+        most *= 2.0
+    return float(brentq(excess, 0.0, most, xtol=1e-13))
 
 
 def noise_scale(radius: float, mu: float) -> float:

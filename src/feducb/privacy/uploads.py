@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError, UnsealedReleaseError
+from feducb.formats import RAW_UPLOAD
 from feducb.privacy.encoders import Wide
 from feducb.privacy.privatizer import _SEAL, Sealed
 from feducb.privacy.terms import Terms
@@ -20,9 +21,9 @@ Ints = NDArray[np.int64]
 
 # mark, dimension, season, number, exponent, digest of the agent's promise; then int64 batch sums
 _RAW = struct.Struct("<4sIIIi8s")
-_RAW_MARK = b"RAW2"
+_RAW_MARK = RAW_UPLOAD.mark("RAW")
 _EARLIER_RAW = struct.Struct("<4sIIIi")  # it did not say what its agent promises
-_EARLIER_MARK = b"RAW1"
+_EARLIER_MARK = RAW_UPLOAD.mark("RAW", 1)
 _LARGEST_UPLOAD = 2**60  # a coordinate; with so many uploads a sum is below 2^77, and fits the grid (2^78)
 
 

@@ -11,6 +11,7 @@ running one. Who was away skips those that have passed.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,10 +21,31 @@ from feducb.config import require_finite, require_integer
 from feducb.errors import ConfigurationError
 from feducb.protocol.engine_table import require_keys
 
-__all__ = ["LINGER", "Calendar"]
+__all__ = ["BELIEVED_AFTER", "LINGER", "Calendar", "Leap"]
 
 # Everybody stays in a season that is over until its last sum is there, for this part of a season at most.
 LINGER = 0.1
+BELIEVED_AFTER = 60.0  # seconds for which a clock that left out a whole season must stand to be believed
+
+
+class Leap:
+    """A clock that leaves out a whole season may be wrong: it is believed if it still says so a minute later.
+
+    Keys of a season are gone once the next is open, and none is opened twice: whoever believed a wrong clock
+    at once would be out until the season that it named.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def is_believed(self, *, leapt: bool) -> bool:
+        """Whether to go by the clock, which has left out a whole season or not."""
+        if not leapt:
+            self._since = None
+            return True
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        return now - self._since >= BELIEVED_AFTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +99,7 @@ class Calendar:
     def ends(self, number: int) -> float:
         """When it ends, and the next one starts."""
         return self.starts(number + 1)
+
+    def leaves_out(self, number: int, now: float) -> bool:
+        """Whether a whole season has passed since this one."""
+        return now >= self.ends(number + 1)

@@ -19,11 +19,20 @@ from feducb.protocol.federation import Federation
 from feducb.protocol.schedules import Planned
 from feducb.protocol.team_noise import TeamNoise
 
-__all__ = ["after_history", "closing_estimator", "closing_rounds", "joint_rule", "own_estimator", "shares_of"]
+__all__ = [
+    "after_history",
+    "closing_estimator",
+    "closing_rounds",
+    "joint_rule",
+    "others_worth",
+    "own_estimator",
+    "shares_of",
+]
 
 _ASSUMED = 0.28  # h over S where none is given
 _CLOSE = 4.5  # visits per dimension: sites that are not known to be alike close then
-_LATEST = 10  # visits per dimension: by then at the latest
+_LATEST, _MANY = 10, 10  # visits per dimension, of so many at most (in more, alone waits no longer): by then,
+_HALF = 0.5  # and by so much of the season: what is learnt is for those who come after the close
 _EARLY = 1.5  # a sum is readable early if that many times its round is no later
 _TWICE = 2  # as late as the first readable sum, at least
 _APART = 1.7  # of the visits at one release those at the next
@@ -82,7 +91,7 @@ def after_history(federation: Federation, team: Sequence[int], horizon: int, his
     """
     planned = closing_rounds(federation, team, horizon)
     if not planned:
-        return (history,) if _others_worth(federation, team, history) >= _WORTH else ()
+        return (history,) if others_worth(federation, team, history) >= _WORTH else ()
     return tuple(sorted({max(history, at) for at in planned}))
 
 
@@ -101,20 +110,21 @@ def closing_rounds(federation: Federation, team: Sequence[int], horizon: int) ->
     rounds = plan_rounds(federation, team, horizon, alpha=shares_of(federation)[0] * federation.alpha)
     if not isinstance(schedule, Planned):
         return rounds
-    first, latest = rounds[0], min(_LATEST * federation.problem.dim, horizon)
+    first, dim = rounds[0], federation.problem.dim
+    latest = min(_LATEST * (dim if distance == 0.0 else min(dim, _MANY)), math.floor(_HALF * horizon))
     if _EARLY * first <= latest and (distance is None or distance <= _ASSUMED):
         if distance == 0.0:
             return rounds
-        last = min(max(math.ceil(_CLOSE * federation.problem.dim), _TWICE * first), latest)
+        last = min(max(math.ceil(_CLOSE * dim), _TWICE * first), latest)
         steps = max(1, round(math.log(last / first, _APART)))
         return tuple(sorted({round(first * (last / first) ** (k / steps)) for k in range(steps + 1)}))
     alone = alone_estimator(federation, horizon, alpha=federation.alpha).rule
     assert isinstance(alone, AlonePlay)
     once = max(1, math.floor(_ONE * alone.first))
-    return (once,) if _others_worth(federation, team, once) >= _WORTH else ()
+    return (once,) if others_worth(federation, team, once) >= _WORTH else ()
 
 
-def _others_worth(federation: Federation, team: Sequence[int], rounds: int) -> float:
+def others_worth(federation: Federation, team: Sequence[int], rounds: int) -> float:
     """What the others' records are worth beside own ones, where one release has all the budget."""
     noise, others = TeamNoise.of(federation, team, Dense(1)), len(team) - 1
     residual = float(federation.model.residual_scales(federation.problem, noise.weight)[0])

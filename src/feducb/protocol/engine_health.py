@@ -43,6 +43,9 @@ def _reached(facts: Facts) -> Facts:
 
 def _refused(facts: Facts) -> str | None:
     engine = _reached(facts)
+    if by := engine.get("refused_by"):  # on a graph
+        why = [f"{name}: {text}" for name, text in sorted(by.items())]
+        return f"Neighbours refuse what this agent sends. {some_of(why)}"
     at = engine.get("last_refusal_at")
     if at is None or at <= (engine.get("last_receipt_at") or 0.0):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from feducb.protocol.team_noise import TeamNoise, bound_for, worth_reading
 
 __all__ = ["Estimator", "alone_estimator", "calibrated_estimator", "paper_estimator", "plan_rounds"]
 
-_ALONE_WAITS = 10  # an agent alone draws uniformly in one of so many rounds at most
+_ALONE_WAITS = 10  # an agent alone draws uniformly in one of so many rounds at most,
+_MANY = 10  # and in more dimensions than these about as long as in so many:
+_GROWTH = 1.5  # what `worth_reading` asks for grows as d to this power, what it is worth does not
 _OFTEN = 1.02  # from one release to the next, without privacy
 _LARGEST_SPREAD = 1e6  # from the weight of the first release to that of the last
 _LARGEST_DECAY = 16.0  # of one release to the next, where few are far apart: what `Dense` allows
@@ -76,15 +79,17 @@ def plan_rounds(
 def alone_estimator(federation: Federation, horizon: int, *, alpha: float) -> Estimator:
     """An agent on its own records: the bound that federations play with, without noise or union.
 
-    Reading costs it nothing, so where records are few it does not wait for the set to tell much: at most a
-    tenth of its rounds are drawn uniformly.
+    Reading costs it nothing, so where records are few or dimensions many it does not wait for the set to tell
+    much: at most a tenth of its rounds are drawn uniformly, and in forty dimensions hardly more than in ten.
     """
     noise, most = TeamNoise(scales=np.zeros(1), weight=1.0), max(1, horizon // _ALONE_WAITS)
+    few = min(1.0, _MANY / federation.problem.dim) ** _GROWTH
 
     def worth(rounds: int) -> bool:
         return worth_reading(federation, 1, noise, alpha=alpha, rounds=rounds, releases=1)
 
-    first = min(most, bisect_left(range(1, most + 1), True, key=worth) + 1)
+    longest = math.ceil(most / few)
+    first = min(most, math.ceil(few * (bisect_left(range(1, longest + 1), True, key=worth) + 1)))
     return Estimator(rule=AlonePlay(bound_for(federation, noise, alpha=alpha, releases=1), first))
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.errors import RefusedError
+from feducb.formats import SECURE_ROWS
 from feducb.protocol import pads
 from feducb.protocol.hiding import Cover
 from feducb.protocol.pads import KEY_SIZE, NONCE_SIZE, Charter, Label, Words, make_nonce, require_key
@@ -34,7 +35,7 @@ from feducb.protocol.secure_wire import DIGEST_SIZE, NUMBER, Reader, context_of
 
 __all__ = ["MaskedRow", "RowNonce", "Word", "add_rows", "is_word", "mask_row", "read_word", "settle_row"]
 
-_NONCE, _ROW = b"NON1", b"MSK1"
+_NONCE, _ROW = map(SECURE_ROWS.mark, ("NON", "MSK"))
 _LEAF = 16
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.errors import ConfigurationError, UnsealedReleaseError
+from feducb.formats import MESSAGE
 from feducb.models import LINEAR, KnownZeros, Model, PublicContexts, require_model
 from feducb.models.products import LONGEST_LAYOUT, MOST_ENTRIES
 from feducb.privacy.deployed import GridRelease
@@ -28,9 +29,11 @@ __all__ = ["MAX_DIM", "GridSum", "carried", "combine", "decode", "encode", "mess
 
 # format, agents, dimension, season, number, group, exponent, weight, variance
 _HEADER = struct.Struct("<HHIIIIidd")
-_FORMAT = 3
-_FORMAT_WITHOUT_GROUP = 2  # its number had 8 bytes, the upper 4 of them 0: the same bytes, read as group 0
-_FORMAT_WITH_MODEL = 4
+_FORMAT = 3  # without known zeros, so that earlier versions read it
+_FORMAT_WITHOUT_GROUP = (
+    MESSAGE.oldest
+)  # its number had 8 bytes, the upper 4 of them 0: the same bytes, read as group 0
+_FORMAT_WITH_MODEL = MESSAGE.number
 _NAME = struct.Struct("<H")
 MAX_DIM = 10_000
 _LONGEST_NAME = LONGEST_LAYOUT + 16
@@ -124,7 +127,7 @@ def decode(data: bytes) -> GridSum:
         raise ValueError(f"message has {len(data)} bytes, expected at least {_HEADER.size}")
     kind, agents, dim, season, number, group, exponent, weight, variance = _HEADER.unpack_from(data)
     if kind not in (_FORMAT, _FORMAT_WITHOUT_GROUP, _FORMAT_WITH_MODEL):
-        raise ValueError(f"message has format {kind}, expected {_FORMAT}")
+        raise ValueError(f"message has format {kind}, expected {MESSAGE.expected(kind)}")
     if kind == _FORMAT_WITHOUT_GROUP and group != 0:
         raise ValueError(f"message has group {group}, expected none in format {kind}")
     model = _model_of(data) if kind == _FORMAT_WITH_MODEL else LINEAR

@@ -36,6 +36,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
+from feducb.formats import PEER_MESSAGE
 from feducb.protocol import messages
 from feducb.protocol.graphs import Topology
 
@@ -223,7 +224,7 @@ def newest_view(state: PeerState[Payload], *, group: int, now: int) -> tuple[Ann
 
 # mark, kind, life, origin, group, season, number (of a request both 0: its round says it), round; the payload
 _ENVELOPE = struct.Struct("<4sHHIIIIQ")
-_MARK = b"PER2"  # b"PEER", without a season, was never deployed
+_MARK = PEER_MESSAGE.mark("PER")  # b"PEER", without a season, was never deployed
 _REQUEST, _ANNOUNCEMENT = 0, 1
 
 
@@ -255,8 +256,10 @@ def decode(data: bytes) -> Message[bytes]:
         raise ValueError(f"message has {len(data)} bytes, expected at least {_ENVELOPE.size}")
     mark, kind, life, origin, group, season, number, when = _ENVELOPE.unpack_from(data)
     payload = len(data) - _ENVELOPE.size
-    if mark != _MARK or kind not in (_REQUEST, _ANNOUNCEMENT):
-        raise ValueError(f"message has mark {mark!r} and kind {kind}, expected {_MARK!r} and 0 or 1")
+    if mark != _MARK:
+        raise ValueError(f"message has {PEER_MESSAGE.unlike(mark, _MARK)}")
+    if kind not in (_REQUEST, _ANNOUNCEMENT):
+        raise ValueError(f"message has kind {kind}, expected 0 or 1")
     if life == 0:
         raise ValueError("message has life 0, expected at least 1: it is not sent on")
     if kind == _REQUEST:

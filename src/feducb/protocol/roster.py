@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError, RefusedError
+from feducb.formats import ROSTER
 from feducb.protocol.graphs import Topology, build_topology
 from feducb.protocol.names import require_name
 from feducb.system import optional
@@ -126,6 +127,7 @@ class Roster:
         """From the text of a file; ``named`` is how an error calls it."""
         try:
             plain: dict[str, Any] = json.loads(text)
+            ROSTER.require(plain.pop("format", 1), f"format of the roster in {named}")
             edges = plain.pop("edges")
             roster = cls(
                 edges=None if edges is None else tuple((one, other) for one, other in edges), **plain

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feducb.errors import RefusedError
+from feducb.formats import SECURE_ROWS
 from feducb.protocol import pads
 from feducb.protocol.pads import KEY_SIZE, NONCE_SIZE, Charter, Label
 from feducb.protocol.roster import SIGNATURE_SIZE, Roster, Signer
@@ -61,7 +62,7 @@ __all__ = [
 ]
 
 _LEAF = 16
-_CARD, _ROW, _ASK, _ANSWER, _OPENED = b"CRD1", b"ROW1", b"ASK1", b"ANS1", b"OPN1"
+_CARD, _ROW, _ASK, _ANSWER, _OPENED = map(SECURE_ROWS.mark, ("CRD", "ROW", "ASK", "ANS", "OPN"))
 _ENTRY = struct.Struct(f"<H{KEY_SIZE}s{NONCE_SIZE}s{DIGEST_SIZE}s{SIGNATURE_SIZE}s")
 _LISTED = struct.Struct(f"<H{_LEAF}s")
 _PROOF = struct.Struct(f"<H{DIGEST_SIZE}s{SIGNATURE_SIZE}s")

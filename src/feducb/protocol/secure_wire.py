@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from feducb.errors import RefusedError
+from feducb.formats import SECURE_ROWS
 from feducb.protocol.pads import Charter, Label
 from feducb.protocol.roster import verify
 
@@ -32,8 +33,8 @@ class Reader:
 
     def __init__(self, data: bytes, mark: bytes) -> None:
         self._data, self._at = data, 0
-        if self.take(MARK_SIZE) != mark:
-            raise RefusedError("malformed", f"a message that does not begin with {mark.decode()}")
+        if (given := self.take(MARK_SIZE)) != mark:
+            raise RefusedError("malformed", f"a message with {SECURE_ROWS.unlike(given, mark)}")
 
     def take(self, size: int) -> bytes:
         """So many bytes more."""

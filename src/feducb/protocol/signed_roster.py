@@ -45,6 +45,8 @@ def sign_roster(roster: Roster, authority: Path) -> Roster:
     except OSError as error:
         expected = f"the authority's key, which signs rosters ({error.strerror})"
         raise ConfigurationError("ca.key", str(authority), expected) from None
+    except (TypeError, ValueError):
+        raise ConfigurationError("ca.key", str(authority), "the key that `feducb keys init` made") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ConfigurationError("ca.key", type(key).__name__, "the key that `feducb keys init` made")
     return replace(roster, signature=key.sign(_signed(roster), ec.ECDSA(hashes.SHA256())).hex())

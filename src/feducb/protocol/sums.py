@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
+from feducb.formats import NAMED_SUM
 from feducb.protocol import messages
 
 __all__ = ["NamedSum", "Published", "decode", "encode", "name_sum"]
 
 _HEAD = struct.Struct("<4sI")
-_MARK = b"SUM1"
-_SEALED_MARK, _SEALED = b"SUM2", struct.Struct("<I")
+_MARK = NAMED_SUM.mark("SUM", 1)
+_SEALED_MARK, _SEALED = NAMED_SUM.mark("SUM"), struct.Struct("<I")
 _LONGEST_NAMES = 2**23
 
 
@@ -112,7 +113,7 @@ def decode(data: bytes) -> NamedSum:
         raise ValueError(f"message has {len(data)} bytes, expected at least {_HEAD.size}")
     mark, size = _HEAD.unpack_from(data)
     if mark not in (_MARK, _SEALED_MARK):
-        raise ValueError(f"message has mark {mark!r}, expected {_MARK!r}")
+        raise ValueError(f"message has {NAMED_SUM.unlike(mark, _MARK)}")
     if size > min(_LONGEST_NAMES, len(data) - _HEAD.size):
         raise ValueError(f"message has {len(data)} bytes, which does not fit names of {size} bytes")
     start, sealed = _HEAD.size, 0

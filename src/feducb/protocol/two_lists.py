@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from feducb.errors import RefusedError
+from feducb.formats import SECURE_ROWS
 from feducb.protocol.pads import Charter, Label
 from feducb.protocol.roster import SIGNATURE_SIZE, Roster
 from feducb.protocol.secure_wire import CONTROLLER, DIGEST_SIZE, Reader, require_season, require_signature
 
 __all__ = ["SignedList", "TwoLists"]
 
-_TWO = b"TWO1"
+_TWO = SECURE_ROWS.mark("TWO")
 _SIGNED = struct.Struct(f"{DIGEST_SIZE}s{SIGNATURE_SIZE}s")
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from feducb.agent.noted import KeyChange
 from feducb.errors import ConfigurationError
+from feducb.formats import API_KEYS
 from feducb.system import current_user, write_atomically
 
 __all__ = [
@@ -78,9 +79,12 @@ def key_changes(path: Path) -> list[KeyChange]:
 def _read(path: Path) -> tuple[list[Key], list[dict[str, str]]]:
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
+        API_KEYS.require(plain["version"], f"version of {path}")
         keys, revoked = [Key(**one) for one in plain["keys"]], list(plain.get("revoked", ()))
     except FileNotFoundError:
         return [], []
+    except ConfigurationError:
+        raise
     except (ValueError, TypeError, KeyError):
         raise ConfigurationError("keys", str(path), "a file made by `feducb agent key add`") from None
     if any(one.role not in _ROLES for one in keys):
@@ -117,7 +121,7 @@ def _now() -> str:
 
 
 def _write(path: Path, keys: list[Key], revoked: list[dict[str, str]]) -> None:
-    plain = {"version": 1, "keys": [asdict(one) for one in keys], "revoked": revoked}
+    plain = {"version": API_KEYS.number, "keys": [asdict(one) for one in keys], "revoked": revoked}
     write_atomically(path, json.dumps(plain, indent=1), private=True)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 from operator import methodcaller
+from typing import Any
 
 from feducb.errors import FeducbError
 from feducb.protocol.trouble import WRONG, News
@@ -56,13 +57,20 @@ async def keep_up(commit: GroupCommit, mailbox: ServiceMailbox, *, alone: bool) 
         closed = now_closed
         if made:
             mailbox.ring()
-            facts = await commit(lambda agent: agent.snapshot())
-            names = ("season", "releases_made", "releases_left")
-            log.info("released", extra={name: facts[name] for name in names})
-            if facts["releases_left"] == 0 and facts["own"] is not None and not closed:
-                log.info("waiting", extra={"reason": facts["own"]["says"]})
-            if facts["releases_left"] == 0 and facts["own"] is None:
-                log.info("last_release", extra={"reason": "the next season opens by the clock"})
+            try:
+                _say_released(await commit.apart(lambda agent: agent.snapshot()), closed=closed)
+            except Exception as error:
+                log_failure("upkeep_failed", str(error), error)
+
+
+def _say_released(facts: dict[str, Any], *, closed: bool) -> None:
+    """Write into the log that a release was made, and what follows upon the last."""
+    names = ("season", "releases_made", "releases_left")
+    log.info("released", extra={name: facts[name] for name in names})
+    if facts["releases_left"] == 0 and facts["own"] is not None and not closed:
+        log.info("waiting", extra={"reason": facts["own"]["says"]})
+    if facts["releases_left"] == 0 and facts["own"] is None:
+        log.info("last_release", extra={"reason": "the next season opens by the clock"})
 
 
 async def say_trouble(service: Service) -> None:

@@ -15,7 +15,7 @@ from feducb.agent import Decision, Outcome
 from feducb.agent.agent_http import AgentHttp, AsyncAgentHttp, ServiceError
 from feducb.agent.visitors import Actions
 from feducb.service.client_flows import ClientFlows, VisitorOptions
-from feducb.service.fallback import Fallback, Fallbacks
+from feducb.service.fallback import Defaults, Fallback, Fallbacks
 
 __all__ = ["AsyncClient", "Client", "Fallback", "Fallbacks", "ServiceError"]
 
@@ -63,12 +63,27 @@ class Client(AgentHttp):
         """
         return self._run(self._flows.decide(actions, fallback, visitor))
 
-    def decide_many(self, visitors: Sequence[Mapping[str, Any]]) -> list[Decision | None]:
+    @overload
+    def decide_many(
+        self, visitors: Sequence[Mapping[str, Any]], *, fallback: None = None
+    ) -> list[Decision | None]: ...
+
+    @overload
+    def decide_many(
+        self, visitors: Sequence[Mapping[str, Any]], *, fallback: Defaults
+    ) -> list[Decision | Fallback | None]: ...
+
+    def decide_many(self, visitors: Sequence[Mapping[str, Any]], *, fallback: Defaults | None = None) -> Any:
         """Ask for up to 1,000 visitors at once, each with the arguments of `decide` by name.
 
         One that is refused gets None, and the others are decided; one alone raises `ServiceError`.
+
+        Args:
+            visitors: who they are.
+            fallback: as for `decide`, one for all or one for each: either all get the service's answer, or
+                all get their default.
         """
-        return self._run(self._flows.decide_many(visitors))
+        return self._run(self._flows.decide_many(visitors, fallback))
 
     def reward(self, id: str, value: float) -> Outcome:
         """Say what a decision was worth; raises `ServiceError` if it is out of range.
@@ -134,9 +149,21 @@ class AsyncClient(AsyncAgentHttp):
         """See `Client.decide`."""
         return await self._run(self._flows.decide(actions, fallback, visitor))
 
-    async def decide_many(self, visitors: Sequence[Mapping[str, Any]]) -> list[Decision | None]:
+    @overload
+    async def decide_many(
+        self, visitors: Sequence[Mapping[str, Any]], *, fallback: None = None
+    ) -> list[Decision | None]: ...
+
+    @overload
+    async def decide_many(
+        self, visitors: Sequence[Mapping[str, Any]], *, fallback: Defaults
+    ) -> list[Decision | Fallback | None]: ...
+
+    async def decide_many(
+        self, visitors: Sequence[Mapping[str, Any]], *, fallback: Defaults | None = None
+    ) -> Any:
         """See `Client.decide_many`."""
-        return await self._run(self._flows.decide_many(visitors))
+        return await self._run(self._flows.decide_many(visitors, fallback))
 
     async def reward(self, id: str, value: float) -> Outcome:
         """See `Client.reward`."""

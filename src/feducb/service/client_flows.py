@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,13 @@ from typing import Any, TypedDict
 from feducb.agent import Decision, Outcome
 from feducb.agent.http_exchange import Flow, ServiceError, exchange
 from feducb.agent.visitors import Actions
-from feducb.service.fallback import Fallback, Fallbacks, Kept, fallback_for
+from feducb.service.fallback import Defaults, Fallback, Fallbacks, Kept, fallback_for, fallbacks_for
 
 __all__ = ["ClientFlows", "VisitorOptions"]
 
 _AWAY_SECONDS = 1.0  # for which a service that did not answer is not asked, where there is a default
 _MOST_IDS, _MOST_REQUESTS = 1000, 20  # reported in one request
+_REFUSED = (413, 422)  # for what was sent, and not for who sent it: sending it again does not help
 
 
 class VisitorOptions(TypedDict, total=False):
@@ -59,10 +61,25 @@ class ClientFlows:
             yield from self._report_some()
         return _decision(answer)
 
-    def decide_many(self, visitors: Sequence[Mapping[str, Any]]) -> Flow[list[Decision | None]]:
-        """Each by itself."""
-        asked = [{"id": uuid.uuid4().hex, **one} for one in visitors]
-        answer = yield from self._post("/v1/decisions/batch", {"decisions": asked})
+    def decide_many(
+        self, visitors: Sequence[Mapping[str, Any]], fallback: Defaults | None
+    ) -> Flow[list[Decision | Fallback | None]]:
+        """Each by itself; or all by default, where there is one for each and no answer."""
+        asked = [_named(one) for one in visitors]
+        if fallback is None:
+            answer = yield from self._post("/v1/decisions/batch", {"decisions": asked})
+        else:
+            defaults = fallbacks_for(fallback, asked)
+            try:
+                answer = yield from self._post_once("/v1/decisions/batch", {"decisions": asked})
+            except ServiceError as error:
+                if not error.away:
+                    raise
+                for one in asked:
+                    self.fallbacks.keep(one)
+                return [replace(default, reason=str(error)) for default in defaults]
+        if self.fallbacks.waiting:
+            yield from self._report_some()
         return [None if one is None else _decision(one) for one in answer["decisions"]]
 
     def reward(self, id: str, value: float) -> Flow[Outcome]:
@@ -106,6 +123,7 @@ class ClientFlows:
     def _post_once(self, path: str, asked: dict[str, Any]) -> Flow[Any]:
         """While a visitor waits: one attempt, and none for a second after one that failed."""
         if time.monotonic() < self._ask_again_at:
+            json.dumps(asked)  # what cannot be sent is raised now, and not when it is reported
             raise ServiceError(
                 f"POST {path}: not asked: there was no answer less than {_AWAY_SECONDS:g} s ago"
             )
@@ -135,31 +153,42 @@ class ClientFlows:
 
     def _report_oldest(self, attempts: int) -> Flow[None]:
         some = self.fallbacks.oldest(_MOST_IDS, _MOST_REQUESTS)
-        requests = {id: kept for id, kept in some.items() if kept.request is not None}
-        if requests:
-            yield from self._report_followed(requests, attempts)
-        elif some:
-            answer = yield from self._post("/v1/fallbacks", {"ids": list(some)}, attempts)
-            self.fallbacks.settle(zip(some, answer["outcomes"], strict=True))
+        if some:
+            yield from self._report_these(some, attempts)
 
-    def _report_followed(self, kept: dict[str, Kept], attempts: int) -> Flow[None]:
-        """In shadow mode: ask what would have been asked, and send the rewards that came meanwhile."""
+    def _report_these(self, some: dict[str, Kept], attempts: int) -> Flow[None]:
+        """Refused as a whole, half of them at a time: one that cannot be taken holds up no other."""
+        followed = any(kept.request is not None for kept in some.values())
+        outcomes: list[str | None]
         try:
-            asked = {"decisions": [one.request for one in kept.values()]}
-            answer = yield from self._post("/v1/decisions/batch", asked, attempts)
+            outcomes = yield from self._follow(some, attempts) if followed else self._tell(some, attempts)
         except ServiceError as error:
-            if error.status == 413 and len(kept) > 1:  # too much at once
-                first = next(iter(kept))
-                yield from self._report_followed({first: kept[first]}, attempts)
-                return
-            if error.away or len(kept) > 1:
+            if error.status not in _REFUSED:
                 raise
-            answer = {"decisions": [None]}  # refused by itself
+            if len(some) > 1:
+                half = list(some.items())[: len(some) // 2]
+                yield from self._report_these(dict(half), attempts)
+                return
+            outcomes = [None]  # refused by itself
+        self.fallbacks.settle(zip(some, outcomes, strict=True))
+
+    def _tell(self, some: dict[str, Kept], attempts: int) -> Flow[list[str | None]]:
+        answer = yield from self._post("/v1/fallbacks", {"ids": list(some)}, attempts)
+        return list(answer["outcomes"])
+
+    def _follow(self, kept: dict[str, Kept], attempts: int) -> Flow[list[str | None]]:
+        """In shadow mode: ask what would have been asked, and send the rewards that came meanwhile."""
+        asked = {"decisions": [one.request for one in kept.values()]}
+        answer = yield from self._post("/v1/decisions/batch", asked, attempts)
         taken = [id for id, one in zip(kept, answer["decisions"], strict=True) if one is not None]
         values = {id: value for id in taken if (value := kept[id].reward) is not None}
         if values:
-            yield from self._send_rewards(values)
-        self.fallbacks.settle((id, Outcome.RECORDED if id in taken else None) for id in kept)
+            try:
+                yield from self._send_rewards(values)
+            except ServiceError as error:
+                if error.status not in _REFUSED:  # one alone that is out of range: its decision stands
+                    raise
+        return [Outcome.RECORDED if id in taken else None for id in kept]
 
 
 def _keep_reward(kept: Kept, value: float) -> Outcome:
@@ -189,6 +218,12 @@ def _visitor(actions: Actions | None, options: VisitorOptions) -> dict[str, Any]
         "top": options.get("top"),
         "explain": options.get("explain", False),
     }
+
+
+def _named(visitor: Mapping[str, Any]) -> dict[str, Any]:
+    """One of many, by the arguments of `decide`."""
+    options: Any = {name: value for name, value in visitor.items() if name != "actions"}
+    return _visitor(visitor.get("actions"), options)
 
 
 def _plain(action: Any) -> Any:

@@ -33,7 +33,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from feducb.agent.agent_file import ServiceSettings
+from feducb.agent.service_settings import ServiceSettings
 from feducb.controller.controller_file import ControllerSettings, status_path
 from feducb.controller.controller_health import judge_controller
 from feducb.protocol.engine_table import require_keys

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from feducb.agent import Outcome
 from feducb.errors import ConfigurationError
 
-__all__ = ["Fallback", "Fallbacks", "Kept", "fallback_for"]
+__all__ = ["Defaults", "Fallback", "Fallbacks", "Kept", "fallback_for", "fallbacks_for"]
 
 MOST_KEPT = 10_000
+Defaults = int | str | Sequence[int | str]
+"""One default for all of many visitors, or one for each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +61,15 @@ def fallback_for(default: int | str, asked: Mapping[str, Any]) -> Fallback:
     return Fallback(id=asked["id"], index=default, action=name if isinstance(name, str) else None, reason="")
 
 
+def fallbacks_for(defaults: Defaults, asked: Sequence[Mapping[str, Any]]) -> list[Fallback]:
+    """What to show each of many by default."""
+    each = [defaults] * len(asked) if isinstance(defaults, int | str) else list(defaults)
+    if len(each) != len(asked):
+        expected = f"one for all, or one for each of {len(asked)} visitors"
+        raise ConfigurationError("fallback", f"{len(each)} of them", expected)
+    return [fallback_for(default, one) for default, one in zip(each, asked, strict=True)]
+
+
 @dataclass(slots=True)
 class Kept:
     """One of them.
@@ -103,9 +114,10 @@ class Fallbacks:
         """One more: of a live agent its id alone, in shadow mode the request."""
         self.shown += 1
         self._kept.setdefault(asked["id"], Kept(asked if asked["follow"] is not None else None))
-        for oldest in list(self._kept)[: max(0, len(self._kept) - self.most)]:
-            self._kept.pop(oldest, None)
-            self.lost += 1
+        if len(self._kept) > self.most:
+            for oldest in list(self._kept)[: len(self._kept) - self.most]:
+                self._kept.pop(oldest, None)
+                self.lost += 1
 
     def get(self, id: str) -> Kept | None:
         """If it still waits."""

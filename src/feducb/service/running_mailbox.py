@@ -45,6 +45,10 @@ class ServiceMailbox:
         """The open one."""
         return await self._commit(lambda agent: agent.store.season)
 
+    async def earliest(self) -> int:
+        """The oldest that the file knows of."""
+        return await self._commit(lambda agent: agent.earliest())
+
     async def wait(self) -> None:
         """Until something new may be in the outbox."""
         await self._mail.wait()

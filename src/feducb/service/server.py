@@ -18,9 +18,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from feducb.agent import Agent
-from feducb.agent.agent_file import AgentFile, ServiceSettings
+from feducb.agent.agent_file import AgentFile, read_agent_file
 from feducb.agent.kept import edited, misfit
 from feducb.agent.mailbox import Engine, EngineFacts
+from feducb.agent.service_settings import ServiceSettings
 from feducb.errors import ConfigurationError, StoreError
 from feducb.privacy.grid import GridNoise
 from feducb.service.api_keys import ApiKeys, read_keys
@@ -55,12 +56,22 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
 
     changed: list[str] = []
 
-    waits = None
-    with suppress(StoreError):  # a file of an earlier version is read once it is opened
-        waits = misfit(file.store, file.agent)  # what was edited for the next season
+    def waiting(now: AgentFile) -> str | None:
+        """Why settings wait for the next season, for which they were edited; None if they do not."""
+        with suppress(StoreError):  # a file of an earlier version is read once it is opened
+            return misfit(now.store, now.agent)
+        return None
+
+    waits = waiting(file)
 
     def open_agent() -> Agent:
-        agent = Agent.open(file.store, None if waits else file.agent, member=file.member())
+        """By what the files say by now: where the disk failed it is opened again, in a later season maybe."""
+        try:
+            now = read_agent_file(file.path)
+            settings = None if waiting(now) else now.agent
+        except (ConfigurationError, OSError):  # what is wrong with it now can wait
+            now, settings = file, None
+        agent = Agent.open(file.store, settings, member=now.member())
         agent.renewal = file.renewed
         return agent
 

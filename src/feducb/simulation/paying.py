@@ -22,13 +22,13 @@ from feducb.types import Array
 from feducb.worlds.synthetic import PaperEnvironment
 from feducb.worlds.world import Environment
 
-__all__ = ["compare_with_alone", "pays_from", "runs_for"]
+__all__ = ["PATIENCE_ALONE", "compare_with_alone", "pays_from", "runs_for"]
 
 _FALSE_ALARM = 0.05
 _ALONE = 100  # agents alone are alike, and slow to play: so many in all runs together tell enough
 # How soon an agent alone acts on its records (`Tuning.patience`): late, as is best over long seasons in the
 # paper's world, or sooner, as is best over short ones and where actions have levels of their own.
-_PATIENCE_ALONE = (Tuning().patience, 0.5)
+PATIENCE_ALONE = (Tuning().patience, 0.5)
 _RUNS = (5, 20)
 # Decisions that take seconds: compiled ones (of a hundred candidates in ten dimensions), and readable ones.
 _COMPILED, _READABLE = 4_000_000, 1_000_000
@@ -68,7 +68,7 @@ def compare_with_alone(
     """
     federation = next(iter(plays.values()))
     few = replace(federation, baseline="alone", agents=min(federation.agents, -(-_ALONE // lasts["runs"])))
-    waits = [replace(few, tuning=replace(few.tuning, patience=patience)) for patience in _PATIENCE_ALONE]
+    waits = [replace(few, tuning=replace(few.tuning, patience=patience)) for patience in PATIENCE_ALONE]
     results = _played([*plays.values(), *waits], world, lasts, progress)
     together, alone = dict(zip(plays, results, strict=False)), results[len(plays) :]
     # (runs, points); run by run of the same θ*

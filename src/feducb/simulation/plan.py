@@ -189,8 +189,10 @@ def _require_seasons(federation: Federation, seasons: Seasons, horizon: int) -> 
         raise ConfigurationError("seasons", seasons.count, f"a number that divides the horizon, {horizon}")
     calibrated = federation.mode == "calibrated" and federation.play == "released"
     if federation.topology is not None or not calibrated:
-        expected = "1, and no half-life, on a graph, in paper mode and under own play"
-        raise ConfigurationError("seasons", seasons.count, expected)
+        where = "on a graph, in paper mode and under own play"
+        if seasons.count == 1:
+            raise ConfigurationError("half_life", seasons.half_life, f"nothing {where}")
+        raise ConfigurationError("seasons", seasons.count, f"1 {where}")
 
 
 def _require_absence(plan: Plan) -> None:

@@ -5,32 +5,27 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from feducb.config import Budget, require_integer
-from feducb.errors import ConfigurationError
-from feducb.interfaces import Model
+from feducb.config import require_integer
 from feducb.models.play import JointPlay, ReleasedPlay
 from feducb.privacy.calibration import noise_scale, to_epsilon, to_mu
 from feducb.privacy.mechanisms import BufferedToeplitz, Dense, Mechanism, choose_mechanism
 from feducb.privacy.stated_shares import stated_shares
-from feducb.privacy.terms import Terms, require_agents_per_person
+from feducb.privacy.terms import Terms
 from feducb.protocol.estimators import Estimator, plan_rounds
-from feducb.protocol.federation import Federation, Play
-from feducb.protocol.schedules import Geometric, Planned
+from feducb.protocol.schedules import Planned
 from feducb.protocol.team_noise import TeamNoise, worth_reading
 from feducb.simulation.paying import compare_with_alone, runs_for
 from feducb.simulation.plan import make_plan
+from feducb.simulation.planned_season import Season
+from feducb.simulation.predicting import predict
 from feducb.system import counted
-from feducb.trust import NOBODY, Trust, require_trust
-from feducb.worlds.features import model_of
-from feducb.worlds.from_recipe import RecipeWorld
-from feducb.worlds.world import Environment
 
-__all__ = ["Season", "plan_privacy"]
+__all__ = ["plan_privacy"]
 
 # Columns of E are measured up to here; beyond, the buffered mechanism's are 1 by construction.
 _CHECKED = 2048
@@ -38,124 +33,32 @@ _DOUBLINGS = 12  # how far is looked for what would be worth reading
 _RECORDS = 10_000_000  # of history: as far is looked for those that would
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Season:
-    """What is planned: who would federate, under which promise, and for how long.
-
-    Attributes:
-        world: what visitors might be like, and the public bounds.
-        agents: M, two or more.
-        visitors: of each agent, over the whole season.
-        budget: (ε, δ) of a person.
-        releases: how many, in geometric progression; None: planned, as `Planned` does.
-        trust: who adds the noise; its name will do.
-        records_per_person: p, how many records of one person may enter at an agent.
-        agents_per_person: how many agents one person visits at most.
-        spacing: by how many releases records of one person at an agent are apart at least.
-        play: as in `Federation`; None: both are compared.
-        distance: under own play, as in `Federation`.
-        history: records of each agent that enter the first release (`simulate`).
-    """
-
-    world: Environment
-    agents: int
-    visitors: int = 2000
-    budget: Budget = field(default_factory=lambda: Budget(epsilon=1.0, delta=1e-6))
-    releases: int | None = None
-    trust: Trust = NOBODY
-    records_per_person: int = 1
-    agents_per_person: int = 1
-    spacing: int = 0
-    play: Play | None = None
-    distance: float | None = None
-    history: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "trust", require_trust(self.trust))
-        if require_integer("agents", self.agents, at_least=1) == 1:
-            expected = "2 or more: a federation of one is an agent alone under noise, and can only lose"
-            raise ConfigurationError("agents", 1, expected)
-        require_integer("visitors", self.visitors, at_least=1)
-        require_integer("history", self.history, at_least=0)
-        if self.play == "own" and self.releases is not None:
-            expected = "none under own play: spread over the whole season they would leave it no own phase"
-            raise ConfigurationError("releases", self.releases, expected)
-        if self.play == "released" and self.distance is not None:
-            raise ConfigurationError("distance", self.distance, "own play beside it")
-        require_agents_per_person("agents_per_person", self.agents_per_person, self.agents)
-
-    @property
-    def federation(self) -> Federation:
-        """Who would play."""
-        schedule = Planned() if self.releases is None else Geometric(releases=self.releases)
-        return Federation(
-            problem=self.world.problem,
-            model=self.model,
-            agents=self.agents,
-            budget=self.budget,
-            trust=self.trust,
-            records_per_person=self.records_per_person,
-            agents_per_person=self.agents_per_person,
-            spacing=self.spacing,
-            schedule=schedule,
-            play=self.play or "released",
-            distance=self.distance if self.play == "own" else None,
-        )
-
-    @property
-    def model(self) -> Model:
-        """What agents would learn: of a recipe, without what it knows to be zero."""
-        recipe = self.world.recipe if isinstance(self.world, RecipeWorld) else None
-        return model_of(recipe, spaced=self.spacing > 0)
-
-    @property
-    def plays(self) -> dict[Play, Federation]:
-        """The federation under each play that is compared."""
-        plays: tuple[Play, ...] = ("released", "own") if self.play is None else (self.play,)
-        if self.releases is not None:
-            plays = ("released",)
-        return {play: replace(self, play=play).federation for play in plays}
-
-    def terms(self, mechanism: Mechanism) -> Terms:
-        """What would be promised."""
-        dense = mechanism if isinstance(mechanism, Dense) else Dense(1)
-        return Terms(
-            problem=self.world.problem,
-            budget=self.budget,
-            releases=mechanism.releases,
-            mechanism=mechanism.name,
-            quiet=dense.quiet,
-            decay=dense.decay,
-            records_per_person=self.records_per_person,
-            agents_per_person=self.agents_per_person,
-            spacing=self.spacing,
-            trust=self.trust,
-            agents=self.agents,
-            model=self.model,
-        )
-
-
 def plan_privacy(
     season: Season,
     *,
     runs: int | None = None,
     seed: int = 0,
+    simulated: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Noise, mechanism, re-accounted ε and expected regret of a season, as plain data.
 
-    Noise and releases are those of the better play, or of released play where nothing is worth reading.
+    Noise and releases are those of the better play, or of released play where nothing is worth reading. What
+    the table predicts (`predict`) is in it too, under ``predicted``; None outside of what that was made for.
 
     Args:
         season: what is planned.
         runs: of the simulation, two or more; 5 to 20 if not given, so that it takes seconds.
         seed: of everything random.
+        simulated: False: go by what is predicted; where nothing is, the season is simulated all the same.
         progress: called with (agent-steps done, agent-steps in all).
     """
     visitors, asked = season.visitors, season.releases
     if runs is not None:
         require_integer("runs", runs, at_least=2)
+    predicted = predict(season)
     said: dict[str, Any] = {"play": None, "pays_after": None, "regret": None}
+    said["predicted"] = None if predicted is None else asdict(predicted)
     if asked is not None and asked > visitors - 7:
         why = f"{counted(asked, 'release')} do not fit between visitor 8 and visitor {visitors:,}"
         said["verdict"] = f"No simulation: {why} (--visitors)."
@@ -168,9 +71,11 @@ def plan_privacy(
     }
     worth = {play: one for play, one in plays.items() if _read_from(season, made[play]) is not None}
     enough = _enough_history(season)
-    if worth:
+    if worth and predicted is not None and not simulated:
+        said |= {"play": predicted.play, "pays_after": predicted.pays_after, "verdict": predicted.verdict}
+    elif worth:
         runs = runs_for(worth, world, visitors) if runs is None else runs
-        said = compare_with_alone(worth, world, lasts | {"runs": runs, "seed": seed}, progress)
+        said |= compare_with_alone(worth, world, lasts | {"runs": runs, "seed": seed}, progress)
         if "own" in plays and "own" not in worth:
             said["verdict"] += " Own play would stay alone: no sum is worth its noise to it."
     else:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from feducb.protocol.graphs import Topology
 from feducb.system import counted
 from feducb.types import Array
+from feducb.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,6 +99,7 @@ class SimulationResult:
             "privacy": self.privacy,
             "theory": self.theory,
             **graph,
+            "version": __version__,
         }
 
     def to_json(self, path: str | Path | None = None) -> str:

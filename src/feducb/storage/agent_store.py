@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from feducb.config import require_integer
-from feducb.errors import ConfigurationError, PrivacyError, RecordOutOfBoundsError
+from feducb.errors import (
+    ConfigurationError,
+    PrivacyError,
+    RecordOutOfBoundsError,
+    ReleasesExhaustedError,
+    StoreError,
+)
 from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import FINE_BITS
 from feducb.privacy.ledger import Entered, admit
@@ -21,7 +27,7 @@ from feducb.privacy.tally import exact_tally, noisy_tally
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import encode_upload
 from feducb.protocol.parcels import Parcel, ParcelKind
-from feducb.storage import agent_rows, carried, events, own_sums
+from feducb.storage import agent_rows, carried, events, own_sums, row_counts
 from feducb.storage.clique_store import CliqueStore
 from feducb.storage.own_sums import OwnSums, Part
 
@@ -30,7 +36,7 @@ __all__ = ["AgentStore", "is_text"]
 Array = NDArray[np.float64]
 
 REMEMBER_SUMS = (
-    "INSERT OR IGNORE INTO remembered"
+    'INSERT OR IGNORE INTO remembered (season, "group", number, payload, body, started_at)'
     ' SELECT inbox.season, inbox."group", number, payload, body, started_at'
     " FROM inbox JOIN settings ON inbox.season = settings.season"
 )  # released, hence private already: what a later season reads of this one (docs/theory.md, 11)
@@ -229,6 +235,11 @@ class AgentStore(CliqueStore):
             self._require_releases_left(0)
         with self.writing() as db:
             number = self.uploads_made + 1
+            if number > self.terms.releases:
+                raise ReleasesExhaustedError(
+                    f"all {self.terms.releases} uploads of season {self.season} have been made; new_season() "
+                    "(`feducb agent new-season`) goes on, over new records only"
+                )
             payload = encode_upload(self._privatizers[0].upload(), season=self.season, number=number)
             self._put_out(db, ParcelKind.UPLOAD, number, payload)
             self._end_batch(db, 0)
@@ -323,6 +334,48 @@ class AgentStore(CliqueStore):
                 self._carrying = False
             if whole:
                 carried.unpack(db, batch, keep_keys=keep_keys)
+            then(db)
+            self._load()
+        return whole
+
+    def has_made(self) -> bool:
+        """Whether anything of the open season was made here, or a row of it is over."""
+        query = "SELECT EXISTS (SELECT 1 FROM outgoing WHERE season = ?)"
+        made = bool(self.database.execute(query, (self.season,)).fetchone()[0])
+        return made or any(row_counts.count_rows(self.database, self.season))
+
+    def reopen(self, terms: Terms, *, carries: bool, then: Callable[[sqlite3.Connection], None]) -> bool:
+        """Give the open season other terms, since its roster is another one: before anything of it was made.
+
+        Guarantees:
+            Nothing left under the terms before, whose keys are deleted, and no row has opened. Who has
+            records in the season keeps their count.
+
+        Args:
+            terms: of the season from now on.
+            carries: whether what waits may go along, as far as settings beside the terms say.
+            then: what else is written in the same transaction.
+
+        Returns:
+            Whether what waited went along: if the new terms add up something else, it is dropped.
+        """
+        self._require_usable()
+        if self.has_made():
+            raise StoreError(f"season {self.season} has releases or rows already: its terms stay")
+        whole = carries and carried.fits(self.terms, terms)
+        with self.writing() as db:
+            waiting = carried.take(db, self._privatizers, [0] * self.terms.groups).sums
+            dropped = (terms.to_json(), 0 if whole else self.pending, self.season)
+            db.execute("UPDATE seasons SET terms = ?, dropped = dropped + ? WHERE season = ?", dropped)
+            for group in range(self.terms.groups):
+                self._end_batch(db, group)
+            if not whole:
+                db.execute("DELETE FROM tallies")
+                self._keep_what_was_alone(db, terms)
+            self._open_streams(db, terms)
+            agent_rows.begin(db)  # keys are for what was agreed on
+            if whole:
+                db.executemany("INSERT INTO batches VALUES (?, ?)", list(waiting.items()))
             then(db)
             self._load()
         return whole

@@ -35,7 +35,9 @@ CURVE_COLUMNS = (
 )
 _NAMES = ", ".join(CURVE_COLUMNS)
 _DECISIONS_BEFORE, _EARLIER_START = "_decisions_before", "_earlier_start"  # marks of the open season
-_IN_LAST_SUM, _HEARING = "_in_last_sum", "_hearing"  # likewise, under own play
+_IN_LAST_SUM, _HEARING, _CLOSED_AFTER = "_in_last_sum", "_hearing", "_closed_after"  # under own play
+_ROSTER = "_roster"  # likewise, where rows leave under pads
+_OTHER_LANES = "_other_lanes"  # likewise, where visitors are drawn into lanes by other shares than before
 _ADD_TO_CURVE = sqlite.add_up("curve", ("width", "start"), CURVE_COLUMNS)
 
 
@@ -112,7 +114,8 @@ def mark_season(db: sqlite3.Connection, earlier_start: float | None) -> None:
     """Remember, for a season that opens: how many decisions there were, and when the last season started."""
     total = db.execute("SELECT coalesce(max(value), 0) FROM counters WHERE name = 'decisions'").fetchone()[0]
     db.execute("REPLACE INTO counters VALUES (?, ?)", (_DECISIONS_BEFORE, total))
-    db.execute("DELETE FROM counters WHERE name IN (?, ?)", (_IN_LAST_SUM, _HEARING))
+    marks = (_IN_LAST_SUM, _HEARING, _CLOSED_AFTER, _ROSTER, _OTHER_LANES)
+    db.executemany("DELETE FROM counters WHERE name = ?", [(mark,) for mark in marks])
     if earlier_start is not None:
         db.execute("REPLACE INTO counters VALUES (?, ?)", (_EARLIER_START, int(1000.0 * earlier_start)))
 
@@ -121,6 +124,29 @@ def earlier_start(db: sqlite3.Connection) -> float | None:
     """When the season before the open one started, in seconds since 1970; None if there was none."""
     row = db.execute("SELECT value FROM counters WHERE name = ?", (_EARLIER_START,)).fetchone()
     return None if row is None else row[0] / 1000.0
+
+
+def mark_other_lanes(db: sqlite3.Connection) -> None:
+    """Decisions so far were drawn into lanes by other shares than the open season's (`agent.gain`)."""
+    total = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'decisions'"
+    db.execute(f"REPLACE INTO counters VALUES (?, ({total}))", (_OTHER_LANES,))
+
+
+def of_other_lanes(db: sqlite3.Connection) -> int:
+    """The number of the newest decision that was; 0 if none was."""
+    row = db.execute("SELECT value FROM counters WHERE name = ?", (_OTHER_LANES,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def mark_roster(db: sqlite3.Connection, version: int) -> None:
+    """Remember by which version of the roster the season was opened: its rows are bound to that."""
+    db.execute("REPLACE INTO counters VALUES (?, ?)", (_ROSTER, version))
+
+
+def roster_version(db: sqlite3.Connection) -> int | None:
+    """What `mark_roster` was told; None if nothing."""
+    row = db.execute("SELECT value FROM counters WHERE name = ?", (_ROSTER,)).fetchone()
+    return None if row is None else int(row[0])
 
 
 def mark_last_sum(db: sqlite3.Connection, agents: int) -> None:
@@ -142,6 +168,17 @@ def mark_hearing(db: sqlite3.Connection, hearing: int) -> None:
 def hearing(db: sqlite3.Connection) -> int | None:
     """What `mark_hearing` was told; None if nothing."""
     row = db.execute("SELECT value FROM counters WHERE name = ?", (_HEARING,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def mark_close(db: sqlite3.Connection) -> None:
+    """Remember which decision is the last that was made without own records: clocks may be set back."""
+    db.execute("REPLACE INTO counters VALUES (?, ?)", (_CLOSED_AFTER, events.last_number(db)))
+
+
+def closed_after(db: sqlite3.Connection) -> int | None:
+    """The number of that decision; None before the close, and where an earlier version closed."""
+    row = db.execute("SELECT value FROM counters WHERE name = ?", (_CLOSED_AFTER,)).fetchone()
     return None if row is None else int(row[0])
 
 
@@ -169,14 +206,39 @@ def remember_sums(db: sqlite3.Connection) -> None:
 
 def remembered_sums(db: sqlite3.Connection) -> list[RememberedSum]:
     """Sums that outlive their season, of this one too, oldest first; with the terms they were made under."""
-    columns = 'remembered.season, "group", number, payload, body, started_at, terms'
-    query = f"SELECT {columns} FROM remembered JOIN seasons USING (season) ORDER BY 1, 2, 3"
-    return [RememberedSum(*row) for row in db.execute(query)]
+    terms = "coalesce(remembered.terms, seasons.terms)"
+    columns = f'remembered.season, "group", number, payload, body, started_at, {terms}'
+    known = f"{terms} IS NOT NULL AND coalesce(since, 0) <= (SELECT season FROM open_season)"
+    query = f"SELECT {columns} FROM remembered LEFT JOIN seasons USING (season) WHERE {known}"
+    return [RememberedSum(*row) for row in db.execute(f"{query} ORDER BY 1, 2, 3")]
+
+
+def tell_sum(db: sqlite3.Connection, told: RememberedSum) -> bool:
+    """Remember a sum of a season before this file's first; whether it is new.
+
+    It is read from the open season on, if nothing has happened in that; else from the next.
+    """
+    earlier = "SELECT EXISTS (SELECT 1 FROM seasons WHERE season <= ?)"
+    known = 'SELECT EXISTS (SELECT 1 FROM remembered WHERE season = ? AND "group" = ?)'
+    for query, names in ((earlier, told[:1]), (known, told[:2])):
+        if db.execute(query, names).fetchone()[0]:
+            return False
+    since = "(SELECT season FROM open_season)" + ("" if is_unused(db) else " + 1")
+    db.execute(f"INSERT INTO remembered VALUES (?, ?, ?, ?, ?, ?, ?, {since})", told)
+    return True
+
+
+def earliest_season(db: sqlite3.Connection) -> int:
+    """The oldest that the file knows of, also one whose sum is read from the next season on."""
+    tables = ("seasons", "remembered", "open_season")
+    known = " UNION ".join(f"SELECT season FROM {table}" for table in tables)
+    return int(db.execute(f"SELECT min(season) FROM ({known})").fetchone()[0])
 
 
 def seasons_since(db: sqlite3.Connection, season: int) -> int:
-    """How many seasons opened after this one."""
-    return int(db.execute("SELECT count(*) FROM seasons WHERE season > ?", (season,)).fetchone()[0])
+    """How many seasons came after this one, as far as the file knows."""
+    known = "SELECT season FROM seasons UNION SELECT season FROM remembered"
+    return int(db.execute(f"SELECT count(*) FROM ({known}) WHERE season > ?", (season,)).fetchone()[0])
 
 
 def add_learnt(
@@ -325,6 +387,13 @@ def goes_on(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         spent = "season = (SELECT season FROM open_season)"
         db.execute(f"UPDATE seasons SET continued_elsewhere = 0 WHERE {spent}")
+
+
+def count_as_spent(db: sqlite3.Connection, seasons: Iterable[int], terms: str) -> None:
+    """Seasons that the file which was lost may have opened, and released in, after this one's backup."""
+    columns = "season, opened_at, terms, continued_elsewhere"
+    rows = [(one, utc_now(), terms) for one in seasons]
+    db.executemany(f"INSERT INTO seasons ({columns}) VALUES (?, ?, ?, 1)", rows)
 
 
 def _seconds(text: str) -> float:

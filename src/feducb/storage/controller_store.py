@@ -91,10 +91,10 @@ class ControllerStore(Store):
         named = (season or self.season, self.terms.releases)
         return [agent for (agent,) in self.database.execute(query, named)]
 
-    def newest_release(self) -> tuple[int, int] | None:
-        """Season and number of the newest, of whichever season; None before the first."""
-        order = "ORDER BY season DESC, number DESC LIMIT 1"
-        row = self.database.execute(f"SELECT season, number FROM outgoing {order}").fetchone()
+    def newest_release(self, *, before: int = 2**62) -> tuple[int, int] | None:
+        """Season and number of the newest, of whichever season before one; None before the first."""
+        query = "SELECT season, number FROM outgoing WHERE season < ? ORDER BY season DESC, number DESC"
+        row = self.database.execute(f"{query} LIMIT 1", (before,)).fetchone()
         return None if row is None else (row[0], row[1])
 
     def newest_uploads(self) -> dict[str, int]:

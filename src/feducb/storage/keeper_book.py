@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.terms import Terms
-from feducb.protocol.calendar import LINGER, Calendar
+from feducb.protocol.calendar import LINGER, Calendar, Leap
 from feducb.protocol.keeping import Duty
 from feducb.protocol.pads import Charter, Label, SeasonKey
 from feducb.protocol.roster import Roster, Signer
@@ -34,7 +35,13 @@ class KeeperBook(SqliteFile):
     Guarantees:
         For each row at most one list is ever answered, whatever is asked and however the process ends. An
         answer is on disk before anybody sees it. The X25519 key of a season is deleted with the next.
+
+    Attributes:
+        renewal: called before a season is opened, with its number, so that it is opened with what holds in it
+            (`renew`); None goes on with what is known.
     """
+
+    renewal: Callable[[int], None] | None
 
     kind = "keeper"
     migrations: ClassVar[tuple[str, ...]] = (
@@ -77,7 +84,7 @@ class KeeperBook(SqliteFile):
             roster: who is in the federation.
             terms: of everybody.
             signer: in the keeper's name.
-            season: the open one, where there is no calendar.
+            season: the open one; with a calendar, that of a new file: one that comes later may open it early.
             calendar: which season runs when: `roll` opens the next.
         """
         if keeper not in roster.keepers:
@@ -88,9 +95,10 @@ class KeeperBook(SqliteFile):
             expected = f"keepers, among the {len(roster.agents)} agents of the roster"
             given = f"{terms.trust.name} among {terms.agents}" if terms.agents else terms.trust.name
             raise ConfigurationError("trust", given, expected)
-        self._calendar = calendar
+        self.calendar, self.renewal = calendar, None
+        self._leap, self._new = Leap(), False
         if calendar is not None:
-            season = calendar.first  # of a new file; `roll` goes to the one that runs
+            season = max(season, calendar.first)  # of a new file; `roll` goes on to the one that runs
         self._duty_of = (keeper, roster, terms, season, signer)
         self.refusals: Counter[str] = Counter()
         super().__init__(path)
@@ -98,12 +106,13 @@ class KeeperBook(SqliteFile):
     def _set_up(self) -> None:
         query = "SELECT season, keeper, charter, private FROM open_season"
         row = self.database.execute(query).fetchone()
-        if self._calendar is not None and row is not None:  # it may not be over yet
+        if self.calendar is not None and row is not None:  # it may not be over yet
             self._duty_of = (*self._duty_of[:3], row[0], self._duty_of[4])
         keeper, roster, terms, season, _ = self._duty_of
         agreed = Charter.of(roster, terms, season)
         if row is not None:
             self._require_same(row[0], row[1], row[2], agreed)
+        self._new = row is None  # it begins with the season that runs
         fresh = row is None or row[0] < season
         key = SeasonKey() if fresh else SeasonKey(row[3])
         if fresh:
@@ -115,7 +124,7 @@ class KeeperBook(SqliteFile):
         self.duty = Duty(*self._duty_of, key, agreed)
         self._before: Duty | None = None
         if (
-            self._calendar is not None and season > 1
+            self.calendar is not None and season > 1
         ):  # for lists that were answered in it alone: its key is gone
             earlier = Charter.of(roster, terms, season - 1)
             self._before = replace(self.duty, season=season - 1, charter=earlier)
@@ -145,29 +154,60 @@ class KeeperBook(SqliteFile):
         keeper, _, _, season, signer = self._duty_of
         self._duty_of = (keeper, roster, terms, season, signer)
 
+    def take_late(self, roster: Roster, terms: Terms) -> bool:
+        """Go by a roster of the open season that came after it began; whether it does.
+
+        Guarantees:
+            Nothing was answered in this season, and the key that was shown for the roster before is deleted:
+            no list of a row under it is ever answered.
+        """
+        keeper, season, signer = self.duty.keeper, self.season, self.duty.signer
+        agreed = Charter.of(roster, terms, season)
+        before, fits = self.duty.roster, terms.agents == len(roster.agents)
+        newer = roster.version > before.version and roster.content() != before.content()
+        if not newer or not fits or roster.keepers.get(keeper) != signer.nkey or self.halted:
+            return False
+        if any(self.newest(group) is not None for group in range(self.duty.terms.groups)):
+            return False
+        self._begin((keeper, roster, terms, season, signer), agreed, self._before)
+        return True
+
+    def _begin(
+        self, duty: tuple[str, Roster, Terms, int, Signer], agreed: Charter, before: Duty | None
+    ) -> None:
+        """Draw the key of a season, and forget the one before."""
+        key = SeasonKey()
+        with self.writing() as db:  # the key before is overwritten, and cut off the log
+            new = (duty[0], duty[3], agreed.digest, key.private)
+            db.execute("REPLACE INTO open_season VALUES (1, ?, ?, ?, ?, '')", new)
+        self._duty_of, self._before, self.duty = duty, before, Duty(*duty, key, agreed)
+        self.cut_log()
+        self._load()
+
     def roll(self, *, now: float) -> bool:
         """Open the season that runs with a new key, once the one before is over; whether it did.
 
-        It is over when its last row is answered, or has had a tenth of a season more than it was to have.
+        It is over when its last row is answered, or has had a tenth of a season more than it was to have. A
+        clock that leaves out a whole season is believed after a minute (`Leap`).
 
         Args:
             now: in seconds since 1970.
         """
-        calendar = self._calendar
+        calendar = self.calendar
         if calendar is None or (number := calendar.number_at(now)) <= self.season:
+            self._leap, self._new = Leap(), False
+            return False
+        leapt = calendar.leaves_out(self.season, now)
+        if not self._new and not self._leap.is_believed(leapt=leapt):
             return False
         waits = now < calendar.ends(self.season) + LINGER * calendar.length
         if waits and not self.halted and not self._answered_all():
             return False
+        if self.renewal is not None:
+            self.renewal(number)
         keeper, roster, terms, _, signer = self._duty_of
-        duty = (keeper, roster, terms, number, signer)
-        key, agreed = SeasonKey(), Charter.of(roster, terms, number)
-        with self.writing() as db:  # the key before is overwritten, and cut off the log
-            new = (keeper, number, agreed.digest, key.private)
-            db.execute("REPLACE INTO open_season VALUES (1, ?, ?, ?, ?, '')", new)
-        self._duty_of, self._before, self.duty = duty, self.duty, Duty(*duty, key, agreed)
-        self.cut_log()
-        self._load()
+        self._new = False
+        self._begin((keeper, roster, terms, number, signer), Charter.of(roster, terms, number), self.duty)
         return True
 
     def _answered_all(self) -> bool:

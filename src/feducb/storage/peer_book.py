@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from feducb.protocol.peers import Announcement
 from feducb.storage.sqlite import STORE_TABLE, SqliteFile
@@ -23,10 +23,26 @@ class PeerBook(SqliteFile):
             number INTEGER NOT NULL, round INTEGER NOT NULL, payload BLOB NOT NULL,
             PRIMARY KEY (origin, "group", season, number)) WITHOUT ROWID;
         """,
+        "CREATE TABLE names (origin INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);",
     )
 
     def _load(self) -> None:
         """It keeps nothing in memory."""
+
+    def number(self, names: Sequence[str]) -> None:
+        """Go by the places of these names from now on: a roster without an agent moves those after it.
+
+        What was kept of agents that are gone goes. A file of before names were kept has them in these places.
+        """
+        places = {name: place for place, name in enumerate(names)}
+        known = dict(self.database.execute("SELECT origin, name FROM names")) or dict(enumerate(names))
+        with self.writing() as db:
+            rows = db.execute("SELECT * FROM kept").fetchall()
+            moved = [(places[known[row[0]]], *row[1:]) for row in rows if known.get(row[0]) in places]
+            db.execute("DELETE FROM kept")
+            db.executemany("INSERT INTO kept VALUES (?, ?, ?, ?, ?, ?)", moved)
+            db.execute("DELETE FROM names")
+            db.executemany("INSERT INTO names VALUES (?, ?)", enumerate(names))
 
     def load(self) -> dict[tuple[int, int], tuple[Announcement[bytes], ...]]:
         """As `PeerState.kept` has it."""

@@ -13,7 +13,7 @@ from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import Receipt, prepare, read_release, refusal
-from feducb.protocol.calendar import Calendar
+from feducb.protocol.calendar import LINGER, Calendar
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum
 from feducb.storage.past_sums import PastSum, PastSums
@@ -137,7 +137,8 @@ class ReleaseBook(SqliteFile):
         """Go with the clock; terms that were renewed hold from their season on, once all before is over."""
         if self._calendar is None:
             return
-        before, self.season = self.season, max(self._newest_version()[0], self._calendar.number_at(now))
+        running = self._running(self._calendar, now)
+        before, self.season = self.season, max(self._newest_version()[0], running)
         if self._renewed is not None and self.season >= self._renewed[0]:
             _, self._terms, self.quorum = self._renewed
             self._renewed = None
@@ -145,6 +146,18 @@ class ReleaseBook(SqliteFile):
             with self.writing() as db:
                 rows = [(self.season, agent, one.to_json()) for agent, one in self._terms.items()]
                 db.executemany("REPLACE INTO terms VALUES (?, ?, ?)", rows)
+
+    def _running(self, calendar: Calendar, now: float) -> int:
+        """The season that runs; the one before while its last sum is under way, where the next has others.
+
+        Who leaves is in that last sum, and who comes is not waited for in it.
+        """
+        number = calendar.number_at(now)
+        if self._renewed is None or number < self._renewed[0]:
+            return number
+        last = self._renewed[0] - 1
+        made = self._newest_version() >= (last, next(iter(self._terms.values())).releases)
+        return number if made or now >= calendar.ends(last) + LINGER * calendar.length else last
 
     def _set_up(self) -> None:
         with self.writing():
@@ -197,6 +210,12 @@ class ReleaseBook(SqliteFile):
     def newest(self) -> NamedSum | None:
         """The newest sum of this season, or of the one before it while there is none."""
         row = self._newest("named")
+        return None if row is None else sums.decode(row[0])
+
+    def last_before(self, season: int) -> NamedSum | None:
+        """The last sum of the newest season before this one that has any."""
+        order = "ORDER BY season DESC, number DESC LIMIT 1"
+        row = self.database.execute(f"SELECT named FROM sums WHERE season < ? {order}", (season,)).fetchone()
         return None if row is None else sums.decode(row[0])
 
     def published(self, season: int, number: int) -> NamedSum:
@@ -299,7 +318,9 @@ class ReleaseBook(SqliteFile):
         release = read_release(payload, self._terms, agent=agent)
         if release.group != 0:
             raise RefusedError("group", f"group {release.group}, expected 0 with a controller")
-        if release.season > self.season + (self._calendar is not None):  # its clock may be ahead of ours
+        renewed = self._renewed is not None and self._renewed[0] == self.season + 1  # not by these terms
+        ahead = self._calendar is not None and not renewed  # a clock may be
+        if release.season > self.season + ahead:
             raise RefusedError("season", f"season {release.season}, expected {self.season}")
         return release
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from feducb.errors import ConfigurationError, RefusedError
 from feducb.privacy.grid import entry_variance
 from feducb.privacy.terms import Terms
 from feducb.protocol.admission import Receipt
-from feducb.protocol.calendar import LINGER, Calendar
+from feducb.protocol.calendar import LINGER, Calendar, Leap
 from feducb.protocol.keeping import quorum_of
 from feducb.protocol.opening import RowReader
 from feducb.protocol.pads import Label
@@ -56,8 +56,15 @@ class RowBook(SqliteFile):
     Guarantees:
         A receipt is given after the row is on disk, and a list or a sum is told after it is. An agent has one
         content for a row; a row has one list and one sum, told again byte for byte. Padded rows are deleted,
-        and overwritten, once their sum has opened.
+        and overwritten, once their sum has opened. A season's rows are bound to the roster that it was opened
+        with, whatever comes later.
+
+    Attributes:
+        renewal: called before a season is opened, with its number, so that it is opened with what holds in it
+            (`renew`); None goes on with what is known.
     """
+
+    renewal: Callable[[int], None] | None
 
     kind = "rows"
     takes: ClassVar[ParcelKind] = ParcelKind.ROW
@@ -125,6 +132,7 @@ class RowBook(SqliteFile):
         season = season if calendar is None else calendar.first  # of a new file
         self._gate, self._signer = RowGate.of(roster, terms, signer, season=season), signer
         self._calendar, self._renewed = calendar, (roster, terms)
+        self.renewal, self._leap, self._new = None, Leap(), False
         self.quorum = Quorum(len(roster.agents), quorum_of(terms), deadline)
         if close_after is not None:
             require_finite("close_after", close_after, at_least=deadline or 0.0)
@@ -141,6 +149,7 @@ class RowBook(SqliteFile):
             row = db.execute("SELECT season, charter FROM open_season").fetchone()
             if self._calendar is not None and row is not None:
                 self._enter(row[0])  # it may not be over yet
+            self._new = row is None  # it begins with the season that runs
             charter = self._gate.charter.digest
             if row is not None and row[0] > self.season:
                 expected = f"at least {row[0]}, the open one of {self.path}"
@@ -158,6 +167,11 @@ class RowBook(SqliteFile):
         self.season, self._gate = season, RowGate.of(roster, terms, self._signer, season=season)
         self.quorum = Quorum(len(roster.agents), quorum_of(terms), self.quorum.deadline)
 
+    @property
+    def roster(self) -> Roster:
+        """Who is in the open season."""
+        return self._gate.roster
+
     def renew(self, roster: Roster, terms: Terms) -> None:
         """Take another roster or other terms for the next season."""
         RowGate.of(roster, terms, self._signer, season=self.season + 1)  # or it is refused now
@@ -167,11 +181,18 @@ class RowBook(SqliteFile):
         """Open the season that runs, once the one before is over."""
         calendar = self._calendar
         if calendar is None or (number := calendar.number_at(now)) <= self.season:
+            self._leap, self._new = Leap(), False
+            return
+        leapt = calendar.leaves_out(self.season, now)
+        if not self._new and not self._leap.is_believed(leapt=leapt):
             return
         waits = now < calendar.ends(self.season) + LINGER * calendar.length
         if waits and self._open.row <= self._gate.terms.releases:
             return
+        if self.renewal is not None:
+            self.renewal(number)
         self._enter(number)
+        self._new = False
         with self.writing() as db:
             row = (number, self._gate.charter.digest)
             db.execute("REPLACE INTO open_season VALUES (1, ?, ?)", row)

@@ -172,4 +172,10 @@ MIGRATIONS = (
     UPDATE decisions SET season = (SELECT season FROM open_season) WHERE batch IS NOT NULL;
     CREATE INDEX by_person ON decisions (person) WHERE state = 0 AND person IS NOT NULL;
     """,
+    # A newcomer is told sums of seasons that it was not in: their terms, and from which season on it reads
+    # them. Of own seasons both are empty.
+    """
+    ALTER TABLE remembered ADD COLUMN terms TEXT;
+    ALTER TABLE remembered ADD COLUMN since INTEGER;
+    """,
 )

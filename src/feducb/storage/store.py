@@ -9,6 +9,7 @@ import sqlite3
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -174,7 +175,12 @@ class Store(SqliteFile):
             pending = self.pending if row["season"] == self.season else 0
             made = tuple(LedgerEntry(**entry) for entry in named(entries))
             skipped = row_counts.skipped(db, row["season"])
-            accounts.append(Account(**row, entries=made, pending=pending, skipped=skipped))
+            account = Account(**row, entries=made, pending=pending, skipped=skipped)
+            if account.continued_elsewhere:  # nothing more of it leaves here
+                groups = range(account.terms.groups)
+                never = {one: skipped.get(one, 0) + account.releases_left_in(one) for one in groups}
+                account = replace(account, skipped=never)
+            accounts.append(account)
         return Ledger(tuple(accounts))
 
     @abstractmethod

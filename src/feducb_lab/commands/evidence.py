@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, cast, get_args
@@ -27,9 +29,14 @@ def figure(
     out: Path = option(Path("figures"), "Folder for JSON, pictures and texts."),
     at_once: int = option(1, "How many points to play at the same time (several, on a GPU)."),
     threads: int | None = option(None, "Worker threads per simulation.", shown="all processors"),
+    processes: int = option(
+        1, "Play points in so many processes, each on one thread if nothing else is said."
+    ),
     ray: str | None = option(
         None, "Play points on Ray: local, or the address of a cluster (needs the extra ray)."
     ),
+    seed: int = option(0, "Added to the seed of every point: other runs of the same points."),
+    runs: int | None = option(None, "Runs of every point.", shown="as the scale has it"),
 ) -> None:
     """Play an experiment's points and write its picture, its numbers and what they say.
 
@@ -38,33 +45,74 @@ def figure(
     """
     from feducb_lab.experiments.on_ray import play_on_ray
     from feducb_lab.experiments.run import make_figure
-    from feducb_lab.experiments.sweep import play_here
+    from feducb_lab.experiments.sweep import play_apart, play_here
 
-    if scale not in get_args(Scale):
-        raise ConfigurationError("--scale", scale, f"one of {', '.join(get_args(Scale))}")
+    _require_scale(scale)
     if backend not in get_args(BackendName):
         raise ConfigurationError("--backend", backend, f"one of {', '.join(get_args(BackendName))}")
     require_integer("--at-once", at_once, at_least=1)
+    require_integer("--processes", processes, at_least=1)
+    if runs is not None:
+        require_integer("--runs", runs, at_least=2)
     play = partial(play_here, backend=backend, at_once=at_once, threads=threads)
+    if processes > 1:
+        play = partial(play_apart, backend=backend, processes=processes, threads=threads or 1)
     if ray is not None:
         play = partial(play_on_ray, backend=backend, address=None if ray == "local" else ray)
     for one in NAMES if name == "all" else [name]:
         made = figure_of(one)
         errors_to.print(f"{one}: {made.title}", highlight=False)
         with steps_progress(f"figure {one}, points") as progress:
-            results = make_figure(one, cast(Scale, scale), out, play, progress)
+            results = make_figure(one, cast(Scale, scale), out, play, progress, seed=seed, runs=runs)
         typer.echo(made.text(results))
         typer.echo(f"\n{out / f'{one}-{scale}'}.md, .json, .png, .svg\n")
 
 
+def _require_scale(scale: str) -> None:
+    if scale not in get_args(Scale):
+        raise ConfigurationError("--scale", scale, f"one of {', '.join(get_args(Scale))}")
+
+
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where `feducb figure` wrote its figures.")],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Where figures are, or are to be made.")
+    ] = None,
     out: Path | None = option(None, "The page to write.", shown="DIR/report.html"),
+    everything: bool = option(False, "First make all figures and tables, into DIR (report).", "--everything"),
+    scale: str = option("quick", "With --everything: quick (minutes) or full (hours, and a GPU)."),
+    docs: Path | None = option(None, "Write the numbers of this folder's JSON files into its pages instead."),
 ) -> None:
-    """Put all figures of a folder on one HTML page: pictures, texts, tables, settings; nothing is fetched."""
+    """Put all figures of a folder on one HTML page: pictures, texts, tables, settings; nothing is fetched.
+
+    With --everything all of them are made first, and the paper's claims judged by them. What the code that is
+    here has made is not made again, so that the same command goes on where it was stopped. --docs docs brings
+    the documentation's tables and sentences up to date with docs/figures and docs/real-data.
+    """
+    from feducb_lab.experiments.everything import make_everything
     from feducb_lab.experiments.report import make_report
+    from feducb_lab.experiments.sweep import play_here
+    from feducb_lab.pages.documentation import write_pages
 
     require_writable("--out", out)
+    _require_scale(scale)
+    if docs is not None:
+        for path in write_pages(docs):
+            typer.echo(f"written: {path}")
+        return
+    if everything:
+        folder = folder or Path("report")
+        with ExitStack() as shown:
+
+            def watch(name: str) -> Callable[[int, int], None]:
+                shown.close()
+                errors_to.print(name, highlight=False)
+                return shown.enter_context(steps_progress(name))
+
+            _, left_out = make_everything(cast(Scale, scale), folder, play_here, watch)
+        for name, reason in left_out.items():
+            errors_to.print(f"left out: {name}: {reason}", highlight=False)
+    elif folder is None:
+        raise ConfigurationError("DIR", None, "a folder with figures, or --everything")
     typer.echo(f"report: {make_report(folder, out)}")
 
 

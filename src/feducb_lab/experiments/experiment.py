@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from feducb.version import __version__
+from feducb_lab.experiments.provenance import fingerprint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -32,9 +33,14 @@ class Point:
     player: str = SIMULATE
 
     @property
+    def module(self) -> str:
+        """Where its player is."""
+        return self.player.partition(":")[0]
+
+    @property
     def key(self) -> str:
-        """A name that changes with anything that changes the result, the version included."""
-        plain = json.dumps([__version__, self.player, dict(self.setting)], sort_keys=True)
+        """A name that changes with anything that changes the result, the player's code included."""
+        plain = json.dumps([fingerprint(self.module), self.player, dict(self.setting)], sort_keys=True)
         return hashlib.sha256(plain.encode()).hexdigest()[:20]
 
 

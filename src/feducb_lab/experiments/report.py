@@ -21,6 +21,7 @@ from markdown_it.tree import SyntaxTreeNode
 from feducb.cli.output import counted
 from feducb.errors import ConfigurationError
 from feducb.version import __version__
+from feducb_lab.experiments.provenance import commit, is_fresh
 
 __all__ = ["make_report"]
 
@@ -34,7 +35,9 @@ class _Section:
 
     name: str  # as in ``feducb figure NAME``
     scale: str
-    version: str  # of feducb that made it
+    made: Mapping[str, Any]  # command, commit, versions; empty if the file does not say
+    drawn: bool  # a figure, which has a picture
+    fresh: bool  # whether the code that made it is the code that is here
     title: str  # plain text
     question: str  # HTML
     picture: str | None  # as a data URI
@@ -63,7 +66,7 @@ def make_report(folder: str | Path, out: str | Path | None = None) -> Path:
         expected = "a folder with figures, as `feducb figure` writes them"
         raise ConfigurationError("folder", str(folder), expected)
     path = folder / "report.html" if out is None else Path(out)
-    path.write_text(_page([_read(one) for one in paths]), encoding="utf-8")
+    path.write_text(_page([_read(one) for one in paths], _left_out(folder)), encoding="utf-8")
     return path
 
 
@@ -77,13 +80,15 @@ def _order(path: Path) -> tuple[tuple[Any, ...], int]:
 def _read(path: Path) -> _Section:
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
-        name, scale, version = (str(plain[key]) for key in ("figure", "scale", "version"))
-        points = [(dict(one["label"]), dict(one["setting"])) for one in plain["points"]]
+        name, scale = path.stem.rpartition("-")[::2]
+        made = dict(plain.get("made", {}))
+        points = [(dict(one["label"]), dict(one["setting"])) for one in plain.get("points", ())]
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(str(path), "unreadable", f"a figure's results ({error!r})") from None
     words = path.with_suffix(".md")
     title, question, body = _words(words.read_text(encoding="utf-8") if words.exists() else "")
-    return _Section(name, scale, version, title or name, question, _picture(path), body, points)
+    said = (title or name, question, _picture(path), body)
+    return _Section(name, scale, made, "figure" in plain, is_fresh(made), *said, points)
 
 
 def _picture(path: Path) -> str | None:
@@ -129,12 +134,12 @@ def _only_pictures(block: SyntaxTreeNode) -> bool:
     return all(child.type in ("image", "softbreak") for child in block.children[0].children)
 
 
-def _page(sections: Sequence[_Section]) -> str:
+def _page(sections: Sequence[_Section], left_out: str) -> str:
     contents = "\n".join(
         f'<li><a href="#{one.anchor}">{escape(one.title)}</a> <small>{escape(one.scale)}</small></li>'
         for one in sections
     )
-    count = counted(len(sections), "figure")
+    count = counted(len(sections), "section")
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -143,15 +148,16 @@ def _page(sections: Sequence[_Section]) -> str:
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy"
   content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>feducb: figures</title>
+<title>feducb: figures and tables</title>
 <style>{_STYLE}</style>
 </head>
 <body>
 <a class="skip" href="#figures">To the figures</a>
 <header>
-<h1>Figures</h1>
-<p>{count}, on a page made by feducb {escape(__version__)}. Under each figure: the command that makes it
-again, and all its settings.</p>
+<h1>Figures and tables</h1>
+<p>{count}, on a page made by feducb {escape(__version__)}, commit {escape(commit())}. Under each: the
+command that makes it again, by what it was made, and all its settings.</p>
+{_freshness(sections)}
 </header>
 <nav aria-labelledby="contents">
 <h2 id="contents">Contents</h2>
@@ -161,30 +167,57 @@ again, and all its settings.</p>
 </nav>
 <main id="figures">
 {"".join(map(_figure, sections))}</main>
+{left_out}
 </body>
 </html>
 """
 
 
 def _figure(one: _Section) -> str:
-    picture = "<p><em>There is no picture of this figure in the folder.</em></p>"
+    picture = "<p><em>There is no picture of this figure in the folder.</em></p>" if one.drawn else ""
     if one.picture is not None:
         picture = f'<figure><img src="{one.picture}" alt="{escape(f"Figure: {one.title}")}"></figure>'
-    command = f"feducb figure {shlex.quote(one.name)} --scale {shlex.quote(one.scale)}"
+    command = one.made.get(
+        "command", f"feducb figure {shlex.quote(one.name)} --scale {shlex.quote(one.scale)}"
+    )
     points = counted(len(one.points), "point", "d")
+    settings = ""
+    if one.points:
+        settings = f"<details>\n<summary>Settings of {points}</summary>\n{_settings(one.points)}\n</details>"
     return f"""<section aria-labelledby="{one.anchor}">
 <h2 id="{one.anchor}">{escape(one.title)}</h2>
 <div class="question">{one.question}</div>
 {picture}
 {one.body}
-<p class="made"><code>{escape(command)}</code> <span>feducb {escape(one.version)}, {escape(one.scale)},
-{points}</span></p>
-<details>
-<summary>Settings of {points}</summary>
-{_settings(one.points)}
-</details>
+<p class="made"><code>{escape(command)}</code> <span>{escape(one.scale)}, {escape(_by(one))}</span></p>
+{settings}
 </section>
 """
+
+
+def _by(one: _Section) -> str:
+    """Commit, versions, and whether the code has changed since."""
+    versions = ", ".join(f"{name} {number}" for name, number in one.made.get("versions", {}).items())
+    said = f"commit {one.made['commit']}; {versions}" if "commit" in one.made else "by an unknown commit"
+    note = f" ({one.made['note']})" if "note" in one.made else ""
+    return f"{said}{note}; {'made by this code' if one.fresh else 'OLDER THAN THE CODE'}"
+
+
+def _freshness(sections: Sequence[_Section]) -> str:
+    """Which sections the code that is here would not make again as they are."""
+    old = [one for one in sections if not one.fresh]
+    if not old:
+        return "<p>All of it was made by the code that is here.</p>"
+    names = ", ".join(f'<a href="#{one.anchor}">{escape(one.title)}</a>' for one in old)
+    return f'<p class="old">Older than the code, or made by code that is not known: {names}.</p>'
+
+
+def _left_out(folder: Path) -> str:
+    """What could not be made, as `feducb report --everything` noted."""
+    path = folder / "left-out.json"
+    left = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    rows = "".join(f"<li>{escape(name)}: {escape(reason)}</li>" for name, reason in left.items())
+    return f"<h2>Left out</h2>\n<ul>{rows}</ul>" if rows else ""
 
 
 _BOX = '<div class="wide" tabindex="0" role="region" aria-label="Table">'
@@ -266,6 +299,7 @@ pre { padding: .75rem; overflow-x: auto; }
 pre code { padding: 0; }
 details { margin-top: 1rem; }
 summary { cursor: pointer; color: var(--link); }
+.old { border-left: .25rem solid #b23a48; padding-left: .75rem; }
 .made { display: flex; flex-wrap: wrap; gap: .25rem 1rem; font-size: .9rem; margin-top: 1.5rem; }
 @media print { details, .skip { display: none; } section { break-inside: avoid; } }
 """

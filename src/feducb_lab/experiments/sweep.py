@@ -1,13 +1,14 @@
-"""Playing the points of a figure: one after the other, on threads (for a GPU), or on Ray; resumable."""
+"""Playing the points of a figure: one by one, on threads (for a GPU), in processes, or on Ray; resumable."""
 
 from __future__ import annotations
 
 import importlib
 import itertools
 import json
+import multiprocessing
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from feducb.simulation.backends.gpu_kernels import missing_gpu
 from feducb.system import write_atomically
 from feducb_lab.experiments.experiment import Outcome, Point
 
-__all__ = ["Keep", "Playing", "Progress", "play_here", "play_point", "sweep"]
+__all__ = ["Keep", "Playing", "Progress", "play_apart", "play_here", "play_point", "sweep"]
 
 Progress = Callable[[int, int], None]
 """(points done, points in all)"""
@@ -68,6 +69,17 @@ def play_here(
     else:
         with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(work, waiting))
+
+
+def play_apart(
+    waiting: Mapping[str, Point], keep: Keep, *, processes: int, backend: str = "auto", threads: int = 1
+) -> None:
+    """Play points in so many processes: on threads, what is not compiled would wait for one another."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        playing = {pool.submit(play_point, point, backend, threads): key for key, point in waiting.items()}
+        for done in as_completed(playing):
+            keep(playing[done], done.result())
 
 
 def sweep(

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from feducb.formats import FLOWER
 from feducb.protocol.pads import Label
 
 __all__ = ["MOST_MESSAGES", "RECORD", "VERSION", "Answer", "Ask", "Plain", "digest_of", "quoted"]
 
 RECORD = "feducb"  # the record's name in a message
-VERSION = 2
+VERSION = FLOWER.number
 MOST_MESSAGES = 1024  # of a kind, in one question or answer
 _PLACE = (0, 16)  # bytes
 _MOST_PROBLEMS = 8

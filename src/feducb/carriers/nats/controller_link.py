@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feducb.carriers import nats_subjects as subjects
+from feducb.carriers.nats.earlier_talk import asked_before
 from feducb.carriers.nats.hearing import Hearing
 from feducb.carriers.nats.keeper_talk import KeeperTalk
 from feducb.carriers.nats.link import Link, apart, own_signer
@@ -63,7 +64,7 @@ class NatsController:
     ) -> None:
         self.status = EngineStatus()
         self._settings, self._collector, self._log = settings, collector, log
-        self._roster = settings.read_roster(collector.season)  # of the open season
+        self._roster = self._of_season()
         self._newest_roster = settings.read_roster()
         self._seen = (collector.season, stamp(settings.roster))
         if self._roster.controller is None:
@@ -112,8 +113,7 @@ class NatsController:
             return
         self._seen = seen
         try:
-            newest = self._settings.read_roster()
-            roster = self._settings.read_roster(self._collector.season)
+            newest, roster = self._settings.read_roster(), self._of_season()
         except ConfigurationError as error:  # one that does not prove itself, or is half there
             say_rarely(self._log, "roster_refused", count=self.status.fail(error), text=str(error))
             return
@@ -122,6 +122,21 @@ class NatsController:
             self._log("roster", **facts)
         self._roster, self._newest_roster = roster, newest
         self.refusals.names = _senders(roster, newest)
+
+    def _of_season(self) -> Roster:
+        """That of the open season: with keepers the one that it was opened with, whatever came later."""
+        if isinstance(self._collector, RowBook):
+            return self._collector.roster
+        return self._settings.read_roster(self._collector.season)
+
+    def _told_roster(self) -> Roster:
+        """What whoever asks is told: the newest, unless it is too late for the open season.
+
+        Rows of that season are bound to an older one: who took the newer would be in none of them.
+        """
+        newest = self._newest_roster
+        late = self._talk is not None and newest.since <= self._collector.season
+        return self._roster if late else newest
 
     async def _exchange_all(
         self, client: Client, waiting: asyncio.Queue[_Opened], held: Counter[str]
@@ -173,11 +188,19 @@ class NatsController:
     def _tell(self, client: Client, agent: str, place: bytes) -> bytes:
         """What an agent asks for: the newest sum, or where rows are padded all that it has not heard."""
         if asks_for_roster(place):
-            return answer_roster(place, self._newest_roster, most=client.max_payload)
+            return answer_roster(place, self._told_roster(), most=client.max_payload)
         if self._talk is None:
-            return self._newest or b""
+            before = asked_before(place)
+            return (self._newest or b"") if before is None else self._framed_before(before)
         news = self._talk.news(place, most=client.max_payload)
         return frames.frame(self._signer, news, "news", self._roster.federation, agent)
+
+    def _framed_before(self, season: int) -> bytes:
+        """The last sum of the newest season before one, signed; none if there is none."""
+        assert not isinstance(self._collector, RowBook)
+        named = self._collector.last_before(season)
+        context = ("sum", self._roster.federation, subjects.CONTROLLER)
+        return b"" if named is None else frames.frame(self._signer, named.body, *context)
 
     async def _next_batch(self, waiting: asyncio.Queue[_Opened]) -> list[_Opened]:
         """What has arrived, and what arrives at about the same time; empty when a deadline has passed."""
@@ -242,8 +265,14 @@ class NatsController:
         return self._unframed(kind, name, data)
 
     def _key_of(self, agent: str) -> str:
-        """Also of who comes with a later season: the book says who is in it."""
-        return (self._newest_roster.agents | self._roster.agents)[agent]
+        """Also of who comes with a later season: the book says who is in it.
+
+        One that has left may be heard still, until the broker cuts it off.
+        """
+        key = (self._newest_roster.agents | self._roster.agents).get(agent)
+        if key is None:
+            raise RefusedError("sender", f"{agent[:64]!r} is not of this federation any more")
+        return key
 
     def _unframed(self, kind: str, agent: str, data: bytes) -> bytes:
         context = (kind, self._roster.federation, agent)

@@ -47,7 +47,8 @@ class NatsKeeper:
         self.status = EngineStatus()
         self._settings, self._book, self._log = settings, book, log
         self._rolled, self._clock = asyncio.Event(), clock
-        self._roster = settings.read_roster(book.season)
+        self._duty = book.duty
+        self._roster = book.duty.roster  # that the season was opened with
         if settings.agent is None or settings.agent not in self._roster.keepers:
             expected = f"a keeper: {', '.join(self._roster.keepers) or 'the roster has none'}"
             raise ConfigurationError("engine.agent", settings.agent, expected)
@@ -84,11 +85,13 @@ class NatsKeeper:
             await asyncio.sleep(self._settings.refresh)
 
     async def _follow_the_clock(self) -> None:
-        """Open the next season when it is time to, and show its card at once."""
+        """Open the next season when it is time to, and show its card at once; also one for a late roster."""
         while True:
-            if self._book.roll(now=self._clock()):
-                self._log("season", season=self._book.season)
-                self._roster = self._settings.read_roster(self._book.season)
+            self._book.roll(now=self._clock())
+            if self._book.duty is not self._duty:
+                self._duty = self._book.duty
+                self._roster = self._duty.roster
+                self._log("season", season=self._book.season, roster=self._roster.version)
                 self._rolled.set()
             await asyncio.sleep(_LOOK)
 

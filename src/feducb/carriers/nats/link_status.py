@@ -45,6 +45,7 @@ class EngineStatus:
     refused: Counter[str] = field(default_factory=Counter)  # own messages that were, by reason
     last_refusal: str = ""  # in the other side's words
     last_refusal_at: float | None = None
+    refused_by: dict[str, str] = field(default_factory=dict)  # on a graph, which neighbours do, and why
     # On a graph, others' releases that were refused here; and by agent whose newest one was, why.
     neighbours: RefusalCount = field(default_factory=lambda: RefusalCount(()))
     refusing: dict[str, str] = field(default_factory=dict)
@@ -95,6 +96,7 @@ class EngineStatus:
             "refused": dict(sorted(self.refused.items())),
             "last_refusal": self.last_refusal or None,
             "last_refusal_at": self.last_refusal_at,
+            "refused_by": dict(sorted(self.refused_by.items())),
             "refused_neighbours": self.neighbours.as_dict(),
             "refusing": dict(self.refusing),
             "sum_refused": self.sum_refused or None,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from feducb.carriers import nats_subjects as subjects
+from feducb.carriers import peer_receipts
 from feducb.carriers.nats.desk import Desk
 from feducb.carriers.nats.link import Link, apart, counting
-from feducb.carriers.nats.link_status import EngineStatus
+from feducb.carriers.nats.link_status import EngineStatus, say_rarely
 from feducb.carriers.peering import Packet, PeerDriver, tell_members
 from feducb.errors import ConfigurationError
 from feducb.protocol.engine_table import NatsSettings
@@ -33,16 +35,19 @@ class OnGraph(Desk):
     driver: PeerDriver
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     _announced: set[Parcel] = field(default_factory=set)  # in this session; rows stay in the outbox for long
+    _again: list[Packet] = field(default_factory=list)  # own releases, once more
 
     async def session(self, client: Client) -> None:
         """Read what neighbours sent, send what waits; until the connection is lost."""
         stream = client.jetstream(timeout=self.settings.timeout)
         self._announced.clear()
-        self.driver.begin_session()
+        self.status.refused_by.clear()  # they answer what is announced again
+        self._again[:] = self.driver.begin_session()
         await self._absorb_new()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._hear(stream))
             group.create_task(self._send(stream))
+            group.create_task(self._offer_again(stream))
 
     async def _send(self, stream: JetStreamContext) -> None:
         while True:
@@ -55,6 +60,9 @@ class OnGraph(Desk):
     async def _send_outbox(self, stream: JetStreamContext) -> None:
         """Send what was not sent in this session, and what the agent makes of what it is told by that."""
         async with self._sending:
+            if self._again:
+                await self._publish(stream, self._again)
+                self._again.clear()
             waiting = await self._not_announced()
             while waiting:
                 for item in waiting:
@@ -66,6 +74,16 @@ class OnGraph(Desk):
                     self.status.arrived()
                     await self._absorb_new()
                 waiting = await self._not_announced()
+
+    async def _offer_again(self, stream: JetStreamContext) -> None:
+        """While a neighbour refuses own releases: it may have had another roster, or not that season yet."""
+        while True:
+            await asyncio.sleep(self.settings.refresh)
+            if self.status.refused_by:
+                self._again[:] = self.driver.begin_session()
+                self._announced.clear()
+                with counting(self.status, self.log):
+                    await self._send_outbox(stream)
 
     async def _not_announced(self) -> list[Parcel]:
         outbox = await self.mailbox.outbox()
@@ -83,13 +101,28 @@ class OnGraph(Desk):
             passed_on: list[Packet] = []
             for message in messages:
                 sender = message.subject.split(".")[-2]
-                passed_on += self.driver.hear(message.data, sender=sender)
+                if peer_receipts.is_receipt(message.data):
+                    self._note_receipt(sender, message.data)
+                    continue
+                answered = peer_receipts.HEADER in (message.headers or {})
+                passed_on += self.driver.hear(message.data, sender=sender, answered=answered)
             self.driver.commit()
             await self._publish(stream, passed_on)
             for message in messages:
                 await apart(message.ack())
             if await self._absorb_new():
                 await self._send_outbox(stream)
+            await self._publish(stream, self.driver.answers())
+
+    def _note_receipt(self, neighbour: str, data: bytes) -> None:
+        receipt = peer_receipts.read(data)
+        if receipt.status != "refused":
+            if self.status.refused_by.pop(neighbour, None) is not None and not self.status.refused_by:
+                self.status.last_receipt_at = time.time()
+            return
+        self.status.refused_by[neighbour] = f"{receipt.reason}: {receipt.text}"
+        why = {"by": neighbour, "reason": receipt.reason, "text": receipt.text}
+        say_rarely(self.log, "release_refused", count=self.status.refuse(receipt), **why)
 
     async def _publish(self, stream: JetStreamContext, packets: list[Packet]) -> None:
         """Returns when JetStream has them all."""
@@ -97,7 +130,7 @@ class OnGraph(Desk):
         async with asyncio.TaskGroup() as group:
             for one in packets:
                 subject = subjects.edge(self.roster.federation, self.agent, names[one.to])
-                headers = {"Nats-Msg-Id": one.identity}
+                headers = {"Nats-Msg-Id": one.identity, peer_receipts.HEADER: "1"}
                 group.create_task(apart(stream.publish(subject, one.data, headers=headers)))
 
     async def _absorb_new(self) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 import nats.protocol.parser
 from nats.aio.client import Client
 
+from feducb.carriers import peer_receipts
+
 __all__ = ["SteadyClient", "reads"]
 
 # As the server splits a line: at spaces and tabs. nats-py's own also split at \v and \f, which may be in a
@@ -29,7 +31,7 @@ _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class SteadyClient(Client):
-    """Drops what cannot be decoded; headers of what others publish are not read at all.
+    """Drops what cannot be decoded; of headers in what others publish, none but one of ours is read.
 
     A challenge that could be a message is not signed.
     """
@@ -53,7 +55,8 @@ class SteadyClient(Client):
 
     def _build_message(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Any) -> Any:
         if subject.startswith(b"feducb."):
-            headers = None  # statuses come from the server, to an inbox
+            asks = isinstance(headers, dict) and peer_receipts.HEADER in headers
+            headers = {peer_receipts.HEADER: "1"} if asks else None  # statuses come to an inbox
         with suppress(UnicodeDecodeError):
             return super()._build_message(sid, subject, reply, data, headers)
         return None  # dropped

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.nats.desk import Desk
+from feducb.carriers.nats.earlier_talk import MOST, ask_before
 from feducb.carriers.nats.link import apart, counting
 from feducb.carriers.nats.link_status import say_rarely
 from feducb.carriers.nats.roster_talk import ask_roster
@@ -64,26 +65,49 @@ class WithController(Desk):
             await self._take(await heard.get())
 
     async def _take(self, data: bytes) -> None:
+        if (named := self._read(data)) is not None:
+            await self.absorb(named.names, named.total, named.sealed)
+
+    def _read(self, data: bytes) -> sums.NamedSum | None:
+        """A sum that the controller signed; None, and it is said, if it is none."""
         assert self.roster.controller is not None
         try:
             context = ("sum", self.roster.federation, subjects.CONTROLLER)
-            named = sums.decode(frames.unframe(self.roster.controller, data, *context))
+            return sums.decode(frames.unframe(self.roster.controller, data, *context))
         except ValueError as error:
             self.fail("sum_refused", error)
-            return
-        await self.absorb(named.names, named.total, named.sealed)
+            return None
 
     async def _ask(self, client: Client) -> None:
         """For the newest sum: at the start, and now and then in case a publication was missed."""
         subject = subjects.topic(self.roster.federation, "ask", self.agent)
+        told = False
         while True:
             pause = self.settings.retry
             with counting(self.status, self.log):
+                if not told:
+                    await self._ask_earlier(client, subject)
+                    told = True
                 reply = await apart(client.request(subject, b"", timeout=self.settings.timeout))
                 pause = self.settings.refresh
                 if reply.data:
                     await self._take(reply.data)
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))
+
+    async def _ask_earlier(self, client: Client, subject: str) -> None:
+        """For sums of seasons before the agent's first, newest first, until it has them.
+
+        Where an answer did not come it goes on from there, also in a later session or season: the file knows
+        how far it got.
+        """
+        for _ in range(MOST):
+            season = await self.mailbox.earliest()
+            reply = await apart(client.request(subject, ask_before(season), timeout=self.settings.timeout))
+            named = self._read(reply.data) if reply.data else None
+            if named is None or named.season >= season:  # an older controller tells the newest one
+                return
+            if not await self.mailbox.absorb(named.total, agents=len(named.names)):
+                return
 
     async def _send(self, client: Client) -> None:
         while True:

@@ -1,4 +1,7 @@
-"""What compiled kernels were written for, by exact type: a subclass may play otherwise unseen."""
+"""What compiled kernels were written for, by exact type: a subclass may play otherwise unseen.
+
+Mechanisms are not among them: all noise goes through the privatizer, whichever mechanism it holds.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from feducb.models.confidence import PaperBound
 from feducb.models.linear import Linear
 from feducb.models.play import AlonePlay, JointPlay, OwnDataPlay, ReleasedPlay, Trigger, UniformPlay
 from feducb.policies import Optimistic, Tempered
-from feducb.privacy.mechanisms import MECHANISMS
 from feducb.privacy.privatizer import Privatizer
 from feducb.simulation.plan import Plan
 from feducb.worlds.synthetic import PaperEnvironment
@@ -26,7 +28,6 @@ _COMPILED: dict[str, tuple[type, ...]] = {
     "bound on own data": (PaperBound,),
     "trigger": (Trigger,),
     "privatizer": (Privatizer,),
-    "mechanism": tuple(MECHANISMS.values()),
 }
 
 
@@ -66,4 +67,3 @@ def _parts(plan: Plan) -> Iterator[tuple[str, object]]:
             yield "privatizer", privatizer
             yield "problem", privatizer.problem
             yield "model", privatizer.model
-            yield "mechanism", privatizer.mechanism

@@ -1,4 +1,4 @@
-"""Real data, from packages that the ``[data]`` extra brings; nothing is shipped with feducb itself."""
+"""Real data, from packages of the ``[data]`` extra or from files to be fetched; feducb ships none itself."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from feducb.worlds.data.data_set import DataSet, Known, Loaded, Trial
 from feducb.worlds.data.health_insurance import HEALTH_INSURANCE
 from feducb.worlds.data.letter import LETTER
 from feducb.worlds.data.movielens import MOVIELENS
+from feducb.worlds.data.movielens_users import MOVIELENS_USERS
+from feducb.worlds.data.orange_juice import ORANGE_JUICE
 from feducb.worlds.data.star import STAR
 from feducb.worlds.data.star_years import STAR_YEARS
 
 __all__ = ["DATA_SETS", "DataSet", "Known", "Loaded", "Trial", "data_set"]
 
 DATA_SETS: dict[str, DataSet] = {
-    one.name: one for one in (ACTG175, STAR, STAR_YEARS, HEALTH_INSURANCE, MOVIELENS, LETTER)
+    one.name: one
+    for one in (
+        *(ACTG175, STAR, STAR_YEARS, HEALTH_INSURANCE, ORANGE_JUICE),
+        *(MOVIELENS, MOVIELENS_USERS, LETTER),
+    )
 }
 
 

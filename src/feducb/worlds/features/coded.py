@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -47,13 +48,18 @@ def as_text(value: Any) -> str:
     """One spelling for a level, whether a file gave it as text, as 3 or as 3.0."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
-    return str(value)
+    try:
+        return str(value)
+    except ValueError:  # Python writes no whole number of thousands of digits in decimals
+        return f"{value:x}"
 
 
 def as_number(value: Any) -> float:
     """What it says, or NaN."""
     try:
         return float(value)
+    except OverflowError:  # a whole number with hundreds of digits
+        return sys.float_info.max if value > 0 else -sys.float_info.max
     except (TypeError, ValueError):
         return math.nan
 
@@ -76,7 +82,7 @@ def require_column(
         given = np.asarray(given, dtype=object)  # as they were given, to be named in errors
     try:
         numbers = given.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         numbers = np.array([as_number(value) for value in given.tolist()])
     good = np.isfinite(numbers) & (numbers <= high) & ((numbers > low) if above else (numbers >= low))
     if not good.all():

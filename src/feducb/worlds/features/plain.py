@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import MISSING, asdict
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
 from feducb.errors import ConfigurationError
+from feducb.formats import RECIPE
 from feducb.worlds.features.columns import COLUMN_KINDS, Column
 
 __all__ = ["FORMAT", "VERSION", "as_column", "as_term", "plain_column", "read_plain", "read_text"]
 
 FORMAT = "feducb-recipe"
-VERSION = 1
+VERSION = RECIPE.number
 _UNSAID = {"unknown": "refuse", "missing": "refuse", "reserve": 0, "added": ()}
 
 
@@ -25,6 +27,13 @@ def as_column(plain: Mapping[str, Any]) -> Column:
     kind = fields.pop("kind")
     if kind not in COLUMN_KINDS:
         raise ConfigurationError("kind of column", kind, f"one of {', '.join(COLUMN_KINDS)}")
+    known = {one.name: one.default is MISSING for one in dataclass_fields(COLUMN_KINDS[kind])}
+    unknown, needed = fields.keys() - known, {name for name, must in known.items() if must} - fields.keys()
+    column = f"part of column {fields.get('name', '')}".rstrip()
+    if unknown:
+        raise ConfigurationError(column, min(unknown), f"one of kind, {', '.join(known)}")
+    if needed:
+        raise ConfigurationError(column, sorted(fields), f"{min(needed)} too")
     for name in ("levels", "added"):
         if isinstance(fields.get(name), list):
             fields[name] = tuple(fields[name])
@@ -52,7 +61,7 @@ def read_text(text: str) -> dict[str, Any]:
     expected = "what `feducb recipe init` or `feducb evaluate --save-recipe` writes"
     try:
         plain = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError("recipe", f"{text[:40]}…", f"{expected} ({error})") from None
     if not isinstance(plain, dict) or "format" not in plain:
         raise ConfigurationError("recipe", f"{text[:40]}…", expected)
@@ -66,5 +75,5 @@ def read_plain(path: Path) -> dict[str, Any]:
         return tomllib.loads(text) if path.suffix == ".toml" else read_text(text)
     except (FileNotFoundError, IsADirectoryError):
         raise ConfigurationError("recipe", str(path), "a file; `feducb recipe init` writes one") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigurationError("recipe", str(path), f"a TOML or JSON file: {error}") from None

@@ -28,6 +28,7 @@ import numpy as np
 
 from feducb.config import require_finite
 from feducb.errors import ConfigurationError
+from feducb.formats import RECIPE
 from feducb.types import Array, Indices
 from feducb.worlds.features.coded import Values, as_text
 from feducb.worlds.features.columns import Category, Column, Hashed
@@ -83,8 +84,9 @@ class Recipe:
         if not self.action:
             raise ConfigurationError("action", self.action, "at least one column")
         terms = tuple(tuple(term) for term in self.terms)
-        if not terms or len(set(terms)) != len(terms):
-            raise ConfigurationError("terms", terms, "one or more, all different")
+        if not terms or len({tuple(sorted(term)) for term in terms}) != len(terms):
+            named = ["*".join(term) or "1" for term in terms]
+            raise ConfigurationError("terms", named, "one or more, all different")
         for name in (name for term in terms for name in term):
             if name not in by_name:
                 raise ConfigurationError("terms", name, f"columns among {', '.join(by_name)}")
@@ -111,6 +113,10 @@ class Recipe:
         for name, value in {**made, "_columns": by_name, "_declared": {}}.items():
             object.__setattr__(self, name, value)
         self._declare()
+        try:  # all of it is said in answers, after what they tell was written down
+            json.dumps(self.as_plain(), default=str, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ConfigurationError("recipe", "half a character in a name", "text") from None
 
     def _declare(self) -> None:
         """Settle what there is to choose from: each has a name of its own, and can be read."""
@@ -269,13 +275,13 @@ class Recipe:
             raise ConfigurationError("action", action, f"a mapping with {', '.join(names)}")
         name = given.get("id", given.get(naming or names[0]))
         if not isinstance(name, str | int | float) or not as_text(name):
-            raise ConfigurationError("action", dict(given), "a name, as its id")
+            raise ConfigurationError("action", _columns_of(given), "a name, as its id")
         text = as_text(name)
         found: dict[str, Any] = {"id": text, **({} if naming is None else {naming: name})}
         found |= {**self._declared.get(text, {}), **{one: given[one] for one in names if one in given}}
         for column in self.action:
             if found.setdefault(column.name, None) is None and column.missing == "refuse":
-                raise ConfigurationError("action", dict(given), f"also {column.name}")
+                raise ConfigurationError("action", _columns_of(given), f"also {column.name}")
         return found
 
     def _assembled(self, blocks: Mapping[str, Array]) -> Array:
@@ -317,13 +323,14 @@ class Recipe:
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Recipe:
         """From plain data, as a file or `as_plain` has it; terms may be texts, such as offer*age and 1."""
+        given = (plain.get("format", FORMAT), plain.get("version", VERSION))
+        if given[0] != FORMAT:
+            raise ConfigurationError("recipe", f"{given[0]} {given[1]}", f"{FORMAT} {VERSION}")
+        RECIPE.require(given[1], "version of the recipe")
         unknown = plain.keys() - {one.name for one in fields(cls) if one.init} - {"format", "version"}
         if unknown:
             known = ", ".join(one.name for one in fields(cls) if one.init)
             raise ConfigurationError("recipe", min(unknown), f"nothing but {known}")
-        given = (plain.get("format", FORMAT), plain.get("version", VERSION))
-        if given != (FORMAT, VERSION):
-            raise ConfigurationError("recipe", f"{given[0]} {given[1]}", f"{FORMAT} {VERSION}")
         try:
             return cls(
                 context=tuple(map(as_column, plain.get("context", ()))),
@@ -365,6 +372,11 @@ class Recipe:
         """For actions without features: one entry each, and some in reserve."""
         named = Category(column, tuple(names), reserve=reserve, added=tuple(added))
         return cls(context=(), action=(named,), terms=((column,),), retired=tuple(retired))
+
+
+def _columns_of(given: Mapping[str, Any]) -> str:
+    """What a refused action has, without its values: they may tell of somebody."""
+    return f"one with {', '.join(map(str, given)) or 'nothing'}"
 
 
 def _blocks(columns: Sequence[Column], given: Mapping[str, Values], first_row: int) -> dict[str, Array]:

@@ -17,6 +17,7 @@ from feducb.worlds.features.rules import Missing, Pairs, Reader, gap_reader, kin
 
 __all__ = ["Flag", "Number"]
 
+_ROUNDING = 1e-9
 _YES, _NO = ("true", "yes", "1"), ("false", "no", "0")
 
 
@@ -49,6 +50,12 @@ class Number(_OneNumber):
         object.__setattr__(self, "low", require_finite(f"low of {self.name}", self.low))
         high = require_finite(f"high of {self.name}", self.high, above=self.low)
         object.__setattr__(self, "high", high)
+        middle, half = self._middle
+        # In floating point too, or vectors would be longer than the recipe says
+        scaled = [(end - middle) / half if half else math.inf for end in (self.low, high)]
+        if not all(abs(abs(end) - 1.0) < _ROUNDING for end in scaled):
+            expected = "numbers far enough apart, and not too large, to be scaled to −1 to 1"
+            raise ConfigurationError(f"range of {self.name}", f"{self.low:g} to {high:g}", expected)
         require_rule(self.name, "missing", self.missing, Missing)
 
     @property
@@ -68,13 +75,15 @@ class Number(_OneNumber):
             given = values.values() if isinstance(values, Coded) else values
             values = [middle if gone else value for gone, value in zip(missing, given, strict=True)]
         numbers = require_column(self.name, values, first_row=first_row)
-        scaled = np.asarray((np.clip(numbers, self.low, self.high) - middle) / half)
+        scaled = np.clip((np.clip(numbers, self.low, self.high) - middle) / half, -1.0, 1.0)
         return self._filled(scaled, missing, self.missing)
 
     def reader(self, place: str) -> Reader:
         """Reads one visitor's value, which ``place`` names in errors."""
         low, high, (middle, half) = self.low, self.high, self._middle
         missing = gap_reader(self.missing, place, 1, "a number")
+        # An end may be off 1 by rounding, and a product of several by as many times that.
+        least, most = (max(-1.0, min(1.0, (end - middle) / half)) for end in (low, high))
 
         def read(value: Any) -> tuple[Pairs, str]:
             if type(value) is not float:
@@ -85,13 +94,12 @@ class Number(_OneNumber):
                 try:
                     value = float(value)
                 except OverflowError:  # a whole number with hundreds of digits
-                    value = 2.0 * high if value > 0 else -2.0 * abs(low) - 1.0
+                    return ((0, most if value > 0 else least),), "clipped"
             if low <= value <= high:
-                return ((0, (value - middle) / half),), ""
+                return ((0, max(-1.0, min(1.0, (value - middle) / half))),), ""
             if not math.isfinite(value):
                 raise ConfigurationError(place, str(value), "a finite number")
-            end = low if value < low else high
-            return ((0, (end - middle) / half),), "clipped"
+            return ((0, least if value < low else most),), "clipped"
 
         return read
 

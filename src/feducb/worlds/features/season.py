@@ -18,7 +18,15 @@ from feducb.errors import ConfigurationError
 from feducb.worlds.features.columns import Category, Column
 from feducb.worlds.features.recipe import Recipe
 
-__all__ = ["added_to", "fixed_part", "naming_column", "require_continued", "slots_left", "with_added"]
+__all__ = [
+    "added_to",
+    "continues",
+    "fixed_part",
+    "naming_column",
+    "require_continued",
+    "slots_left",
+    "with_added",
+]
 
 
 def naming_column(recipe: Recipe) -> Category | None:
@@ -63,6 +71,17 @@ def require_continued(before: Recipe, after: Recipe) -> None:
     for name in old:
         if before.described(name) != after.described(name):
             raise ConfigurationError(f"action {name}", after.described(name), f"{before.described(name)}")
+
+
+def continues(before: Recipe | None, after: Recipe | None) -> bool:
+    """Whether entries mean the same by both: actions may have been added to a reserve, or retired."""
+    if before is None or after is None:
+        return before is after
+    try:
+        require_continued(before, after)
+    except ConfigurationError:
+        return False
+    return True
 
 
 def with_added(recipe: Recipe, action: str | Mapping[str, Any]) -> Recipe:

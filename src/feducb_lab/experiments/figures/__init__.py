@@ -7,7 +7,7 @@ from importlib import import_module
 from feducb.errors import ConfigurationError
 from feducb_lab.experiments.experiment import Figure
 
-__all__ = ["NAMES", "figure"]
+__all__ = ["NAMES", "TABLES", "figure"]
 
 NAMES: dict[str, str] = {
     "1a": "fig_1a",
@@ -15,13 +15,18 @@ NAMES: dict[str, str] = {
     "1c": "fig_1c",
     "gap": "gap",
     "decentralised": "decentralised",
-    "federation": "break_even",
+    "federation": "paying",
     "mechanisms": "mechanisms",
     "worlds": "worlds",
     "adversaries": "adversaries",
     "prior": "prior",
+    "expect": "expect",
+    "own": "own",
 }
 """Name → module in this package."""
+
+TABLES = ("expect", "own")
+"""Those that are tables of the documentation."""
 
 
 def figure(name: str) -> Figure:

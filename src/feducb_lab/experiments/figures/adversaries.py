@@ -36,7 +36,7 @@ def _points(scale: Scale) -> list[Point]:
 
     def printed(play: str) -> Point:
         setting = world | {"play": play, "epsilon": _EPSILON}
-        return Point({"play": play}, setting, "feducb_lab.experiments.prior_work:printed_play")
+        return Point({"play": play}, setting, "feducb_lab.experiments.printed_play:printed_play")
 
     return [
         *map(printed, ("trigger", "own data", "released")),

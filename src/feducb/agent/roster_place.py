@@ -1,0 +1,80 @@
+"""An agent's place among the others, as the roster of a season has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from feducb.agent.settings import AgentSettings
+from feducb.config import Budget
+from feducb.errors import ConfigurationError
+from feducb.protocol.engine_table import require_text
+from feducb.protocol.roster import Roster
+from feducb.protocol.signed_roster import all_rosters, of_season, quorum_among
+
+__all__ = ["in_season", "read_place", "rosters_of"]
+
+
+def rosters_of(engine: Mapping[str, Any], base: Path) -> list[Roster]:
+    """All versions of the roster that the ``[engine]`` table names, oldest first."""
+    authority = base / require_text("engine.ca", engine["ca"]) if "ca" in engine else None
+    rosters = all_rosters(base / require_text("engine.roster", engine["roster"]), authority)
+    if authority is None and len(rosters) > 1:  # anybody could have written them
+        expected = f"ca.pem, which proves who signed version {rosters[-1].version} of the roster"
+        raise ConfigurationError("engine.ca", None, expected)
+    return rosters
+
+
+def in_season(rosters: Sequence[Roster], season: int | None, version: int | None = None) -> Roster:
+    """The roster of a season; the newest if none is given, or this version if one is."""
+    if version is not None and (known := [one for one in rosters if one.version == version]):
+        return known[0]
+    return rosters[-1] if season is None else of_season(rosters, season)
+
+
+def read_place(
+    engine: Mapping[str, Any],
+    base: Path,
+    settings: Mapping[str, Any],
+    budgets: Mapping[str, Budget],
+    season: int | None,
+    version: int | None = None,
+) -> dict[str, Any]:
+    """What the roster says about the agent's place: its clique, where there is a graph.
+
+    A later version than the first one here also says how many agents there are, and the quorum follows.
+
+    Args:
+        engine: the ``[engine]`` table.
+        base: the folder that its paths are relative to.
+        settings: what the other tables say.
+        budgets: everybody's, which must be those of the roster.
+        season: of which the roster is wanted; None takes the newest.
+        version: the one that the agent opened that season with, if it is known.
+    """
+    if engine.get("kind", "none") == "none" or "roster" not in engine:
+        return {}
+    rosters = rosters_of(engine, base)
+    roster, followed = in_season(rosters, season, version), {}
+    name, agents = settings.get("name", AgentSettings.name), settings.get("agents", 1)
+    if roster is not rosters[0]:
+        many = len(roster.agents)
+        followed = {"agents": many, "quorum": quorum_among(settings.get("quorum"), agents, many)}
+        agents = many
+    known, own = roster.agents.keys(), engine.get("agent", name)
+    if budgets and (budgets.keys() != known or own != name):
+        listed = ", ".join(budgets)
+        raise ConfigurationError("budgets", listed, f"{', '.join(known)} as in the roster, this one as {own}")
+    graph = roster.edges is not None and own in known  # a stranger is refused by the engine
+    # One noise for the total of all agents follows from how many there are.
+    if (graph or settings["trust"].joint) and agents != len(known):
+        raise ConfigurationError("federation.agents", agents, f"{len(known)}, as many as the roster has")
+    if not graph:
+        return followed
+    topology = roster.topology()
+    for clique_size in {len(clique) for clique in topology.cliques}:  # all pass words on for all others
+        settings["trust"].on_graph().among(clique_size)
+    members = topology.members(topology.labels.index(own))
+    clique = tuple(topology.labels[member] for member in members)
+    return {**followed, "clique": clique, "cliques": len(topology.cliques)}

@@ -1,0 +1,201 @@
+"""Chen, Li, Rakhlin & Simchi-Levi 2025 (arXiv 2502.13115): information-weighted private regression in epochs.
+
+Under privacy not the covariance of contexts says how well θ* can be known, but an L₁ analogue of it: where a
+record is x, noise is the same whether x is long or short in a direction that matters. So records are
+weighted. With W such that W E[w x xᵀ] W = I, w = 1/(1 + γ‖Wx‖) and u = w W x, the equation
+E[u xᵀ] θ = E[u y] is solved under noise: u is at most 1/γ long, and the error at x is in proportion to ‖Wx‖.
+γ → ∞ is the weight 1/‖Ux‖ of their local model, γ → 0 ordinary regression in whitened coordinates; their
+joint model is between. Bandits play in epochs of doubling length, each by what the last ones told.
+
+Neighbours differ in one interaction, which is in one sum of one epoch: an epoch costs what the stream does.
+Told centrally (their joint model), or by every agent for its own sums (*silos*).
+
+What is resolved: W is found by one step an epoch, from a quarter of its records, beginning at the W of the
+epoch before (their iteration, spread over epochs); γ is in proportion to where noise and rewards err alike;
+sums (u xᵀ, κ u y) move by at most twice their greatest length, and the Gaussian is exact for that, κ where it
+errs least; the best estimate is played, which lost several times less in the worlds tried than drawing among
+the actions that no epoch has ruled out. The first epoch and the ridge are tuned.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from feducb.config import Budget, Problem
+from feducb.privacy.calibration import to_mu
+from feducb.simulation.results import SimulationResult
+from feducb.types import Array, Indices
+from feducb.worlds.family import named_world
+from feducb.worlds.streams import Purpose, Streams
+from feducb.worlds.world import Contexts, Environment
+from feducb_lab.experiments.prior.by_itself import Lasting
+
+__all__ = ["Weighting", "reweighted_epochs", "told"]
+
+UNIT = "one interaction: an action and its reward, replaced by another"
+_AT_ONCE = 50  # rounds that are played together
+_LONGEST = 1e3  # of W: what an epoch has not seen at all is not worth more
+_DROWNED = 0.3  # of the noise of S: smaller eigenvalues are lifted to it (tuned)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighting:
+    """W, γ and the noise that goes with them.
+
+    Attributes:
+        root: (d, d), W.
+        damping: γ.
+        mu: μ of one interaction; ∞ tells sums as they are.
+        noises: how many add noise: 1, or M silos.
+    """
+
+    root: Array
+    damping: float
+    mu: float
+    noises: int = 1
+
+    def damped(self, actions: Array) -> Array:
+        """(n, d), u = W x/(1 + γ‖Wx‖), at most 1/γ long."""
+        turned = actions @ self.root
+        return np.asarray(turned / (1.0 + self.damping * np.linalg.norm(turned, axis=1, keepdims=True)))
+
+    def reward_weight(self, problem: Problem) -> float:
+        """κ, where (L² + κ²B²)(1/κ² + S²) is least."""
+        return math.sqrt(problem.action_bound / (problem.reward_bound * problem.parameter_bound))
+
+    def longest(self, problem: Problem, *, rewarded: bool = True) -> float:
+        """Of (u xᵀ, κ u y), or of u xᵀ alone: what u can be at most, times √(L² + κ²B²) or L."""
+        stretched = float(np.linalg.norm(self.root, 2)) * problem.action_bound
+        long = stretched / (1.0 + self.damping * stretched)
+        reward = self.reward_weight(problem) * problem.reward_bound if rewarded else 0.0
+        return long * math.hypot(problem.action_bound, reward)
+
+    def deviation(self, problem: Problem, *, rewarded: bool = True) -> float:
+        """Of the noise of each entry: two records differ by at most twice the longest."""
+        return 2.0 * self.longest(problem, rewarded=rewarded) * math.sqrt(self.noises) / self.mu
+
+
+def told(
+    weighting: Weighting,
+    problem: Problem,
+    actions: Array,
+    rewards: Array | None,
+    generator: np.random.Generator,
+) -> tuple[Array, Array]:
+    """Σ u xᵀ (d, d) and Σ u y (d,) under noise; without rewards the first alone, and zeros."""
+    damped = weighting.damped(actions)
+    noise = weighting.deviation(problem, rewarded=rewards is not None)
+    gram = damped.T @ actions + noise * generator.standard_normal((problem.dim, problem.dim))
+    if rewards is None:
+        return gram, np.zeros(problem.dim)
+    scale = noise / weighting.reward_weight(problem)
+    return gram, damped.T @ rewards + scale * generator.standard_normal(problem.dim)
+
+
+def _stepped(weighting: Weighting, gram: Array, records: int, floor: float) -> Weighting:
+    """The next W, S^−½ of S = E[w x xᵀ] from Σ u xᵀ = W Σ w x xᵀ; what noise drowns is not stretched."""
+    seen = np.linalg.solve(weighting.root, gram) / records
+    values, axes = np.linalg.eigh((seen + seen.T) / 2.0)
+    values = np.maximum(values, max(floor, _LONGEST**-2))
+    return replace(weighting, root=(axes / np.sqrt(values)) @ axes.T)
+
+
+def _estimate(weighting: Weighting, problem: Problem, gram: Array, moment: Array, ridge: float) -> Array:
+    """θ̂ = W (Σ u xᵀ W + r I)⁻¹ Σ u y, r so many times the noise of that matrix, which is about n I."""
+    noise = weighting.deviation(problem) * float(np.linalg.norm(weighting.root, 2))
+    inner = gram @ weighting.root + ridge * noise * np.eye(problem.dim)
+    return np.asarray(weighting.root @ np.linalg.solve(inner, moment))
+
+
+def _choose(theta: Array | None, contexts: Contexts, coins: Array) -> Indices:
+    """(1, agents, R), the best candidates by θ̂; any, while there is none."""
+    if theta is None:
+        return np.asarray((coins * contexts.actions.shape[-2]).astype(np.int64)[None])
+    return np.asarray((contexts.actions @ theta).argmax(axis=-1))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Epochs:
+    """All that a run needs to know."""
+
+    world: Environment
+    lasting: Lasting
+    first: int
+    damping: float
+    ridge: float
+    mu: float
+    noises: int
+
+    def ends(self) -> list[int]:
+        """The last rounds of all epochs but the last, which nobody reads."""
+        ends, length = list[int](), self.first
+        while sum(ends[-1:]) + 2 * length <= self.lasting.horizon:
+            ends.append(sum(ends[-1:]) + length)
+            length *= 2
+        return ends
+
+    def run(self, streams: Streams, run: int) -> Array:
+        """(T,), what the average agent loses in each round."""
+        problem, agents = self.world.problem, self.lasting.agents
+        visits = self.world.open(streams, range(run, run + 1), range(agents))
+        noise, coins = streams.shared(run, Purpose.NOISE), streams.shared(run, Purpose.PLAY)
+        start = math.sqrt(problem.dim) / problem.action_bound
+        weighting = Weighting(start * np.eye(problem.dim), 1.0, self.mu, self.noises)
+        theta, begin, lost = None, 0, list[Array]()
+        for end in (*self.ends(), self.lasting.horizon):
+            kept: list[tuple[Array, Array]] = []
+            for now in range(begin, end, _AT_ONCE):
+                contexts = visits.arrive(min(_AT_ONCE, end - now))
+                assert contexts.best is not None
+                chosen = contexts.chosen(_choose(theta, contexts, coins.random(contexts.best.shape[1:])))
+                lost.append((contexts.best - chosen.means).mean(axis=(0, 1)))
+                if end < self.lasting.horizon:
+                    kept.append((chosen.actions.reshape(-1, problem.dim), visits.reward(chosen).ravel()))
+            if kept:
+                actions, rewards = (np.concatenate(part) for part in zip(*kept, strict=True))
+                weighting, theta = self.learn(weighting, actions, rewards, noise)
+            begin = end
+        return np.concatenate(lost)
+
+    def learn(
+        self, weighting: Weighting, actions: Array, rewards: Array, noise: np.random.Generator
+    ) -> tuple[Weighting, Array]:
+        """W from a quarter of an epoch's records, θ̂ from the rest."""
+        problem, cut = self.world.problem, len(rewards) // 4
+        # noise of 2/(γμ) beside rewards' ½√n
+        damping = self.damping * 4.0 * math.sqrt(self.noises) / (self.mu * math.sqrt(len(rewards)))
+        weighting = replace(weighting, damping=damping)
+        gram, _ = told(weighting, problem, actions[:cut], None, noise)
+        drowned = _DROWNED * weighting.deviation(problem, rewarded=False) * math.sqrt(problem.dim) / cut
+        weighting = _stepped(weighting, gram, cut, drowned / float(np.linalg.norm(weighting.root, -2)))
+        gram, moment = told(weighting, problem, actions[cut:], rewards[cut:], noise)
+        return weighting, _estimate(weighting, problem, gram, moment, self.ridge)
+
+
+def reweighted_epochs(
+    *,
+    first: int,
+    damping: float = 6.0,
+    ridge: float = 1.0,
+    environment: str = "paper",
+    trust: str = "controller",
+    **setting: Any,
+) -> SimulationResult:
+    """Epochs of doubling length, the first of ``first`` rounds; γ is ``damping`` times its usual."""
+    given = {name: setting.pop(name, usual) for name, usual in (("epsilon", 1.0), ("delta", 1e-6))}
+    lasting, mu = Lasting(**setting), to_mu(Budget(**given))
+    epochs = _Epochs(
+        world=named_world(environment, Problem(dim=lasting.dim), lasting.arms),
+        lasting=lasting,
+        first=first,
+        damping=damping,
+        ridge=ridge,
+        mu=mu,
+        noises=lasting.agents if trust == "nobody" else 1,
+    )
+    privacy = given | {"mu": mu, "trust": trust, "unit": UNIT, "mechanism": "two sums an epoch"}
+    return lasting.play(epochs.run, epochs.ends(), privacy=privacy)

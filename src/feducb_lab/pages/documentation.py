@@ -1,0 +1,110 @@
+"""The documentation's pages: which hold measured numbers, and how they are written from JSON files.
+
+figures/*.json ──▶ figures/*.md ──▶ experiments.md, claims.md
+figures, real-data/*.json ──marks──▶ numbers of the other pages
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from feducb_lab.experiments.claims import claims_table, read_results
+from feducb_lab.experiments.experiment import Results
+from feducb_lab.experiments.figures import NAMES, TABLES, figure
+from feducb_lab.experiments.real_data.pages import filled, sections
+from feducb_lab.experiments.run import to_markdown
+from feducb_lab.pages.marks import Finding, rewritten
+from feducb_lab.pages.sources import Sources
+
+__all__ = ["MARKED", "findings", "rewritten_pages", "write_pages"]
+
+MARKED = {
+    "../README.md": True,
+    "what-to-expect.md": True,
+    "real-data.md": True,
+    "benchmarks.md": True,
+    "service.md": False,
+    "theory.md": False,
+    "decentralised.md": False,
+}
+"""Pages whose numbers have marks; True where ratios, `N times`, must have a source too."""
+
+_HEAD = "| | in the paper |"
+
+
+def findings(docs: Path) -> dict[str, list[Finding]]:
+    """Numbers that are not what their sources say, by page; those without a source."""
+    sources = Sources(docs)
+    found = {
+        page: rewritten(_read(docs / page), sources, ratios=ratios)[1] for page, ratios in MARKED.items()
+    }
+    return {page: several for page, several in found.items() if several}
+
+
+def rewritten_pages(docs: Path) -> dict[Path, str]:
+    """All pages that hold measured numbers, as the JSON files have them."""
+    sources = Sources(docs)
+    pages = {
+        docs / page: rewritten(_read(docs / page), sources, ratios=ratios)[0]
+        for page, ratios in MARKED.items()
+    }
+    measured = docs / "real-data/all.json"
+    if measured.exists():
+        pages[docs / "real-data.md"] = filled(pages[docs / "real-data.md"], sections(measured))
+    written = {path: _figure(path) for path in sorted(docs.glob("figures/*-*.json")) if _is_figure(path)}
+    pages |= {path.with_suffix(".md"): text for path, text in written.items()}
+    pages[docs / "experiments.md"] = _experiments(docs, pages)
+    pages[docs / "claims.md"] = _claims(docs)
+    return pages
+
+
+def write_pages(docs: Path) -> list[Path]:
+    """Write those that differ; which."""
+    changed = [
+        path for path, text in rewritten_pages(docs).items() if not path.exists() or _read(path) != text
+    ]
+    for path, text in rewritten_pages(docs).items():
+        if path in changed:
+            path.write_text(text, encoding="utf-8")
+    return changed
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _is_figure(path: Path) -> bool:
+    return json.loads(_read(path)).get("figure") in set(NAMES) - set(TABLES)
+
+
+def _figure(path: Path) -> str:
+    results = Results.from_dict(json.loads(_read(path)))
+    return to_markdown(figure(results.figure), results)
+
+
+def _experiments(docs: Path, pages: dict[Path, str]) -> str:
+    """The words before the first section stay; the sections are those of figures/*.md."""
+    head, _, _ = _read(docs / "experiments.md").partition("\n## ")
+    sections = [head.rstrip()]
+    for name in NAMES:
+        paths = [docs / f"figures/{name}-{scale}.md" for scale in ("full", "quick")]
+        for path in [one for one in paths if one in pages][:1]:  # the larger
+            sections += _section(name, path.stem, pages[path])
+    return "\n\n".join(sections) + "\n"
+
+
+def _section(name: str, stem: str, text: str) -> list[str]:
+    title, _, body = text.removeprefix("# ").partition("\n\n")
+    found, _, _ = body.partition("\n\nAll points, mean ± standard error")
+    found = found.replace(f"]({stem}.png)", f"](figures/{stem}.png)")
+    points = f"[table](figures/{stem}.md), [numbers](figures/{stem}.json)"
+    said = f"All points, mean ± standard error: {points}. Bars and bands are two standard errors."
+    return [f"## {name}: {title}", found, said, f"    feducb figure {name} --scale {stem.rpartition('-')[2]}"]
+
+
+def _claims(docs: Path) -> str:
+    """The words before the table stay."""
+    head, _, _ = _read(docs / "claims.md").partition(_HEAD)
+    table = claims_table(read_results(docs / "figures"), lambda stem: f"[{stem}](figures/{stem}.md)")
+    return f"{head.rstrip()}\n\n{table}\n"
