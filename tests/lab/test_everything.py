@@ -52,6 +52,26 @@ def test_comments_and_docstrings_make_no_result_older(
     assert (found[0] == found[1]) is same
 
 
+def test_data_files_count_where_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "_ROOTS", {"toy": tmp_path})
+    (tmp_path / "reads.py").write_text('NAME = "table.json"\n')
+    (tmp_path / "not.py").write_text("x = 1\n")
+    found = []
+    for text in ("1", "2"):
+        (tmp_path / "table.json").write_text(text)
+        found.append((fingerprint("toy.reads"), fingerprint("toy.not")))
+    assert found[0][0] != found[1][0]
+    assert found[0][1] == found[1][1]
+
+
+def test_a_version_makes_no_result_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "feducb.version" in modules_of(RUNNER)
+    before = fingerprint(RUNNER)
+    code = provenance._code
+    monkeypatch.setattr(provenance, "_code", lambda name: code(name) + "9" * (name == "feducb.version"))
+    assert fingerprint(RUNNER) == before
+
+
 def test_what_does_not_say_by_what_it_was_made_is_older() -> None:
     made = made_by("x", [RUNNER])
     assert set(made["versions"]) == {"python", "feducb", "numpy", "numba"}

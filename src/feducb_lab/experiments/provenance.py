@@ -1,8 +1,9 @@
 """By what a result was made: commit, versions, command, and a fingerprint of the code that decides it.
 
 A fingerprint covers the modules of feducb that a player's module imports, directly or not, now or later, and
-the data files beside them. Comments, docstrings and blank lines do not count, nor does what only serves,
-stores or shows: a result is older than the code if the code that would make it again has changed.
+the data files that these name. Comments, docstrings and blank lines do not count, nor does what only serves,
+stores or shows, nor the number of the version: a result is older than the code if the code that would make it
+again has changed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _ROOTS = {
 }
 _LIBRARIES = ("feducb", "numpy", "numba")
 _DATA = (".cu", ".json")
+_VERSION = "feducb.version"  # decides no result
 
 
 def made_by(command: str, modules: Iterable[str]) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def commit() -> str:
 
 def fingerprint(*modules: str) -> str:
     """Of all that these modules are made of."""
-    found = sorted({name for module in modules for name in modules_of(module)})
+    found = sorted({name for module in modules for name in modules_of(module)} - {_VERSION})
     parts = [*found, *map(_code, found), *_data(found)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -144,9 +146,12 @@ def _code(module: str) -> str:
 
 
 def _data(modules: Iterable[str]) -> list[str]:
-    folders = sorted({_path(module).parent for module in modules})
-    files = sorted(one for folder in folders for one in folder.iterdir() if one.suffix in _DATA)
-    return [one.read_text(encoding="utf-8") for one in files]
+    """What is in the files beside modules whose source has their names."""
+    found = set()
+    for path, source in ((_path(module), _code(module)) for module in modules):
+        beside = (one for one in path.parent.iterdir() if one.suffix in _DATA)
+        found |= {one for one in beside if f'"{one.name}"' in source}
+    return [one.read_text(encoding="utf-8") for one in sorted(found)]
 
 
 def _version(name: str) -> str:
