@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from feducb.models.joint import Others
 from feducb.privacy import grid
 from feducb.protocol import messages, sums
 from feducb.storage import RowBook, own_sums
-from feducb.types import Belief, Statistics
+from feducb.types import Belief, ReleasedSum, Statistics
 from own_sites import CLOSE, START, THETA, WINDOW, Sites, settings_of
 from secure_net import SecureNet
 from troubles import troubles
@@ -417,6 +418,25 @@ def test_a_trusted_controller_says_that_everybody_s_last_batch_is_in(sites: Site
     made = [_made(one) for one in sites.live.values()]
     sites.run(30)
     assert [_made(one) for one in sites.live.values()] == made == [CLOSE["releases"]] * 3
+
+
+@pytest.mark.parametrize("distance", [None, 0.0])
+@pytest.mark.parametrize("variance", [1.0, 9.0], ids=["as planned", "more noise"])
+def test_the_shared_phase_may_have_read_the_last_sum_before_the_close(
+    distance: float | None, variance: float
+) -> None:
+    """Also where it is the only one: the chances of all sets that may be read add up to α."""
+    one = {"releases": 1, "first_release": 80.0, "last_release": 80.0, "distance": distance}
+    settings = settings_of("a", trust="controller", **one)
+    assert settings.rule.first >= settings.releases
+    own = math.exp(-settings.alone.log_threshold)  # the joint set has as much
+    assert settings.share_of_alpha() + 2 * own == pytest.approx(settings.alpha)
+    privatizer = settings.estimator.privatizer
+    assert privatizer is not None
+    planned = float(np.linalg.norm(privatizer.noise_scale)) ** 2 * privatizer.mechanism.error(1) ** 2
+    total = ReleasedSum(1, np.eye(2), np.zeros(2), np.asarray(variance * planned), agents=3)
+    bound = settings.joint_for(total)
+    assert math.exp(-bound.alone.log_threshold) == pytest.approx(own)
 
 
 @pytest.mark.parametrize("sites", [TRUSTED], indirect=True)

@@ -26,7 +26,7 @@ def joint_for(settings: AgentSettings, total: ReleasedSum) -> JointBound:
     """Under own play, how the sum at the close is read together with own records (`rule_for`)."""
     rule, variance = settings.estimator.rule, float(total.variance)
     if total.number != settings.releases or not settings.as_planned(total):
-        shared = replace(settings.estimator, rule=settings.rule)
+        shared = replace(settings.estimator, rule=replace(settings.rule, first=0))  # sums may have been read
         horizon = settings.history + settings.decisions
         rule = joint_rule(
             settings.federation, shared, range(settings.agents), horizon=horizon, variance=variance

@@ -13,7 +13,7 @@ from feducb.models.mixture import MixtureBound
 from feducb.models.play import JointPlay, ReleasedPlay
 from feducb.privacy.grid import rounding_radius
 from feducb.privacy.mechanisms import Mechanism
-from feducb.protocol.closing import closing_estimator, shares_of
+from feducb.protocol.closing import closing_estimator, joint_rule, shares_of
 from feducb.protocol.estimators import Estimator, alone_estimator, calibrated_estimator
 from feducb.protocol.federation import EVERYTHING
 from feducb.types import ReleasedSum
@@ -38,10 +38,16 @@ def estimator_of(settings: AgentSettings) -> Estimator:
     rounds = tuple(max(1, (settings.history + one) // settings.groups) for one in expected)
     if settings.play == "own":
         promised = _promised_mechanism(settings)
-        horizon = settings.history + settings.decisions
-        return closing_estimator(
-            settings.federation, rounds, range(settings.agents), horizon=horizon, promised=promised
-        )
+        horizon, team = settings.history + settings.decisions, range(settings.agents)
+        made = closing_estimator(settings.federation, rounds, team, horizon=horizon, promised=promised)
+        shared = shared_rule(made)
+        if shared.first < len(rounds):
+            return made
+        # In a simulation the last sum is there at the close. Here it may be in use before that, until a
+        # controller says that it is sealed: then the shared phase has read it, with its share of α.
+        was_read = replace(made, rule=replace(shared, first=0))
+        rule = joint_rule(settings.federation, was_read, team, horizon=horizon)
+        return replace(made, rule=replace(rule, shared=shared))
     return calibrated_estimator(
         settings.federation,
         rounds,
@@ -61,11 +67,15 @@ def _promised_mechanism(settings: AgentSettings) -> Mechanism | None:
 
 def rule_of(settings: AgentSettings) -> ReleasedPlay:
     """How the agent plays: as in a simulation, with room for what the grid adds to noise."""
-    rule = settings.estimator.rule
-    if isinstance(rule, JointPlay):
-        rule = rule.shared
-    assert isinstance(rule, ReleasedPlay)
+    rule = shared_rule(settings.estimator)
     return replace(rule, bound=replace(_mixture(rule), rounding=rounding_radius(settings.problem.dim)))
+
+
+def shared_rule(estimator: Estimator) -> ReleasedPlay:
+    """How sums are read: under own play until the close."""
+    rule = estimator.rule.shared if isinstance(estimator.rule, JointPlay) else estimator.rule
+    assert isinstance(rule, ReleasedPlay)
+    return rule
 
 
 def share_of_alpha(settings: AgentSettings, past: int = 0) -> float:
