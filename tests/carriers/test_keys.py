@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,15 @@ from nats_world import require_server
 from feducb.carriers import nats_keys as keys
 from feducb.carriers import nats_subjects as subjects
 from feducb.carriers.authority import hosts_of
-from feducb.carriers.key_requests import read_request
+from feducb.carriers.key_requests import make_request, read_request
+from feducb.carriers.nats.roster_talk import answer_roster, in_time
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames, sealing
 from feducb.protocol.admission import Receipt
 from feducb.protocol.graphs import parse_topology
 from feducb.protocol.names import require_name
 from feducb.protocol.roster import Roster, Signer
-from feducb.protocol.signed_roster import newest_roster
+from feducb.protocol.signed_roster import all_rosters, newest_roster, sign_roster
 from typed import typed
 
 
@@ -356,16 +358,111 @@ def test_a_server_that_cannot_be_is_refused_before_anything_is_written(
 @pytest.mark.parametrize("season", [1, 2**40])
 def test_a_rotation_that_cannot_be_leaves_all_keys_as_they_were(tmp_path: Path, season: int) -> None:
     folder = tmp_path / "keys"
-    keys.init(folder, ["a", "b"])
+    keys.init(folder, ["a", "b"], keepers=["a", "b"])
     keys.rotate(folder, agents=["a"], season=2)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(ConfigurationError, match=f"season is {season}, expected"):
         keys.rotate(folder, agents=["a"], controller=True, season=season)
     (folder / "server" / "server.pem").write_text("nothing")
     with pytest.raises(ConfigurationError, match=r"server\.pem is .*, expected the server's certificate"):
-        keys.rotate(folder, agents=["b"], server=keys.Server(hosts=()))
+        keys.rotate(folder, agents=["b"], server=keys.Server(hosts=()), season=2)
     (folder / "server" / "server.pem").write_bytes(before[folder / "server" / "server.pem"])
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_versions_are_told_in_order_and_none_that_is_too_late(tmp_path: Path) -> None:
+    """With keepers a version that came after its season began waits, and those after it with it."""
+    folder = tmp_path / "keys"
+    keys.init(folder, ["a", "b", "c", "d"])
+    keys.remove(folder, "a", season=3)
+    keys.remove(folder, "b", season=5)
+    rosters = all_rosters(folder / "federation.json", folder / "ca.pem")
+    texts = [one.to_json().encode() for one in rosters]
+
+    def told(known: str, *, most: int = 2**20) -> bytes:
+        return answer_roster(f"roster {known}".encode(), rosters, most=most)
+
+    assert [told(known) for known in ("1", "2", "3", "x")] == [texts[1], texts[2], b"", b""]
+    assert len(texts[1]) > len(texts[2])
+    assert told("1", most=len(texts[2])) == texts[2]  # else nothing would ever come
+    versions = {(1, 2): [1, 2, 3], (1, 3): [1], (2, 3): [1, 2, 3], (2, 5): [1, 2], (3, 5): [1, 2, 3]}
+    for (bound, season), expected in versions.items():
+        assert [one.version for one in in_time(rosters, bound, season)] == expected
+
+
+def test_without_keepers_a_rotation_has_no_season(tmp_path: Path) -> None:
+    """The server knows the new key alone: a season of its own would lock the agent out until then."""
+    folder = tmp_path / "keys"
+    keys.init(folder, ["a", "b"])
+    with pytest.raises(ConfigurationError, match="season is 5, expected nothing: where there are no keepers"):
+        keys.rotate(folder, agents=["a"], season=5)
+    assert not (folder / "federation.2.json").exists()
+
+
+@pytest.mark.parametrize("seed", ["agents/a/agent.seed", "controller/controller.seed"])
+def test_a_key_that_somebody_has_already_is_refused(tmp_path: Path, seed: str) -> None:
+    """The server would not start with one key twice; nothing is written."""
+    folder = tmp_path / "keys"
+    keys.init(folder, ["a", "b"])
+    requests = {name: tmp_path / f"{name}-again" for name in ("b", "c")}
+    for name, site in requests.items():
+        site.mkdir()
+        (site / "agent.seed").write_bytes((folder / seed).read_bytes())
+        make_request(site, name, federation="feducb")
+    before = {path: path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+    twice = "expected a key of its own for each agent, keeper and controller"
+    with pytest.raises(ConfigurationError, match=twice):
+        keys.add(folder, read_request(requests["c"] / "c.request.json"), season=2)
+    with pytest.raises(ConfigurationError, match=twice):
+        keys.rotate(folder, agents=["a"], requests=[read_request(requests["b"] / "b.request.json")])
+    assert {path: path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")} == before
+
+
+def test_a_roster_of_an_earlier_version_with_a_key_twice_is_read_and_mended(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    roster = keys.init(folder, ["a", "b"])
+    twice = replace(roster, agents=dict.fromkeys(("a", "b"), roster.agents["a"]))
+    (folder / "federation.json").write_text(sign_roster(twice, folder / "ca" / "ca.key").to_json())
+    assert Roster.read(folder / "federation.json") == twice
+    assert len(set(keys.rotate(folder, agents=["b"]).agents.values())) == 2
+
+
+def test_a_season_that_is_far_off_is_refused_unless_it_is_meant(tmp_path: Path) -> None:
+    """No later version may hold before it, so a slip would keep everybody from changing anything."""
+    folder = tmp_path / "fed"
+    keys.init(folder, ["a", "b", "c"], keepers=["a", "b"])
+    make_request(tmp_path, "d", federation="feducb")
+    for words in (
+        ["add", "fed", "d.request.json"],
+        ["remove", "fed", "c"],
+        ["rotate", "fed", "--agent", "a"],
+    ):
+        done = typed("keys", *words, "--season", "2000000", cwd=tmp_path)
+        said = " ".join(done.stderr.split())
+        assert "--season is 2000000, expected at most 367 (version 1 holds from season 1 on)" in said
+        assert "--far if you mean it" in said
+    assert not (folder / "federation.2.json").exists()
+    assert typed("keys", "remove", "fed", "c", "--season", "367", cwd=tmp_path).returncode == 0
+    far = ("--season", "2000000", "--far")
+    assert typed("keys", "rotate", "fed", "--agent", "a", *far, cwd=tmp_path).returncode == 0
+    assert newest_roster(folder / "federation.json", folder / "ca.pem").since == 2_000_000
+
+
+def test_a_request_that_the_old_key_did_not_sign_is_taken_only_where_somebody_says_it_is_lost(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "fed"
+    keys.init(folder, ["a", "b"])
+    asked = read_request(make_request(tmp_path, "a", federation="feducb"))
+    line = ("rotate", "fed", "--request", "a.request.json")
+    done = typed("keys", *line, cwd=tmp_path)
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 2
+    assert f"agent a: {asked.nkey}" in said
+    assert "compare the keys above with the site over another line and say --old-key-lost" in said
+    assert not (folder / "federation.2.json").exists()
+    assert typed("keys", *line, "--old-key-lost", cwd=tmp_path).returncode == 0
+    assert newest_roster(folder / "federation.json", folder / "ca.pem").agents["a"] == asked.nkey
 
 
 def test_damaged_files_of_an_operator_are_named(tmp_path: Path) -> None:

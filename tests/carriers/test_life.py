@@ -18,7 +18,7 @@ from nats_world import Broker, cut_in_a_handshake, free_port, require_server, un
 
 from feducb.agent import upkeep
 from feducb.carriers import nats_keys as keys
-from feducb.carriers.key_requests import read_request
+from feducb.carriers.key_requests import make_request, read_request
 from feducb.protocol.signed_roster import newest_roster
 from typed import typed
 
@@ -109,6 +109,69 @@ def test_sites_join_leave_and_change_keys_while_the_others_go_on(world: World, t
             await world.some_visitors()
         restarts = {name: site.restarts for name, site in world.sites.items()}
         assert restarts == {"north": 0, "south": 1, "west": 0}
+        for site in world.sites.values():
+            await site.stop()
+
+    asyncio.run(run())
+
+
+def _coming(world: World, site: Path, *, season: int, near: tuple[str, ...] = ()) -> None:
+    """A newcomer is signed for a later season, so that a version waits."""
+    request = read_request(make_request(site, site.name, federation="tests"))
+    keys.add(world.broker.folder, request, season=season, near=near)
+
+
+def test_keys_are_changed_at_once_while_a_newcomer_waits_for_its_season(world: World, tmp_path: Path) -> None:
+    """An agent's, then the controller's: each is restarted with its own, and the season goes on."""
+    folder = world.broker.folder
+    north, south = (world.settle(name, folder / "agents" / name, agents=2) for name in ("north", "south"))
+
+    async def run() -> None:
+        north.start()
+        south.start()
+        async with world.controller() as controller:
+            await world.sum_of(1, "north", "south")
+            _coming(world, tmp_path / "west", season=3)
+            assert keys.rotate(folder, agents=["south"]).since == 3
+            for version in (2, 3):  # it asks the controller for them
+                (north.folder / f"federation.{version}.json").unlink()
+            world.broker.reload()
+            await south.stop()
+            south.start()
+            await world.sum_of(2, "north", "south")
+            assert list(controller.status.members) == ["north", "south"]
+            await until(lambda: all((north.folder / f"federation.{one}.json").exists() for one in (2, 3)))
+
+        keys.rotate(folder, controller=True)
+        world.broker.reload()
+        async with world.controller() as controller:
+            await world.sum_of(3, "north", "south")
+            assert list(controller.status.members) == ["north", "south"]
+            assert north.agent.settings.agents == 2
+        for site in world.sites.values():
+            await site.stop()
+
+    asyncio.run(run())
+
+
+def test_who_was_away_is_told_each_version_that_came(world: World, tmp_path: Path) -> None:
+    """One newcomer from season 2 on and another from 3: in season 2 there are three of them, everywhere."""
+    folder = world.broker.folder
+    north, south = (world.settle(name, folder / "agents" / name, agents=2) for name in ("north", "south"))
+
+    async def run() -> None:
+        south.start()
+        async with world.controller():
+            for name, season in (("west", 2), ("east", 3)):
+                _coming(world, tmp_path / name, season=season)
+            for version in (2, 3):
+                (north.folder / f"federation.{version}.json").unlink()
+            world.broker.reload()
+            await asyncio.sleep(1.5)  # the controller looks once a second
+            north.start()
+            await until((north.folder / "federation.3.json").exists)
+            await world.open_season("north", "south")
+            assert [site.agent.settings.agents for site in (north, south)] == [3, 3]
         for site in world.sites.values():
             await site.stop()
 

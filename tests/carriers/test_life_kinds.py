@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from life_world import CONTROLLER, ENGINE, SEASON, START, World
 from nats_world import Broker, cut_in_a_handshake, until
 
+from feducb.carriers import nats_keys as keys
+from feducb.carriers.key_requests import make_request, read_request
 from feducb.controller.collector import TrustedCollector
 from feducb.controller.controller_file import ControllerSettings
 from feducb.protocol.graphs import parse_topology
@@ -73,6 +75,35 @@ def test_sites_join_and_leave_on_a_graph(tmp_path: Path, trust: str) -> None:
         await until(lambda: not any(site.status.refused_by for site in stay))
         for site in sites.values():
             assert site.restarts == 0
+            await site.stop()
+
+    try:
+        asyncio.run(run())
+    finally:
+        broker.stop()
+
+
+def test_on_a_graph_a_key_is_changed_at_once_while_a_newcomer_waits_for_its_season(tmp_path: Path) -> None:
+    old = ("north", "south", "east")
+    broker = Broker(tmp_path / "keys", old, topology=parse_topology("complete:3"))
+    broker.start()
+    world, folder = World(broker), broker.folder
+    sites = {name: world.settle(name, folder / "agents" / name, agents=3) for name in old}
+
+    async def run() -> None:
+        await _make_streams(broker)
+        for site in sites.values():
+            site.start()
+        await world.sum_of(1, *old)
+        asked = read_request(make_request(tmp_path / "west", "west", federation="tests"))
+        keys.add(folder, asked, season=3, near=old)
+        assert keys.rotate(folder, agents=["south"]).since == 3
+        broker.reload()
+        await sites["south"].stop()
+        sites["south"].start()
+        await world.sum_of(2, *old)
+        assert set(sites["north"].status.members) == set(old)
+        for site in sites.values():
             await site.stop()
 
     try:

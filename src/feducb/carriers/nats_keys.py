@@ -49,9 +49,19 @@ from feducb.system import optional
 with optional("making keys", "nats"):
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-__all__ = ["Server", "add", "configure", "init", "issue_server_certificate", "remove", "rotate"]
+__all__ = [
+    "Server",
+    "add",
+    "configure",
+    "init",
+    "issue_server_certificate",
+    "remove",
+    "require_near",
+    "rotate",
+]
 
 _SERVER = Server()
+_NEAR = 366  # seasons: a year of days
 
 
 def init(
@@ -145,6 +155,8 @@ def add(folder: Path, request: KeyRequest, *, season: int, near: Sequence[str] =
             raise ConfigurationError("keeper", request.name, "none: this federation has no keepers")
         keepers = keepers | {request.name: request.keeper}
     after = replace(before, agents=before.agents | {request.name: request.nkey}, keepers=keepers, edges=edges)
+    after.require_apart()
+    _require_season(before, season)
     for kind in ("agents", *(("keepers",) if request.keeper is not None else ())):
         (folder / kind / request.name).mkdir(parents=True, exist_ok=True)
     return _next(folder, before, after, since=season)
@@ -166,6 +178,7 @@ def remove(folder: Path, name: str, *, season: int) -> Roster:
     )
     if before.keepers and not after.keepers:
         raise ConfigurationError("keepers", "none", "at least two, where rows are padded")
+    _require_season(before, season)
     return _next(folder, before, after, since=season)
 
 
@@ -189,8 +202,9 @@ def rotate(
         controller: whether to renew the controller's, both of them.
         server: renew the server's certificate for so many days; for its ``hosts``, or those of the old one
             if there are none.
-        season: from which on others go by the new keys; at once if not given. Where there are keepers it is
-            needed: rows of a season are bound to the keys of its start.
+        season: from which on others go by the new keys; at once if not given, also where a version waits for
+            a later season. Where there are keepers it is needed: rows of a season are bound to the keys of
+            its start. With a controller and no keepers there is none: the server knows the new keys alone.
     """
     path = folder / "federation.json"
     before, agents, keepers, requests = (
@@ -203,6 +217,9 @@ def rotate(
     if changed and before.keepers and season is None:
         expected = "from which on others go by the new keys: rows of a season are bound to those of its start"
         raise ConfigurationError("season", None, expected)
+    if changed and season is not None and before.controller is not None and not before.keepers:
+        expected = "nothing: where there are no keepers new keys hold at once, as they do at the server"
+        raise ConfigurationError("season", season, expected)
     if controller and before.controller is None:
         raise ConfigurationError("controller", True, "a federation with a controller")
     public, kept = dict(before.agents), dict(before.keepers)
@@ -219,6 +236,8 @@ def rotate(
         for name in names:
             _require_known(name, kind, known)
     if changed:  # before anything is written
+        if requests:
+            replace(before, agents=public, keepers=kept).require_apart()
         _require_season(before, season)
         sign_roster(before, folder / "ca" / "ca.key")
     hosts = () if server is None else server.hosts or hosts_of(folder)
@@ -257,9 +276,17 @@ def _require_season(before: Roster, season: int | None) -> None:
     require_integer("season", before.since if season is None else season, at_least=1)
 
 
+def require_near(folder: Path, season: int) -> None:
+    """Raise for a season that is so far off that it is a slip: no later version may hold before it."""
+    newest = newest_roster(folder / "federation.json", folder / "ca.pem")
+    if season > (most := newest.since + _NEAR):
+        stands = f"version {newest.version} holds from season {newest.since} on"
+        expected = f"at most {most} ({stands}), as no later change could hold before it; --far if you mean it"
+        raise ConfigurationError("--season", season, expected)
+
+
 def _next(folder: Path, before: Roster, after: Roster, *, since: int | None) -> Roster:
-    """Sign and write the version after, which holds from a season on; not before the one before does."""
-    _require_season(before, since)
+    """Sign and write the version after, which holds from a season on."""
     if after.edges is not None:
         after.topology()  # or there is none
     after = replace(after, version=before.version + 1, since=before.since if since is None else since)

@@ -99,6 +99,7 @@ def _names(text: str) -> list[str]:
 
 _Request = Annotated[Path, typer.Argument(help="The file that `feducb keys request` wrote at the site.")]
 _Season = Annotated[int, typer.Option(help="From which season on; a later one than the open one.")]
+_FAR = "The season is meant, though it is more than 366 after the newest version's."
 
 
 @app.command()
@@ -130,12 +131,15 @@ def add(
     request: _Request,
     season: _Season,
     near: str | None = option(None, "On a graph: its neighbours, separated by commas.", shown="none"),
+    far: bool = option(False, _FAR, "--far"),
 ) -> None:
     """Take a newcomer in: sign the next version of the roster, and say who must be given what."""
     from feducb.carriers import nats_keys as keys
     from feducb.carriers.key_requests import read_request
 
     asked = read_request(request)
+    if not far:
+        keys.require_near(folder, season)
     roster = keys.add(folder, asked, season=season, near=_names(near or ""))
     _show_keys(asked)
     folders = [f"agents/{asked.name}"] + ([f"keepers/{asked.name}"] if asked.keeper else [])
@@ -147,10 +151,13 @@ def remove(
     folder: _Folder,
     name: Annotated[str, typer.Argument(help="The agent's name.")],
     season: _Season,
+    far: bool = option(False, _FAR, "--far"),
 ) -> None:
     """Take an agent out of the next version of the roster, and say who must be given what."""
     from feducb.carriers import nats_keys as keys
 
+    if not far:
+        keys.require_near(folder, season)
     roster = keys.remove(folder, name, season=season)
     _say_next(folder, roster, None)
     note(
@@ -196,9 +203,19 @@ class _Renewed:
     days: _Days = 365
     listen: str | None = option(None, _LISTEN, shown="as before")
     sync: _Sync = None
-    season: int | None = option(
-        None, "From which season on others go by the new keys; needed with keepers.", shown="at once"
+    old_key_lost: bool = option(
+        False,
+        "Take a --request that the key so far did not sign. Nothing proves who sent it: first compare its "
+        "keys with the site over another line.",
+        "--old-key-lost",
     )
+    season: int | None = option(
+        None,
+        "From which season on others go by the new keys: needed with keepers, and on a graph where trust = "
+        "keepers.",
+        shown="at once",
+    )
+    far: bool = option(False, _FAR, "--far")
 
 
 @app.command()
@@ -213,7 +230,17 @@ def rotate(new: _Renewed) -> None:
     if not (changed or new.server or new.host or settled):
         expected = "--agent, --keeper, --request, --controller or --server, --host, --listen, --sync"
         raise ConfigurationError("rotate", "nothing", expected)
+    if new.season is not None and not new.far:
+        keys.require_near(new.folder, new.season)
     asked = [read_request(path) for path in new.request or []]
+    for one in asked:
+        _show_keys(one)
+        if one.before is None and not new.old_key_lost:
+            expected = (
+                f"one that the key of {one.name} so far signed too (`feducb keys request --before`); if that "
+                "is lost, compare the keys above with the site over another line and say --old-key-lost"
+            )
+            raise ConfigurationError("--request", f"one for {one.name}", expected)
     listen = None if new.listen is None else _parse_listen(new.listen)
     certificate = keys.Server(hosts=new.host or (), days=new.days) if new.server or new.host else None
     roster = keys.rotate(
@@ -227,10 +254,6 @@ def rotate(new: _Renewed) -> None:
     )
     if settled:
         keys.configure(new.folder, listen=listen, sync=new.sync)
-    for one in asked:
-        _show_keys(one)
-        if one.before is None:
-            note(f"the key that {one.name} had did not sign this: compare the new one over another line")
     errors_to.print(f"wrote {new.folder}; now", highlight=False)
     for step in _next_steps(roster, new, [one.name for one in asked]):
         errors_to.print(f"- {step}", highlight=False)

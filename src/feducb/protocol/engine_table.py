@@ -22,7 +22,7 @@ from feducb.config import require_finite
 from feducb.errors import ConfigurationError
 from feducb.protocol.names import require_name
 from feducb.protocol.roster import Roster
-from feducb.protocol.signed_roster import all_rosters, of_season
+from feducb.protocol.signed_roster import all_rosters, of_season, with_newest_keys
 
 __all__ = ["NatsSettings", "require_keys", "require_text"]
 
@@ -77,19 +77,25 @@ class NatsSettings:
         federation = require_text("engine.federation", table["federation"])
         return cls(servers=tuple(servers), federation=federation, **settings)
 
-    def read_roster(self, season: int | None = None) -> Roster:
+    def read_roster(self, season: int | None = None, *, newest_keys: bool = False) -> Roster:
         """The roster of a season, or the newest: of this federation, and this agent must be in one of them.
 
-        It may come with a later one, or have been in an earlier one.
+        It may come with a later one, or have been in an earlier one. With ``newest_keys`` keys are those of
+        today, whoever is in it (`with_newest_keys`).
         """
-        rosters = all_rosters(self.roster, self.ca)
+        rosters = self.read_rosters()
         roster = rosters[-1] if season is None else of_season(rosters, season)
-        if roster.federation != self.federation:
-            expected = f"{roster.federation}, as in the roster"
-            raise ConfigurationError("engine.federation", self.federation, expected)
+        return with_newest_keys(roster, rosters[-1]) if newest_keys else roster
+
+    def read_rosters(self) -> list[Roster]:
+        """All versions of the roster, oldest first; checked as one of them is."""
+        rosters = all_rosters(self.roster, self.ca)
+        federation, agents = rosters[-1].federation, rosters[-1].agents
+        if federation != self.federation:
+            raise ConfigurationError("engine.federation", self.federation, f"{federation}, as in the roster")
         if self.agent is not None and not any(self.agent in one.agents for one in rosters):
-            raise ConfigurationError("engine.agent", self.agent, f"one of {', '.join(roster.agents)}")
-        return roster
+            raise ConfigurationError("engine.agent", self.agent, f"one of {', '.join(agents)}")
+        return rosters
 
 
 def require_keys(

@@ -70,18 +70,21 @@ class Roster:
             expected = "at least two keepers, of different owners, and a controller"
             raise ConfigurationError("keepers", ", ".join(self.keepers), expected)
         if self.keepers:
-            self._require_apart()
+            self.require_apart()
+            if len(self.agents) > _MOST_AGENTS:
+                raise ConfigurationError("agents", len(self.agents), f"at most {_MOST_AGENTS} with keepers")
         if (self.edges is None) == (self.controller is None):
             raise ConfigurationError("federation", self.federation, "either a controller or edges of a graph")
 
-    def _require_apart(self) -> None:
-        """With keepers, nobody has two voices: one key, one name, one role."""
+    def require_apart(self) -> None:
+        """Raise unless nobody has two voices: one key, one name, one role.
+
+        A roster without keepers that an earlier version made may have a key twice, and is read all the same.
+        """
         keys = [*self.agents.values(), *self.keepers.values(), self.controller]
         if len(set(keys)) < len(keys):
             twice = next(key for key in keys if keys.count(key) > 1)
             raise ConfigurationError("nkey", twice, "a key of its own for each agent, keeper and controller")
-        if len(self.agents) > _MOST_AGENTS:
-            raise ConfigurationError("agents", len(self.agents), f"at most {_MOST_AGENTS} with keepers")
 
     def topology(self) -> Topology:
         """The graph, its cliques and the like; the same wherever it is computed."""

@@ -29,6 +29,7 @@ __all__ = [
     "require_signed",
     "sign_roster",
     "stamp",
+    "with_newest_keys",
 ]
 
 _CONTEXT = b"feducb\0roster\0"
@@ -130,6 +131,19 @@ def newest_roster(path: Path, authority: Path | None) -> Roster:
 def of_season(rosters: Sequence[Roster], season: int) -> Roster:
     """The one of them that holds in a season; the oldest, if none does yet."""
     return next((one for one in reversed(rosters) if one.since <= season), rosters[0])
+
+
+def with_newest_keys(roster: Roster, newest: Roster) -> Roster:
+    """A season's roster with the keys that the server knows, which are those of the newest one.
+
+    A newer version may wait for its season while a key in it is another one already. Where there are
+    keepers a season goes by the keys of its start.
+    """
+    if newest.version == roster.version or newest.keepers or roster.keepers:
+        return roster
+    agents = {name: newest.agents.get(name, key) for name, key in roster.agents.items()}
+    controller, sealing = newest.controller, newest.sealing
+    return replace(roster, agents=agents, controller=controller, sealing=sealing, signature="")
 
 
 def quorum_among(quorum: int | None, before: int, after: int) -> int | None:

@@ -64,6 +64,8 @@ class NatsEngine:
         self.status = status or EngineStatus()
         self._settings, self._agent, self._log = settings, settings.agent, log
         self._terms = terms
+        promised = [terms] if isinstance(terms, Terms) else terms.values()
+        self._bound = any(one.trust.padded for one in promised)  # rows of a season, to the keys of its start
         newest = settings.read_roster()
         if self._agent in newest.agents:
             own_signer(settings, newest.agents[self._agent])
@@ -78,7 +80,7 @@ class NatsEngine:
         """Until cancelled, by the roster of each season; raises on wrong settings alone."""
         while True:
             season = await mailbox.season()
-            roster = self._settings.read_roster(season)
+            roster = self._settings.read_roster(season, newest_keys=not self._bound)
             work = asyncio.ensure_future(self._work(mailbox, roster))
             watch = asyncio.ensure_future(self._until_another(mailbox, roster, season))
             try:
@@ -101,7 +103,7 @@ class NatsEngine:
                 continue
             seen = (now, stamp(self._settings.roster))
             try:
-                other = self._settings.read_roster(now)
+                other = self._settings.read_roster(now, newest_keys=not self._bound)
             except ConfigurationError as error:  # a file that somebody is just putting there
                 say_rarely(self._log, "roster_refused", count=self.status.fail(error), text=str(error))
                 continue

@@ -15,7 +15,7 @@ from feducb.carriers.nats.hearing import Hearing
 from feducb.carriers.nats.keeper_talk import KeeperTalk
 from feducb.carriers.nats.link import Link, apart, own_signer
 from feducb.carriers.nats.link_status import EngineStatus, Log, say_nothing, say_rarely
-from feducb.carriers.nats.roster_talk import answer_roster, asks_for_roster
+from feducb.carriers.nats.roster_talk import answer_roster, asks_for_roster, in_time
 from feducb.controller.collector import Collector
 from feducb.errors import ConfigurationError, RefusedError
 from feducb.protocol import frames
@@ -65,7 +65,7 @@ class NatsController:
         self.status = EngineStatus()
         self._settings, self._collector, self._log = settings, collector, log
         self._roster = self._of_season()
-        self._newest_roster = settings.read_roster()
+        self._rosters = settings.read_rosters()
         self._seen = (collector.season, stamp(settings.roster))
         if self._roster.controller is None:
             raise ConfigurationError("engine.roster", str(settings.roster), "one with a controller")
@@ -113,30 +113,32 @@ class NatsController:
             return
         self._seen = seen
         try:
-            newest, roster = self._settings.read_roster(), self._of_season()
+            rosters, roster = self._settings.read_rosters(), self._of_season()
         except ConfigurationError as error:  # one that does not prove itself, or is half there
             say_rarely(self._log, "roster_refused", count=self.status.fail(error), text=str(error))
             return
+        newest = rosters[-1]
         if newest.version > self._newest_roster.version:
             facts = {"version": newest.version, "season": newest.since, "agents": len(newest.agents)}
             self._log("roster", **facts)
-        self._roster, self._newest_roster = roster, newest
+        self._roster, self._rosters = roster, rosters
         self.refusals.names = _senders(roster, newest)
+
+    @property
+    def _newest_roster(self) -> Roster:
+        return self._rosters[-1]
 
     def _of_season(self) -> Roster:
         """That of the open season: with keepers the one that it was opened with, whatever came later."""
         if isinstance(self._collector, RowBook):
             return self._collector.roster
-        return self._settings.read_roster(self._collector.season)
+        return self._settings.read_roster(self._collector.season, newest_keys=True)
 
-    def _told_roster(self) -> Roster:
-        """What whoever asks is told: the newest, unless it is too late for the open season.
-
-        Rows of that season are bound to an older one: who took the newer would be in none of them.
-        """
-        newest = self._newest_roster
-        late = self._talk is not None and newest.since <= self._collector.season
-        return self._roster if late else newest
+    def _answer_roster(self, asked: bytes, most: int) -> bytes:
+        told = self._rosters
+        if self._talk is not None:
+            told = in_time(told, self._roster.version, self._collector.season)
+        return answer_roster(asked, told, most=most)
 
     async def _exchange_all(
         self, client: Client, waiting: asyncio.Queue[_Opened], held: Counter[str]
@@ -188,7 +190,7 @@ class NatsController:
     def _tell(self, client: Client, agent: str, place: bytes) -> bytes:
         """What an agent asks for: the newest sum, or where rows are padded all that it has not heard."""
         if asks_for_roster(place):
-            return answer_roster(place, self._told_roster(), most=client.max_payload)
+            return self._answer_roster(place, client.max_payload)
         if self._talk is None:
             before = asked_before(place)
             return (self._newest or b"") if before is None else self._framed_before(before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from feducb.carriers import nats_subjects as subjects
@@ -15,7 +17,7 @@ from feducb.protocol.signed_roster import keep_roster, newest_roster
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-__all__ = ["answer_roster", "ask_roster", "asks_for_roster"]
+__all__ = ["answer_roster", "ask_roster", "asks_for_roster", "in_time"]
 
 _ASKED = b"roster "  # and the newest version that is known
 
@@ -23,25 +25,25 @@ _ASKED = b"roster "  # and the newest version that is known
 async def ask_roster(
     client: Client, settings: NatsSettings, user: str, *, status: EngineStatus, log: Log
 ) -> None:
-    """Ask the controller whether there is a newer roster, and keep it if there is.
+    """Ask the controller for the next version of the roster, and for the one after it, until there is none.
 
     The first signed one comes by hand: before it, controller and broker may not know the question.
     """
-    newest = newest_roster(settings.roster, settings.ca)
-    if not newest.signature:
-        return
-    subject = subjects.topic(newest.federation, "ask", user)
-    asked = _ASKED + str(newest.version).encode()
-    reply = await apart(client.request(subject, asked, timeout=settings.timeout))
-    if not reply.data:
-        return
-    try:
-        roster = keep_roster(settings.roster, settings.ca, reply.data)
-    except RefusedError as error:
-        say_rarely(log, "roster_refused", count=status.fail(error), reason=error.reason, text=error.text)
-        return
-    if roster is not None:
-        log("roster", version=roster.version, season=roster.since, agents=len(roster.agents))
+    roster: Roster | None = newest_roster(settings.roster, settings.ca)
+    while roster is not None and roster.signature:
+        subject = subjects.topic(roster.federation, "ask", user)
+        asked = _ASKED + str(roster.version).encode()
+        reply = await apart(client.request(subject, asked, timeout=settings.timeout))
+        if not reply.data:
+            return
+        try:
+            roster = keep_roster(settings.roster, settings.ca, reply.data)
+        except RefusedError as error:
+            count = status.fail(error)
+            say_rarely(log, "roster_refused", count=count, reason=error.reason, text=error.text)
+            return
+        if roster is not None:
+            log("roster", version=roster.version, season=roster.since, agents=len(roster.agents))
 
 
 def asks_for_roster(data: bytes) -> bool:
@@ -49,10 +51,27 @@ def asks_for_roster(data: bytes) -> bool:
     return data.startswith(_ASKED)
 
 
-def answer_roster(asked: bytes, newest: Roster, *, most: int) -> bytes:
-    """The newest roster, if it is newer than the one that is known there; no more than so many bytes."""
+def in_time(rosters: Sequence[Roster], bound: int, season: int) -> list[Roster]:
+    """Those that may be told where rows of the open season are bound to one version: not what is too late.
+
+    Who took a later one of the same season would be in none of its rows. What comes after such a one waits
+    with it, since versions are told in order.
+    """
+    return list(takewhile(lambda one: one.version <= bound or one.since > season, rosters))
+
+
+def answer_roster(asked: bytes, told: Sequence[Roster], *, most: int) -> bytes:
+    """The next version after the one that is known there, if there is one; no more than so many bytes.
+
+    Not the newest: one between holds in the seasons before the newest does, and is no news after it.
+
+    Args:
+        asked: the question.
+        told: the versions that may be told, oldest first.
+        most: of bytes; a version that is longer is passed over.
+    """
     known = asked.removeprefix(_ASKED)
-    if not newest.signature or not known.isdigit() or len(known) > 9 or int(known) >= newest.version:
+    if not known.isdigit() or len(known) > 9:
         return b""
-    text = newest.to_json().encode()
-    return text if len(text) <= most else b""
+    later = (one.to_json().encode() for one in told if one.signature and one.version > int(known))
+    return next((text for text in later if len(text) <= most), b"")
