@@ -2,10 +2,10 @@
 
     python benchmarks/one_story.py [--runs 6] [--processes 2] [--json docs/figures/one-story.json]
 
-The others' moment is what their Gram would come to under that θ, without noise: nothing in it contradicts itself. It
-is turned away from θ* by an angle, in a direction drawn for each run; ``feducb figure own`` plays others whose
-lies are less careful. M = 100 agents, keepers, ε = 1, d = 10, K = 100, T = 10⁴ in the paper's world. Regret of
-the honest agent under own play, as it is by default and with ``distance`` 0.5. About a minute for each run.
+The others' moment is what their Gram would come to under that θ, without noise: nothing in it contradicts
+itself. It is turned away from θ* by an angle, in a direction drawn for each run; `feducb figure own` plays
+others whose lies are less careful. M = 100 agents, keepers, ε = 1, d = 10, K = 100, T = 10⁴ in the paper's
+world. Regret of the honest agent under own play, as it is by default and with ``distance`` 0.5.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def theta_of(seed: int) -> Array:
 
     with mock.patch.object(ReleasedPlay, "absorb", note):
         feducb.simulate(**WORLD, horizon=300, baseline="no-privacy", seed=seed)
-    return np.linalg.solve(*sums)
+    return np.asarray(np.linalg.solve(*sums), dtype=np.float64)
 
 
 def told(false: Array) -> Callable[[JointPlay, Knowledge, ReleasedSum], Knowledge]:
