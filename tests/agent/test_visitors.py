@@ -90,6 +90,30 @@ def test_a_visitor_gets_a_named_action(opened: Callable[..., Agent]) -> None:
     assert (vectors.action, vectors.index in range(3)) == (None, True)
 
 
+def test_an_id_names_one_visitor_and_what_she_was_shown(opened: Callable[..., Agent]) -> None:
+    """As many candidates, but others; or another visitor: the reward would go to what was not shown."""
+    agent = opened()
+    first = agent.decide(["none", "ten_percent"], context=ADA, id="v0")
+    others: tuple[dict[str, Any], ...] = (
+        {"actions": ["free_shipping", {"id": "none", "price": 1.0}], "context": ADA},
+        {"actions": ["ten_percent", "none"], "context": ADA},
+        {"actions": ["none", "ten_percent"], "context": ADA | {"age": 37}},
+        {"actions": Encoder(RECIPE).vectors(ADA | {"age": 37}, ["none", "ten_percent"])},
+    )
+    for other in others:
+        with pytest.raises(ConfigurationError, match="id is 'v0', expected a new one"):
+            agent.decide(id="v0", **other)
+    again, many = agent.decide_many(
+        [{"actions": ["none", "ten_percent"], "context": ADA, "id": "v0"}, others[0] | {"id": "v0"}]
+    )
+    assert isinstance(again, Decision)
+    assert (again.action, again.repeated) == (first.action, True)
+    assert isinstance(many, ConfigurationError)
+    two = agent.decide_many([{"context": ADA, "id": "v1"}, {"context": {"age": 3}, "id": "v1"}])
+    assert [isinstance(one, Decision) for one in two] == [True, False]
+    assert agent.snapshot()["counts"]["decisions"] == 2
+
+
 def test_what_is_expected_is_told_once_something_was_learnt(tmp_path: Path) -> None:
     """At ε = 10⁶ the estimate of an offer that sells at 0.9 is near that, and its bound above it."""
     settings = AgentSettings(

@@ -46,7 +46,11 @@ class DecisionRequest(_Strict):
         "What cannot be meant, such as text in a column of numbers, is refused, and the column named.",
         examples=[{"country": "DE", "age": 36, "returning": True}],
     )
-    id: Id | None = Field(None, description="A name of your own: the same one again gives the same decision.")
+    id: Id | None = Field(
+        None,
+        description="A name of your own: the same one again, about the same visitor and candidates, gives the "
+        "same decision; about others it is refused.",
+    )
     person: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         None, description="Who it is, where a person may come more than once. Kept as a keyed hash only."
     )
