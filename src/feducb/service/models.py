@@ -87,8 +87,14 @@ class DecisionResponse(BaseModel):
     model: str = Field(description="The sum it rests on, season.number; number 0 is none yet.")
     would_choose: int = Field(description="In shadow mode: what would have been shown.")
     would_choose_action: str | None = Field(None, description="Its name.")
-    scores: list[float] | None = None
-    ranking: list[int] | None = None
+    scores: list[float] | None = Field(
+        None,
+        description="If asked for: of each candidate what `bound` is of the one to show, but not cut off at "
+        "the range of rewards; null before anything was learnt.",
+    )
+    ranking: list[int] | None = Field(
+        None, description="If asked for: the best candidates in order, counted from 0; null likewise."
+    )
     repeated: bool = False
     explanation: ExplanationAnswer | None = Field(
         None, description="If asked for; null before anything was learnt."
