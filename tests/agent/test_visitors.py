@@ -145,16 +145,17 @@ def test_values_that_took_a_rule_are_counted_by_column(opened: Callable[..., Age
     agent.decide(context={"country": "Atlantis", "age": 140, "returning": True, "shoe": {"size": 44}})
     agent.decide(context={"age": -3})
     agent.decide(context=ADA)
+    agent.decide(["none", {"id": "ten_percent", "pirce": 9.9}], context=ADA)  # mistyped, and counted as such
     agent.decide(context={"age": -3}, id="twice")
     agent.decide(context={"age": -3}, id="twice")  # the same decision
     facts = agent.snapshot()
     missing = {"missing": 2}
     country = missing | {"unknown": 1}
-    prices = {"missing": 4}  # "none" has no price
+    prices = {"missing": 5}  # "none" has no price
     assert facts["recipe"]["values"] == {
         **{"age": {"clipped": 3}, "country": country, "returning": missing, "price": prices}
     }
-    assert (facts["counts"]["decisions"], facts["counts"]["ignored_columns"]) == (4, 1)
+    assert (facts["counts"]["decisions"], facts["counts"]["ignored_columns"]) == (5, 2)
     assert facts["recipe"]["fingerprint"] == RECIPE.fingerprint
 
 
@@ -166,10 +167,13 @@ def test_values_that_took_a_rule_are_counted_by_column(opened: Callable[..., Age
         ({"context": {"country": {"code": "DE"}}}, "context.country is 'an object'"),
         ({"context": ["DE"]}, "context is 'list', expected an object"),
         ({"context": {"age": 10**5000}}, "context is 'a number of thousands of digits'"),
-        ({"actions": ["none", "half_price"]}, "actions.offer is 'another one', expected one of none"),
-        ({"actions": ["none", {"id": "ten_percent", "price": "free"}]}, "actions.price is 'a text'"),
+        ({"actions": ["none", "half_price"]}, "actions[1].offer is 'another one', expected one of none"),
+        ({"actions": ["none", {"id": "ten_percent", "price": "free"}]}, "actions[1].price is 'a text'"),
         ({"actions": ["none", "none"]}, "actions is 'none', expected all different"),
-        ({"actions": [{"price": 3}]}, "expected a name, as its id"),
+        ({"actions": [{"price": 3}]}, "actions[0] is 'one with price', expected a name, as its id"),
+        ({"actions": [{"id": True, "offer": "none"}]}, "expected a name, as its id"),
+        ({"actions": [{"id": math.nan, "offer": "none"}]}, "expected a name, as its id"),
+        ({"actions": "none"}, "actions is 'a text', expected a list"),
         ({"actions": [[0.1, 0.2]], "context": {}}, "context is 'given', expected nothing beside vectors"),
     ],
 )

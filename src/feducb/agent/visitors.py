@@ -114,6 +114,9 @@ class Visitors:
         return Visitor(candidates, tuple(names), only=shown.index)
 
     def _of_vectors(self, actions: Any, context: object) -> Visitor:
+        if isinstance(actions, str):
+            expected = "a list: of names, of objects with an id, or of rows of numbers"
+            raise ConfigurationError("actions", "a text", expected)
         if context is not None:
             raise ConfigurationError("context", "given", "nothing beside vectors, which hold it")
         vectors = require_candidates(actions, self._settings.problem)
