@@ -116,9 +116,7 @@ def _write_as_log(path: Path, rows: list[dict[str, Any]]) -> None:
     with path.open("w", newline="") as file:
         log = csv.DictWriter(file, ["age", "country", "returning", "offer", "bought"])
         log.writeheader()
-        log.writerows(
-            row["context"] | {"offer": row["name"], "bought": row["reward"]} for row in rows
-        )
+        log.writerows(row["context"] | {"offer": row["name"], "bought": row["reward"]} for row in rows)
 
 
 def _evaluated(folder: Path, *recipe: str) -> list[float]:

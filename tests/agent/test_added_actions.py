@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,13 +79,13 @@ def test_an_action_is_added_and_another_retired_in_an_open_season(tmp_path: Path
 
 @pytest.mark.parametrize("asked", [{}, {"actions": ["gift", "none"]}], ids=["declared", "named"])
 def test_whoever_asks_again_hears_what_was_shown_though_it_is_retired_or_others_came(
-    tmp_path: Path, asked: dict[str, list[str]]
+    tmp_path: Path, asked: dict[str, Any]
 ) -> None:
     """By the same request, also once something was learnt; in shadow mode too, by name and by index."""
     path, now = tmp_path / "agent.db", [START]
     later = replace(with_added(SHOP, "bundle"), retired=("gift",))
     for shadow in (False, True):
-        follow = {"follow": "gift"} if shadow else {}
+        follow: dict[str, Any] = {"follow": "gift"} if shadow else {}
         settings = {"shadow": shadow, "keep_events": 0.0, "window": 50.0}
         path = tmp_path / f"{shadow}.db"
         with Agent.open(path, _settings(SHOP, **settings), clock=_clock(now)) as agent:
@@ -98,7 +99,7 @@ def test_whoever_asks_again_hears_what_was_shown_though_it_is_retired_or_others_
         if shadow:
             with Agent.open(path, _settings(recipe, **settings), clock=_clock(now)) as agent:
                 assert agent.decide(**asked, context={"age": 30}, id="0", follow=shown[0].index).repeated
-                with pytest.raises(ConfigurationError, match="follow is 'none'|same candidates"):
+                with pytest.raises(ConfigurationError, match=r"follow is 'none'|same candidates"):
                     agent.decide(**asked, context={"age": 30}, id="0", follow="none")
 
 

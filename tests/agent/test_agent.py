@@ -436,7 +436,7 @@ def test_a_repeated_id_must_be_asked_for_alike(opened: Callable[..., Agent]) -> 
     first = agent.decide(actions, id="visit")
     assert agent.decide(actions, id="visit").index == first.index
     for others in (actions[:2], -actions, actions + 1e-6):
-        with pytest.raises(ConfigurationError, match="id is 'visit', expected .* same candidates"):
+        with pytest.raises(ConfigurationError, match=r"id is 'visit', expected .* same candidates"):
             agent.decide(others, id="visit")
     assert opened().decide(actions.tolist(), id="visit").index == first.index  # after a restart
     agent = opened()

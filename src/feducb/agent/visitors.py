@@ -47,12 +47,12 @@ class Shown(NamedTuple):
     """What is written down of a decision: how many candidates there were, which was shown, its vector."""
 
     candidates: int
-    index: int
+    place: int
     action: bytes
 
     def is_among(self, candidates: Array) -> bool:
         """Whether it was shown of as many candidates as these (K, d), in that place."""
-        return len(candidates) == self.candidates and candidates[self.index].tobytes() == self.action
+        return len(candidates) == self.candidates and candidates[self.place].tobytes() == self.action
 
 
 class Visitors:
@@ -110,8 +110,8 @@ class Visitors:
         if len(alike) != 1:  # another visitor; or actions that the recipe's terms do not tell apart
             return None
         candidates, names = np.zeros((shown.candidates, vectors.shape[1])), [""] * shown.candidates
-        candidates[shown.index], names[shown.index] = vectors[alike[0]], offers.names[alike[0]]
-        return Visitor(candidates, tuple(names), only=shown.index)
+        candidates[shown.place], names[shown.place] = vectors[alike[0]], offers.names[alike[0]]
+        return Visitor(candidates, tuple(names), only=shown.place)
 
     def _of_vectors(self, actions: Any, context: object) -> Visitor:
         if isinstance(actions, str):

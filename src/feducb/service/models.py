@@ -21,6 +21,12 @@ Candidates = Annotated[
 ]
 Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+# Of a field that may be of several kinds: what is said in place of why it is none of them, one by one.
+SEVERAL: dict[str | int, str] = {
+    "actions": "Input should be a list of names, or of objects with an id, "
+    f"1 to {MOST_NAMED:,} of them; or of rows of numbers, 1 to {MOST_CANDIDATES:,}",
+    "follow": "Input should be the index of an action, or its name",
+}
 Named = Annotated[list[Name | dict[str, Any]], Field(fail_fast=True, min_length=1, max_length=MOST_NAMED)]
 
 
@@ -48,8 +54,8 @@ class DecisionRequest(_Strict):
     )
     id: Id | None = Field(
         None,
-        description="A name of your own: the same one again, about the same visitor and candidates, gives the "
-        "same decision; about others it is refused.",
+        description="A name of your own: the same one again, about the same visitor and candidates, gives "
+        "the same decision; about others it is refused.",
     )
     person: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         None, description="Who it is, where a person may come more than once. Kept as a keyed hash only."

@@ -114,7 +114,7 @@ class Encoder:
             raise ConfigurationError(f"actions[{place}].{self.recipe.naming}", "another one", expected)
 
     def _level(self, action: Mapping[str, Any]) -> str | None:
-        """What an action is, by the column that its name stands for; None where that is missing, or none is."""
+        """What an action is, by the column that its name stands for; None where that is missing."""
         value = None if self.recipe.naming is None else action[self.recipe.naming]
         text = None if value is None else as_text(value)
         return text.lower() if text in ("True", "False") else text  # as `Category` finds them
