@@ -11,15 +11,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from feducb.agent.agent_file import read_agent_file
+from feducb.agent.own_logs import read_rows
 from feducb.agent.view import look
 from feducb.service.api_keys import add_key
 from feducb.service.client import Client
 from feducb.worlds.features import Recipe
 
-OFFERS = ("none", "free_shipping", "ten_percent")
+OFFERS = ("none", "free_shipping", "ten_percent", "big")
 CONTEXT = "age:0:120,country:DE|FR,returning:bool"
 COLUMNS = ("--agent-column", "shop", "--action", "offer", "--reward", "bought", "--propensity", "p")
 
@@ -61,14 +63,27 @@ def _write_log(path: Path, rows: int) -> None:
             visitor, offer = _visitor(coins), coins.choice(OFFERS)
             known = [visitor.get(name, "") for name in ("age", "country", "returning")]
             bought = int(_buys(visitor, offer, coins))
-            log.writerow([f"shop {number % 4}", *known, offer, bought, 1 / 3])
+            log.writerow([f"shop {number % 4}", *known, offer, bought, 1 / 4])
+
+
+def _declare_actions(path: Path) -> None:
+    """By hand: offers have prices, and what the log calls big is a bundle for five."""
+    plain = json.loads(path.read_text())
+    plain["action"][0]["levels"] = ["none", "free_shipping", "ten_percent", "bundle"]
+    plain["action"].append({"kind": "number", "name": "price", "low": 0, "high": 10, "missing": "zero"})
+    plain["terms"].append(["price"])
+    big = {"id": "big", "offer": "bundle", "price": 5}
+    plain["actions"] = ["none", {"id": "free_shipping", "price": 3}, "ten_percent", big]
+    path.write_text(json.dumps(plain))
 
 
 @pytest.mark.parametrize("shadow", [False, True])
 def test_one_recipe_file_from_a_csv_to_a_running_service_and_back(tmp_path: Path, shadow: bool) -> None:
     _write_log(tmp_path / "log.csv", 1200)
     _feducb(tmp_path, "recipe", "init", "log.csv", "--action", "offer", "--context", CONTEXT)
+    _declare_actions(tmp_path / "recipe.json")
     recipe = Recipe.read(tmp_path / "recipe.json")
+    assert recipe.offered == OFFERS
     study = ("--recipe", "recipe.json", "--epsilon", "8", "--repeats", "2")
     said = _feducb(tmp_path, "evaluate", "log.csv", *COLUMNS, *study, "--json", "before.json")
     assert "ederat" in said
@@ -87,8 +102,21 @@ def test_one_recipe_file_from_a_csv_to_a_running_service_and_back(tmp_path: Path
     assert [row["name"] for row in rows] == [offer for _, offer in decided]
     assert [row["context"] for row in rows] == [visitor for visitor, _ in decided]
     assert {row["recipe"] for row in rows} == {recipe.fingerprint}
+    _write_as_log(tmp_path / "again.csv", rows)
+    with (tmp_path / "again.csv").open(newline="") as opened:
+        vectors, rewards = read_rows(csv.DictReader(opened), recipe, "bought")
+    assert np.array_equal(vectors, [row["action"] for row in rows])
+    assert rewards == [row["reward"] for row in rows]
     # From the vectors that were kept, and made anew by the recipe: the same.
     assert _evaluated(tmp_path) == pytest.approx(_evaluated(tmp_path, "--recipe", "recipe.json"), rel=1e-6)
+
+
+def _write_as_log(path: Path, rows: list[dict[str, Any]]) -> None:
+    """What an agent exported, as a log with the recipe's columns."""
+    with path.open("w", newline="") as file:
+        log = csv.DictWriter(file, ["age", "country", "returning", "offer", "bought"])
+        log.writeheader()
+        log.writerows(row["context"] | {"offer": row["name"], "bought": row["reward"]} for row in rows)
 
 
 def _evaluated(folder: Path, *recipe: str) -> list[float]:
@@ -113,7 +141,7 @@ def _serve_and_visit(folder: Path, shadow: bool) -> list[tuple[dict[str, Any], s
             for _ in range(300):
                 visitor = _visitor(coins)
                 own: dict[str, Any] = (
-                    {"follow": coins.choice(OFFERS), "follow_propensity": 1 / 3} if shadow else {}
+                    {"follow": coins.choice(OFFERS), "follow_propensity": 1 / 4} if shadow else {}
                 )
                 decision = agent.decide(context=visitor, **own)
                 assert decision.action in OFFERS

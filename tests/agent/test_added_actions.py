@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,10 +57,12 @@ def test_an_action_is_added_and_another_retired_in_an_open_season(tmp_path: Path
         recipe = agent.snapshot()["recipe"]
         assert (recipe["added"], recipe["retired"], recipe["room"]) == (("bundle",), ("gift",), 1)
         assert recipe["promised"] == SHOP.fingerprint != recipe["fingerprint"]
-        # As many candidates as before, but others: the same name must not come for another place.
-        gift = next(one for one in shown if one.action == "gift")
-        with pytest.raises(ConfigurationError, match="added or retired since"):
-            agent.decide(context={"age": 30}, id=gift.id)
+        # As many candidates as before, but others: whoever asks again hears what she was shown.
+        for one in shown:
+            again = agent.decide(context={"age": 30}, id=one.id, scores=True, explain=True)
+            assert (again.action, again.index, again.repeated) == (one.action, one.index, True)
+        with pytest.raises(ConfigurationError, match="same visitor with the same candidates"):
+            agent.decide(context={"age": 31}, id=shown[0].id)
         now[0] += 30.0
         agent.tick()
         model = {one["id"]: one["retired"] for one in agent.model()["actions"]}
@@ -72,6 +75,32 @@ def test_an_action_is_added_and_another_retired_in_an_open_season(tmp_path: Path
     }
     for row in rows:  # the words make the vector that was learnt from
         assert row["features"][row["index"]] == row["action"]
+
+
+@pytest.mark.parametrize("asked", [{}, {"actions": ["gift", "none"]}], ids=["declared", "named"])
+def test_whoever_asks_again_hears_what_was_shown_though_it_is_retired_or_others_came(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    """By the same request, also once something was learnt; in shadow mode too, by name and by index."""
+    path, now = tmp_path / "agent.db", [START]
+    later = replace(with_added(SHOP, "bundle"), retired=("gift",))
+    for shadow in (False, True):
+        follow: dict[str, Any] = {"follow": "gift"} if shadow else {}
+        settings = {"shadow": shadow, "keep_events": 0.0, "window": 50.0}
+        path = tmp_path / f"{shadow}.db"
+        with Agent.open(path, _settings(SHOP, **settings), clock=_clock(now)) as agent:
+            shown = [agent.decide(**asked, context={"age": 30}, id=f"{n}", **follow) for n in range(20)]
+        for recipe in (with_added(SHOP, "bundle"), later, replace(later, retired=())):
+            with Agent.open(path, _settings(recipe, **settings), clock=_clock(now)) as agent:
+                for one in shown:
+                    again = agent.decide(**asked, context={"age": 30}, id=one.id, **follow)
+                    assert (again.action, again.index, again.repeated) == (one.action, one.index, True)
+                    assert again.propensity == one.propensity
+        if shadow:
+            with Agent.open(path, _settings(recipe, **settings), clock=_clock(now)) as agent:
+                assert agent.decide(**asked, context={"age": 30}, id="0", follow=shown[0].index).repeated
+                with pytest.raises(ConfigurationError, match=r"follow is 'none'|same candidates"):
+                    agent.decide(**asked, context={"age": 30}, id="0", follow="none")
 
 
 def test_a_season_allows_nothing_else(tmp_path: Path) -> None:

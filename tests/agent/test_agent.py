@@ -435,8 +435,11 @@ def test_a_repeated_id_must_be_asked_for_alike(opened: Callable[..., Agent]) -> 
     agent, actions = opened(), _candidates(np.random.default_rng(17))
     first = agent.decide(actions, id="visit")
     assert agent.decide(actions, id="visit").index == first.index
-    with pytest.raises(ConfigurationError, match="same candidates"):
-        agent.decide(actions[:2], id="visit")
+    for others in (actions[:2], -actions, actions + 1e-6):
+        with pytest.raises(ConfigurationError, match=r"id is 'visit', expected .* same candidates"):
+            agent.decide(others, id="visit")
+    assert opened().decide(actions.tolist(), id="visit").index == first.index  # after a restart
+    agent = opened()
     made_up = agent.decide(actions).id
     with pytest.raises(ConfigurationError, match="are taken"):
         agent.decide(actions, id=made_up)

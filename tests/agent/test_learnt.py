@@ -264,6 +264,11 @@ def test_contributions_add_up_to_estimate_and_bound(
             "1", "offer", "offer*age", "country", "offer*returning",
         ]  # fmt: skip
         assert why["rival"] is not None
+        low, high = shop.agent.settings.problem.reward_range
+        assert min(max(decision.scores[decision.index], low), high) == pytest.approx(
+            decision.bound, abs=1e-12
+        )
+        assert len(set(decision.scores)) == len(decision.scores)  # nothing is cut off, so that none are equal
         others = [score for place, score in enumerate(decision.scores) if place != decision.index]
         names = [name for name in RECIPE.offered if name != decision.action]
         assert why["rival"]["action"] == names[others.index(max(others))]

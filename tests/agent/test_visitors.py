@@ -90,6 +90,30 @@ def test_a_visitor_gets_a_named_action(opened: Callable[..., Agent]) -> None:
     assert (vectors.action, vectors.index in range(3)) == (None, True)
 
 
+def test_an_id_names_one_visitor_and_what_she_was_shown(opened: Callable[..., Agent]) -> None:
+    """As many candidates, but others; or another visitor: the reward would go to what was not shown."""
+    agent = opened()
+    first = agent.decide(["none", "ten_percent"], context=ADA, id="v0")
+    others: tuple[dict[str, Any], ...] = (
+        {"actions": ["free_shipping", {"id": "none", "price": 1.0}], "context": ADA},
+        {"actions": ["ten_percent", "none"], "context": ADA},
+        {"actions": ["none", "ten_percent"], "context": ADA | {"age": 37}},
+        {"actions": Encoder(RECIPE).vectors(ADA | {"age": 37}, ["none", "ten_percent"])},
+    )
+    for other in others:
+        with pytest.raises(ConfigurationError, match="id is 'v0', expected a new one"):
+            agent.decide(id="v0", **other)
+    again, many = agent.decide_many(
+        [{"actions": ["none", "ten_percent"], "context": ADA, "id": "v0"}, others[0] | {"id": "v0"}]
+    )
+    assert isinstance(again, Decision)
+    assert (again.action, again.repeated) == (first.action, True)
+    assert isinstance(many, ConfigurationError)
+    two = agent.decide_many([{"context": ADA, "id": "v1"}, {"context": {"age": 3}, "id": "v1"}])
+    assert [isinstance(one, Decision) for one in two] == [True, False]
+    assert agent.snapshot()["counts"]["decisions"] == 2
+
+
 def test_what_is_expected_is_told_once_something_was_learnt(tmp_path: Path) -> None:
     """At ε = 10⁶ the estimate of an offer that sells at 0.9 is near that, and its bound above it."""
     settings = AgentSettings(
@@ -121,16 +145,17 @@ def test_values_that_took_a_rule_are_counted_by_column(opened: Callable[..., Age
     agent.decide(context={"country": "Atlantis", "age": 140, "returning": True, "shoe": {"size": 44}})
     agent.decide(context={"age": -3})
     agent.decide(context=ADA)
+    agent.decide(["none", {"id": "ten_percent", "pirce": 9.9}], context=ADA)  # mistyped, and counted as such
     agent.decide(context={"age": -3}, id="twice")
     agent.decide(context={"age": -3}, id="twice")  # the same decision
     facts = agent.snapshot()
     missing = {"missing": 2}
     country = missing | {"unknown": 1}
-    prices = {"missing": 4}  # "none" has no price
+    prices = {"missing": 5}  # "none" has no price
     assert facts["recipe"]["values"] == {
         **{"age": {"clipped": 3}, "country": country, "returning": missing, "price": prices}
     }
-    assert (facts["counts"]["decisions"], facts["counts"]["ignored_columns"]) == (4, 1)
+    assert (facts["counts"]["decisions"], facts["counts"]["ignored_columns"]) == (5, 2)
     assert facts["recipe"]["fingerprint"] == RECIPE.fingerprint
 
 
@@ -142,10 +167,13 @@ def test_values_that_took_a_rule_are_counted_by_column(opened: Callable[..., Age
         ({"context": {"country": {"code": "DE"}}}, "context.country is 'an object'"),
         ({"context": ["DE"]}, "context is 'list', expected an object"),
         ({"context": {"age": 10**5000}}, "context is 'a number of thousands of digits'"),
-        ({"actions": ["none", "half_price"]}, "actions.offer is 'another one', expected one of none"),
-        ({"actions": ["none", {"id": "ten_percent", "price": "free"}]}, "actions.price is 'a text'"),
+        ({"actions": ["none", "half_price"]}, "actions[1].offer is 'another one', expected one of none"),
+        ({"actions": ["none", {"id": "ten_percent", "price": "free"}]}, "actions[1].price is 'a text'"),
         ({"actions": ["none", "none"]}, "actions is 'none', expected all different"),
-        ({"actions": [{"price": 3}]}, "expected a name, as its id"),
+        ({"actions": [{"price": 3}]}, "actions[0] is 'one with price', expected a name, as its id"),
+        ({"actions": [{"id": True, "offer": "none"}]}, "expected a name, as its id"),
+        ({"actions": [{"id": math.nan, "offer": "none"}]}, "expected a name, as its id"),
+        ({"actions": "none"}, "actions is 'a text', expected a list"),
         ({"actions": [[0.1, 0.2]], "context": {}}, "context is 'given', expected nothing beside vectors"),
     ],
 )

@@ -168,12 +168,22 @@ def test_init_does_not_ask_again_what_there_is_to_choose_from(tmp_path: Path) ->
         (("recipe", "show", "gone.json"), "`feducb recipe init` writes one"),
         (("agent", "init", "--recipe", "gone.json"), "`feducb recipe init` writes one"),
         (("agent", "init", "--actions", "a,a"), "levels of action"),
+        (
+            ("agent", "init", "--actions", "a,b", "--dim", "4"),
+            "--dim is 4, expected nothing beside",
+        ),
+        (("recipe", "init", "latin.csv", "--action", "offer"), "latin.csv', expected text in UTF-8: save it"),
+        (("recipe", "add", "kept.json", "{bad"), "action is '{bad', expected a name, or JSON such as"),
+        (("recipe", "add", "kept.json", '{"id": true}'), "id of the action is True, expected a text"),
+        (("recipe", "add", "kept.json", '{"name": "b"}'), "id of the action is None, expected a text"),
         (("agent", "init", "--actions", "a,b", "--reward-range", "1:0"), "--reward-range is '1:0'"),
     ],
 )
 def test_what_cannot_be_ends_with_a_sentence_and_no_file(
     shop: Path, arguments: tuple[str, ...], complaint: str
 ) -> None:
+    (shop / "latin.csv").write_bytes(LOG.replace("Atlantis", "Österreich").encode("latin-1"))
+    (shop / "kept.json").write_text(Recipe.of_actions(["a"], reserve=1).to_json())
     assert complaint in _feducb(shop, *arguments, status=2)[1]
     assert not (shop / "agent.toml").exists()
     assert not (shop / "recipe.json").exists()

@@ -147,7 +147,7 @@ def test_what_cannot_be_sent_is_said_at_once_and_breaks_no_later_visit(tmp_path:
         with Client(service.url, key=service.operator) as agent:
             service.kill()
             agent.decide(ACTIONS, follow=1, fallback=1)
-            with pytest.raises(TypeError, match="JSON"):
+            with pytest.raises(ConfigurationError, match=r"context\.age is 'set'"):
                 agent.decide(ACTIONS, follow=1, fallback=1, context={"age": {36}})
             service.start()
             until_asked_again()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from harness import Running
 
+from feducb import ConfigurationError
 from feducb.service.client import Client, ServiceError
 from feducb.worlds.features import Category, Flag, Hashed, Number, Recipe, Tags
 
@@ -65,7 +68,9 @@ def test_a_visitor_in_words_gets_an_action_by_name(shop: Running) -> None:
         with pytest.raises(ServiceError, match=r"422: context\.age is 'a text', expected a number") as caught:
             agent.decide(context=ADA | {"age": "36"})
         assert caught.value.status == 422
-        with pytest.raises(ServiceError, match=r"422: actions\.offer is 'another one', expected one of none"):
+        with pytest.raises(
+            ServiceError, match=r"422: actions\[1\]\.offer is 'another one', expected one of none"
+        ):
             agent.decide(["none", "half_price"], context=ADA)
         with pytest.raises(ServiceError, match="expected from 0 to 1"):
             agent.reward(own.id, 1.5)
@@ -79,10 +84,65 @@ def test_many_visitors_in_one_call(shop: Running) -> None:
         assert agent.status()["counts"].get("decisions", 0) == before + 2
         many = agent.decide_many([{"context": ADA}] * 1000)
         assert len({one.id for one in many if one is not None}) == 1000
-        with pytest.raises(ServiceError, match="the body is not what was expected"):
-            agent.decide_many([{"context": ADA}] * 1001)
+        for count, limit in ((1001, "at most 1000 items"), (0, "at least 1 item")):
+            with pytest.raises(ServiceError, match=f"is not what was expected: decisions: .* {limit}"):
+                agent.decide_many([{"context": ADA}] * count)
         with pytest.raises(ServiceError, match=r"context\.age is 'a text'"):
             agent.decide_many([{"context": {"age": "old"}}])
+
+
+@pytest.mark.parametrize(
+    ("asked", "where", "what"),
+    [
+        ({"actions": "gift"}, ["actions"], "a list of names, or of objects with an id"),
+        ({"actions": [None]}, ["actions", 0], "a list of names"),
+        ({"actions": [1, 2]}, ["actions", 0], "rows of numbers"),
+        ({"actions": [[1.0, 2.0], [1.0, "a"]]}, ["actions", 1, 1], "rows of numbers"),
+        ({"actions": ["none", None]}, ["actions", 1], "a list of names"),
+        ({"actions": []}, ["actions"], "1 to 1,000"),
+        ({"follow": 1.5}, ["follow"], "the index of an action, or its name"),
+        ({"context": ["DE"]}, ["context"], "an object"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused_once_and_in_words(
+    shop: Running, asked: dict[str, Any], where: list[str | int], what: str
+) -> None:
+    """Not once for each kind that a field may be of, by names of types."""
+    with shop.http(shop.application) as http:
+        for path, body, first in (
+            ("/v1/decisions", asked, []),
+            ("/v1/decisions/batch", {"decisions": [{}, asked]}, ["decisions", 1]),
+        ):
+            answer = http.post(path, json=body)
+            assert answer.status_code == 422
+            (detail,) = answer.json()["details"]
+            assert detail["where"] == [*first, *where]
+            assert what in detail["what"]
+            assert what in answer.json()["error"]
+            assert "list[" not in answer.text
+
+
+def test_the_client_sends_numbers_of_numpy_and_decimals_and_names_what_it_cannot(shop: Running) -> None:
+    with Client(shop.url, key=shop.application, timeout=120.0) as agent:
+        visitor = {"country": np.str_("DE"), "age": np.int64(36), "returning": np.bool_(True)}
+        price = {"id": "ten_percent", "price": Decimal("9.9")}
+        first = agent.decide(["none", price], context=visitor, id="of numpy")
+        plain = {"country": "DE", "age": 36, "returning": True}
+        asked = ["none", {"id": "ten_percent", "price": np.float32(9.9).astype(float)}]
+        assert agent.decide(["none", price | {"price": 9.9}], context=plain, id="of numpy").repeated
+        assert first.action in ("none", "ten_percent")
+        assert agent.decide(asked, context={"age": np.float32(36.0)}).action in ("none", "ten_percent")
+        odd: tuple[tuple[dict[str, Any], str], ...] = (
+            ({"context": {"age": object()}}, "context.age is 'object', expected a number, a text"),
+            ({"context": {"age": {1, 2}}}, "context.age is 'set'"),
+            ({"actions": ["none", {"id": "a", "price": 1j}]}, r"actions\[1\].price is 'complex'"),
+            ({"actions": "none"}, "actions is 'a text', expected a list"),
+            ({"actions": ["none", None]}, r"actions\[1\] is 'NoneType', expected a name"),
+            ({"context": "DE"}, "context is 'a text', expected a mapping"),
+        )
+        for one, named in odd:
+            with pytest.raises(ConfigurationError, match=named):
+                agent.decide(**one)
 
 
 def test_values_that_took_a_rule_are_in_status_and_metrics(shop: Running) -> None:
@@ -154,7 +214,7 @@ def test_ten_thousand_fuzzed_visitors_get_an_answer_each_and_none_is_lost(shop: 
             assert answer.status_code == 200 or (visitors == 1 and answer.status_code == 422), answer.text
             for reason in reasons:
                 decided, refused = decided + (reason is None), refused + (reason is not None)
-                named = reason is None or any(f"{column} is" in reason for column in (*COLUMNS, "action"))
+                named = reason is None or any(f"{column} is" in reason for column in (*COLUMNS, "]"))
                 assert named, reason
         after = http.get("/v1/status").json()["counts"].get("decisions", 0)
     assert (decided + refused, after - before) == (10_000, decided)

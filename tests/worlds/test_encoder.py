@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from typing import Any
@@ -174,7 +175,7 @@ def test_a_recipe_with_half_a_character_is_refused(name: str) -> None:
 
 def test_a_refused_action_is_told_by_its_columns_and_not_by_its_values() -> None:
     for action in ({"price": "secret"}, {"id": {"name": "secret"}, "price": 3}):
-        with pytest.raises(ConfigurationError, match=r"action is 'one with (id, )?price'") as refused:
+        with pytest.raises(ConfigurationError, match=r"actions\[0\] is 'one with (id, )?price'") as refused:
             Encoder(RECIPE).offers([action])
         assert "secret" not in str(refused.value)
 
@@ -190,7 +191,7 @@ def test_a_recipe_without_rules_refuses_whom_it_does_not_know() -> None:
     with pytest.raises(feducb.ConfigurationError, match=r"context\.country is 'missing'"):
         encoder.vectors({})
     with pytest.raises(
-        feducb.ConfigurationError, match=r"actions\.offer is 'another one', expected one of a, b"
+        feducb.ConfigurationError, match=r"actions\[1\]\.offer is 'another one', expected one of a, b"
     ):
         encoder.vectors({"country": "DE"}, ["a", "c"])
 
@@ -225,7 +226,7 @@ def test_a_recipe_file_is_the_same_recipe_with_its_fingerprint_in_json_toml_or_p
     assert toml.fingerprint != RECIPE.fingerprint
     for text, named in (
         ('terms = ["1"]\nwings = 2', "recipe is 'wings', expected nothing but context"),
-        ("terms = 3", "recipe is \\['terms'\\], expected context, action and terms"),
+        ("terms = 3", "recipe is 'one of terms', expected action too"),
         ("terms =", "a TOML or JSON file"),
     ):
         (tmp_path / "recipe.toml").write_text(text)
@@ -257,6 +258,78 @@ def test_a_placeholder_must_be_filled_in(column: dict[str, Any], named: str) -> 
     offer = {"kind": "category", "name": "offer", "levels": ["a", "b"]}
     with pytest.raises(feducb.ConfigurationError, match=named):
         Recipe.from_plain({"context": [column], "action": [offer], "terms": ["offer*age"]})
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"public": "no"}, "public is 'no', expected true or false"),
+        ({"public": 0}, "public is 0, expected true or false"),
+        ({"action_bound": "1"}, "action_bound is '1', expected a finite number, without"),
+        ({"action_bound": True}, "action_bound is True, expected a finite number"),
+        ({"action_bound": 10**400}, "expected a finite number"),
+        ({"parameter_bound": "1"}, "parameter_bound is '1', expected a finite number"),
+        ({"terms": "offer"}, "terms is 'offer', expected a list"),
+        ({"terms": [3]}, "terms is 3, expected names of columns"),
+        ({"terms": [["offer", None]]}, "terms is .*, expected names of columns"),
+        ({"retired": "a"}, "retired is 'a', expected a list"),
+        ({"actions": "a"}, "actions is 'a', expected a list"),
+        ({"actions": [{"id": True}]}, "expected a name, as its id"),
+        ({"actions": [{"id": math.nan, "offer": "a"}]}, "expected a name, as its id"),
+        ({"context": {"age": 1}}, "context is .*, expected a list"),
+        ({"context": ["age"]}, "column is 'age', expected an object with its kind and name"),
+        ({"context": [{"kind": "number", "low": 0, "high": 1}]}, "name of a column is None, expected a text"),
+        ({"context": [{"name": "age"}]}, "kind of column age is None, expected one of number"),
+        ({"context": [{"kind": ["number"], "name": "age"}]}, "kind of column age is"),
+        (
+            {"context": [{"kind": "number", "name": "age", "low": "0", "high": 1}]},
+            "low of age is '0', expected a finite number, without quotation marks",
+        ),
+        (
+            {"context": [{"kind": "category", "name": "country", "levels": ["DE", None]}]},
+            "levels of country is .*, expected names: texts or numbers, none of them null",
+        ),
+        (
+            {"action": [{"kind": "category", "name": "offer", "levels": ["a"], "reserve": 1, "added": "b"}]},
+            "added to offer is 'b', expected a list",
+        ),
+    ],
+)
+def test_a_file_says_what_it_means_or_is_refused_in_a_sentence(changes: dict[str, Any], named: str) -> None:
+    """No text is taken for true, for a number or for a list of letters, and null is no level."""
+    offer = {"kind": "category", "name": "offer", "levels": ["a", "b"]}
+    plain = {"context": [], "action": [offer], "terms": ["offer"]}
+    assert Recipe.from_plain(plain).dim == 2
+    with pytest.raises(feducb.ConfigurationError, match=named) as refused:
+        Recipe.from_plain(plain | changes)
+    assert "Error(" not in str(refused.value)
+
+
+@pytest.mark.parametrize("missing", ["own", "zero", "refuse"])
+@pytest.mark.parametrize(
+    "kind", [Category("a", ("x",), unknown="other"), Number("a", 0, 1), Flag("a"), Hashed("a", 2)]
+)
+def test_an_empty_text_is_missing_in_every_column_of_logs_and_of_visitors(kind: Any, missing: str) -> None:
+    column = dataclasses.replace(kind, missing=missing)
+    read = column.reader("context.a")
+    if missing == "refuse":
+        for empty in ("", None):
+            with pytest.raises(feducb.ConfigurationError, match=r"context\.a is 'missing'"):
+                read(empty)
+            with pytest.raises(feducb.ConfigurationError, match="a in row 1"):
+                column.block([empty])
+    else:
+        assert read("") == read(None)
+        assert read("")[1] == "missing"
+        assert np.array_equal(column.block([""]), column.block([None]))
+
+
+@pytest.mark.parametrize("missing", ["own", "zero", "refuse"])
+def test_no_tags_are_a_list_of_none_or_an_empty_text_where_none_may_be_missing(missing: Any) -> None:
+    column = Tags("a", ("x", "y"), missing=missing)
+    assert column.reader("a")("")[1] == ("" if missing == "refuse" else "missing")
+    assert column.reader("a")([]) == ((), "")
+    assert column.block([""]).tolist() == [[0, 0, 1][: column.width]]
 
 
 def test_what_counts_as_nothing_is_no_constant() -> None:

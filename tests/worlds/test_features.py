@@ -41,7 +41,7 @@ def test_a_vector_is_what_one_computes_by_hand() -> None:
 @given(
     age=st.floats(-1e9, 1e9),
     region=st.sampled_from(["north", "south"]),
-    place=st.one_of(st.text(max_size=12), st.integers()),
+    place=st.one_of(st.text(min_size=1, max_size=12), st.integers()),
     offer=st.sampled_from(["a", "b", "c"]),
 )
 def test_no_record_makes_a_vector_longer_than_the_bound(

@@ -35,6 +35,30 @@ def test_room_is_there_from_the_start() -> None:
         with_added(later, "more")
 
 
+def test_who_is_retired_is_not_offered_under_another_name_and_a_name_stands_for_what_is_declared() -> None:
+    """An id of one's own must not bring back what is retired, nor a declared one show something else."""
+    recipe = Recipe(
+        context=(),
+        action=(Category("offer", ("none", "gift", "bundle")), Number("price", 0, 9, missing="own")),
+        terms=(("offer",), ("price",)),
+        actions=("none", "gift", {"id": "big", "offer": "bundle", "price": 5}),  # type: ignore[arg-type]
+    )
+    retired, encoder = Encoder(replace(recipe, retired=("gift", "big"))), Encoder(recipe)
+    own: list[dict[str, Any]] = [{"id": "x", "offer": "gift"}, {"id": "dear", "offer": "bundle", "price": 9}]
+    for action, level in zip((*own, "gift", "big"), ("gift", "bundle", "gift", "big"), strict=True):
+        assert len(encoder.offers([action]).names) == 1
+        assert len(retired.vectors({}, [action])) == 1  # in a log it is what it was
+        with pytest.raises(ConfigurationError, match=rf"actions\[1\] is '{level}, which is retired'"):
+            retired.offers(["none", action])
+    for action in ({"id": "gift", "offer": "none"}, {"id": "big", "offer": "gift"}):
+        with pytest.raises(ConfigurationError, match=r"actions\[0\]\.offer .* which the recipe declares for"):
+            encoder.offers([action])
+    today = encoder.offers([{"id": "big", "price": 4}, {"id": "gift", "offer": "gift"}])  # as it is today
+    assert [action["price"] for action in today.actions] == [4, None]
+    kept = replace(recipe, retired=("gift",), actions=(*recipe.actions, {"id": "present", "offer": "gift"}))
+    assert Encoder(kept).offers([{"id": "x", "offer": "gift"}]).names == ("x",)  # another one is that too
+
+
 def test_a_season_goes_on_with_added_and_retired_actions_and_nothing_else() -> None:
     """The digest of what is kept stays; names keep their entries, and come in one order."""
     added = with_added(SHOP, "bundle")

@@ -438,9 +438,15 @@ export interface components {
              * @description Its name.
              */
             would_choose_action: string | null;
-            /** Scores */
+            /**
+             * Scores
+             * @description If asked for: of each candidate what `bound` is of the one to show, but not cut off at the range of rewards; null before anything was learnt.
+             */
             scores: number[] | null;
-            /** Ranking */
+            /**
+             * Ranking
+             * @description If asked for: the best candidates in order, counted from 0; null likewise.
+             */
             ranking: number[] | null;
             /**
              * Repeated
@@ -799,7 +805,7 @@ export interface components {
             } | null;
             /**
              * Id
-             * @description A name of your own: the same one again gives the same decision.
+             * @description A name of your own: the same one again, about the same visitor and candidates, gives the same decision; about others it is refused.
              * @default null
              */
             id?: string | null;

@@ -99,9 +99,13 @@ class Chooser:
         return min(max(centre + estimate, low), high), min(max(centre + bound, low), high)
 
     def scores(self, group: int, candidates: Array, lane: int | None = None) -> Array | None:
-        """The upper confidence bound of each candidate; None before anything was learnt."""
+        """The upper confidence bound of each candidate; None before anything was learnt.
+
+        In the application's units, and not cut off at the range of rewards: cut off, several would be equal.
+        """
         decider = self._decider(group, lane)
-        return None if decider is None else decider.score(candidates)
+        centre = self._settings.problem.reward_centre
+        return None if decider is None else centre + decider.score(candidates)
 
     def explain(self, group: int, asked: Question, source: str, lane: int | None) -> Explanation | None:
         """Why an action was chosen (`reasons`); None before anything was learnt."""

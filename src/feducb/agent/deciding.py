@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from sqlite3 import Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from feducb.agent.learnt import OWN, RELEASED
 from feducb.agent.reasons import Question
 from feducb.agent.requests import require_explainable, require_follow, require_id
 from feducb.agent.state import State
-from feducb.agent.visitors import Visitor
+from feducb.agent.visitors import Actions, Shown, Visitor
 from feducb.config import require_integer
 from feducb.errors import ConfigurationError
 from feducb.storage import events
@@ -35,36 +36,50 @@ class Asked(NamedTuple):
     explain: bool
 
 
-def decide(state: State, visitor: Visitor, asked: Asked) -> Decision:
+def decide(
+    state: State, actions: Actions | None, context: Mapping[str, Any] | None, asked: Asked
+) -> Decision:
     """Choose for a visitor, on disk when this returns; for an id that is known, the decision of before."""
     own = None if asked.id is None else key_of(state.id_key, require_id(asked.id, new=True))
-    follow = require_follow(state.settings, asked.follow, asked.follow_propensity, visitor.choices)
     if asked.top is not None:
         require_integer("top", asked.top, at_least=1)
+    if own is not None and (known := events.find(state.store.database, own)) is not None:
+        return _again(state, actions, context, asked, known)
+    visitor = state.visitors.read(actions, context)
+    follow = require_follow(state.settings, asked.follow, asked.follow_propensity, visitor.choices)
     if asked.explain:
         require_explainable(visitor.names)
     person = state.store.hash_person(asked.person)
     with state.writing() as db:
         state.store.find_person(db, asked.person)
-        if own is not None and (known := events.find(db, own)) is not None:
-            _require_same(state, db, known, visitor, follow, asked.id)
-            return _answer(state, visitor, asked, known, str(asked.id), repeated=True)
         row, made_up = _write(state, db, visitor, own, person, follow, asked.follow_propensity)
     return _answer(state, visitor, asked, row, asked.id or made_up)
 
 
-def _require_same(
-    state: State, db: Connection, known: events.Row, visitor: Visitor, follow: int | None, id: str | None
-) -> None:
-    """Raise unless an id that is known is asked about the same candidates again."""
-    if known.chosen is None:
-        raise ConfigurationError("id", id, "a new one: that decision is over")
-    if known.candidates != len(visitor.candidates) or follow not in (None, known.chosen):
-        raise ConfigurationError("id", id, "a new one, or the same candidates as before")
-    if state.visitors.changed:  # as many as before may be others
-        shown = visitor.candidates[known.chosen].tobytes()
-        if events.action_of(db, known.number) != shown:
-            raise ConfigurationError("id", id, "a new one: actions were added or retired since")
+def _again(
+    state: State,
+    actions: Actions | None,
+    context: Mapping[str, Any] | None,
+    asked: Asked,
+    known: events.Row,
+) -> Decision:
+    """The decision of before, for an id that is known and asked about the same action of the same visitor.
+
+    What was written down is the vector that was shown, and the reward goes to it: an answer that names
+    another action would be untrue.
+    """
+    shown = events.action_of(state.store.database, known.number)
+    if known.chosen is None or known.candidates is None or shown is None:  # content, which goes together
+        raise ConfigurationError("id", asked.id, "a new one: that decision is over")
+    visitor = state.visitors.recall(actions, context, Shown(known.candidates, known.chosen, shown))
+    if visitor is not None:
+        follow = require_follow(state.settings, asked.follow, asked.follow_propensity, visitor.choices)
+    if visitor is None or follow not in (None, known.chosen):
+        expected = "a new one, or the same visitor with the same candidates as before"
+        raise ConfigurationError("id", asked.id, expected)
+    if asked.explain:
+        require_explainable(visitor.names)
+    return _answer(state, visitor, asked, known, str(asked.id), repeated=True)
 
 
 def _write(
@@ -146,7 +161,9 @@ def _answer(
     assert row.preferred is not None  # they are content, and go together
     chooser, scores, top = state.chooser, asked.scores, asked.top
     judged = chooser.judge(row.group, visitor.candidates[row.chosen], row.lane)
-    by_all = chooser.scores(row.group, visitor.candidates, row.lane) if scores or top else None
+    by_all = None
+    if (scores or top) and visitor.only is None:
+        by_all = chooser.scores(row.group, visitor.candidates, row.lane)
     decision = Decision(
         id=name,
         index=row.chosen,
@@ -169,9 +186,10 @@ def _with_reasons(
 ) -> Decision:
     """With what each term adds, where something was learnt."""
     assert visitor.names is not None  # it was asked for
-    asked = Question(
-        visitor.candidates, visitor.names, decision.index, decision.propensity, state.settings.shadow
-    )
+    candidates, names, index = visitor.candidates, visitor.names, decision.index
+    if visitor.only is not None:  # there is nothing to compare with
+        candidates, names, index = candidates[[index]], names[index : index + 1], 0
+    asked = Question(candidates, names, index, decision.propensity, state.settings.shadow)
     source = OWN if state.closed or row.lane == events.ALONE else RELEASED
     return replace(decision, explanation=state.chooser.explain(row.group, asked, source, row.lane))
 

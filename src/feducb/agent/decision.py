@@ -39,7 +39,8 @@ class Decision:
         model: the sum it rests on, ``season.number``; number 0 is none yet.
         would_choose: in shadow mode, what the agent would have shown; else the same as ``index``.
         would_choose_action: its name.
-        scores: the upper confidence bound of each candidate, if asked for; None before anything was learnt.
+        scores: the upper confidence bound of each candidate, if asked for, in the units of rewards, as
+            ``bound``, but not cut off at their range; None before anything was learnt.
         ranking: the best candidates in order, if asked for; None before anything was learnt.
         repeated: this id had been decided before, and this is that decision; scores, estimate, bound and
             explanation are those of now.

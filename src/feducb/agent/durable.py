@@ -168,7 +168,8 @@ class Agent:
                 the agent's recipe, names or mappings with an ``id`` and columns. Left out, the recipe's.
             context: what is known of the visitor, a value per column of the recipe. What is missing, unknown
                 or out of range is taken by the recipe's rules, and counted; other columns are ignored.
-            id: a name of your own; asking twice gives the same decision. Made up if left out.
+            id: a name of your own; asking twice gives the same decision, asking about another visitor or
+                other candidates is refused. Made up if left out.
             person: who it is, where a person may come more than once. Kept as a keyed hash only.
             follow: in shadow mode, what the application shows: its index, or its name.
             follow_propensity: in shadow mode, the chance with which it does, if known.
@@ -177,9 +178,8 @@ class Agent:
             explain: also say what each term of the recipe adds to estimate and bound, for the chosen action
                 and for the best of the others.
         """
-        visitor = self._state.visitors.read(actions, context)
         asked = deciding.Asked(id, person, follow, follow_propensity, scores, top, explain)
-        return deciding.decide(self._state, visitor, asked)
+        return deciding.decide(self._state, actions, context, asked)
 
     def decide_many(self, asked: Sequence[Mapping[str, Any]]) -> list[Decision | ConfigurationError]:
         """`decide` for many visitors, each with its own arguments by name, in one durable commit.

@@ -30,15 +30,19 @@ def read_rows(
     """Vectors of what was shown, and rewards; a row that cannot be read has no vector, and is dropped then.
 
     Args:
-        rows: of texts by column; an empty one is a missing value.
+        rows: of texts by column; an empty one is a missing value. In the column that names actions stands
+            what requests say: the name of one that is declared, retired or not; or a level.
         recipe: the agent's.
         reward: the column with what came of it.
     """
     encoder, vectors, rewards = Encoder(recipe), list[Array | tuple[()]](), list[float]()
+    declared = frozenset(recipe.declared)
     for row in rows:
         rewards.append(as_number(row.get(reward)))
         try:
             action = {one.name: _value(one, row[one.name]) for one in recipe.action if row.get(one.name)}
+            if (name := row.get(recipe.naming or "")) in declared:  # as requests name it, not by its level
+                action = {"id": name} | {one: value for one, value in action.items() if one != recipe.naming}
             context = {one.name: _value(one, row.get(one.name)) for one in recipe.context}
             (vector,) = encoder.vectors(context, [action])
             vectors.append(vector)
@@ -49,6 +53,4 @@ def read_rows(
 
 def _value(column: Column, text: str | None) -> Any:
     """As an application would say it: a number, a text, or nothing; NaN where it is no number."""
-    if not text:
-        return None
-    return as_number(text) if isinstance(column, Number) else text
+    return as_number(text) if text and isinstance(column, Number) else text

@@ -16,7 +16,7 @@ from feducb.types import Array
 from feducb.worlds.features.encoder import Encoder, Offers
 from feducb.worlds.features.season import fixed_part
 
-__all__ = ["Actions", "Visitor", "Visitors", "retold"]
+__all__ = ["Actions", "Shown", "Visitor", "Visitors", "retold"]
 
 Actions = ArrayLike | Sequence[Any]  # vectors; or names, and mappings with an id
 
@@ -31,6 +31,7 @@ class Visitor(NamedTuple):
         tuple[str, str], ...
     ] = ()  # column and rule, wherever a value was missing, unknown or clipped
     ignored: int = 0  # how many columns the recipe does not have
+    only: int | None = None  # the one candidate that is still known, the others being zero and nameless
 
     @property
     def choices(self) -> tuple[str, ...] | int:
@@ -39,7 +40,19 @@ class Visitor(NamedTuple):
 
     def name(self, index: int) -> str | None:
         """Of a candidate."""
-        return None if self.names is None else self.names[index]
+        return None if self.names is None else self.names[index] or None
+
+
+class Shown(NamedTuple):
+    """What is written down of a decision: how many candidates there were, which was shown, its vector."""
+
+    candidates: int
+    place: int
+    action: bytes
+
+    def is_among(self, candidates: Array) -> bool:
+        """Whether it was shown of as many candidates as these (K, d), in that place."""
+        return len(candidates) == self.candidates and candidates[self.place].tobytes() == self.action
 
 
 class Visitors:
@@ -65,11 +78,55 @@ class Visitors:
             ConfigurationError: it cannot be meant; a column of the context or of an action is named.
         """
         if actions is not None and not _in_words(actions):
-            if context is not None:
-                raise ConfigurationError("context", "given", "nothing beside vectors, which hold it")
-            vectors = require_candidates(actions, self._settings.problem)
-            require_fitting(vectors, self._settings.terms.model)
-            return Visitor(vectors)
+            return self._of_vectors(actions, context)
+        encoder, context = self._require_words(actions, context)
+        offers = encoder.offers(actions)  # type: ignore[arg-type]
+        found = encoder.encode(context, offers)
+        said = None
+        if self._settings.keep_events:
+            declared = None if offers is self._unsaid else _told(offers, encoder)
+            said = _as_json({"context": found.context, "actions": declared})
+        return Visitor(found.vectors, offers.names, said, found.rules, found.ignored)
+
+    def recall(
+        self, actions: Actions | None, context: Mapping[str, Any] | None, shown: Shown
+    ) -> Visitor | None:
+        """The visitor of a decision that was made, asked about once more; None if it is about another action.
+
+        What was retired since is still what was shown. Where actions are left out, and some were added or
+        retired since, only the one that was shown is known of them (`Visitor.only`).
+        """
+        if actions is not None and not _in_words(actions):
+            visitor = self._of_vectors(actions, context)
+            return visitor if shown.is_among(visitor.candidates) else None
+        encoder, context = self._require_words(actions, context)
+        if actions is not None or not self.changed:
+            offers = encoder.laid_out(actions) if actions is not None else encoder.offers()  # type: ignore[arg-type]
+            vectors = encoder.encode(context, offers).vectors
+            return Visitor(vectors, offers.names) if shown.is_among(vectors) else None
+        offers = encoder.laid_out(encoder.recipe.declared)
+        vectors = encoder.encode(context, offers).vectors
+        alike = [place for place, vector in enumerate(vectors) if vector.tobytes() == shown.action]
+        if len(alike) != 1:  # another visitor; or actions that the recipe's terms do not tell apart
+            return None
+        candidates, names = np.zeros((shown.candidates, vectors.shape[1])), [""] * shown.candidates
+        candidates[shown.place], names[shown.place] = vectors[alike[0]], offers.names[alike[0]]
+        return Visitor(candidates, tuple(names), only=shown.place)
+
+    def _of_vectors(self, actions: Any, context: object) -> Visitor:
+        if isinstance(actions, str):
+            expected = "a list: of names, of objects with an id, or of rows of numbers"
+            raise ConfigurationError("actions", "a text", expected)
+        if context is not None:
+            raise ConfigurationError("context", "given", "nothing beside vectors, which hold it")
+        vectors = require_candidates(actions, self._settings.problem)
+        require_fitting(vectors, self._settings.terms.model)
+        return Visitor(vectors)
+
+    def _require_words(
+        self, actions: Actions | None, context: Mapping[str, Any] | None
+    ) -> tuple[Encoder, Mapping[str, Any]]:
+        """The encoder and the context, if there is one to read what was asked."""
         if self._encoder is None:
             given = ("actions", "left out or named") if context is None else ("context", "given")
             raise ConfigurationError(*given, "vectors alone: this agent has no recipe to make them by")
@@ -77,13 +134,7 @@ class Visitors:
             raise ConfigurationError("context", type(context).__name__, "an object with a value per column")
         if actions is not None and len(actions) > MOST_NAMED:  # type: ignore[arg-type]
             raise ConfigurationError("actions", "too many", f"at most {MOST_NAMED}")
-        offers = self._encoder.offers(actions)  # type: ignore[arg-type]
-        found = self._encoder.encode(context or {}, offers)
-        said = None
-        if self._settings.keep_events:
-            declared = None if offers is self._unsaid else _told(offers, self._encoder)
-            said = _as_json({"context": found.context, "actions": declared})
-        return Visitor(found.vectors, offers.names, said, found.rules, found.ignored)
+        return self._encoder, context or {}
 
 
 def retold(said: str, encoder: Encoder) -> tuple[dict[str, Any], Offers, Array]:

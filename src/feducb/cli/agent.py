@@ -29,6 +29,7 @@ from feducb.agent.view import look
 from feducb.cli.agent_init import init, make_file
 from feducb.cli.agent_options import DEFAULT
 from feducb.cli.agent_text import budget_table
+from feducb.cli.csv_file import open_csv
 from feducb.cli.options import option
 from feducb.cli.output import counted, facts_table, require_writable, show_keys, write_json
 from feducb.cli.watch_frames import agent_facts
@@ -302,7 +303,7 @@ def warm_start(
 
 def _read_columns(log: Path, recipe: Recipe, reward: str) -> tuple[Sequence[ArrayLike], list[float]]:
     """What a log with the recipe's columns shows, and its rewards."""
-    with log.open(encoding="utf-8-sig", newline="") as opened:
+    with open_csv(log) as opened:
         rows = csv.DictReader(opened)
         require_header(rows.fieldnames or (), recipe, reward)
         return read_rows(rows, recipe, reward)
@@ -310,7 +311,7 @@ def _read_columns(log: Path, recipe: Recipe, reward: str) -> tuple[Sequence[Arra
 
 def _read_vectors(log: Path) -> tuple[Sequence[ArrayLike], list[float]]:
     """What a log of vectors shows, and its rewards."""
-    with log.open(encoding="utf-8-sig", newline="") as opened:
+    with open_csv(log) as opened:
         numbers = _numbers(list(csv.reader(opened)))
     return [row[:-1] for row in numbers], [row[-1] for row in numbers]
 

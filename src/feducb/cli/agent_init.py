@@ -65,7 +65,8 @@ _QUESTIONS = (
     _Question("keep_events", "how long raw events are kept for export, such as 7d", str),
 )
 _WHAT = {"recipe", "actions", "dim"}  # one of them says what there is to choose from
-_SHOWN = {"epsilon": "1", "keep_events": "0s", "start": None}  # where the default is to be worked out
+# Where the default is to be worked out
+_SHOWN = {"dim": "10", "epsilon": "1", "keep_events": "0s", "start": None}
 
 
 def _asked(new: NewAgent) -> NewAgent:

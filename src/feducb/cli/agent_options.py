@@ -27,7 +27,7 @@ class NewAgent:
         "How visitors and actions become vectors; `feducb recipe init` writes one. Bounds follow from it.",
     )
     actions: str | None = option(None, "Offers without features, a,b,c: in place of a recipe.")
-    dim: int = option(10, "d, numbers per candidate, without recipe and actions.")
+    dim: int | None = option(None, "d, numbers per candidate, without recipe and actions.", shown="10")
     epsilon: float | None = option(None, "ε of a person.", shown="1, or as in --budgets")
     delta: float | None = option(None, "δ of a person.", shown="1e-06, or as in --budgets")
     budgets: Path | None = option(

@@ -114,10 +114,16 @@ def _problem(new: NewAgent) -> tuple[str, Problem]:
         low, high = (-1.0, 1.0) if new.reward_range is None else parse_range(new.reward_range)
         bound, centre = (high - low) / 2.0, (low + high) / 2.0
         noise = 0.5 if new.reward_range is None else bound
-        lines = NUMBERS.format(dim=new.dim, bound=bound, centre=centre, noise=noise)
-        return lines, Problem(dim=new.dim, reward_bound=bound, reward_centre=centre)
+        dim = 10 if new.dim is None else new.dim
+        lines = NUMBERS.format(dim=dim, bound=bound, centre=centre, noise=noise)
+        return lines, Problem(dim=dim, reward_bound=bound, reward_centre=centre)
     low, high = parse_range(new.reward_range or "0:1")
     recipe, said = _recipe(new)
+    if new.dim not in (None, recipe.dim):
+        whence = "--actions" if new.recipe is None else "--recipe"
+        raise ConfigurationError(
+            "--dim", new.dim, f"nothing beside {whence}, from which {recipe.dim} follows"
+        )
     bounds = derive_bounds(recipe, (low, high)).problem
     return RECIPE.format(recipe=said, range=json.dumps([low, high]), **asdict(bounds)), bounds
 

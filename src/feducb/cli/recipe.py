@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from feducb.cli.csv_file import open_csv
 from feducb.cli.options import JsonFile, option
 from feducb.cli.output import counted, facts_table, require_writable, screen_beside, write_json
 from feducb.errors import ConfigurationError
@@ -176,11 +177,22 @@ def add(
 
     Agents offer it once they are restarted; all agents of a federation take the same file.
     """
-    plain = json.loads(action) if action.lstrip().startswith("{") else action
-    recipe = with_added(_editable(path), plain)
+    recipe = with_added(_editable(path), _described(action))
     _rewrite(path, recipe)
     room = counted(slots_left(recipe), "more action")
     typer.echo(f"{added_to(recipe)[-1]} is in {path}; room for {room}. Restart the agents that use it")
+
+
+def _described(action: str) -> str | dict[str, Any]:
+    """A name, or what JSON says of it."""
+    if not action.lstrip().startswith("{"):
+        return action
+    try:
+        plain: dict[str, Any] = json.loads(action)
+    except (ValueError, RecursionError) as error:
+        expected = f"""a name, or JSON such as {{"id": "voucher", "price": 5}} ({error})"""
+        raise ConfigurationError("action", action, expected) from None
+    return plain
 
 
 @app.command()
@@ -239,7 +251,7 @@ def _listed(text: str) -> list[str]:
 
 def _columns(log: Path) -> dict[str, list[str]]:
     """The first rows of a CSV file, by column."""
-    with log.open(encoding="utf-8-sig", newline="") as opened:
+    with open_csv(log) as opened:
         reader = csv.DictReader(opened)
         names = list(reader.fieldnames or ())
         if not names:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, TypedDict
 
 from feducb.agent import Decision, Outcome
 from feducb.agent.http_exchange import Flow, ServiceError, exchange
 from feducb.agent.visitors import Actions
+from feducb.errors import ConfigurationError
 from feducb.service.fallback import Defaults, Fallback, Fallbacks, Kept, fallback_for, fallbacks_for
+from feducb.worlds.features.rules import kind_of
 
 __all__ = ["ClientFlows", "VisitorOptions"]
 
@@ -207,13 +210,17 @@ def _visitor(actions: Actions | None, options: VisitorOptions) -> dict[str, Any]
         known = ", ".join(VisitorOptions.__annotations__)
         raise TypeError(f"decide() has no argument {unknown[0]!r}, expected some of {known}")
     context, id = options.get("context"), options.get("id")
+    if isinstance(actions, str) or not isinstance(actions, Iterable | None):
+        raise ConfigurationError("actions", kind_of(actions), "a list: of names, of objects or of vectors")
+    if not isinstance(context, Mapping | None):
+        raise ConfigurationError("context", kind_of(context), "a mapping with a value per column")
     return {
-        "actions": None if actions is None else [_plain(one) for one in actions],  # type: ignore[union-attr]
-        "context": None if context is None else dict(context),
+        "actions": None if actions is None else [_action(one, place) for place, one in enumerate(actions)],
+        "context": None if context is None else _as_plain(context, "context"),
         "id": id if id is not None else uuid.uuid4().hex,  # so that asking again is safe
         "person": options.get("person"),
-        "follow": options.get("follow"),
-        "follow_propensity": options.get("follow_propensity"),
+        "follow": _as_plain(options.get("follow"), "follow"),
+        "follow_propensity": _as_plain(options.get("follow_propensity"), "follow_propensity"),
         "scores": options.get("scores", False),
         "top": options.get("top"),
         "explain": options.get("explain", False),
@@ -226,12 +233,38 @@ def _named(visitor: Mapping[str, Any]) -> dict[str, Any]:
     return _visitor(visitor.get("actions"), options)
 
 
-def _plain(action: Any) -> Any:
+def _action(action: Any, place: int) -> Any:
     """A name, an object, or a row of numbers, as JSON writes them."""
-    return action if isinstance(action, str | Mapping) else [float(value) for value in action]
+    if isinstance(action, str | Mapping):
+        return _as_plain(action, f"actions[{place}]")
+    try:
+        return [float(value) for value in action]
+    except (TypeError, ValueError):
+        expected = "a name, an object with an id, or a row of numbers"
+        raise ConfigurationError(f"actions[{place}]", kind_of(action), expected) from None
+
+
+def _as_plain(value: Any, place: str) -> Any:
+    """As JSON writes it, numbers and arrays of NumPy and decimals too; an error names the column."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, Mapping):
+        return {name: _as_plain(one, f"{place}.{name}") for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_plain(one, place) for one in value]
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, Decimal):
+        return float(value)
+    plain = value.tolist() if hasattr(value, "tolist") else value  # NumPy, without importing it
+    if type(plain) is type(value):
+        raise ConfigurationError(place, kind_of(value), "a number, a text, true, false or nothing")
+    return _as_plain(plain, place)
 
 
 def _decision(answer: dict[str, Any]) -> Decision:
     for name in ("scores", "ranking"):
         answer[name] = None if answer[name] is None else tuple(answer[name])
-    return Decision(**answer)
+    known = Decision.__dataclass_fields__  # a later service may say more
+    return Decision(**{name: value for name, value in answer.items() if name in known})

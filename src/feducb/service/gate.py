@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope
 
 from feducb.agent.health import with_trouble
 from feducb.agent.mailbox import EngineFacts
+from feducb.service import models
 from feducb.service.api_keys import ApiKeys, Key, Role
 from feducb.service.commits import GroupCommit
 from feducb.service.keeper_desk import KeeperDesk
@@ -99,9 +100,32 @@ class Service:
         try:
             return kind.model_validate_json(bytes(whole))
         except ValidationError as error:
-            errors = error.errors(include_url=False, include_context=False, include_input=False)[:20]
-            details = [{"where": list(one["loc"]), "what": one["msg"]} for one in errors]
-            raise RefusedError(422, "the body is not what was expected", details) from None
+            details = _details(error)
+            first = f"{_path(details[0]['where'])}: {details[0]['what']}".removeprefix(": ")
+            raise RefusedError(422, f"the body is not what was expected: {first}", details) from None
+
+
+def _details(error: ValidationError) -> list[dict[str, Any]]:
+    """Where a body is wrong, and how; once where something may be of several kinds, and is of none."""
+    found: dict[tuple[str | int, ...], dict[str, Any]] = {}
+    for one in error.errors(include_url=False, include_context=False, include_input=False):
+        where, what = list(one["loc"]), one["msg"]
+        kind = next((place for place, part in enumerate(where) if part in models.SEVERAL), None)
+        if kind is None or one["type"] == "extra_forbidden":
+            found[tuple(where)] = {"where": where, "what": what}
+            continue
+        # Behind its name stands which kind was tried, and how far that went
+        field, deeper = where[: kind + 1], [part for part in where[kind + 1 :] if isinstance(part, int)]
+        known = found.setdefault(tuple(field), {"where": field, "what": models.SEVERAL[field[-1]]})
+        known["where"] = max(
+            known["where"], field + deeper, key=lambda tried: (len(tried), tried[kind + 1 :])
+        )
+    return list(found.values())[:20]
+
+
+def _path(where: list[str | int]) -> str:
+    """As one writes it: decisions[3].actions."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).removeprefix(".")
 
 
 def _header(scope: Scope, name: bytes) -> bytes | None:

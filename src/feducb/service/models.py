@@ -21,6 +21,12 @@ Candidates = Annotated[
 ]
 Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+# Of a field that may be of several kinds: what is said in place of why it is none of them, one by one.
+SEVERAL: dict[str | int, str] = {
+    "actions": "Input should be a list of names, or of objects with an id, "
+    f"1 to {MOST_NAMED:,} of them; or of rows of numbers, 1 to {MOST_CANDIDATES:,}",
+    "follow": "Input should be the index of an action, or its name",
+}
 Named = Annotated[list[Name | dict[str, Any]], Field(fail_fast=True, min_length=1, max_length=MOST_NAMED)]
 
 
@@ -46,7 +52,11 @@ class DecisionRequest(_Strict):
         "What cannot be meant, such as text in a column of numbers, is refused, and the column named.",
         examples=[{"country": "DE", "age": 36, "returning": True}],
     )
-    id: Id | None = Field(None, description="A name of your own: the same one again gives the same decision.")
+    id: Id | None = Field(
+        None,
+        description="A name of your own: the same one again, about the same visitor and candidates, gives "
+        "the same decision; about others it is refused.",
+    )
     person: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         None, description="Who it is, where a person may come more than once. Kept as a keyed hash only."
     )
@@ -83,8 +93,14 @@ class DecisionResponse(BaseModel):
     model: str = Field(description="The sum it rests on, season.number; number 0 is none yet.")
     would_choose: int = Field(description="In shadow mode: what would have been shown.")
     would_choose_action: str | None = Field(None, description="Its name.")
-    scores: list[float] | None = None
-    ranking: list[int] | None = None
+    scores: list[float] | None = Field(
+        None,
+        description="If asked for: of each candidate what `bound` is of the one to show, but not cut off at "
+        "the range of rewards; null before anything was learnt.",
+    )
+    ranking: list[int] | None = Field(
+        None, description="If asked for: the best candidates in order, counted from 0; null likewise."
+    )
     repeated: bool = False
     explanation: ExplanationAnswer | None = Field(
         None, description="If asked for; null before anything was learnt."

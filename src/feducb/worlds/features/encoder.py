@@ -20,6 +20,7 @@ import numpy as np
 
 from feducb.errors import ConfigurationError
 from feducb.types import Array, Indices
+from feducb.worlds.features.coded import as_text
 from feducb.worlds.features.columns import Column, Pairs, Reader
 from feducb.worlds.features.recipe import Recipe
 from feducb.worlds.features.season import fixed_part
@@ -41,6 +42,7 @@ class Offers(NamedTuple):
     terms: Indices  # the term that each belongs to
     numbers: Array
     rules: tuple[tuple[str, str], ...]  # column and rule, wherever one was taken
+    ignored: int = 0  # how many columns were given that the recipe does not have
 
 
 class Encoded(NamedTuple):
@@ -77,11 +79,13 @@ class Encoder:
             raise ConfigurationError("personal", personal, "none in a deployed agent: take `shared`")
         self.recipe, self._dim = recipe, recipe.dim
         self._scale = recipe.action_bound * _JUST_BELOW / math.sqrt(len(recipe.terms))
-        self._context = _readers(recipe.context, "context")
-        self._action = _readers(recipe.action, "actions")
+        self._context = _readers(recipe.context, "context.")
+        self._action = _readers(recipe.action, "action.")
         self._layout = _layout(recipe)
         self._of_names = lru_cache(maxsize=_TABLES)(self._lay_out)
         self._retired = frozenset(recipe.retired)
+        there = {self._level(recipe.described(name)) for name in recipe.offered}
+        self._gone = {self._level(recipe.described(name)) for name in recipe.retired} - {*there, None}
         self.offers_declared = self._lay_out(recipe.offered) if recipe.offered else None
 
     def offers(self, actions: Sequence[Any] | None = None) -> Offers:
@@ -93,10 +97,27 @@ class Encoder:
         if not actions:
             raise ConfigurationError("actions", "none", "one or more")
         offers = self.laid_out(actions)
-        if self._retired and (gone := self._retired.intersection(offers.names)):
-            expected = f"actions that are offered: {', '.join(self.recipe.offered)}"
-            raise ConfigurationError("actions", f"{min(gone)}, which is retired", expected)
+        for place, (asked, action) in enumerate(zip(actions, offers.actions, strict=True)):
+            if self._retired or isinstance(asked, Mapping):
+                self._require_offered(place, action)
         return offers
+
+    def _require_offered(self, place: int, action: Mapping[str, Any]) -> None:
+        """Raise if an action is retired, by its name or by what it is; or is another than its name says."""
+        name, level = action["id"], self._level(action)
+        if name in self._retired or (name not in self.recipe.declared and level in self._gone):
+            gone = name if name in self._retired else level
+            expected = f"actions that are offered: {', '.join(self.recipe.offered)}"
+            raise ConfigurationError(f"actions[{place}]", f"{gone}, which is retired", expected)
+        if name in self.recipe.declared and level != (declared := self._level(self.recipe.described(name))):
+            expected = f"{declared}, which the recipe declares for {name}, or another id"
+            raise ConfigurationError(f"actions[{place}].{self.recipe.naming}", "another one", expected)
+
+    def _level(self, action: Mapping[str, Any]) -> str | None:
+        """What an action is, by the column that its name stands for; None where that is missing."""
+        value = None if self.recipe.naming is None else action[self.recipe.naming]
+        text = None if value is None else as_text(value)
+        return text.lower() if text in ("True", "False") else text  # as `Category` finds them
 
     def laid_out(self, actions: Sequence[Any] | None) -> Offers:
         """Actions as they were kept, retired ones too; None: those that the recipe was published with."""
@@ -132,11 +153,12 @@ class Encoder:
         for shifts, scales in self._passes(read):
             flat[offers.places + shifts[offers.terms]] += offers.numbers * scales[offers.terms]
         vectors *= self._scale
-        return Encoded(offers, vectors, said, rules, len(context) - len(said))
+        return Encoded(offers, vectors, said, rules, len(context) - len(said) + offers.ignored)
 
     def vectors(self, context: Mapping[str, Any], actions: Sequence[Any] | None = None) -> Array:
-        """(K, d), a visitor's candidates alone."""
-        return self.encode(context, self.offers(actions)).vectors
+        """(K, d), a visitor's candidates alone; of a log, in which retired actions are what they were."""
+        offers = self.offers() if actions is None else self.laid_out(actions)
+        return self.encode(context, offers).vectors
 
     def _passes(self, read: Mapping[str, Pairs]) -> list[tuple[Indices, Array]]:
         """By term, where a visitor's entries are and how large; more than one pass if a block has several."""
@@ -150,28 +172,39 @@ class Encoder:
         return passes
 
     def _lay_out(self, actions: Sequence[Any]) -> Offers:
-        described = tuple(self.recipe.described(action) for action in actions)
+        both = [self._read(place, action) for place, action in enumerate(actions)]
+        described, read = tuple(one for one, _ in both), [one for _, one in both]
         names = tuple(action["id"] for action in described)
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ConfigurationError("actions", twice, "all different")
         places, terms, numbers, rules = [], [], [], []
-        for row, action in enumerate(described):
-            read: dict[str, Pairs] = {}
-            for name, reader in self._action.items():
-                read[name], rule = reader(action[name])
-                rules += [(name, rule)] if rule else []
+        for row, values in enumerate(read):
+            rules += [(name, rule) for name, (_, rule) in values.items() if rule]
+            blocks = {name: pairs for name, (pairs, _) in values.items()}
             for term, layout in enumerate(self._layout):
-                for shift, number in _product(read, layout.action):
+                for shift, number in _product(blocks, layout.action):
                     places.append(row * self._dim + layout.first + shift)
                     terms.append(term)
                     numbers.append(number)
         of_places, of_terms = (np.array(some, dtype=np.int64) for some in (places, terms))
-        return Offers(names, described, of_places, of_terms, np.array(numbers), tuple(rules))
+        ignored = sum(
+            len(action.keys() - {"id", *self._action}) for action in actions if isinstance(action, Mapping)
+        )
+        return Offers(names, described, of_places, of_terms, np.array(numbers), tuple(rules), ignored)
+
+    def _read(self, place: int, action: Any) -> tuple[dict[str, Any], dict[str, tuple[Pairs, str]]]:
+        """An action with all its columns, and what they make; an error says which of the request's it is."""
+        try:
+            described = self.recipe.described(action)
+            return described, {name: reader(described[name]) for name, reader in self._action.items()}
+        except ConfigurationError as error:
+            column = error.setting.removeprefix("action")
+            raise ConfigurationError(f"actions[{place}]{column}", error.value, error.expected) from None
 
 
 def _readers(columns: Sequence[Column], place: str) -> dict[str, Reader]:
-    return {column.name: column.reader(f"{place}.{column.name}") for column in columns}
+    return {column.name: column.reader(f"{place}{column.name}") for column in columns}
 
 
 def _layout(recipe: Recipe) -> tuple[_Layout, ...]:

@@ -50,7 +50,7 @@ class Category(_OfLevels):
     """One of a few public levels, as a one-hot.
 
     A value that is none of them is refused; counts as nothing, its block being zero; or is ``other``, a level
-    of its own that all such values share. One that is missing likewise.
+    of its own that all such values share. One that is missing likewise; an empty text is missing.
 
     Attributes:
         unknown: what becomes of a value that is none of the levels.
@@ -121,7 +121,7 @@ class Category(_OfLevels):
         """(n,), which entry each value has; the width if none."""
         coded, (unknown, missing) = as_coded(values), self._special
         places = self._places
-        found = [places.get(text, unknown) for text in coded.texts]
+        found = [places.get(text, unknown if text else missing) for text in coded.texts]
         return coded.look_up(found, self.name, first_row, f"one of {self.shown}", missing=missing)
 
     def block(self, values: Values, first_row: int = 1) -> Array:
@@ -143,6 +143,8 @@ class Category(_OfLevels):
             found = known.get(value if type(value) is str else text_of(value, place))
             if found is not None:
                 return found
+            if value == "":
+                return missing()
             if self.unknown == "refuse":
                 raise ConfigurationError(place, "another one", expected)
             return other
@@ -186,7 +188,7 @@ class Hashed:
         if self.missing == "own":
             table[-1, -1] = 1.0
         gone = -1 if self.missing == "refuse" else len(coded.texts)
-        places = range(len(coded.texts))
+        places = [place if text else gone for place, text in enumerate(coded.texts)]
         return np.asarray(table[coded.look_up(places, self.name, first_row, "a value", missing=gone)])
 
     def reader(self, place: str) -> Reader:
@@ -196,7 +198,8 @@ class Hashed:
         def read(value: Any) -> tuple[Pairs, str]:
             if value is None:
                 return missing()
-            return (self._entry(text_of(value, place)),), ""
+            text = text_of(value, place)
+            return ((self._entry(text),), "") if text else missing()
 
         return read
 
@@ -205,7 +208,7 @@ class Hashed:
 class Tags(_OfLevels):
     """Some of a few public levels at once, as text with a separator or as a list; k tags count 1/√k each.
 
-    Tags that are none of the levels are ignored.
+    Tags that are none of the levels are ignored. An empty text is missing; where that is refused, no tags.
     """
 
     kind: ClassVar[str] = "tags"
@@ -234,7 +237,9 @@ class Tags(_OfLevels):
         if self.missing == "own":
             table[-1, -1] = 1.0
         gone = -1 if self.missing == "refuse" else len(coded.texts)
-        places = range(len(coded.texts))
+        places = [
+            place if text or self.missing == "refuse" else gone for place, text in enumerate(coded.texts)
+        ]
         return np.asarray(table[coded.look_up(places, self.name, first_row, "tags", missing=gone)])
 
     def reader(self, place: str) -> Reader:
@@ -243,7 +248,7 @@ class Tags(_OfLevels):
         missing = gap_reader(self.missing, place, self.width - 1, "tags")
 
         def read(value: Any) -> tuple[Pairs, str]:
-            if value is None:
+            if value is None or (self.missing != "refuse" and isinstance(value, str) and not value):
                 return missing()
             if isinstance(value, list | tuple):
                 tags = {text_of(one, place) for one in value}

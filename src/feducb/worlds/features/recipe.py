@@ -35,7 +35,11 @@ from feducb.worlds.features.columns import Category, Column, Hashed
 from feducb.worlds.features.plain import (
     FORMAT,
     VERSION,
+    as_bound,
     as_column,
+    as_flag,
+    as_list,
+    as_names,
     as_term,
     plain_column,
     read_plain,
@@ -274,7 +278,8 @@ class Recipe:
         else:
             raise ConfigurationError("action", action, f"a mapping with {', '.join(names)}")
         name = given.get("id", given.get(naming or names[0]))
-        if not isinstance(name, str | int | float) or not as_text(name):
+        odd = isinstance(given.get("id"), bool) or (isinstance(name, float) and not math.isfinite(name))
+        if odd or not isinstance(name, str | int | float) or not as_text(name):
             raise ConfigurationError("action", _columns_of(given), "a name, as its id")
         text = as_text(name)
         found: dict[str, Any] = {"id": text, **({} if naming is None else {naming: name})}
@@ -331,23 +336,21 @@ class Recipe:
         if unknown:
             known = ", ".join(one.name for one in fields(cls) if one.init)
             raise ConfigurationError("recipe", min(unknown), f"nothing but {known}")
-        try:
-            return cls(
-                context=tuple(map(as_column, plain.get("context", ()))),
-                action=tuple(map(as_column, plain["action"])),
-                terms=tuple(map(as_term, plain["terms"])),
-                action_bound=float(plain.get("action_bound", 1.0)),
-                public=bool(plain.get("public", True)),
-                personal=tuple(map(as_term, plain.get("personal", ()))),
-                actions=tuple(plain.get("actions", ())),
-                parameter_bound=plain.get("parameter_bound"),
-                retired=tuple(plain.get("retired", ())),
-            )
-        except ConfigurationError:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            expected = f"context, action and terms, as `feducb recipe init` writes them ({error!r})"
-            raise ConfigurationError("recipe", sorted(plain), expected) from None
+        for name in ("action", "terms"):
+            if name not in plain:
+                expected = f"{name} too, as `feducb recipe init` writes it"
+                raise ConfigurationError("recipe", f"one of {', '.join(plain)}", expected)
+        return cls(
+            context=tuple(map(as_column, as_list(plain, "context"))),
+            action=tuple(map(as_column, as_list(plain, "action"))),
+            terms=tuple(map(as_term, as_list(plain, "terms"))),
+            action_bound=float(as_bound(plain, "action_bound", 1.0)),
+            public=as_flag(plain, "public", default=True),
+            personal=tuple(map(as_term, as_list(plain, "personal"))),
+            actions=as_list(plain, "actions"),
+            parameter_bound=as_bound(plain, "parameter_bound", None),
+            retired=as_names(plain.get("retired", ()), "retired"),
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:

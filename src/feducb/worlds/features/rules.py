@@ -30,7 +30,8 @@ def kind_of(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return str(float(value)) if not math.isfinite(value) else "a number"
     kinds = {bool: "true or false", str: "a text", dict: "an object", list: "a list", tuple: "a list"}
-    return next((text for kind, text in kinds.items() if isinstance(value, kind)), "a number")
+    said = "a number" if isinstance(value, int | np.generic) else type(value).__name__
+    return next((text for kind, text in kinds.items() if isinstance(value, kind)), said)
 
 
 def gap_reader(rule: Missing, place: str, entry: int, expected: str) -> Callable[[], tuple[Pairs, str]]:

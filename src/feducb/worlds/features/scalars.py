@@ -87,7 +87,7 @@ class Number(_OneNumber):
 
         def read(value: Any) -> tuple[Pairs, str]:
             if type(value) is not float:
-                if value is None:
+                if value is None or (isinstance(value, str) and not value):
                     return missing()
                 if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
                     raise ConfigurationError(place, kind_of(value), "a number")
@@ -144,7 +144,10 @@ class Flag(_OneNumber):
                 return no
             if value is None:
                 return missing()
-            sign = _sign(text_of(value, place))
+            text = text_of(value, place)
+            if not text:
+                return missing()
+            sign = _sign(text)
             if not sign:
                 raise ConfigurationError(place, kind_of(value), "true or false")
             return yes if sign > 0 else no

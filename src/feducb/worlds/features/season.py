@@ -92,7 +92,9 @@ def with_added(recipe: Recipe, action: str | Mapping[str, Any]) -> Recipe:
         action: its name; or a mapping with its ``id`` and columns, where the recipe declares them.
     """
     plain: dict[str, Any] = {"id": action} if isinstance(action, str) else dict(action)
-    column, name = naming_column(recipe), str(plain.get("id", ""))
+    if not isinstance(plain.get("id"), str):
+        raise ConfigurationError("id of the action", plain.get("id"), "a text")
+    column, name = naming_column(recipe), plain["id"]
     if column is None or not column.reserve:
         expected = "a recipe with room for more: `reserve` in its column of names, from a season's start"
         raise ConfigurationError("action", name, expected)
