@@ -65,7 +65,7 @@ class _Sheet:
         return (self.point(who, player, **more, **way) for way in ways)
 
 
-_TUNED = ("batch", "bound", "first", "growth", "boldness", "ridge")
+_TUNED = ("batch", "bound", "first", "growth", "boldness", "ridge", "damping")
 _BOUNDS = {"closed form": "its own bound", "ours": "our bound"}
 _BOTH = tuple(_BOUNDS)
 
@@ -74,8 +74,6 @@ def _fresh(horizon: int, scale: Scale) -> Iterator[Point]:
     """The paper's world: fresh contexts; batches are tuned in rounds for each T."""
     runs, large = (_FEW if scale == "quick" else _MANY), horizon > 10_000
     sheet = _Sheet(FRESH, agents=100, dim=10, arms=100, horizon=horizon, runs=runs)
-    few = scale == "quick" or large
-    bounds, tens = (("ours",) if few else _BOTH), (10 if large else 1)
     for who, trust in _OURS.items():
         yield sheet.point(who, trust=trust)
     for who, baseline in _REFERENCES.items():
@@ -85,18 +83,21 @@ def _fresh(horizon: int, scale: Scale) -> Iterator[Point]:
         }  # agents of a run are as good as runs
         yield sheet.point(who, baseline=baseline, **(lone if who == ALONE else {}))
     batched, shuffled = "zhou_chowdhury:fixed_batch", "chowdhury_zhou:shuffled_batch"
-    local = tuple(tens * batch for batch in ((100, 300) if few else (100, 300, 1000)))
-    small = tuple(tens * batch for batch in ((30, 100) if few else (10, 30, 100)))
-    wide = tuple(tens * batch for batch in ((1000,) if few else (300, 1000, 3000)))
+    bounds = ("ours",) if large else _BOTH  # its own closed bound is slow to play there, and far worse here
+
+    def batches(*lengths: int) -> tuple[int, ...]:
+        return tuple(length * horizon // 10_000 for length in lengths)
+
+    local, summed = batches(60, 100, 200, 300, 1000), batches(10, 15, 20, 30, 60, 100)
+    wide, single = batches(300, 500, 1000, 2000, 3000), batches(300, 1000, 1500, 2000, 3000)
     yield from sheet.each(SILOS, batched, {"batch": local, "bound": bounds})
-    yield from sheet.each(
-        AMPLIFIED_SILOS, batched, {"batch": local[:2], "bound": ("ours",)}, protocol="amplified"
-    )
-    yield from sheet.each(VECTOR_SUM_SILOS, batched, {"batch": small, "bound": bounds}, protocol="vector sum")
+    noisy = {"batch": local, "bound": ("ours",)}
+    yield from sheet.each(AMPLIFIED_SILOS, batched, noisy, protocol="amplified")
+    sums = {"batch": summed, "bound": bounds}
+    yield from sheet.each(VECTOR_SUM_SILOS, batched, sums, protocol="vector sum")
     if not large:  # it hardly learns, and that is slow to play
         yield from sheet.each(AMPLIFIED, shuffled, {"batch": wide, "bound": bounds}, protocol="amplified")
-    yield from sheet.each(VECTOR_SUM, shuffled, {"batch": small, "bound": bounds}, protocol="vector sum")
-    single = (horizon // 10,) if few else (horizon // 100, horizon // 10)
+    yield from sheet.each(VECTOR_SUM, shuffled, sums, protocol="vector sum")
     yield from sheet.each(SINGLE, "shariff_sheffet:single_agent", {"batch": single, "bound": bounds})
 
 
@@ -111,9 +112,8 @@ def _correlated(scale: Scale) -> Iterator[Point]:
         lone: dict[str, Any] = {"agents": 10} if who == ALONE else {}
         yield sheet.point(who, baseline=baseline, **lone)
     epochs = "reweighted:reweighted_epochs"
-    ridge = (1.0,) if quick else (1.0, 3.0)
-    joint = {"first": (20,) if quick else (10, 20, 40), "ridge": ridge}
-    silos = {"first": (100,) if quick else (50, 100, 200), "ridge": ridge}
+    joint = {"first": (10, 20, 40), "ridge": (0.3, 1.0, 3.0), "damping": (6.0, 24.0)}
+    silos = {"first": (50, 80, 120, 160), "ridge": (3.0, 10.0, 30.0)}
     yield from sheet.each(WEIGHTED_JOINT, epochs, joint, trust="controller")
     yield from sheet.each(WEIGHTED_SILOS, epochs, silos, trust="nobody")
 
@@ -129,19 +129,19 @@ def _fixed(scale: Scale) -> Iterator[Point]:
     for who, trust in _OURS.items():
         yield one.point(who, ours, trust=trust)
         yield one.point(who + SIFTING, ours, trust=trust, policy="sifting")
-    phases = {
-        "first": (10,) if quick else (10, 40),
-        "growth": (2.718,),
-        "boldness": (4.0,) if quick else (1.0, 2.0, 4.0, 8.0),
-    }
-    for who, trust in ((CORE_CENTRAL, "controller"), (CORE_SHUFFLED, "shuffler"), (CORE_SILOS, "nobody")):
-        yield from one.each(who, "hanna:core_set", phases, trust=trust)
+    phases: dict[str, tuple[Any, ...]] = {"growth": (1.7, 2.718), "boldness": (2.0, 4.0, 8.0, 16.0)}
+    short, long = {"first": (5, 10, 20, 40)}, {"first": (10, 20, 40, 80)}
+    yield from one.each(CORE_CENTRAL, "hanna:core_set", short | phases, trust="controller")
+    yield from one.each(CORE_SHUFFLED, "hanna:core_set", short | phases, trust="shuffler")
+    yield from one.each(CORE_SILOS, "hanna:core_set", long | phases, trust="nobody")
     tens = {"records_per_person": 10}
     for who in (CONTROLLER, KEEPERS):
         yield people.point(who, ours, trust=_OURS[who], **tens)
         yield people.point(who + SIFTING, ours, trust=_OURS[who], policy="sifting", **tens)
-    phases |= {"growth": (2.0,), "first": (20,) if quick else (20, 80)}
-    yield from people.each(CLIENTS, "li_zhou_ji:distributed_elimination", phases, trust="controller", **tens)
+    doubling = long | phases | {"growth": (1.7, 2.0)}
+    yield from people.each(
+        CLIENTS, "li_zhou_ji:distributed_elimination", doubling, trust="controller", **tens
+    )
 
 
 def _points(scale: Scale) -> list[Point]:
