@@ -13,15 +13,16 @@ Told centrally (their joint model), or by every agent for its own sums (*silos*)
 What is resolved: W is found by one step an epoch, from a quarter of its records, beginning at the W of the
 epoch before (their iteration, spread over epochs); γ is in proportion to where noise and rewards err alike;
 sums (u xᵀ, κ u y) move by what two records differ at most (`Weighting.move`, exact for W in proportion to I),
-the Gaussian is exact for that, κ is within 3 % of where it errs least; the best estimate is played, which
-lost several times less in the worlds tried than drawing among the actions that no epoch has ruled out. The
-first epoch, the ridge and, told centrally, γ are tuned.
+the Gaussian is exact for that, κ where it errs least; the best estimate is played, which lost several times
+less in the worlds tried than drawing among the actions that no epoch has ruled out. The first epoch, the
+ridge and, told centrally, γ are tuned.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,13 @@ class Weighting:
         return np.asarray(turned / (1.0 + self.damping * np.linalg.norm(turned, axis=1, keepdims=True)))
 
     def reward_weight(self, problem: Problem) -> float:
-        """κ, where (L² + κ²B²)(1/κ² + S²) is least: exact where W is far from I, nearly so elsewhere."""
-        return math.sqrt(problem.action_bound / (problem.reward_bound * problem.parameter_bound))
+        """κ, where the noise of y u − (u xᵀ)θ* is least: of `move`² (1/κ² + S²)."""
+        return _reward_weight(*self._shape(), problem)
+
+    def _shape(self) -> tuple[float, float, float]:
+        """Of W the longest axis and the shortest, and γ."""
+        longest, shortest = (float(np.linalg.norm(self.root, order)) for order in (2, -2))
+        return longest, shortest, self.damping
 
     def longest(self, problem: Problem, *, rewarded: bool = True) -> float:
         """Of (u xᵀ, κ u y), or of u xᵀ alone: what u can be at most, times √(L² + κ²B²) or L."""
@@ -94,19 +100,34 @@ class Weighting:
         the longest is 2√2. The more W differs from I the nearer this is to twice the longest, and that is
         attained for a large γ.
         """
-        b = (self.reward_weight(problem) * problem.reward_bound) ** 2 if rewarded else 0.0
-        stretch, shortest = (float(np.linalg.norm(self.root, order)) for order in (2, -2))
-        upper = problem.action_bound * _LENGTHS[1:]
-        most = stretch * upper / (1.0 + self.damping * stretch * upper)
-        r, a = np.append(problem.action_bound * _LENGTHS[:-1], upper), np.tile(most, 2)
-        crossed = _crossed((stretch / shortest) ** 2, b, np.outer(r, r))
-        own = a**2 * (r**2 + b)
-        both = own[:, None] + own + 2.0 * np.outer(a, a) * crossed
-        return math.sqrt(max(float(both.max()), float(own.max())))
+        weight = self.reward_weight(problem) if rewarded else 0.0
+        return _move(*self._shape(), problem, weight)
 
     def deviation(self, problem: Problem, *, rewarded: bool = True) -> float:
         """Of the noise of each entry."""
         return self.move(problem, rewarded=rewarded) * math.sqrt(self.noises) / self.mu
+
+
+def _move(longest: float, shortest: float, damping: float, problem: Problem, weight: float) -> float:
+    """`Weighting.move` for this κ; without rewards κ = 0."""
+    b, upper = (weight * problem.reward_bound) ** 2, problem.action_bound * _LENGTHS[1:]
+    a = np.tile(longest * upper / (1.0 + damping * longest * upper), 2)
+    r = np.append(problem.action_bound * _LENGTHS[:-1], upper)
+    own = a**2 * (r**2 + b)
+    crossed = np.outer(a, a) * _crossed((longest / shortest) ** 2, b, np.outer(r, r))
+    return math.sqrt(max(float((own[:, None] + own + 2.0 * crossed).max()), float(own.max())))
+
+
+@lru_cache(maxsize=512)
+def _reward_weight(longest: float, shortest: float, damping: float, problem: Problem) -> float:
+    """`Weighting.reward_weight`: at most where (L² + κ²B²)(1/κ² + S²) is least, which is right for k → ∞."""
+    most = math.sqrt(problem.action_bound / (problem.reward_bound * problem.parameter_bound))
+    weights = [most * share for share in np.linspace(1.0, 0.6, 9)]
+    errors = [
+        _move(longest, shortest, damping, problem, weight) * math.hypot(1.0 / weight, problem.parameter_bound)
+        for weight in weights
+    ]
+    return float(weights[int(np.argmin(errors))])
 
 
 def _crossed(squared: float, b: float, product: Array) -> Array:
