@@ -179,7 +179,8 @@ def test_the_text_says_what_was_tuned_and_whose_best_is_at_an_edge() -> None:
 
     def mean(point: Point) -> float:
         at = (point.label["who"], point.label["world"])
-        return 50.0 + sum(point.setting[name] != middle[*at, name] for name in TUNED if (*at, name) in middle)
+        wrong = [name for name in TUNED if (*at, name) in middle and point.setting[name] != middle[*at, name]]
+        return 50.0 + len(wrong)
 
     said = PRIOR.text(imagined(mean))
     assert "No best is at an edge of what was tried." in said
@@ -187,7 +188,8 @@ def test_the_text_says_what_was_tuned_and_whose_best_is_at_an_edge() -> None:
     assert "is the best of 5 to 40 ways, picked afterwards" in said
 
     def longer(point: Point) -> float:
-        return mean(point) - 5.0 * (point.label["who"] == CORE_SILOS and point.setting["first"] == 80)
+        last = point.label["who"] == CORE_SILOS and point.setting["first"] == 80
+        return mean(point) - (5.0 if last else 0.0)
 
     said = PRIOR.text(imagined(longer))
     assert (
