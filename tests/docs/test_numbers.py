@@ -169,3 +169,12 @@ def test_every_figure_of_the_documentation_names_its_commit_and_command() -> Non
         assert re.fullmatch(r"(v[\d.]+-\d+-g)?[0-9a-f]{12}", made["commit"]), path.name
         assert made["command"], path.name
         assert made["versions"]["feducb"], path.name
+
+
+def test_a_figures_page_prints_the_command_that_made_it() -> None:
+    """With the number of runs, where another than the scale's was asked for."""
+    experiments = (DOCS / "experiments.md").read_text("utf-8").splitlines()
+    for page in sorted(DOCS.glob("figures/*-*.md")):
+        command = json.loads(page.with_suffix(".json").read_text("utf-8"))["made"]["command"]
+        assert page.read_text("utf-8").splitlines()[-1] == f"    {command}"
+        assert f"    {command}" in experiments

@@ -238,22 +238,62 @@ def test_players_on_fixed_actions_are_repeatable(trust: Any) -> None:
 # ── weighted regression ──
 
 
-def test_weighted_sums_move_by_no_more_than_their_noise_is_for() -> None:
-    """Over 2,000 random pairs of records and the worst corners: at most twice the longest, and near it."""
-    problem, generator = Problem(dim=3), seeded()
-    root = np.diag([1.0, 3.0, 10.0])
-    weighting = reweighted.Weighting(root, 0.5, math.inf)
-    actions = generator.standard_normal((4000, 3))
-    actions /= np.linalg.norm(actions, axis=1, keepdims=True)
-    actions[0] = [0.0, 0.0, 1.0]
-    rewards = generator.choice([-1.0, 1.0], 4000)
+SHAPES = [[1.0, 1.0, 1.0], [1.0, 1.5, 1.5], [1.0, 3.0, 10.0]]  # axes of W
+
+
+def _rows(weighting: reweighted.Weighting, actions: Any, rewards: Any, problem: Problem) -> Any:
+    """(u xᵀ, κ u y) of records, as rows."""
+    damped, weight = weighting.damped(actions), weighting.reward_weight(problem)
+    grams = (damped[:, :, None] * actions[:, None]).reshape(len(actions), -1)
+    return np.concatenate([grams, weight * rewards[:, None] * damped], axis=1)
+
+
+@pytest.mark.parametrize("axes", SHAPES)
+@pytest.mark.parametrize("damping", [0.01, 1.0, 1000.0])
+def test_weighted_sums_move_by_no_more_than_their_noise_is_for(axes: list[float], damping: float) -> None:
+    """Over a million pairs of records, long and short, beginning with those that are farthest apart."""
+    generator = seeded()
+    problem = Problem(dim=3, action_bound=1.3, reward_bound=0.7, parameter_bound=0.9)
+    weighting = reweighted.Weighting(np.diag(axes), damping, math.inf)
+    actions = generator.standard_normal((1000, 3))
+    actions[::2, 1:] = 0.0 if len(set(axes)) == 1 else actions[::2, 1:]
+    actions *= problem.action_bound / np.linalg.norm(actions, axis=1, keepdims=True)
+    actions[::3] *= generator.uniform(size=(len(actions[::3]), 1)) ** 3
+    rewards = problem.reward_bound * generator.choice([-1.0, 1.0], 1000)
+    rows = _rows(weighting, actions, rewards, problem)
+    apart = np.sqrt(np.maximum((rows**2).sum(1)[:, None] + (rows**2).sum(1) - 2.0 * rows @ rows.T, 0.0))
+    assert apart.max() <= weighting.move(problem) <= 2.0 * weighting.longest(problem) * (1.0 + 1e-9)
+    grams = rows[:, :9]
+    apart = np.linalg.norm(grams[:, None] - grams, axis=2)
+    assert apart.max() <= weighting.move(problem, rewarded=False)
+
+
+@pytest.mark.parametrize("damping", [0.01, 6.0, 1000.0])
+def test_the_move_of_evenly_weighted_sums_is_exact(damping: float) -> None:
+    """W = I: two records that are as far apart as the noise is for, less the width of its intervals."""
+    problem = Problem(dim=2)
+    weighting = reweighted.Weighting(np.eye(2), damping, math.inf)
     weight = weighting.reward_weight(problem)
-    damped = weighting.damped(actions)
-    rows = np.concatenate([(damped[:, :, None] * actions[:, None]).reshape(4000, -1),
-                           weight * rewards[:, None] * damped], axis=1)  # fmt: skip
-    longest = weighting.longest(problem)
-    assert np.linalg.norm(rows, axis=1).max() == pytest.approx(longest, rel=1e-9)
-    assert np.linalg.norm(rows[:2000] - rows[2000:], axis=1).max() <= 2.0 * longest
+    angles = np.linspace(0.0, math.pi, 400)
+    turned = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    lengths = np.concatenate([[1.0], np.geomspace(1e-4, 1.0, 60)])
+    other = _rows(
+        weighting, np.concatenate([length * turned for length in lengths]), -np.ones(24_400), problem
+    )
+    one = _rows(weighting, np.eye(2)[:1], np.ones(1), problem)
+    assert np.linalg.norm(other - one, axis=1).max() == pytest.approx(weighting.move(problem), rel=5e-3)
+    if damping <= 6.0:
+        expected = math.sqrt(2.0) * (1.0 + weight**2 / 2.0) / (1.0 + damping)
+        assert weighting.move(problem) == pytest.approx(expected, rel=1e-6)
+    assert weighting.move(problem, rewarded=False) == pytest.approx(math.sqrt(2.0) / (1.0 + damping))
+
+
+@pytest.mark.parametrize("squared", [1.0, 1.5, 4.0, 100.0, 1e6])
+@pytest.mark.parametrize("b", [0.0, 0.3, 1.0, 3.0])
+def test_the_closed_form_of_the_worst_angle_is_that_of_a_search(squared: float, b: float) -> None:
+    product, z = np.array([1e-8, 0.1, 0.5, 1.0]), np.append(0.0, np.geomspace(1e-9, 1e9, 100_001))
+    values = (squared - z) / (squared + z) * (b - product[:, None] * (1.0 - z) / (1.0 + z))
+    assert reweighted._crossed(squared, b, product) == pytest.approx(values.max(axis=1), abs=1e-6)
 
 
 def test_noise_of_weighted_sums_is_what_the_accounting_says() -> None:
@@ -262,9 +302,10 @@ def test_noise_of_weighted_sums_is_what_the_accounting_says() -> None:
     none = np.zeros((0, 2))
     told = [reweighted.told(weighting, problem, none, np.zeros(0), generator) for _ in range(DRAWS)]
     grams, moments = (np.array(part) for part in zip(*told, strict=True))
-    deviation = 3.0 * 2.0 * weighting.longest(problem) / 0.25
+    deviation = 3.0 * weighting.move(problem) / 0.25
     assert grams.std(axis=0) == pytest.approx(np.full((2, 2), deviation), rel=OFF)
-    assert moments.std(axis=0) == pytest.approx(np.full(2, deviation), rel=OFF)  # κ = 1 of L = B = S = 1
+    weight = weighting.reward_weight(problem)
+    assert moments.std(axis=0) == pytest.approx(np.full(2, deviation / weight), rel=OFF)
 
 
 def test_weighted_epochs_learn_where_there_is_hardly_noise() -> None:

@@ -46,7 +46,7 @@ def make_figure(
     picture = made.draw(results)
     picture.savefig(f"{stem}.png", dpi=150)
     picture.savefig(f"{stem}.svg")
-    Path(f"{stem}.md").write_text(to_markdown(made, results), encoding="utf-8")
+    Path(f"{stem}.md").write_text(to_markdown(made, results, by["command"]), encoding="utf-8")
     return results
 
 
@@ -73,8 +73,8 @@ def to_plain(results: Results) -> dict[str, Any]:
     return plain
 
 
-def to_markdown(made: Figure, results: Results) -> str:
-    """Title, question, picture, what was found, all points, and the command."""
+def to_markdown(made: Figure, results: Results, command: str) -> str:
+    """Title, question, picture, what was found, all points, and the command that made them."""
     head, *rows = made.table(results)
     lines = [
         f"# {made.title}",
@@ -91,7 +91,7 @@ def to_markdown(made: Figure, results: Results) -> str:
         f"|{'---|' * len(head)}",
         *(f"| {' | '.join(row)} |" for row in rows),
         "",
-        f"    feducb figure {made.name} --scale {results.scale}",
+        f"    {command}",
         "",
     ]
     return "\n".join(lines)

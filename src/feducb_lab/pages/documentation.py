@@ -79,8 +79,9 @@ def _is_figure(path: Path) -> bool:
 
 
 def _figure(path: Path) -> str:
-    results = Results.from_dict(json.loads(_read(path)))
-    return to_markdown(figure(results.figure), results)
+    plain = json.loads(_read(path))
+    results = Results.from_dict(plain)
+    return to_markdown(figure(results.figure), results, plain["made"]["command"])
 
 
 def _experiments(docs: Path, pages: dict[Path, str]) -> str:
@@ -100,7 +101,8 @@ def _section(name: str, stem: str, text: str) -> list[str]:
     found = found.replace(f"]({stem}.png)", f"](figures/{stem}.png)")
     points = f"[table](figures/{stem}.md), [numbers](figures/{stem}.json)"
     said = f"All points, mean ± standard error: {points}. Bars and bands are two standard errors."
-    return [f"## {name}: {title}", found, said, f"    feducb figure {name} --scale {stem.rpartition('-')[2]}"]
+    _, _, command = text.rstrip().rpartition("\n\n")
+    return [f"## {name}: {title}", found, said, command]
 
 
 def _claims(docs: Path) -> str:

@@ -25,9 +25,11 @@ from feducb_lab.experiments.figures.prior_words import (
     NO_PRIVACY,
     NOBODY,
     PEOPLE,
+    PROVEN,
     SIFTING,
     SILOS,
     SINGLE,
+    TUNED,
     UNIFORM,
     VECTOR_SUM,
     VECTOR_SUM_SILOS,
@@ -40,6 +42,7 @@ __all__ = ["FIGURE"]
 _PRIOR = "feducb_lab.experiments.prior."
 _OURS = {NOBODY: "nobody", KEEPERS: "keepers", CONTROLLER: "controller"}
 _REFERENCES = {ALONE: "alone", NO_PRIVACY: "no-privacy", UNIFORM: "uniform"}
+Lengths = tuple[int, ...]
 _FEW, _MANY = 4, 40  # runs
 
 
@@ -52,7 +55,7 @@ class _Sheet:
 
     def point(self, who: str, player: str = SIMULATE, **more: Any) -> Point:
         """One point; what is tuned is told in the label."""
-        tuned = {name: more[name] for name in _TUNED if name in more}
+        tuned = {name: more[name] for name in TUNED if name in more}
         words = ", ".join(_BOUNDS.get(value) or f"{name} {value:g}" for name, value in tuned.items())
         label = {"world": self._world, "T": self._setting["horizon"], "who": who, "tuned": words}
         return Point(label, self._setting | more, player if player == SIMULATE else _PRIOR + player)
@@ -65,17 +68,13 @@ class _Sheet:
         return (self.point(who, player, **more, **way) for way in ways)
 
 
-_TUNED = ("batch", "bound", "first", "growth", "boldness", "ridge")
 _BOUNDS = {"closed form": "its own bound", "ours": "our bound"}
-_BOTH = tuple(_BOUNDS)
 
 
 def _fresh(horizon: int, scale: Scale) -> Iterator[Point]:
     """The paper's world: fresh contexts; batches are tuned in rounds for each T."""
     runs, large = (_FEW if scale == "quick" else _MANY), horizon > 10_000
     sheet = _Sheet(FRESH, agents=100, dim=10, arms=100, horizon=horizon, runs=runs)
-    few = scale == "quick" or large
-    bounds, tens = (("ours",) if few else _BOTH), (10 if large else 1)
     for who, trust in _OURS.items():
         yield sheet.point(who, trust=trust)
     for who, baseline in _REFERENCES.items():
@@ -85,19 +84,23 @@ def _fresh(horizon: int, scale: Scale) -> Iterator[Point]:
         }  # agents of a run are as good as runs
         yield sheet.point(who, baseline=baseline, **(lone if who == ALONE else {}))
     batched, shuffled = "zhou_chowdhury:fixed_batch", "chowdhury_zhou:shuffled_batch"
-    local = tuple(tens * batch for batch in ((100, 300) if few else (100, 300, 1000)))
-    small = tuple(tens * batch for batch in ((30, 100) if few else (10, 30, 100)))
-    wide = tuple(tens * batch for batch in ((1000,) if few else (300, 1000, 3000)))
-    yield from sheet.each(SILOS, batched, {"batch": local, "bound": bounds})
-    yield from sheet.each(
-        AMPLIFIED_SILOS, batched, {"batch": local[:2], "bound": ("ours",)}, protocol="amplified"
-    )
-    yield from sheet.each(VECTOR_SUM_SILOS, batched, {"batch": small, "bound": bounds}, protocol="vector sum")
+
+    def tuned(who: str, player: str, ours: Lengths, own: Lengths, **more: Any) -> Iterator[Point]:
+        """Batches of such lengths in 10,000 rounds: by our bound, and fewer by its own."""
+        lengths = tuple(length * horizon // 10_000 for length in ours)
+        yield from sheet.each(who, player, {"batch": lengths, "bound": ("ours",)}, **more)
+        if not large:  # that is slow to play there, and loses several times as much here
+            yield from sheet.each(who, player, {"batch": own, "bound": ("closed form",)}, **more)
+
+    yield from tuned(SILOS, batched, (60, 100, 200, 300, 1000), (100, 300, 1000))
+    yield from tuned(AMPLIFIED_SILOS, batched, (60, 100, 200, 300), (1000,), protocol="amplified")
+    summed = (10, 15, 20, 30, 60, 100)
+    yield from tuned(VECTOR_SUM_SILOS, batched, summed, (20, 60, 100), protocol="vector sum")
     if not large:  # it hardly learns, and that is slow to play
-        yield from sheet.each(AMPLIFIED, shuffled, {"batch": wide, "bound": bounds}, protocol="amplified")
-    yield from sheet.each(VECTOR_SUM, shuffled, {"batch": small, "bound": bounds}, protocol="vector sum")
-    single = (horizon // 10,) if few else (horizon // 100, horizon // 10)
-    yield from sheet.each(SINGLE, "shariff_sheffet:single_agent", {"batch": single, "bound": bounds})
+        wide = (300, 500, 1000, 2000)
+        yield from tuned(AMPLIFIED, shuffled, wide, (1000, 2000), protocol="amplified")
+    yield from tuned(VECTOR_SUM, shuffled, summed, (20, 60, 100), protocol="vector sum")
+    yield from tuned(SINGLE, "shariff_sheffet:single_agent", (300, 1000, 1500, 2000, 3000), (1000, 3000))
 
 
 def _correlated(scale: Scale) -> Iterator[Point]:
@@ -111,9 +114,8 @@ def _correlated(scale: Scale) -> Iterator[Point]:
         lone: dict[str, Any] = {"agents": 10} if who == ALONE else {}
         yield sheet.point(who, baseline=baseline, **lone)
     epochs = "reweighted:reweighted_epochs"
-    ridge = (1.0,) if quick else (1.0, 3.0)
-    joint = {"first": (20,) if quick else (10, 20, 40), "ridge": ridge}
-    silos = {"first": (100,) if quick else (50, 100, 200), "ridge": ridge}
+    joint = {"first": (10, 20, 40), "ridge": (1.0, 3.0, 10.0)}
+    silos = {"first": (50, 80, 120), "ridge": (3.0, 10.0, 30.0)}
     yield from sheet.each(WEIGHTED_JOINT, epochs, joint, trust="controller")
     yield from sheet.each(WEIGHTED_SILOS, epochs, silos, trust="nobody")
 
@@ -129,19 +131,19 @@ def _fixed(scale: Scale) -> Iterator[Point]:
     for who, trust in _OURS.items():
         yield one.point(who, ours, trust=trust)
         yield one.point(who + SIFTING, ours, trust=trust, policy="sifting")
-    phases = {
-        "first": (10,) if quick else (10, 40),
-        "growth": (2.718,),
-        "boldness": (4.0,) if quick else (1.0, 2.0, 4.0, 8.0),
-    }
-    for who, trust in ((CORE_CENTRAL, "controller"), (CORE_SHUFFLED, "shuffler"), (CORE_SILOS, "nobody")):
-        yield from one.each(who, "hanna:core_set", phases, trust=trust)
+    phases: dict[str, tuple[Any, ...]] = {"growth": (1.7,), "boldness": (PROVEN, 2.0, 4.0, 8.0, 16.0)}
+    short, long = {"first": (5, 10, 20, 40)}, {"first": (10, 20, 40, 80)}
+    yield from one.each(CORE_CENTRAL, "hanna:core_set", short | phases, trust="controller")
+    yield from one.each(CORE_SHUFFLED, "hanna:core_set", short | phases, trust="shuffler")
+    yield from one.each(CORE_SILOS, "hanna:core_set", long | phases, trust="nobody")
     tens = {"records_per_person": 10}
     for who in (CONTROLLER, KEEPERS):
         yield people.point(who, ours, trust=_OURS[who], **tens)
         yield people.point(who + SIFTING, ours, trust=_OURS[who], policy="sifting", **tens)
-    phases |= {"growth": (2.0,), "first": (20,) if quick else (20, 80)}
-    yield from people.each(CLIENTS, "li_zhou_ji:distributed_elimination", phases, trust="controller", **tens)
+    doubling = long | phases | {"growth": (1.7, 2.0)}
+    yield from people.each(
+        CLIENTS, "li_zhou_ji:distributed_elimination", doubling, trust="controller", **tens
+    )
 
 
 def _points(scale: Scale) -> list[Point]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from matplotlib.figure import Figure as Picture
 
@@ -12,7 +13,7 @@ from feducb_lab.experiments.experiment import Outcome, Results
 from feducb_lab.experiments.figures import common
 from feducb_lab.experiments.prior.zhou_chowdhury import amplified_gain
 
-__all__ = ["COUNTERPARTS", "draw", "reaccounted", "table", "text"]
+__all__ = ["COUNTERPARTS", "PROVEN", "TUNED", "draw", "reaccounted", "table", "text"]
 
 EPSILON, DELTA = 1.0, 1e-6
 FRESH, CORRELATED = "fresh contexts", "correlated contexts"
@@ -47,6 +48,19 @@ COUNTERPARTS = {
     CLIENTS: (CONTROLLER, KEEPERS),  # central, or by a vector sum: the same noise
 }
 """Whom each is held against: silos ↔ nobody, a shuffler ↔ keepers, a trusted server ↔ the controller."""
+
+TUNED = {
+    "batch": "batches",
+    "bound": "whether its own closed bound or ours reads its sums",
+    "first": "the first epoch or phase",
+    "growth": "the growth of phases",
+    "boldness": "boldness",
+    "ridge": "ridges",
+}
+"""What earlier work is tuned in, by its name in settings."""
+
+PROVEN = 1.0
+"""The boldness of elimination for which its papers' guarantee holds."""
 
 _OURS, _REFERENCES = (NOBODY, KEEPERS, CONTROLLER), (ALONE, NO_PRIVACY, UNIFORM)
 _BLUE, _LIGHT, _RED, _GREY = "#1b6ca8", "#7fb2d9", "#b23a48", "#a8a8a8"
@@ -129,8 +143,9 @@ def _verdict(theirs: Outcome, ours: Outcome) -> str:
     return f"{ratio}, which these runs cannot tell from 1"
 
 
-def _held_against(best: dict[str, Outcome], who: str, name: str) -> str:
+def _held_against(results: Results, best: dict[str, Outcome], who: str, name: str) -> str:
     """One earlier algorithm beside ours under the same trust, and beside ours with the sifting policy."""
+    world = {"world": best[who].label["world"], "T": best[who].label["T"]}
     theirs = best[who]
     tuned = f" ({theirs.label['tuned']})" if theirs.label["tuned"] else ""
     line = f"- {who}{tuned} loses {common.number(theirs.mean)}; {name} {common.number(best[name].mean)}, "
@@ -138,17 +153,29 @@ def _held_against(best: dict[str, Outcome], who: str, name: str) -> str:
     sifted = best.get(name + SIFTING)
     if sifted is not None:
         line += f"; with the policy sifting {common.number(sifted.mean)}, {_verdict(theirs, sifted)}"
+    proven = [one for one in results.where(who=who, **world) if one.setting.get("boldness") == PROVEN]
+    if proven:
+        best_proven = min(proven, key=lambda one: one.mean)
+        line += (
+            f"; at boldness 1, for which alone there is a proof, it loses {common.number(best_proven.mean)}"
+        )
+        line += f", {_verdict(best_proven, best[name])}"
     return line + "."
 
 
-def _world_text(results: Results, world: str, horizon: int) -> str:
-    best = _best(results, world, horizon)
-    lines = [
-        _held_against(best, who, name)
+def _pairs(best: dict[str, Outcome]) -> list[tuple[str, str]]:
+    """Earlier algorithms of a world, and ours under the same trust."""
+    return [
+        (who, name)
         for who, counterparts in COUNTERPARTS.items()
         for name in counterparts
         if who in best and name in best
     ]
+
+
+def _world_text(results: Results, world: str, horizon: int) -> str:
+    best = _best(results, world, horizon)
+    lines = [_held_against(results, best, who, name) for who, name in _pairs(best)]
     alone = best[ALONE]
     ranked = sorted((one.mean, who) for who, one in best.items() if who not in _REFERENCES)
     below = [who for _, who in ranked if common.surely_less(best[who], alone)]
@@ -168,20 +195,69 @@ def text(results: Results) -> str:
     head = (
         f"{len(private)} private streams, each of {min(one.setting['runs'] for one in private)} runs, "
         f"re-accounted from the noise really added: ε from {min(spent):.4f} to {max(spent):.4f} at "
-        f"δ = {DELTA:g}, {equal}. {_FAIR}{_amplified(results)}"
+        f"δ = {DELTA:g}, {equal}. {_FAIR} {_tuning(results)}{_amplified(results)}"
     )
-    return "\n\n".join([head, *(_world_text(results, *panel) for panel in _panels(results))])
+    return "\n\n".join(
+        [head, _winners(results), *(_world_text(results, *panel) for panel in _panels(results))]
+    )
 
 
 _FAIR = (
     "Both sides protect the same: one interaction where contexts are fresh, one reward where actions are "
     "fixed and public, or ten rewards of a person. Earlier work gets the exact noise of the budget, vector "
     "sums their limit of many messages, shuffled bits their exact law, and shuffled Gaussians the numerical "
-    "bound by clones. Batches, epochs, boldness, and whether its own closed bound or ours reads its sums, "
-    "are the best of those tried, picked afterwards, which favours it. Shufflers are trusted, and all their "
-    "users honest; our keepers pay for one agent in five that colludes and one in ten that is away. Ours "
-    "plays by its defaults. A ratio is what they lose over what ours loses under the same trust."
+    "bound by clones. Shufflers are trusted, and all their users honest; our keepers pay for one agent in "
+    "five that colludes and one in ten that is away. Ours plays by its defaults. A ratio is what they lose "
+    "over what ours loses under the same trust."
 )
+
+
+def _tuning(results: Results) -> str:
+    """In what, and in how many ways, earlier work was tuned, and whose best lies at an edge of them."""
+    ways, tuned, edges = list[int](), set[str](), list[str]()
+    for world, horizon in _panels(results):
+        for who, best in _best(results, world, horizon).items():
+            if who in COUNTERPARTS:
+                tried = results.where(who=who, world=world, T=horizon)
+                ways.append(len(tried))
+                values = {name: {one.setting.get(name) for one in tried} for name in TUNED}
+                tuned |= {name for name in TUNED if len(values[name]) > 1}
+                edges += [f"{who} ({name} {best.setting[name]:g})" for name in _at_an_edge(best, values)]
+    if not tuned:
+        return "Earlier work plays at one setting each, untuned: nothing is said of it at its best."
+    words = ", ".join(TUNED[name] for name in TUNED if name in tuned)
+    many = f"{min(ways)} to {max(ways)}" if min(ways) < max(ways) else f"{min(ways)}"
+    said = (
+        f"Earlier work is tuned ({words}): each is the best of {many} ways, picked afterwards by what they "
+        "lost in these very runs, which favours it. "
+    )
+    if edges:
+        return said + f"At an edge of what was tried, so that more might be gained: {'; '.join(edges)}."
+    return said + "No best is at an edge of what was tried."
+
+
+def _at_an_edge(best: Outcome, values: dict[str, set[Any]]) -> list[str]:
+    """Numbers tried in three sizes or more of which the best is the least or the greatest."""
+    sizes = {name: tried for name, tried in values.items() if name != "bound" and len(tried) > 2}
+    return [name for name, tried in sizes.items() if best.setting[name] in (min(tried), max(tried))]
+
+
+def _winners(results: Results) -> str:
+    """Where ours surely loses less than earlier work, and where more."""
+    less, more, compared = 0, list[str](), 0
+    for world, horizon in _panels(results):
+        best = _best(results, world, horizon)
+        for who, name in _pairs(best):
+            theirs, ours, sifted = best[who], best[name], best.get(name + SIFTING)
+            compared += 1
+            less += common.surely_less(ours, theirs)
+            if common.surely_less(theirs, ours):
+                also = f", {_ratio(theirs, sifted)} of what it loses by sifting" if sifted else ""
+                more.append(f"- {who}: {_ratio(theirs, ours)} of what {name} loses{also} ({world}).")
+    said = f"Of {compared} comparisons under the same trust ours surely loses less in {less}"
+    if not more:
+        return f"{said}, earlier work in none."
+    return f"{said}, **earlier work in {len(more)}**:\n\n" + "\n".join(more)
 
 
 def _amplified(results: Results) -> str:
