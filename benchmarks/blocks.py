@@ -69,7 +69,7 @@ def measure(shared: bool, full: bool) -> dict[str, float]:
         settings = read_agent_file(Path(folder) / "agent.toml").agent
         now = 1e9
         with Agent.open(Path(folder) / "agent.db", settings, clock=lambda: now) as agent:
-            for _ in range(RELEASES):
+            for due in settings.release_times:
                 visitors = [
                     {f"x{i}": float(x) for i, x in enumerate(row)}
                     for row in rng.integers(16, size=(DECISIONS, COLUMNS))
@@ -80,7 +80,7 @@ def measure(shared: bool, full: bool) -> dict[str, float]:
                     took["decision"].append(1e3 * (time.process_time() - begun) / DECISIONS)
                     for one in made:
                         agent.reward(one.id, float(rng.random() < 0.5))
-                now += 2.0
+                now = max(now + 2.0, agent.started_at + due)
                 agent.settle_some()
                 begun = time.process_time()
                 agent.release()

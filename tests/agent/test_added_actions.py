@@ -129,7 +129,7 @@ def test_agents_of_other_recipes_are_refused(tmp_path: Path) -> None:
     terms = {name: _settings(one).terms for name, one in (("ours", SHOP), ("later", later))}
     assert terms["ours"] == terms["later"]
     with Agent.open(tmp_path / "agent.db", _settings(swapped), clock=_clock([START])) as agent:
-        other, release = agent.settings.terms, agent.release()
+        other, release = agent.settings.terms, agent.store.release()
     assert other.digest() != terms["ours"].digest()
     assert check_release(release, other, agents=1).number == 1
     with pytest.raises(RefusedError, match="reward_centre or the recipe") as refused:
@@ -145,7 +145,7 @@ def test_a_season_that_was_opened_without_a_digest_goes_on(tmp_path: Path) -> No
     assert "recipe" not in before.to_json()
     with Agent.open(path, settings.under(before), clock=_clock([START])) as agent:
         agent.decide(context={})
-        agent.release()
+        agent.store.release()
     with Agent.open(path, settings, clock=_clock([START])) as agent:
         assert agent.settings.terms == before
         assert agent.settings.terms.weight == before.weight != settings.terms.weight

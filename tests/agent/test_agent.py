@@ -42,6 +42,13 @@ SETTINGS = AgentSettings(
 GENEROUS = replace(SETTINGS, budget=Budget(epsilon=1e4, delta=1e-3), decisions=1_000_000)
 
 
+def release_when_due(agent: Agent, clock: Clock) -> bytes:
+    """The next release, as soon as its time has come."""
+    made = agent.settings.releases - agent.snapshot()["releases_left"]
+    clock.now = max(clock.now, agent.started_at + agent.settings.release_times[made])
+    return agent.release()
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -465,7 +472,7 @@ def test_what_an_earlier_season_left_in_the_outbox_does_no_harm(
     opened: Callable[..., Agent], clock: Clock
 ) -> None:
     agent = opened()
-    agent.release()
+    agent.store.release()
     agent.new_season()
     clock.now += 100.0
     assert agent.tick() == 1
@@ -622,7 +629,7 @@ def test_whatever_happens_first_in_a_season_makes_its_promises_hold(
     if happens == "a record":
         agent.store.record(np.array([[0.1, 0.2, 0.3]]), np.array([0.5]))
     elif happens == "a release":
-        agent.release()
+        agent.store.release()
     elif happens == "a sum":
         agent.absorb(messages.decode(_first_release(settings, clock)))
     else:
@@ -669,7 +676,7 @@ def _first_release(settings: AgentSettings, clock: Clock) -> bytes:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "other.db"
         with Agent.open(path, replace(settings, start=clock.now), clock=clock) as agent:
-            return agent.release()
+            return agent.store.release()
 
 
 def test_more_agents_than_could_be_planned_for_are_refused() -> None:
@@ -699,9 +706,9 @@ def test_a_sum_that_does_not_fit_is_refused(
     agent = opened(replace(SETTINGS, agents=2))
     other = replace(SETTINGS, problem=Problem(dim=2), start=clock.now)
     with Agent.open(tmp_path / "other.db", other, clock=clock) as stranger:
-        stranger.release()
+        stranger.store.release()
         payload = stranger.outbox()[0].body
-    own = messages.decode(agent.release())
+    own = messages.decode(agent.store.release())
     three = messages.encode(messages.combine([own, own, own]))
     for wrong in (payload, b"", b"x" * 1000, payload[:-1], three):
         with pytest.raises(ValueError, match=r"sum|message"):

@@ -218,7 +218,7 @@ def test_a_sum_below_the_quorum_is_refused_and_counted(
 ) -> None:
     agents = _agents(tmp_path, 4, GENEROUS)
     settings = replace(agents[0].settings, **changes)  # type: ignore[arg-type]
-    releases = [[messages.decode(agent.release()) for agent in agents] for _ in range(4)]
+    releases = [[messages.decode(agent.store.release()) for agent in agents] for _ in range(4)]
     for agent in agents:
         agent.close()
     agent, refused = Agent.open(tmp_path / "reader.db", settings), 0
@@ -254,7 +254,7 @@ def test_a_trusted_controllers_sum_needs_the_quorum_too(tmp_path: Path) -> None:
 
 def _release(folder: Path, settings: AgentSettings) -> bytes:
     with Agent.open(folder / "other.db", settings) as agent:
-        return agent.release()
+        return agent.store.release()
 
 
 def test_a_place_on_a_graph_does_not_come_after_a_sum_that_was_read_without_it(tmp_path: Path) -> None:

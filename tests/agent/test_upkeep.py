@@ -5,10 +5,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from test_agent import SETTINGS, Clock, _batch, _candidates, _sums_of
+from test_agent import SETTINGS, Clock, _batch, _candidates, _sums_of, release_when_due
 
 from feducb.agent import Agent, AgentSettings, Decision, Outcome
 from feducb.agent.health import with_trouble
@@ -53,7 +54,7 @@ def test_own_logs_enter_once(agent: Agent) -> None:
     with pytest.raises(ConfigurationError, match="log"):
         warm_start(agent, actions[:, :2], rewards, policy="fixed")
     for _ in range(8):
-        agent.release()
+        agent.store.release()
     with pytest.raises(StoreError, match="never leave"):
         warm_start(agent, -actions, rewards, policy="fixed")
 
@@ -229,7 +230,7 @@ def test_a_backup_opens_only_as_a_new_season_that_costs_anew(
 ) -> None:
     agent.decide(_candidates(np.random.default_rng(5)))
     backup(path, tmp_path / "copy.db")
-    agent.release()  # made after the backup was taken
+    agent.store.release()  # made after the backup was taken
     with pytest.raises(StoreError, match="backup"):
         _open(tmp_path / "copy.db", clock, SETTINGS)
     with pytest.raises(ConfigurationError, match="exist"):
@@ -242,7 +243,7 @@ def test_a_backup_opens_only_as_a_new_season_that_costs_anew(
         assert (last.season, last.mu_spent) == (7, 0.0)
         assert _batch(restored) == [0] * 9
         assert restored.snapshot()["open_decisions"] == 0
-        restored.release()
+        release_when_due(restored, clock)
         assert restored.outbox()[0].season == 7
     with pytest.raises(StoreError, match="no backup"):
         restore(tmp_path / "new.db", tmp_path / "newer.db", season=8)
@@ -306,7 +307,7 @@ def test_a_restored_agent_that_may_have_sent_more_says_nothing_and_plays_by_the_
         assert (account.continued_elsewhere, account.mu_spent) == (True, account.mu)
         clock.now += 10.0
         assert restored.new_season(replace(agent.settings, start=clock.now, promised=None)) == 2
-        restored.release()
+        release_when_due(restored, clock)
         assert [item.season for item in restored.outbox()] == [2]
 
 
@@ -339,6 +340,81 @@ def test_a_season_that_the_lost_file_may_have_opened_since_its_backup_is_refused
         clock.now = started + 4 * length + settings.release_times[0] + 1.0
         assert restored.tick(alone=False) == 1
         assert [(item.season, item.number) for item in restored.outbox()] == [(5, 1)]
+
+
+def test_a_release_is_not_made_before_it_is_due(
+    agent: Agent, path: Path, tmp_path: Path, clock: Clock
+) -> None:
+    """Else a backup would go on in its season, and make the same number again with other noise."""
+    due = agent.started_at + agent.settings.release_times[0]
+    clock.now = due - 0.5
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"release 1 of season 1 is not due before 1970-01-12T"):
+            agent.release()
+    assert agent.outbox() == []
+    clock.now = due
+    agent.release()
+    with pytest.raises(StoreError, match="release 2 of season 1 is not due"):
+        agent.release()
+    assert [item.number for item in agent.outbox()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reached"),
+    [
+        ({"season": 100.0, "start": 800.0, "first_season": 2}, 8),
+        ({"season": 100.0, "start": 800.0}, 8),
+        ({"season": 100.0, "start": 0.0}, 15),
+        ({"season": 100.0, "start": None}, 8),
+        ({"season": 1600.0, "start": 0.0}, 2),
+        ({"first_season": 5, "start": 0.0}, 6),
+        ({"start": 2000.0, "first_season": 9}, 2),
+    ],
+    ids=str,
+)
+def test_a_season_that_the_lost_file_may_have_opened_by_another_calendar_is_refused(
+    tmp_path: Path, clock: Clock, changes: dict[str, Any], reached: int
+) -> None:
+    """At a boundary after the backup it took another start, length or number, as agent.toml has them."""
+    began, settings, path = clock.now, replace(SETTINGS, start=clock.now), tmp_path / "a.db"
+    told = {"start": None} if changes["start"] is None else {"start": began + changes["start"]}
+    later = replace(settings, **(changes | told))
+    with _open(path, clock, settings) as agent:
+        agent.decide(_candidates(np.random.default_rng(6)))
+        backup(path, tmp_path / "copy.db")
+        agent.renewal = lambda _: (later, None)
+        while clock.now < began + 1400.0:
+            clock.now += 10.0
+            agent.tick(alone=False)
+        assert max(item.season for item in agent.outbox()) <= reached
+    for number in range(2, reached + 1):
+        with pytest.raises(ConfigurationError, match=f"at least {reached + 1}: by its clock"):
+            restore(tmp_path / "copy.db", tmp_path / "new.db", settings=later, season=number, clock=clock)
+    opened_anew = restore(
+        tmp_path / "copy.db", tmp_path / "new.db", settings=later, season=reached + 1, clock=clock
+    )
+    assert opened_anew.between == range(2, reached + 1)
+
+
+@pytest.mark.parametrize("length", [800.0, 100.0])
+def test_an_unused_season_in_a_backup_goes_on_only_if_nothing_left_by_the_settings_that_came_since(
+    tmp_path: Path, clock: Clock, length: float
+) -> None:
+    """Before anything happens in a season an agent takes another start, length or number of releases."""
+    path, settings = tmp_path / "a.db", replace(SETTINGS, start=clock.now + 500.0)
+    later = replace(settings, start=clock.now, season=length, releases=4, window=10.0)
+    with _open(path, clock, settings):
+        backup(path, tmp_path / "copy.db")
+    with _open(path, clock, later) as agent:
+        for _ in range(25):
+            clock.now += 10.0
+            agent.tick(alone=False)
+        assert agent.outbox()
+    if length < 250.0:
+        with pytest.raises(ConfigurationError, match="that of the backup, is over"):
+            restore(tmp_path / "copy.db", tmp_path / "new.db", settings=later, clock=clock)
+    else:
+        assert not restore(tmp_path / "copy.db", tmp_path / "new.db", settings=later, clock=clock).sends
 
 
 def test_seasons_that_a_lost_file_may_have_opened_are_spent(tmp_path: Path, clock: Clock) -> None:
@@ -401,8 +477,17 @@ def test_an_agent_alone_that_is_restored_has_spent_nothing(tmp_path: Path, clock
         assert restored.snapshot()["all_seasons"]["seasons"] == 0
 
 
-def test_a_backup_is_private(agent: Agent, path: Path, tmp_path: Path, clock: Clock) -> None:
+def test_a_backup_is_private_and_so_is_what_is_restored_from_it_at_any_moment(
+    agent: Agent, path: Path, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chmod(path: Path, mode: int) -> None:
+        assert path.stat().st_mode & 0o077 == 0, "others could read it until now"
+        change(path, mode)
+
+    change = Path.chmod
+    monkeypatch.setattr(Path, "chmod", chmod)
     backup(path, tmp_path / "copy.db")
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "copy.db").chmod(0o400)
     restore(tmp_path / "copy.db", tmp_path / "new.db", season=2, clock=clock)
     assert (tmp_path / "new.db").stat().st_mode & 0o777 == 0o600

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_agent import SETTINGS, Clock, _candidates
+from test_agent import SETTINGS, Clock, _candidates, release_when_due
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.upkeep import warm_start
@@ -150,7 +150,7 @@ def test_many_rewards_out_of_range_are_seen_and_said(opened: Callable[..., Agent
     agent, rng = opened(PLAIN), np.random.default_rng(2)
     _visit(agent, clock, 400, 0.3, rng)
     assert agent.warnings == {}  # nothing is said before a release
-    agent.release()
+    release_when_due(agent, clock)
     (said,) = agent.warnings.values()
     assert "reward_bound = 1" in said
     assert list(opened().snapshot()["warnings"]) == [REWARD_BOUND]
@@ -161,7 +161,7 @@ def test_few_rewards_out_of_range_are_not_made_much_of(opened: Callable[..., Age
     agent, rng = opened(PLAIN), np.random.default_rng(4)
     for _ in range(3):
         _visit(agent, clock, 100, 0.02, rng)
-        agent.release()
+        release_when_due(agent, clock)
     assert agent.warnings == {}
 
 
@@ -197,14 +197,14 @@ def test_what_is_tallied_are_the_records_that_count_with_the_default_for_a_rewar
     refused(ids[5])  # too late
     agent.settle_some()
     assert _tallies(path) == {1: (2 * ONE_IN - 16, None)}
-    agent.release()
-    agent.release()  # nothing in it: it looks like any other
+    release_when_due(agent, clock)
+    release_when_due(agent, clock)  # nothing in it: it looks like any other
     tallies = _tallies(path)
     assert [tallies[number][0] for number in (1, 2)] == [None, None]  # exact ones are gone
     assert all(isinstance(tallies[number][1], int) for number in (1, 2))
     before = tallies
     agent = opened()
-    agent.release()
+    release_when_due(agent, clock)
     assert {number: _tallies(path)[number] for number in (1, 2)} == before  # drawn once
     agent.new_season()
     assert _tallies(path) == {}
@@ -216,7 +216,7 @@ def test_where_the_controller_is_trusted_nothing_is_tallied(
     """One noise for all agents leaves no room for it (docs/theory.md, 3)."""
     agent, rng = opened(replace(PLAIN, trust=CONTROLLER)), np.random.default_rng(8)
     _visit(agent, clock, 400, 0.3, rng)
-    agent.release()
+    release_when_due(agent, clock)
     assert list(agent.warnings) == []
 
 
@@ -228,7 +228,7 @@ def test_records_of_an_own_log_are_not_in_the_tally(
     warm_start(agent, _candidates(rng, 10_000), rng.uniform(-1, 1, 10_000), policy="fixed")
     assert _tallies(tmp_path / "agent.db") == {}
     _visit(agent, clock, 400, 0.3, rng)
-    agent.release()
+    release_when_due(agent, clock)
     assert list(agent.warnings) == [REWARD_BOUND]
 
 
@@ -240,7 +240,7 @@ def test_where_no_noise_covers_a_tally_none_is_written(
     agent, rng = opened(settings), np.random.default_rng(10)
     _visit(agent, clock, 20, 0.5, rng)
     agent.settle_some()
-    agent.release()
+    release_when_due(agent, clock)
     assert _tallies(tmp_path / "agent.db") == {}
 
 

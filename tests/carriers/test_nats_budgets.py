@@ -92,7 +92,7 @@ def _release_all(told: AgentFile) -> Agent:
     """A whole season of releases, waiting to be sent."""
     agent = Agent.open(told.store, told.agent)
     for _ in range(RELEASES):
-        agent.release()
+        agent.store.release()
     return agent
 
 

@@ -8,13 +8,14 @@ import re
 import subprocess
 import sys
 import tomllib
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from feducb.agent import Agent
 from feducb.agent.agent_file import read_agent_file
+from feducb.agent.upkeep import backup
 from feducb.cli import agent as agent_commands
 from feducb.controller.controller_file import terms_from_table
 from troubles import troubles
@@ -76,6 +77,20 @@ def test_an_agent_from_its_first_log_to_a_restored_backup(made: Path) -> None:
     (made / "north.db").rename(made / "lost.db")
     assert "in season 9" in _process(made, "restore", "copy.db", "--season", "9")[0]
     assert json.loads(_feducb(made, "status", "--json", "-", status=1)[0])["counts"]["loaded"] == 2
+
+
+def test_a_backup_is_restored_by_the_seasons_of_agent_toml(tmp_path: Path) -> None:
+    """Not by its own alone, if their length changed since: the lost file may have opened more of them."""
+    start = (datetime.now(UTC) - timedelta(days=10.5)).isoformat()
+    periodic = ("--schedule", "periodic", "--releases", "4", "--season", "30d", "--start", start)
+    _feducb(tmp_path, "init", "--dim", "2", "--decisions", "1000", *periodic)
+    with Agent.open(tmp_path / "agent.db", read_agent_file(tmp_path / "agent.toml").agent):
+        backup(tmp_path / "agent.db", tmp_path / "copy.db")
+    (tmp_path / "agent.db").unlink()
+    config = tmp_path / "agent.toml"
+    config.write_text(config.read_text().replace('season = "30d"', 'season = "1d"'))
+    assert "expected at least 12" in _feducb(tmp_path, "restore", "copy.db", "--season", "5", status=2)[1]
+    assert "in season 12" in _feducb(tmp_path, "restore", "copy.db", "--season", "12")[0]
 
 
 def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it(tmp_path: Path) -> None:

@@ -125,10 +125,10 @@ def test_seasons_add_up_for_whoever_stays(tmp_path: Path) -> None:
     settings = replace(SETTINGS, start=None)
     with Agent.open(path, settings, clock=lambda: START) as agent:
         mu = agent.store.terms.certificate().mu
-        agent.release()
+        agent.store.release()
         once = f"has μ = {mu:.6g}"
         agent.new_season(drop_open=True)
-        agent.release()
+        agent.store.release()
     page = _ask("--store", str(path)).stdout
     assert f"has μ = {math.sqrt(2.0) * mu:.6g}, which is ε = " in page
     assert once not in page

@@ -246,7 +246,7 @@ def test_a_half_made_decision_that_is_caught_never_happened_and_neither_did_its_
 def test_a_sum_that_cannot_be_learnt_from_is_not_in_use(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    payload = agent.release()
+    payload = agent.store.release()
     before = _standing(agent)
     with monkeypatch.context() as patch:
         patch.setattr(type(agent.settings.rule), "absorb", lambda *_: float("no number"))

@@ -291,8 +291,10 @@ class Agent:
     def release(self, group: int = 0) -> bytes:
         """Make the next release, or raw upload where the controller is trusted.
 
-        It is of the records whose windows had closed when it was due, however late it is made; of those
-        closed by now, if it is made before that.
+        It is of the records whose windows had closed when it was due, however late it is made.
+
+        Raises:
+            StoreError: it is not due yet, or all seasons together have spent their limit.
         """
         return releasing.release(self._state, self._settling, group)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from feducb.agent.kept import written
 from feducb.agent.settling import Settling
 from feducb.agent.state import State
 from feducb.agent.warning import REWARD_BOUND
@@ -30,6 +31,7 @@ def release(state: State, settling: Settling, group: int) -> bytes:
     """Make the next release of what has settled by its time (`Agent.release`)."""
     if state.spent:
         raise StoreError(state.spent)
+    _require_due(state, group)
     settling.settle_all(state.now())
     made = _make(state, group)
     scale = state.settings.tally_scale
@@ -38,6 +40,19 @@ def release(state: State, settling: Settling, group: int) -> bytes:
             if surely_many(*state.store.tell_tallies(db, scale), scale):
                 agent_tables.add_warning(db, REWARD_BOUND)
     return made
+
+
+def _require_due(state: State, group: int) -> None:
+    """Raise before the next release's time: the clock must tell what may be out (`upkeep.restore`).
+
+    Rows under pads may be built out of their time, so that a restored agent never builds one of its season.
+    """
+    times, made = state.settings.release_times, state.made(group)
+    if state.settings.trust.padded:
+        return
+    if made < len(times) and state.clock() < (due := state.started_at + times[made]):
+        early = f"release {made + 1} of season {state.season.number} is not due before {written(due)}"
+        raise StoreError(f"{early}: a file from a backup knows by the clock alone what may be out")
 
 
 def _make(state: State, group: int) -> bytes:

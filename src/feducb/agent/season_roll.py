@@ -31,6 +31,7 @@ __all__ = [
     "Watch",
     "earlier_keys",
     "is_complete",
+    "latest_number",
     "may_carry",
     "next_opening",
     "over_budget",
@@ -81,6 +82,28 @@ def next_opening(season: Season, settings: AgentSettings, now: float) -> Opening
             expected = f"more: by {written(settings.start)} and its length season {number} is still to come"
             raise ConfigurationError("first_season", calendar.first, expected)
     return Opening(following, calendar.starts(following), replace(settings, first_season=calendar.first))
+
+
+def latest_number(season: Season, later: AgentSettings, now: float, *, unused: bool) -> int:
+    """The newest season that an agent may have begun by now, which had this one open and goes by the clock.
+
+    It went on as it was, or took the later settings at some boundary (`next_opening`), or at once where
+    nothing had happened in the open season: nobody knows which.
+    """
+    number, before, started_at = season
+    known = before.calendar(number, started_at)
+    may = [known, later.calendar(number, started_at)]
+    if later.start is None:
+        may = may if unused else [known]
+        may.append(Calendar(known.ends(number), later.season, number + 1))
+    else:
+        may.append(later.common_calendar)
+        moved = before.start is None or abs(later.start - before.start) > SAME_START
+        numbered = later.first_season not in (None, before.first_season)
+        if moved and not numbered and later.start > started_at + SAME_START:
+            last = known.number_at(later.start - SAME_START)  # before the start moved
+            may.append(Calendar(later.start, later.season, last + 1))
+    return max([number, *(one.number_at(now) for one in may if one.start <= now)])
 
 
 class Watch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
 from feducb.agent.gain import LANES
-from feducb.agent.kept import season_in
+from feducb.agent.kept import placed, season_in
 from feducb.agent.requests import fitting, pays_within, short_enough
+from feducb.agent.season_roll import latest_number
 from feducb.agent.settings import AgentSettings
 from feducb.agent.visitors import retold
 from feducb.errors import ConfigurationError, StoreError
@@ -319,6 +321,7 @@ def restore(
     backup_path: str | Path,
     path: str | Path,
     *,
+    settings: AgentSettings | None = None,
     season: int | None = None,
     clock: Callable[[], float] = time.time,
     by: str | None = None,
@@ -332,11 +335,14 @@ def restore(
         what waited is dropped, the season counts as spent, and decisions go by others' sums. In a new season
         it sends, if the agent never opened that one: one that the clock may have opened since is refused. All
         between that of the backup and the new one count as spent, since the lost file may have released in
-        them.
+        them. When a release was due, and which season the clock opened, is asked of the settings in the
+        backup and of those given, which the lost file may have taken since: what either says may be out is.
 
     Args:
         backup_path: made by `backup`; the file that it was made of is gone, and no other copy is opened.
         path: of the new file.
+        settings: with which the lost file was last opened, as `agent.toml` has them; only if no season's
+            start, length, number or releases changed since the backup may they be left out.
         season: a new one that this agent never opened; where seasons were opened by hand, and you do not
             know how far it got, one beyond what it can have reached: each between costs as if it had been.
         clock: seconds since 1970.
@@ -354,11 +360,16 @@ def restore(
     fresh = target.with_name(f"{target.name}.restoring")
     for name in _files(fresh):
         name.unlink(missing_ok=True)
-    shutil.copyfile(source, fresh)
-    fresh.chmod(0o600)
+    private = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(private, "wb") as copy, source.open("rb") as original:
+        shutil.copyfileobj(original, copy)
     try:
-        agent_tables.revive(fresh, name=source)
-        opened = _open_again(fresh, clock()) if season is None else _open_anew(fresh, season, clock())
+        agent_tables.migrate_backup(fresh, name=source)
+        now = clock()
+        if season is None:
+            opened = _open_again(fresh, settings, now)
+        else:
+            opened = _open_anew(fresh, settings, season, now)
     except (StoreError, ConfigurationError):
         for name in (*_files(fresh), Path(f"{fresh}.lock")):
             name.unlink(missing_ok=True)
@@ -371,12 +382,14 @@ def restore(
     return opened
 
 
-def _open_anew(fresh: Path, season: int, now: float) -> Restored:
+def _open_anew(fresh: Path, settings: AgentSettings | None, season: int, now: float) -> Restored:
     with closing(agent_tables.look_into(fresh)) as db:
         before = season_in(db, fresh)
-    if before.settings.rolls:  # the file that was lost went with the clock
-        calendar = before.settings.calendar(before.number, before.started_at)
-        reached = calendar.number_at(now + _SLOW_CLOCK)
+        later = (before.settings,) if settings is None else (settings, placed(db, settings))
+        unused = agent_tables.is_unused(db)
+    if before.settings.rolls or later[0].rolls:  # the file that was lost went with the clock
+        latest = now + _SLOW_CLOCK
+        reached = max(latest_number(before, one, latest, unused=unused) for one in later)
         if season <= reached:
             expected = f"at least {reached + 1}: by its clock the lost file may have opened {reached}"
             raise ConfigurationError("season", season, expected)
@@ -386,6 +399,7 @@ def _open_anew(fresh: Path, season: int, now: float) -> Restored:
             f"at most {before.number + 1 + _MOST_BETWEEN}: each season after {before.number} would count"
         )
         raise ConfigurationError("season", season, f"{expected} as spent")
+    agent_tables.revive(fresh, spent=True)
     with AgentStore.open(fresh) as store:
         terms = store.terms.to_json()
         opened = store.new_season(
@@ -397,22 +411,32 @@ def _open_anew(fresh: Path, season: int, now: float) -> Restored:
     return Restored(opened, True, next_at, between)
 
 
-def _open_again(fresh: Path, now: float) -> Restored:
+def _open_again(fresh: Path, settings: AgentSettings | None, now: float) -> Restored:
     """Go on in the season of the backup, sending or not."""
+    latest = now + _SLOW_CLOCK
     with closing(agent_tables.look_into(fresh)) as db:
         kept, made = season_in(db, fresh), agent_tables.batches_out(db)
-    settings, ends = kept.settings, kept.started_at + kept.settings.season
-    if now >= ends:
+        silent = agent_tables.continued_elsewhere(db, kept.number)
+        later, unused = (
+            kept.settings if settings is None else placed(db, settings),
+            agent_tables.is_unused(db),
+        )
+    # Others are taken in the midst of a season if nothing has happened in it, or a newer roster says so.
+    calendar = (later if unused else kept.settings).calendar(kept.number, kept.started_at)
+    ends = kept.ends_at
+    if now >= ends or (unused and calendar.number_at(latest) > kept.number):
         expected = f"a new one: season {kept.number}, that of the backup, is over"
         raise ConfigurationError("season", None, expected)
-    passed = now + _SLOW_CLOCK - kept.started_at
-    due = sum(one <= passed for one in settings.release_times)
-    groups = range(settings.groups)
+    due = max(
+        sum(began + one <= latest for one in said.release_times)
+        for said, began in ((kept.settings, kept.started_at), (later, calendar.starts(kept.number)))
+    )
+    groups = range(kept.settings.groups)
     # Rows are also built out of their time, to make up for one that was closed empty: no clock tells.
-    sends = not settings.trust.padded and all(made.get(group, 0) >= due for group in groups)
-    if sends:
-        agent_tables.goes_on(fresh)
-    else:
+    may_send = not kept.settings.trust.padded and not silent
+    sends = may_send and all(made.get(group, 0) >= due for group in groups)
+    agent_tables.revive(fresh, spent=not sends)
+    if not sends:
         with AgentStore.open(fresh) as store:
             store.drop_waiting()
     return Restored(kept.number, sends, ends)

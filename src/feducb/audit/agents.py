@@ -160,7 +160,7 @@ def _sums(folder: Path, settings: AgentSettings) -> list[messages.GridSum]:
     releases = []
     for number in range(_AGENTS):
         with Agent.open(folder / f"{number}.db", settings) as agent:
-            releases.append([messages.decode(agent.release()) for _ in range(_AGENTS)])
+            releases.append([messages.decode(agent.store.release()) for _ in range(_AGENTS)])
     return [messages.combine([own[size] for own in releases[: size + 1]]) for size in range(_AGENTS)]
 
 

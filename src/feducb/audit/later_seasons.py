@@ -70,7 +70,7 @@ def _sum(folder: Path, settings: AgentSettings, theta: Array, name: str) -> mess
             actions *= problem.action_bound / np.linalg.norm(actions, axis=1, keepdims=True)
             rewards = problem.reward_centre + 0.5 * problem.reward_bound * (actions @ theta)
             agent.store.record(actions, rewards)
-            parts.append([messages.decode(agent.release()) for _ in range(settings.releases)][-1])
+            parts.append([messages.decode(agent.store.release()) for _ in range(settings.releases)][-1])
     return messages.combine(parts)
 
 

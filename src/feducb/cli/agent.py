@@ -177,8 +177,9 @@ def restore(
     """
     if season is None and not lost:
         raise ConfigurationError("restore", "nothing more", "--lost, or --season with a new one")
-    store = read_agent_file(config).store
-    opened = upkeep.restore(source, store, season=season)
+    file = read_agent_file(config)
+    store = file.store
+    opened = upkeep.restore(source, store, settings=file.agent, season=season)
     typer.echo(f"{store} is open in season {opened.season}")
     if between := opened.between:
         one = len(between) == 1

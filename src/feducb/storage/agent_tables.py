@@ -382,13 +382,6 @@ def batches_out(db: sqlite3.Connection) -> dict[int, int]:
     return dict(db.execute(f'SELECT "group", max(number) FROM outgoing WHERE {made} GROUP BY "group"'))
 
 
-def goes_on(path: Path) -> None:
-    """Nothing of the open season has left since the backup: it is not spent after all."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        spent = "season = (SELECT season FROM open_season)"
-        db.execute(f"UPDATE seasons SET continued_elsewhere = 0 WHERE {spent}")
-
-
 def count_as_spent(db: sqlite3.Connection, seasons: Iterable[int], terms: str) -> None:
     """Seasons that the file which was lost may have opened, and released in, after this one's backup."""
     columns = "season, opened_at, terms, continued_elsewhere"
@@ -400,8 +393,8 @@ def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def revive(copy_of_backup: Path, *, name: Path) -> None:
-    """Make a store of a backup's copy, in which the open season counts as spent; ``name`` is for errors."""
+def migrate_backup(copy_of_backup: Path, *, name: Path) -> None:
+    """Bring a backup's copy to this version; no store opens it before `revive`. ``name`` is for errors."""
     with closing(sqlite3.connect(copy_of_backup, isolation_level=None)) as db:
         try:
             marked = db.execute("SELECT open_at FROM store").fetchone() == (sqlite.BACKUP,)
@@ -410,6 +403,12 @@ def revive(copy_of_backup: Path, *, name: Path) -> None:
         if not marked:
             raise StoreError(f"{name} is no backup")
         sqlite.migrate(db, name, AgentStore.migrations, AgentStore.kind)
+
+
+def revive(copy_of_backup: Path, *, spent: bool) -> None:
+    """Make a store of a backup's copy; ``spent`` if something of the open season may have left since."""
+    with closing(sqlite3.connect(copy_of_backup, isolation_level=None)) as db:
+        if spent:
+            season = "season = (SELECT season FROM open_season)"
+            db.execute(f"UPDATE seasons SET continued_elsewhere = 1 WHERE {season}")
         db.execute("UPDATE store SET open_at = NULL")
-        spent = "season = (SELECT season FROM open_season)"
-        db.execute(f"UPDATE seasons SET continued_elsewhere = 1 WHERE {spent}")

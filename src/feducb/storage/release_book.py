@@ -13,7 +13,7 @@ from feducb.errors import ConfigurationError, RefusedError, StoreError
 from feducb.privacy.terms import Terms
 from feducb.protocol import messages, sums
 from feducb.protocol.admission import Receipt, prepare, read_release, refusal
-from feducb.protocol.calendar import LINGER, Calendar
+from feducb.protocol.calendar import LINGER, Calendar, Leap
 from feducb.protocol.parcels import ParcelKind
 from feducb.protocol.sums import NamedSum
 from feducb.storage.past_sums import PastSum, PastSums
@@ -117,6 +117,7 @@ class ReleaseBook(SqliteFile):
         self.season, self._terms, self._calendar = season, terms, calendar
         self._renewed: tuple[int, Mapping[str, Terms], Quorum] | None = None
         self._renewed_from: tuple[int, Mapping[str, Terms]] | None = None
+        self._leap, self._new = Leap(), False
         self._last_received: dict[str, float] = {}
         self._past = PastSums(self._sums_after)
         super().__init__(path)
@@ -134,9 +135,16 @@ class ReleaseBook(SqliteFile):
             self._renewed = (self.season + 1, terms, rule)
 
     def _advance(self, now: float) -> None:
-        """Go with the clock; terms that were renewed hold from their season on, once all before is over."""
+        """Go with the clock; terms that were renewed hold from their season on, once all before is over.
+
+        A clock that leaves out a whole season is believed after a minute (`Leap`): until then all stays.
+        """
         if self._calendar is None:
             return
+        leapt = self._calendar.leaves_out(self.season, now)
+        if not self._leap.is_believed(leapt=leapt and not self._new):
+            return
+        self._new = False
         running = self._running(self._calendar, now)
         before, self.season = self.season, max(self._newest_version()[0], running)
         if self._renewed is not None and self.season >= self._renewed[0]:
@@ -262,7 +270,10 @@ class ReleaseBook(SqliteFile):
     def _open_season(self) -> None:
         db, season = self.database, self.season
         if self._calendar is not None:
-            self.season = max(self._newest_version()[0], self._calendar.first)
+            (written,) = db.execute("SELECT max(season) FROM terms").fetchone()
+            used = written or db.execute("SELECT 1 FROM releases LIMIT 1").fetchone()
+            self._new = not used  # it begins with the season that runs
+            self.season = max(self._newest_version()[0], written or 0, self._calendar.first)
             return
         row = db.execute("SELECT season FROM open_season").fetchone()
         if row is not None and row[0] > season:
@@ -295,7 +306,6 @@ class ReleaseBook(SqliteFile):
         kept = {agent: Terms.from_json(body) for _, agent, body in rows}
         if rows and kept != dict(terms):
             self._terms, self._renewed_from = kept, (rows[0][0] + 1, terms)
-            self.season = max(self.season, rows[0][0])
 
     def _require_same(self, agent: str, kept: Terms, terms: Mapping[str, Terms]) -> None:
         before, now = _plain(kept), _plain(terms.get(agent) or next(iter(terms.values())))
