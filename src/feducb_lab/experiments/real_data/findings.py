@@ -108,9 +108,9 @@ class Findings:
         """The lines of one play."""
         return (one for one in self.lines if one.play == play)
 
-    def counts(self, play: str) -> Counter[str]:
+    def counts(self, play: str, names: Sequence[str] = COLUMNS) -> Counter[str]:
         """Wins, ties and losses under one play."""
-        return Counter(self.outcome(line, name) for line in self.play(play) for name in COLUMNS)
+        return Counter(self.outcome(line, name) for line in self.play(play) for name in names)
 
     def plain(self) -> dict[str, Any]:
         """As a file says it: each difference, its corrected margin, what that makes of it; and counts."""
@@ -124,7 +124,11 @@ class Findings:
                 margin = self.margin(line.policies[name])
                 row[name] = {"value": one.value, "margin": margin, "outcome": outcome}
             rows[f"{line.name}, {line.play}"] = row
-        outcomes = {play: {one: self.counts(play)[one] for one in OUTCOMES} for play in PLAYS}
+        chosen = {"all": COLUMNS, **{name: (name,) for name in COLUMNS}}
+        outcomes = {}
+        for play in PLAYS:
+            counts = {which: self.counts(play, names) for which, names in chosen.items()}
+            outcomes[play] = {which: {one: count[one] for one in OUTCOMES} for which, count in counts.items()}
         return {"differences": self.family, "outcomes": outcomes, "rows": rows}
 
 
