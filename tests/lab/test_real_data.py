@@ -16,7 +16,7 @@ from feducb_lab.experiments import everything, real_data
 from feducb_lab.experiments.provenance import is_fresh
 from feducb_lab.experiments.real_data import measure_all
 from feducb_lab.experiments.real_data.carried import carried, carry
-from feducb_lab.experiments.real_data.cells import combined
+from feducb_lab.experiments.real_data.cells import PLAYS, combined
 from feducb_lab.experiments.real_data.findings import COLUMNS, OUTCOMES, Findings
 from feducb_lab.experiments.real_data.pages import sections, write
 
@@ -156,3 +156,25 @@ def test_the_table_of_the_file_is_what_its_cells_say() -> None:
         assert outcomes["all"] == {one: table.counts(play)[one] for one in OUTCOMES}
         for one in OUTCOMES:
             assert outcomes["all"][one] == sum(outcomes[name][one] for name in COLUMNS)
+
+
+def test_what_pages_and_paper_say_in_words_is_what_came_out() -> None:
+    """If one of these fails, docs/real-data.md, what-to-expect.md and the paper say it otherwise."""
+    found = json.loads((DOCS / "real-data" / "all.json").read_text(encoding="utf-8"))
+    table, curves = (Findings.of(found["cells"], full=full) for full in (True, False))
+    wins = {line.name for line in table.lines for one in COLUMNS if table.outcome(line, one) == "wins"}
+    assert wins == {"movielens", "movielens-users"}
+    for line in table.lines:
+        if line.name in wins:
+            assert {table.outcome(line, f"ε = 8, {who}") for who in ("keepers", "controller")} == {"wins"}
+    assert table.counts("own")["loses"] == 0
+    for play in PLAYS:
+        assert curves.counts(play, ["ε = 1, nobody"])["wins"] == 0
+    few = [line.used for line in curves.play("own") if line.name == "orange-juice"]
+    won = [
+        line.used
+        for line in curves.play("own")
+        if line.name == "orange-juice" and "wins" in {curves.outcome(line, one) for one in COLUMNS}
+    ]
+    assert won == few[: len(won)]
+    assert 0 < len(won) < len(few)

@@ -153,6 +153,8 @@ def _said(found: Findings) -> Iterator[str]:
         ).replace("-", "−")
         yield f"- {name}, {lines[0].agents} agents: {open_gain}. {_won(found, name)}"
     yield ""
+    said = [f"{play} play {outcomes(found, play)}" for play in reversed(PLAYS)]
+    yield f"Against each agent alone, over all of these: {'; '.join(said)}."
     yield (
         f"± is corrected for all {found.family} differences of these tables. \\* no release is worth "
         "reading: agents play at random. *alone*: by public numbers nothing is worth its noise, and each "
