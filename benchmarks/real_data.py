@@ -3,9 +3,10 @@
     python benchmarks/real_data.py docs/real-data/all.json [NAME …] [--scale full] [--processes 2] …
     python benchmarks/real_data.py docs/real-data/all.json --page docs/real-data.md
 
-What is in the JSON file is not measured again, so that the same command goes on where it was stopped
-(--minutes M begins nothing after M minutes). The second command measures nothing: it draws the picture and
-writes tables and sentences into the page. A machine without the packages of the data takes them from a file:
+What the code that is here has put into the JSON file is not measured again, so that the same command goes on
+where it was stopped (--minutes M begins nothing after M minutes); a cell of other code is, and stays until it
+has been. The second command measures nothing: it draws the picture and writes tables and sentences into the
+page. A machine without the packages of the data takes them from a file:
 --carry FILE writes it, --from FILE reads it.
 """
 

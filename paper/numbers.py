@@ -5,14 +5,12 @@
     own: TABLE | ROW | COLUMN        mean ± standard error of a point of docs/figures/own-full.json
     prior: WORLD | WHO               that of docs/figures/prior-quick.json, at the best of what was tried
     figure: NAME, who=…, M=…         the same of a point of docs/figures/NAME.json, by its label
-    real: SET, PLAY, ε, TRUST        difference to each agent alone ± margin, paper/real-data.json
+    real: SET, PLAY, ε, TRUST        difference to each agent alone ± margin, docs/real-data/all.json
     outcomes: PLAY, wins|ties|loses|all
-                                     how often, over all sets and settings of that file
+                                     how often, over all sets and settings of that file's table
+    differences                      for how many differences together its margins hold
     times: A over B                  the quotient of two means, each named as above
     largest: A; B; …                 the largest of such quotients
-
-`real-data.json` has six data sets as `benchmarks/real_data.py` measured them up to commit 6c2f085, before it
-took in more of them and learning curves (docs/real-data).
 
 Usage: python paper/numbers.py, which writes paper.md anew; a test holds the paper to what it writes.
 """
@@ -53,6 +51,11 @@ def _measured(key: str) -> tuple[float, float]:
     return regret["mean"], regret["stderr"]
 
 
+def _real_data() -> Any:
+    """What the cells of all data sets say together, as `benchmarks/real_data.py` wrote it."""
+    return _read("real-data/all.json")["table"]
+
+
 def _shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
@@ -69,16 +72,16 @@ def value_of(key: str) -> str:
         return f"{_quotient(rest):.3g}"
     if kind == "largest":
         return f"{max(map(_quotient, rest.split('; '))):.3g}"
+    if kind == "differences":
+        return str(_real_data()["differences"])
     if kind == "outcomes":
         play, outcome = rest.split(", ")
-        table = _read("../paper/real-data.json")
-        rows = [row for name, some in table.items() if name.endswith(f", {play}") for row in some]
-        return str(sum(outcome in ("all", row["outcome"]) for row in rows))
+        counts = _real_data()["outcomes"][play]["all"]
+        return str(sum(counts.values()) if outcome == "all" else counts[outcome])
     if kind == "real":
         name, play, epsilon, trust = rest.split(", ")
-        rows = _read("../paper/real-data.json")[f"{name}, {play}"]
-        (row,) = [one for one in rows if (one["epsilon"], one["trust"]) == (float(epsilon), trust)]
-        return f"{row['value']:+.4f} ± {row['margin']:.4f}".replace("-", "−")
+        one = _real_data()["rows"][f"{name}, {play}"][f"ε = {epsilon}, {trust}"]
+        return f"{one['value']:+.4f} ± {one['margin']:.4f}".replace("-", "−")
     mean, error = _measured(f"{kind}: {rest}")
     shown = _shown(mean)
     digits = len(shown.partition(".")[2])

@@ -78,6 +78,8 @@ def test_what_does_not_say_by_what_it_was_made_is_older() -> None:
     assert is_fresh(made)
     assert not is_fresh(made | {"modules": ["feducb.simulation.gone"]})
     assert not is_fresh(made | {"code": "0" * 16})
+    assert is_fresh(made | {"older": 0})
+    assert not is_fresh(made | {"older": 1})  # of its parts
     assert not is_fresh({"commit": made["commit"]})
     assert not is_fresh(None)
 
@@ -202,6 +204,9 @@ def test_the_command_refuses_what_cannot_be(asked: list[str], expected: str, tmp
 def test_the_command_writes_numbers_into_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures/a.json").write_text('{"b": {"mean": 2.0, "stderr": 0.5}}')
+    for name, made in (("fresh", {}), ("changed", {"code": "0" * 16}), ("mixed", {"older": 3})):
+        plain = {"made": made_by("x", [RUNNER]) | made}
+        (tmp_path / f"figures/{name}.json").write_text(json.dumps(plain))
     (tmp_path / "page.md").write_text("<!-- numbers: figures/a > b -->\n\nIt loses 1.0 ± 0.1.\n")
     for name, words in (("experiments.md", "# Experiments\n"), ("claims.md", "# Claims\n")):
         (tmp_path / name).write_text(words)
@@ -209,4 +214,8 @@ def test_the_command_writes_numbers_into_pages(tmp_path: Path, monkeypatch: pyte
     ended = typed("report", "--docs", str(tmp_path))
     assert ended.returncode == 0, ended.stderr
     assert "page.md" in ended.stdout
+    assert [line.rpartition(": ")[2] for line in ended.stderr.splitlines()] == [
+        "figures/changed.json",
+        "figures/mixed.json",
+    ]
     assert "It loses 2.0 ± 0.5." in (tmp_path / "page.md").read_text("utf-8")

@@ -86,18 +86,21 @@ def report(
 
     With --everything all of them are made first, and the paper's claims judged by them. What the code that is
     here has made is not made again, so that the same command goes on where it was stopped. --docs docs brings
-    the documentation's tables and sentences up to date with docs/figures and docs/real-data.
+    the documentation's tables and sentences up to date with docs/figures and docs/real-data, and says which
+    of their files are older than the code.
     """
     from feducb_lab.experiments.everything import make_everything
     from feducb_lab.experiments.report import make_report
     from feducb_lab.experiments.sweep import play_here
-    from feducb_lab.pages.documentation import write_pages
+    from feducb_lab.pages.documentation import older, write_pages
 
     require_writable("--out", out)
     _require_scale(scale)
     if docs is not None:
         for path in write_pages(docs):
             typer.echo(f"written: {path}")
+        for name in older(docs):
+            errors_to.print(f"older than the code, all or in part: {name}", highlight=False)
         return
     if everything:
         folder = folder or Path("report")

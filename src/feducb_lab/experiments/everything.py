@@ -119,20 +119,14 @@ def _run(name: str, script: Script, scale: Scale, out: Path) -> str | None:
 
 def _real_data(scale: Scale, out: Path, told: Progress) -> str | None:
     """Data sets that are at hand; why there are none, if so."""
-    path = out / f"real-data-{scale}.json"
-    if path.exists() and not _fresh(path):
-        path.unlink()
-    made = made_by(f"feducb report --everything --scale {scale}", ["feducb_lab.experiments.real_data"])
     counted = itertools.count(1)
     try:
         real_data.make(out, scale, lambda said: told(next(counted), 0))
     except MissingExtraError as error:
         return str(error)
-    plain = json.loads(path.read_text(encoding="utf-8"))
-    _write(path, json.dumps({**plain, "made": made}, ensure_ascii=False, indent=1))
-    words = path.with_suffix(".md").read_text(encoding="utf-8")
-    if not words.startswith("# "):
-        _write(path.with_suffix(".md"), f"# Private federation on real data\n\n{words.rstrip()}")
+    path = out / f"real-data-{scale}.md"
+    words = path.read_text(encoding="utf-8").rstrip()
+    _write(path, f"# Private federation on real data\n\n{words}")
     return None
 
 

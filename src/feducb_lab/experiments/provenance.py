@@ -52,8 +52,8 @@ def made_by(command: str, modules: Iterable[str]) -> dict[str, Any]:
 
 
 def is_fresh(made: Mapping[str, Any] | None) -> bool:
-    """Whether the code that made a result is the code that is here."""
-    if not made or "code" not in made:
+    """Whether the code that made a result, all of it, is the code that is here."""
+    if not made or "code" not in made or made.get("older"):
         return False
     try:
         return bool(made["code"] == fingerprint(*made["modules"]))

@@ -12,12 +12,13 @@ from pathlib import Path
 from feducb_lab.experiments.claims import claims_table, read_results
 from feducb_lab.experiments.experiment import Results
 from feducb_lab.experiments.figures import NAMES, TABLES, figure
+from feducb_lab.experiments.provenance import is_fresh
 from feducb_lab.experiments.real_data.pages import filled, sections
 from feducb_lab.experiments.run import to_markdown
 from feducb_lab.pages.marks import Finding, rewritten
 from feducb_lab.pages.sources import Sources
 
-__all__ = ["MARKED", "findings", "rewritten_pages", "write_pages"]
+__all__ = ["MARKED", "findings", "older", "rewritten_pages", "write_pages"]
 
 MARKED = {
     "../README.md": True,
@@ -68,6 +69,17 @@ def write_pages(docs: Path) -> list[Path]:
         if path in changed:
             path.write_text(text, encoding="utf-8")
     return changed
+
+
+def older(docs: Path) -> list[str]:
+    """Files of results that other code than that which is here made, all or in part."""
+    files = [*sorted(docs.glob("figures/*.json")), docs / "real-data/all.json"]
+    plain = {path: json.loads(_read(path)) for path in files if path.exists()}
+    return [
+        str(path.relative_to(docs))
+        for path, one in plain.items()
+        if "made" in one and not is_fresh(one["made"])
+    ]
 
 
 def _read(path: Path) -> str:

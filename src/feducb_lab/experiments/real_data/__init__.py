@@ -1,28 +1,32 @@
 """Real data, all of them: where private federation pays, and for how many records per agent.
 
 load ▶ measure (cells, in parallel, kept as they come) ▶ tables and a picture ▶ the page
+
+Each cell says which code made it: one of other code is measured again, and stays until it has been.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from feducb.version import __version__
 from feducb.worlds.data import DATA_SETS
 from feducb_lab.experiments.experiment import Scale
+from feducb_lab.experiments.provenance import commit, fingerprint, made_by
 from feducb_lab.experiments.real_data.carried import Ready, carried, load
 from feducb_lab.experiments.real_data.cells import Cell, cells_of, measure
+from feducb_lab.experiments.real_data.findings import Findings
 
 __all__ = ["Found", "make", "measure_all"]
 
 Found = dict[str, Any]
 Tell = Callable[[str], None]
+
+_PLAYER = "feducb_lab.experiments.real_data.cells"
 
 
 def measure_all(
@@ -34,8 +38,9 @@ def measure_all(
     source: Path | None = None,
     processes: int = 1,
     minutes: float | None = None,
+    command: str | None = None,
 ) -> Found:
-    """Measure what is not in the file yet, and keep it there as it comes.
+    """Measure what is not in the file yet, or was by other code, and keep it there as it comes.
 
     Args:
         path: the JSON file.
@@ -45,22 +50,15 @@ def measure_all(
         source: a file that `carry` wrote; None: load them from their packages.
         processes: at once.
         minutes: begin nothing after so many; the same call goes on later.
+        command: measures this file; None: the script of benchmarks/.
     """
     found: Found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if found.get("scale", scale) != scale or found.get("version", __version__) != __version__:
-        found = {}
-    found = {
-        "scale": scale,
-        "version": __version__,
-        "commits": found.get("commits", []),
-        "cells": found.get("cells", {}),
-    }
-    commit = _commit()
-    if commit and commit not in found["commits"]:
-        found["commits"].append(commit)
+    cells = found.get("cells", {}) if found.get("scale", scale) == scale else {}
+    command = command or f"python benchmarks/real_data.py {path} --scale {scale}"
+    by = {"commit": commit(), "code": fingerprint(_PLAYER)}
     ready = carried(source) if source else {name: load(name) for name in names}
     todo = [cell for name in names for cell in cells_of(ready[name][0], scale)]
-    todo = [cell for cell in todo if cell.key not in found["cells"]]
+    todo = [cell for cell in todo if cells.get(cell.key, {}).get("code") != by["code"]]
     todo.sort(
         key=lambda cell: (ready[cell.name][0].dim, cell.records or 10**9), reverse=True
     )  # the longest first
@@ -71,19 +69,29 @@ def measure_all(
             result = done.result()
             if result is None:
                 continue
-            found["cells"][waiting[done].key] = result
+            cells[waiting[done].key] = {**result, **by}
+            _write(path, _kept(scale, command, cells))
             tell(waiting[done].key)
-            path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return found
+    return _kept(scale, command, cells)
 
 
-def _commit() -> str | None:
-    """Of the checkout that this runs in, if it is one; dirty where files are not as committed."""
-    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
-    try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
+def _write(path: Path, found: Found) -> None:
+    """Whole or not at all: who is stopped goes on from here."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def _kept(scale: Scale, command: str, cells: Mapping[str, Any]) -> Found:
+    """The file: by what its newest cells were made, how many are older, and what all of them say."""
+    made = made_by(command, [_PLAYER])
+    older = sum(one.get("code") != made["code"] for one in cells.values())
+    return {
+        "scale": scale,
+        "made": made | {"older": older},
+        "table": Findings.of(cells, full=True).plain(),
+        "cells": cells,
+    }
 
 
 def _measured(
@@ -101,5 +109,6 @@ def make(out: Path, scale: Scale, tell: Tell) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"real-data-{scale}.json"
     names = [name for name, one in DATA_SETS.items() if one.file is None or one.file.path() is not None]
-    measure_all(path, scale, tell, names=names)
+    command = f"feducb report --everything --scale {scale}"
+    measure_all(path, scale, tell, names=names, command=command)
     return [path, *write(path)]

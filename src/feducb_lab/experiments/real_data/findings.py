@@ -11,10 +11,11 @@ from feducb.system import counted
 from feducb.worlds.data import DATA_SETS
 from feducb_lab.experiments.real_data.cells import EPSILONS, PLAYS, TRUSTS, Measured, combined
 
-__all__ = ["COLUMNS", "OPEN", "Findings", "Line", "names_of", "outcomes"]
+__all__ = ["COLUMNS", "OPEN", "OUTCOMES", "Findings", "Line", "names_of", "older", "outcomes"]
 
 COLUMNS = tuple(f"ε = {epsilon:g}, {trust}" for epsilon in EPSILONS for trust in TRUSTS)
 OPEN = "no privacy"
+OUTCOMES = ("wins", "ties", "loses")
 _FAMILY = 0.05  # the chance that anything in a table that is said for sure is a false alarm
 
 
@@ -26,6 +27,7 @@ class Line:
     play: str
     records: int | None  # None: all
     agents: int
+    dim: int
     each: int  # records that an agent can learn from, at most
     reliable: bool
     policies: Mapping[str, Measured]
@@ -57,7 +59,8 @@ def lines_of(cells: Mapping[str, Mapping[str, Any]]) -> list[Line]:
         facts, most = parts[0], None if records == "all" else int(records)
         reliable = all(bool(one["reliable"]) for one in parts)
         found = combined(parts)
-        made.append(Line(name, play, most, facts["agents"], facts["records_each"], reliable, found))
+        sizes = (facts["agents"], facts["dim"], facts["records_each"])
+        made.append(Line(name, play, most, *sizes, reliable, found))
     return sorted(made, key=lambda one: one.used)
 
 
@@ -105,9 +108,34 @@ class Findings:
         """The lines of one play."""
         return (one for one in self.lines if one.play == play)
 
-    def counts(self, play: str) -> Counter[str]:
+    def counts(self, play: str, names: Sequence[str] = COLUMNS) -> Counter[str]:
         """Wins, ties and losses under one play."""
-        return Counter(self.outcome(line, name) for line in self.play(play) for name in COLUMNS)
+        return Counter(self.outcome(line, name) for line in self.play(play) for name in names)
+
+    def plain(self) -> dict[str, Any]:
+        """As a file says it: each difference, its corrected margin, what that makes of it; and counts."""
+        rows = {}
+        for line in self.lines:
+            row = {}
+            for name in COLUMNS:
+                one = line.policies[name].over_alone
+                assert one is not None
+                outcome = self.outcome(line, name)
+                margin = self.margin(line.policies[name])
+                row[name] = {"value": one.value, "margin": margin, "outcome": outcome}
+            rows[f"{line.name}, {line.play}"] = row
+        chosen = {"all": COLUMNS, **{name: (name,) for name in COLUMNS}}
+        outcomes = {}
+        for play in PLAYS:
+            counts = {which: self.counts(play, names) for which, names in chosen.items()}
+            outcomes[play] = {which: {one: count[one] for one in OUTCOMES} for which, count in counts.items()}
+        return {"differences": self.family, "outcomes": outcomes, "rows": rows}
+
+
+def older(found: Mapping[str, Any]) -> dict[str, int]:
+    """How many cells of a file are by other code than its newest, by data set."""
+    newest = found["made"]["code"]
+    return Counter(key.split(", ")[0] for key, one in found["cells"].items() if one.get("code") != newest)
 
 
 def names_of(found: Findings) -> list[str]:
@@ -117,7 +145,7 @@ def names_of(found: Findings) -> list[str]:
 
 
 def outcomes(found: Findings, play: str) -> str:
-    """In words."""
+    """Wins, ties and losses in words."""
     counts = found.counts(play)
     wins, ties = counted(counts["wins"], "win"), counted(counts["ties"], "tie")
     losses = "1 loss" if counts["loses"] == 1 else f"{counts['loses']} losses"

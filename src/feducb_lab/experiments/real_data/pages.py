@@ -11,7 +11,15 @@ from typing import Any
 from feducb.errors import ConfigurationError
 from feducb.system import counted
 from feducb_lab.experiments.real_data.cells import PLAYS
-from feducb_lab.experiments.real_data.findings import COLUMNS, OPEN, Findings, Line, names_of, outcomes
+from feducb_lab.experiments.real_data.findings import (
+    COLUMNS,
+    OPEN,
+    Findings,
+    Line,
+    names_of,
+    older,
+    outcomes,
+)
 from feducb_lab.experiments.real_data.picture import draw
 
 __all__ = ["filled", "sections", "write"]
@@ -42,18 +50,47 @@ def filled(text: str, made: Mapping[str, str]) -> str:
 
 
 def sections(path: Path) -> dict[str, str]:
-    """Markdown by the name of its place: the table of all data sets, and the learning curves."""
+    """Markdown by the name of its place: all data sets in words and in numbers, and the learning curves."""
     found = json.loads(path.read_text(encoding="utf-8"))
     earlier = path.with_name("before.json")
     before = json.loads(earlier.read_text(encoding="utf-8")) if earlier.exists() else None
+    whole = Findings.of(found["cells"], full=True)
     return {
-        "all": "\n".join(_all(Findings.of(found["cells"], full=True), before)),
+        "short": "\n".join(_short(whole)),
+        "all": "\n".join([*_all(whole, before), "", _age(found)]),
         "curves": "\n".join(_curves(Findings.of(found["cells"], full=False))),
     }
 
 
 def _line(found: Findings, name: str, play: str) -> Line:
     return next(one for one in found.play(play) if one.name == name)
+
+
+def _short(found: Findings) -> Iterator[str]:
+    """What came out in words, released play before own play."""
+    yield f"| | agents × records each | d | {' | '.join(COLUMNS)} |"
+    yield f"|---|---|---|{'---|' * len(COLUMNS)}"
+    for name in names_of(found):
+        lines = [_line(found, name, play) for play in PLAYS]
+        said = [" / ".join(_bold(found.outcome(line, one)) for line in lines) for one in COLUMNS]
+        yield f"| {name} | {lines[0].agents} × {lines[0].each:,} | {lines[0].dim} | {' | '.join(said)} |"
+
+
+def _bold(outcome: str) -> str:
+    return outcome if outcome == "ties" else f"**{outcome}**"
+
+
+def _age(found: Mapping[str, Any]) -> str:
+    """By which code it was measured, and what is older."""
+    count, old = len(found["cells"]), older(found)
+    said = f"commit {found['made']['commit']}"
+    if not old:
+        return f"All {count} cells were measured by the code of {said}."
+    rest = ", ".join(f"{name} ({cells})" for name, cells in old.items())
+    return (
+        f"**Older than the code**: {sum(old.values())} of {count} cells are by other code than that of "
+        f"{said}, which measured the rest: {rest}."
+    )
 
 
 def _all(found: Findings, before: dict[str, Any] | None) -> Iterator[str]:
@@ -116,6 +153,8 @@ def _said(found: Findings) -> Iterator[str]:
         ).replace("-", "−")
         yield f"- {name}, {lines[0].agents} agents: {open_gain}. {_won(found, name)}"
     yield ""
+    said = [f"{play} play {outcomes(found, play)}" for play in reversed(PLAYS)]
+    yield f"Against each agent alone, over all of these: {'; '.join(said)}."
     yield (
         f"± is corrected for all {found.family} differences of these tables. \\* no release is worth "
         "reading: agents play at random. *alone*: by public numbers nothing is worth its noise, and each "
