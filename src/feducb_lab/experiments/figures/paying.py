@@ -90,9 +90,8 @@ def _map(axes: Axes, results: Results, title: str, **label: Any) -> Any:
     )
     ratio = np.array([[one.ratio for one in row] for row in cells])
     top = math.log10(_DARKEST)
-    drawn = axes.pcolormesh(
-        _edges(visitors), _edges(agents), np.log10(ratio), cmap="RdBu_r", vmin=-top, vmax=top
-    )
+    across, up = _edges(visitors), _edges(agents)
+    drawn = axes.pcolormesh(across, up, np.log10(ratio), cmap="RdBu_r", vmin=-top, vmax=top)
     if ratio.min() < _BORDER < ratio.max():
         axes.contour(visitors, agents, ratio, levels=[_BORDER], colors="black", linewidths=2)
     for row, sites in zip(cells, agents, strict=True):
@@ -103,8 +102,8 @@ def _map(axes: Axes, results: Results, title: str, **label: Any) -> Any:
             axes.text(many, sites, shown, ha="center", va="center", fontsize=6.5, color=colour)
     for number, (sites, records, _) in enumerate(REAL.values(), start=1):
         axes.text(
-            records,
-            sites,
+            np.clip(records, 1.2 * across[0], across[-1] / 1.2),  # what is beyond the map lies at its edge
+            np.clip(sites, 1.2 * up[0], up[-1] / 1.2),
             str(number),
             fontsize=6,
             ha="center",
@@ -158,7 +157,8 @@ def _draw(results: Results) -> Picture:
             *names,
             "",
             "other worlds and other d than",
-            "the map's: d = 10, K = 100",
+            "the map's: d = 10, K = 100;",
+            "beyond the map: at its edge",
         ]
     )
     panels[1][-1].text(0.0, 1.0, said, va="top", fontsize=9, transform=panels[1][-1].transAxes)
