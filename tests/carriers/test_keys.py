@@ -461,7 +461,10 @@ def test_a_request_that_the_old_key_did_not_sign_is_taken_only_where_somebody_sa
     assert f"agent a: {asked.nkey}" in said
     assert "compare the keys above with the site over another line and say --old-key-lost" in said
     assert not (folder / "federation.2.json").exists()
-    assert typed("keys", *line, "--old-key-lost", cwd=tmp_path).returncode == 0
+    taken = typed("keys", *line, "--old-key-lost", cwd=tmp_path)
+    assert taken.returncode == 0
+    # its agent starts only with a roster that has its new key, and the old one asks for none any more
+    assert "federation.2.json to a, beside its federation.json" in " ".join(taken.stderr.split())
     assert newest_roster(folder / "federation.json", folder / "ca.pem").agents["a"] == asked.nkey
 
 

@@ -268,6 +268,8 @@ def _next_steps(roster: Roster, new: _Renewed, asked: Sequence[str]) -> list[str
     if changed:
         file, central = f"federation.{roster.version}.json", roster.edges is None
         given.append(f"{file} to {'the controller' if central else 'all agents'}")
+        # Its seed must be that of a roster that it has, and its old key asks for none any more.
+        given += [f"{file} to {name}, beside its federation.json" for name in asked if central]
     if new.controller:
         given.append("controller to the controller")
     anew = new.listen is not None or new.sync is not None

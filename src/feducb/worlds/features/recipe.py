@@ -143,8 +143,10 @@ class Recipe:
             object.__setattr__(self, "actions", tuple(actions))
         object.__setattr__(self, "_declared", declared)
         for name in self.retired:
-            if name not in declared or self.retired.count(name) > 1:
-                expected = f"some of the declared actions, once each: {', '.join(declared)}"
+            if self.retired.count(name) > 1:
+                raise ConfigurationError("retired", name, "each name once: it is retired already")
+            if name not in declared:
+                expected = f"some of the declared actions: {', '.join(declared)}"
                 raise ConfigurationError("retired", name, expected)
         if declared and not self.offered:
             raise ConfigurationError("retired", list(self.retired), "not all of the actions")
