@@ -6,6 +6,7 @@ of a privatizer; a `Belief` is what a model makes of one, and all that a policy 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,11 +36,14 @@ class Statistics:
         gram: (..., d, d), Σ x xᵀ.
         moment: (..., d), Σ y x.
         count: how many records each sum holds.
+        squares: (...), Σ y², which tells how far rewards scatter; infinite where nobody kept it. It is in no
+            release.
     """
 
     gram: Array
     moment: Array
     count: int
+    squares: Array | float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class Belief:
 
 def zeros(dim: int, shape: tuple[int, ...] = ()) -> Statistics:
     """Statistics of no records, for every index of ``shape``."""
-    return Statistics(np.zeros((*shape, dim, dim)), np.zeros((*shape, dim)), 0)
+    return Statistics(np.zeros((*shape, dim, dim)), np.zeros((*shape, dim)), 0, np.zeros(shape))
 
 
 def add(statistics: Statistics, actions: Array, rewards: Array) -> Statistics:
@@ -108,12 +112,18 @@ def add(statistics: Statistics, actions: Array, rewards: Array) -> Statistics:
         statistics.gram + transposed @ actions,
         statistics.moment + (transposed @ rewards[..., None])[..., 0],
         statistics.count + actions.shape[-2],
+        statistics.squares + (rewards**2).sum(axis=-1),
     )
 
 
 def merge(one: Statistics, other: Statistics) -> Statistics:
     """Statistics of the records of both."""
-    return Statistics(one.gram + other.gram, one.moment + other.moment, one.count + other.count)
+    return Statistics(
+        one.gram + other.gram,
+        one.moment + other.moment,
+        one.count + other.count,
+        one.squares + other.squares,
+    )
 
 
 def pool(statistics: Statistics) -> Statistics:

@@ -24,6 +24,7 @@ _WIDER = 1.1  # than alone in some direction, by so much at most
 _DOUBT = 0.05  # the chance of χ² below which own records contradict the others'
 _SURE = 1.3  # S over the longest half-axis of alone's set, from which on it is acted on
 _LEAST = 1e-3  # records of a direction that least squares begins with
+_FIRM = 10.0  # records as scattered as rewards may be, beside those that say how scattered they are
 _TIMES = 10.0  # the planned records: a sum of more is left
 _ROUNDED = 1e-3  # of the planned records in a direction: what rounding may take off a Gram, noise or not
 
@@ -214,8 +215,10 @@ class JointBound:
         """(...), whether own records, by χ², are further from the others' than noise and tolerance h explain.
 
         If θ_m − θ has the variance (h²/d)I, own least squares less the others' estimate f has that of both
-        and (h²/d)I more. Of d directions the one in which others promise most is looked at by itself as well:
-        whether rewards are what f says of the actions that were played, fᵀu₀ against fᵀG₀f.
+        and (h²/d)I more. Rewards scatter less than their bound σ says, and what own records tell of that
+        counts here, where nothing is proven: a test at σ would take twice the records to speak. Of d
+        directions the one in which others promise most is looked at by itself as well: whether rewards are
+        what f says of the actions that were played, fᵀu₀ against fᵀG₀f.
         """
         problem, dim, parts = self.problem, self.problem.dim, others.parts(own)
         signal, pull = self._information(others, 0.0)
@@ -225,13 +228,22 @@ class JointBound:
             others.matrix(1.0 / precision + self.tolerance**2 / dim),
         )
         inverse = parts.inverse(own.gram + _LEAST * problem.action_bound**2 * np.eye(dim))
-        off = np.einsum("...de,...e->...d", inverse, own.moment) - said
-        apart = _squared(off, problem.noise_scale**2 * inverse + spread, parts) > chi2.isf(_DOUBT, dim)
+        least = np.einsum("...de,...e->...d", inverse, own.moment)
+        noise = self._scatter(own, least)
+        apart = _squared(least - said, noise[..., None, None] * inverse + spread, parts) > chi2.isf(
+            _DOUBT, dim
+        )
         promised = np.einsum("...de,...e->...d", own.gram, said)
         short = (said * (promised - own.moment)).sum(axis=-1)
-        scatter = problem.noise_scale**2 * (said * promised).sum(axis=-1)
+        scatter = noise * (said * promised).sum(axis=-1)
         scatter = scatter + np.einsum("...d,...de,...e->...", promised, spread, promised)
         return np.asarray(apart | (short**2 > chi2.isf(_DOUBT, 1) * scatter))
+
+    def _scatter(self, own: Statistics, least: Array) -> Array:
+        """(...), the variance of rewards around least squares (..., d); never above its bound σ²."""
+        most, freedom = self.problem.noise_scale**2, max(own.count - self.problem.dim, 0)
+        left = np.maximum(own.squares - (least * own.moment).sum(axis=-1), 0.0)
+        return np.asarray(np.minimum((left + _FIRM * most) / (freedom + _FIRM), most))
 
     @property
     def _prior(self) -> float:

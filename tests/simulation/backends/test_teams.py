@@ -44,7 +44,7 @@ class Probe:
         for at in range(first_round, first_round + rounds):
             regret[:, np.searchsorted(points, at)] += agents
         moment, drawn = np.full((len(runs), self.dim), 0.5 * agents * rounds), np.zeros(len(runs), np.int64)
-        return Sums(gram, moment, regret, drawn)
+        return Sums(gram, moment, np.full(len(runs), 0.25 * agents * rounds), regret, drawn)
 
     def own(self, rule: OwnDataPlay, stretch: Stretch) -> OwnPlay:
         pytest.fail("agents that act on released sums only were played on their own data")

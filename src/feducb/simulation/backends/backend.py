@@ -55,6 +55,7 @@ class Sums:
     Attributes:
         gram: (..., d, d), Σ x xᵀ of the chosen actions.
         moment: (..., d), Σ y x.
+        squares: (...), Σ y².
         regret: (..., points), in the rounds up to each point and after the one before.
         drawn: (...), in how many rounds all candidates were drawn.
         trace: (..., rounds, 3 + d), index, mean, reward and action of each choice, if asked for.
@@ -62,6 +63,7 @@ class Sums:
 
     gram: Array
     moment: Array
+    squares: Array
     regret: Array
     drawn: Ints
     trace: Array | None = None

@@ -62,7 +62,7 @@ class CpuKernels:
         by_agent = self.epochs.fixed_epoch(
             self.world, belief, stretch, rounds, full=self.full, defer=self.defer, threads=self.threads
         )
-        parts = (by_agent.gram, by_agent.moment, by_agent.regret, by_agent.drawn)
+        parts = (by_agent.gram, by_agent.moment, by_agent.squares, by_agent.regret, by_agent.drawn)
         return Sums(*(part.sum(axis=1) for part in parts))
 
     def own(self, rule: OwnDataPlay, stretch: Stretch) -> OwnPlay:

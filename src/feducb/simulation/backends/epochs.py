@@ -61,13 +61,14 @@ class _Work(NamedTuple):
     Attributes:
         tasks: run, agent, belief, first round, rounds.
         points: rounds at which regret is read.
-        gram, moment, regret, drawn, trace: as in `Sums`; no trace if none is asked for.
+        gram, moment, squares, regret, drawn, trace: as in `Sums`; no trace if none is asked for.
     """
 
     tasks: NDArray[np.int64]
     points: NDArray[np.int64]
     gram: NDArray[np.float64]
     moment: NDArray[np.float64]
+    squares: NDArray[np.float64]
     regret: NDArray[np.float64]
     drawn: NDArray[np.int64]
     trace: NDArray[np.float64]
@@ -194,6 +195,7 @@ def _kernel(sources: int) -> Any:
                 pay(chosen, count, whose, world, space.retries)
                 add_records(tile, record, space.wide, count, dim, sums, sums_moment)
                 for j in range(count):
+                    work.squares[task] += np.float64(record[REWARD + j]) ** 2
                     # Means are float32, their differences are added in float64, and put down once per
                     # interval of the curve.
                     while points[point] < first_round + start + j:
@@ -262,6 +264,7 @@ def fixed_epoch(
         points=points,
         gram=np.zeros((count, dim, dim)),
         moment=np.zeros((count, dim)),
+        squares=np.zeros(count),
         regret=np.zeros((count, len(points))),
         drawn=np.zeros(count, np.int64),
         trace=np.zeros((pairs if traced else 0, rounds, 3 + dim)),
@@ -269,9 +272,9 @@ def fixed_epoch(
     with workers(threads if pairs * rounds >= _WORTH_THREADS else 1) as spread:
         spread(count, lambda first, last: _run_epochs(world, beliefs, full, work, first, last, scratch(dim)))
     # In a fixed order, whichever thread was first.
-    gram, moment, regret, drawn = (
+    gram, moment, squares, regret, drawn = (
         part.reshape(*leading, parts, *part.shape[1:]).sum(axis=2)
-        for part in (work.gram, work.moment, work.regret, work.drawn)
+        for part in (work.gram, work.moment, work.squares, work.regret, work.drawn)
     )
     trace = work.trace.reshape(*leading, rounds, 3 + dim) if traced else None
     # Kernels played in the frame that makes V⁻¹ an arrowhead; sums must be in one frame to be added over
@@ -281,7 +284,7 @@ def fixed_epoch(
         gram, moment = frame @ gram @ back, (frame @ moment[..., None])[..., 0]
         if trace is not None:
             trace[..., 3:] = trace[..., 3:] @ back
-    return Sums(gram, moment, regret, drawn, trace)
+    return Sums(gram, moment, squares, regret, drawn, trace)
 
 
 def rising_points(points: Sequence[int], last_round: int) -> NDArray[np.int64]:

@@ -131,15 +131,15 @@ def arrowhead(belief: Belief, floor: Array, rise: Array) -> Arrowhead:
     return Arrowhead(np.stack(heads, axis=-1).astype(np.float32), sides, vectors)
 
 
-def _unpacked(sums: Array, dim: int) -> tuple[Array, Array]:
-    """Gram matrices and moments from packed augmented sums, (..., (d+1)(d+2)/2)."""
+def _unpacked(sums: Array, dim: int) -> tuple[Array, Array, Array]:
+    """Gram matrices, moments and squares from packed augmented sums, (..., (d+1)(d+2)/2)."""
     full = np.zeros((*sums.shape[:-1], dim + 1, dim + 1))
     rows, columns = np.tril_indices(dim + 1)
-    # The augmented record (x, y) has the moment as row d; its corner y² is never kept (differs from the
-    # paper: Alg. 1, l. 11 has it, and it would cost privacy for nothing).
+    # The augmented record (x, y) has the moment as row d, and y² in its corner, which never leaves (differs
+    # from the paper: Alg. 1, l. 11 has it, and it would cost privacy for nothing).
     full[..., rows, columns] = sums
     full[..., columns, rows] = sums
-    return full[..., :dim, :dim], full[..., dim, :dim]
+    return full[..., :dim, :dim], full[..., dim, :dim], full[..., dim, dim]
 
 
 def _packed(gram: Array, moment: Array) -> Array:
@@ -292,7 +292,7 @@ class GpuKernels:
             ),
             shared_mem=shared,
         )
-        gram, moment = _unpacked(cupy.asnumpy(sums) / _SUM_UNIT, self.dim)
+        gram, moment, squares = _unpacked(cupy.asnumpy(sums) / _SUM_UNIT, self.dim)
         if belief is not None:
             # Back from the arrowhead's frame: next epoch's belief will have another.
             turn = np.zeros((count, self.dim, self.dim))
@@ -305,6 +305,7 @@ class GpuKernels:
             # The kernel sums x/L, so that entries stay below 1 and fit their unit.
             gram=gram * radius**2,
             moment=moment * radius,
+            squares=squares,
             regret=cupy.asnumpy(regret) / _REGRET_UNIT,
             drawn=cupy.asnumpy(drawn).astype(np.int64),
         )
@@ -483,7 +484,7 @@ class OwnDataRuns:
     def pending(self, places: Ints) -> tuple[Array, Array]:
         """Own records since the last synchronisation: Gram (n, M, d, d) and moment (n, M, d)."""
         cupy = self._kernels.cupy
-        return _unpacked(cupy.asnumpy(self._pending[cupy.asarray(places)]), self._kernels.dim)
+        return _unpacked(cupy.asnumpy(self._pending[cupy.asarray(places)]), self._kernels.dim)[:2]
 
     def dump(self) -> dict[str, Any]:
         """The state, as numpy arrays."""

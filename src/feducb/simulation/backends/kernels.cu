@@ -30,7 +30,7 @@
 //    plays the run again up to the first such round.
 //
 // SUMS. Symmetric matrices are packed by rows of the lower triangle, i(i+1)/2 + j. The augmented record (x, y) has
-// row d for the moment; the corner y² is not kept. fixed_epoch adds float32 over at most 128·PASSES steps, then
+// row d for the moment, and the corner y². fixed_epoch adds float32 over at most 128·PASSES steps, then
 // whole multiples of 2⁻²⁸ (regret: 2⁻²⁶): integer sums do not depend on the order of blocks.
 //
 // Compile-time settings: DIM = d (1 to 128), WIDE (1 if the score has a term b‖V⁻¹x‖), TEMPERED (1 if a coin scales the
@@ -320,7 +320,7 @@ __device__ __forceinline__ void add_sum(i64* run_sums, int tile, int c, double v
     int block_row, block_column;
     unpack(tile, block_row, block_column);
     const int i = 4 * block_row + c / 4, j = 4 * block_column + c % 4;
-    if (i > D || j > i || j == D) return;
+    if (i > D || j > i) return;
     atomicAdd((u64*)run_sums + packed(i, j), (u64)(i64)llrint(value * SUM_UNIT));
 }
 

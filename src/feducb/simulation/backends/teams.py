@@ -325,7 +325,8 @@ def _play_alone(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: 
         belief = _of_runs(held.belief, plan.exploration)
         sums = kernels.fixed(belief, unit.stretch(runs, first, apart=True), last - first + 1)
         played.regret += unit.at_checkpoints(_by_run(sums.regret, runs))
-        held = rule.take_in(held, Statistics(sums.gram[:, None], sums.moment[:, None], last - first + 1))
+        more = (sums.gram[:, None], sums.moment[:, None], last - first + 1, sums.squares[:, None])
+        held = rule.take_in(held, Statistics(*more))
         played.knowledge, played.next_round = held, last + 1
         yield (last - first + 1) * len(runs) * agents
 
@@ -351,7 +352,8 @@ def _play_joint(plan: Plan, unit: _Unit, runs: range, kernels: Kernels, played: 
         sums = _fixed(kernels, frames, belief, unit.stretch(runs, first, apart=True), last - first + 1)
         played.regret += unit.at_checkpoints(_by_run(sums.regret, runs))
         gram, moment = sums.gram.reshape(*shape, dim, dim), sums.moment.reshape(*shape, dim)
-        knowledge = rule.take_in(played.knowledge, Statistics(gram, moment, last - first + 1))
+        more = Statistics(gram, moment, last - first + 1, sums.squares.reshape(shape))
+        knowledge = rule.take_in(played.knowledge, more)
         (out,) = played.outs
         if not out.spent:
             out.record(gram, moment)
