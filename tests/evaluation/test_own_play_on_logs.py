@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +13,15 @@ from logs import shop_log
 from feducb.config import Budget, Problem
 from feducb.errors import ConfigurationError
 from feducb.evaluation import Comparison, FrameLog, LogColumns, Study, compare_on_log, survey
+from feducb.evaluation.crossfit import Sums
 from feducb.evaluation.learning import FederatedLearner
+from feducb.evaluation.sources import Rows
 from feducb.evaluation.survey import Terms, parse_context
 from feducb.models.play import JointPlay
 from feducb.privacy.noise import SeededNoise
 from feducb.protocol.federation import Federation
 from feducb.protocol.synchronisation import add_up
-from feducb.types import Statistics
+from feducb.types import Statistics, add, zeros
 from feducb.worlds.features import Category, Number, Recipe, problem_for
 from feducb.worlds.streams import Purpose, Streams
 
@@ -64,12 +67,64 @@ def test_an_agent_knows_what_one_knows_that_closed_after_the_last_record() -> No
             state, release = privatizer.release(state, noise)
             knowledge = rule.absorb(knowledge, add_up(release))
     gram, moment = np.einsum("mnd,mne->mde", actions, actions), np.einsum("mnd,mn->md", actions, rewards)
-    found = made.learn(Statistics(gram, moment, 100 * agents), 2)
+    squares = (rewards**2).sum(axis=1)
+    found = made.learn(Statistics(gram, moment, 100 * agents, squares), 2, np.full(agents, 100))
     assert found is not None
     assert knowledge.belief is not None
     assert found.theta.shape == (agents, 3)
     for part in ("theta", "inverse", "ellipsoid_width", "guess"):
         np.testing.assert_allclose(getattr(found, part), getattr(knowledge.belief, part)[0], rtol=1e-6)
+
+
+def _rows(rng: np.random.Generator, counts: Sequence[int], thetas: np.ndarray) -> Rows:
+    """So many of each agent, in any order; rewards lie around 1 and scatter a little."""
+    agents = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+    candidates = rng.uniform(-0.5, 0.5, (len(agents), 4, thetas.shape[1]))
+    actions = rng.integers(4, size=len(agents))
+    chosen = candidates[np.arange(len(agents)), actions]
+    scaled = np.clip((chosen * thetas[agents]).sum(axis=1) + rng.normal(0.0, 0.05, len(agents)), -0.5, 0.5)
+    chances, keys = np.full(len(agents), 0.25), np.arange(len(agents), dtype=np.uint64)
+    return Rows(agents, actions, 1.0 + 10.0 * scaled, scaled, chances, keys, candidates)
+
+
+def test_sums_are_those_of_each_agents_records_outside_a_fold() -> None:
+    rows = _rows(np.random.default_rng(3), (30, 7, 0, 55), np.full((4, 3), 0.4))
+    folds = np.random.default_rng(4).integers(-1, 3, (2, len(rows.agents)))  # some teach nobody
+    sums = Sums.empty(2, 3, 4, 0, 3)
+    sums.add(rows, folds)
+    for repeat, fold in np.ndindex(2, 3):
+        found, records = sums.without(repeat, fold)
+        for agent in range(4):
+            some = (rows.agents == agent) & (folds[repeat] >= 0) & (folds[repeat] != fold)
+            chosen = rows.candidates[some, rows.actions[some]]
+            expected = add(zeros(3), chosen, rows.scaled[some])
+            assert records[agent] == expected.count
+            for name in ("gram", "moment", "squares"):
+                np.testing.assert_allclose(
+                    getattr(found, name)[agent], getattr(expected, name), rtol=1e-9, atol=1e-12
+                )
+
+
+def test_each_agent_is_judged_by_its_own_records_however_many_others_have() -> None:
+    """Two sites are unlike the rest, one with few records; the others are alike, and hear each other."""
+    counts = (60, 150, *[60, 90, 130, 200, 300] * 12)
+    thetas = np.tile([0.4, 0.3, -0.3], (len(counts), 1))
+    thetas[:2] *= -1.0
+    rows = _rows(np.random.default_rng(6), counts, thetas)
+    sums = Sums.empty(1, 2, len(counts), 0, 3)
+    sums.add(rows, np.zeros((1, len(rows.agents)), dtype=np.int64))
+    taught, records = sums.without(0, 1)
+    problem, budget = Problem(dim=3, reward_bound=0.5), Budget(epsilon=8.0, delta=1e-6)
+    federation = Federation(
+        problem=problem, agents=len(counts), budget=budget, trust="controller", play="own", distance=0.0
+    )
+    made = FederatedLearner.of(federation, (sum(counts) // len(counts),))
+    assert isinstance(made.estimator.rule, JointPlay)
+    found, alone = made.learn(taught, 0, records), made.estimator.rule.bound.unheard(taught)
+    assert found is not None
+    heard = np.abs(found.theta - alone.theta).max(axis=1) > 1e-9
+    assert not heard[:2].any()
+    assert heard[2:].mean() > 0.9
 
 
 def test_where_noise_drowns_everything_released_sums_lose_and_own_play_does_not() -> None:

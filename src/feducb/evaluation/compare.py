@@ -141,10 +141,10 @@ def _learners(facts: Facts, study: Study, teaching: Teaching) -> list[Learner]:
 
 
 def _fit(sums: Sums, repeat: int, fold: int, learners: Sequence[Learner], *, run: int) -> _Fitted:
-    train = sums.without(repeat, fold)
+    train, records = sums.without(repeat, fold)
     gram, moment = train.gram.sum(axis=0), train.moment.sum(axis=0)
     return _Fitted(
-        beliefs=tuple(learner.learn(train, run) for learner in learners),
+        beliefs=tuple(learner.learn(train, run, records) for learner in learners),
         best_action=sums.best_action(repeat, fold),
         model=np.linalg.solve(gram + np.eye(len(moment)), moment),
     )

@@ -24,9 +24,10 @@ class Sums:
 
     gram: Array
     moment: Array
+    squares: Array
     arm_reward: Array
     arm_weight: Array
-    records: Indices
+    records: Indices  # by repeat, fold and agent
 
     @classmethod
     def empty(cls, repeats: int, folds: int, agents: int, arms: int, dim: int) -> Sums:
@@ -38,13 +39,14 @@ class Sums:
                 f"{repeats} × {folds} × {agents} × {dim}²",
                 f"at most {_MOST_BYTES // 24:,}: fewer repeats, folds, agents or features",
             )
-        shapes = (agents, dim, dim), (agents, dim), (arms,), (arms,)
-        gram, moment, reward, weight = (np.zeros((repeats, folds, *shape)) for shape in shapes)
-        return cls(gram, moment, reward, weight, records=np.zeros((repeats, folds), dtype=np.int64))
+        shapes = (agents, dim, dim), (agents, dim), (agents,), (arms,), (arms,)
+        gram, moment, squares, reward, weight = (np.zeros((repeats, folds, *shape)) for shape in shapes)
+        records = np.zeros((repeats, folds, agents), dtype=np.int64)
+        return cls(gram, moment, squares, reward, weight, records)
 
     def add(self, rows: Rows, folds: Indices) -> None:
         """Take in a block; ``folds`` is (repeats, n), negative for records that are left out."""
-        repeats, parts, agents = self.gram.shape[:3]
+        repeats, _, agents = self.gram.shape[:3]
         vectors = rows.candidates[np.arange(len(rows.actions)), rows.actions]
         inverse = 1.0 / rows.propensities
         for repeat in range(repeats):
@@ -55,19 +57,22 @@ class Sums:
             order = taught[order]
             for one, some in zip(groups.tolist(), np.split(order, starts[1:]), strict=True):
                 fold, agent = divmod(one, agents)
-                own = vectors[some]
+                own, worth = vectors[some], rows.scaled[some]
                 self.gram[repeat, fold, agent] += own.T @ own
-                self.moment[repeat, fold, agent] += rows.scaled[some] @ own
+                self.moment[repeat, fold, agent] += worth @ own
+                self.squares[repeat, fold, agent] += worth @ worth
+                self.records[repeat, fold, agent] += len(some)
             if self.arm_reward.shape[-1]:
                 place = (folds[repeat, taught], rows.actions[taught])
                 np.add.at(self.arm_reward[repeat], place, (rows.rewards * inverse)[taught])
                 np.add.at(self.arm_weight[repeat], place, inverse[taught])
-            self.records[repeat] += np.bincount(folds[repeat, taught], minlength=parts)
 
-    def without(self, repeat: int, fold: int) -> Statistics:
-        """Sums of each agent's records in the other folds."""
-        gram, moment, count = (_others(one[repeat], fold) for one in (self.gram, self.moment, self.records))
-        return Statistics(gram, moment, int(count))
+    def without(self, repeat: int, fold: int) -> tuple[Statistics, Indices]:
+        """Sums of each agent's records in the other folds, which count them all; and how many each has."""
+        parts = (self.gram, self.moment, self.squares, self.records)
+        gram, moment, squares, records = (_others(one[repeat], fold) for one in parts)
+        counted = records.astype(np.int64)
+        return Statistics(gram, moment, int(counted.sum()), squares), counted
 
     def best_action(self, repeat: int, fold: int) -> int | None:
         """The action of the highest mean reward in the other folds; None where actions have no names."""

@@ -7,6 +7,7 @@ matters here, and when within the stream a record came does not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from feducb.errors import ConfigurationError
 from feducb.evaluation.verdicts import ALONE
 from feducb.models import LINEAR
-from feducb.models.joint import Others
+from feducb.models.joint import JointBound, Others
 from feducb.models.play import AlonePlay, JointPlay, ReleasedPlay
 from feducb.policies import Policy
 from feducb.privacy.noise import SeededNoise
@@ -79,8 +80,16 @@ def choices(belief: Belief | None, candidates: Array, agents: Indices, policy: P
 
 def _part(belief: Belief, agent: int | Indices) -> Belief:
     """What one agent believes, or what each of several does."""
-    parts = belief.theta, belief.inverse, belief.ellipsoid_width, belief.euclidean_width, belief.guess
-    return Belief(*(part[agent] for part in parts))
+    return Belief(*(part[agent] for part in _parts(belief)))
+
+
+def _joined(beliefs: Sequence[Belief], order: Indices) -> Belief:
+    """What all of several groups believe, in another order."""
+    return Belief(*(np.concatenate(parts)[order] for parts in zip(*map(_parts, beliefs), strict=True)))
+
+
+def _parts(belief: Belief) -> tuple[Array, ...]:
+    return belief.theta, belief.inverse, belief.ellipsoid_width, belief.euclidean_width, belief.guess
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,7 @@ class Alone:
     federation: Federation  # whose agents they are
     name: str = ALONE
 
-    def learn(self, sums: Statistics, run: int) -> Belief:
+    def learn(self, sums: Statistics, run: int, records: Indices | None = None) -> Belief:
         """One belief per agent, from raw sums with one leading axis, agents."""
         rule = alone_estimator(self.federation, 1, alpha=self.federation.alpha).rule
         assert isinstance(rule, AlonePlay)
@@ -127,12 +136,13 @@ class FederatedLearner:
             problem = replace(federation.problem, dim=shared.dim, action_bound=shared.action_bound)
             leaves = replace(leaves, problem=problem, model=model_of(shared) if structured else LINEAR)
         made = own_estimator(leaves, rounds[-1], everybody)
-        if not (recipe and personal):
-            return cls(federation, made, seed)
         assert isinstance(made.rule, JointPlay)
-        alone = replace(made.rule.bound.alone, problem=federation.problem, regularizer=federation.prior)
-        rule = replace(made.rule, bound=replace(made.rule.bound, alone=alone))
-        return cls(federation, replace(made, rule=rule), seed, recipe.shared_places)
+        # What counts is what they know in the end, and not how they looked around before.
+        bound, places = replace(made.rule.bound, looks=0), None
+        if recipe and personal:
+            alone = replace(bound.alone, problem=federation.problem, regularizer=federation.prior)
+            bound, places = replace(bound, alone=alone), recipe.shared_places
+        return cls(federation, replace(made, rule=replace(made.rule, bound=bound)), seed, places)
 
     @property
     def name(self) -> str:
@@ -146,10 +156,13 @@ class FederatedLearner:
         assert isinstance(rule, ReleasedPlay | JointPlay)
         return isinstance(rule, JointPlay) or rule.first <= len(self.estimator.release_rounds)
 
-    def learn(self, sums: Statistics, run: int) -> Belief | None:
+    def learn(self, sums: Statistics, run: int, records: Indices | None = None) -> Belief | None:
         """One belief for all, from the last release; in own play one per agent, from its own records as well.
 
-        ``run`` numbers the draw of the noise.
+        Args:
+            sums: raw, with one leading axis, agents.
+            run: numbers the draw of the noise.
+            records: (M,), how many each agent has; as many as ``sums`` counts if left out.
         """
         privatizer, rule = self.estimator.privatizer, self.estimator.rule
         assert privatizer is not None
@@ -158,34 +171,40 @@ class FederatedLearner:
         agents, trust = range(self.federation.agents), self.federation.trust
         noise = SeededNoise(Streams(self.seed).noise(range(run, run + 1), agents, pooled=trust.pooled))
         # All records are there before the first release: the last one, which counts, is the same.
-        total = Statistics(sums.gram[None], sums.moment[None], sums.count)
-        state = PrivatizerState(self._leaves(total), 0, ())
+        gram, moment = self._leaves(sums)
+        state = PrivatizerState(Statistics(gram[None], moment[None], sums.count), 0, ())
         for _ in self.estimator.release_rounds:
             state, release = synchronise(privatizer, state, noise, trust=trust)
-        if self.shared is not None:
-            return _part(self._joint(total, add_up(release)), 0)
-        knowledge = rule.start((1, len(agents)))
-        if rule.acts_on_own_data:
-            knowledge = replace(knowledge, sums=total)
-        belief = rule.absorb(knowledge, add_up(release)).belief
+        released = add_up(release)
+        if isinstance(rule, JointPlay):
+            return self._joint(rule.bound, sums, records, released)
+        belief = rule.absorb(rule.start((1, len(agents))), released).belief
         assert belief is not None
         return _part(belief, 0)
 
-    def _leaves(self, total: Statistics) -> Statistics:
+    def _leaves(self, sums: Statistics) -> tuple[Array, Array]:
         """The part of raw sums that may leave."""
         if self.shared is None:
-            return total
-        gram = total.gram[..., self.shared[:, None], self.shared]
-        return Statistics(gram, total.moment[..., self.shared], total.count)
+            return sums.gram, sums.moment
+        return sums.gram[..., self.shared[:, None], self.shared], sums.moment[..., self.shared]
 
-    def _joint(self, total: Statistics, released: ReleasedSum) -> Belief:
+    def _joint(
+        self, bound: JointBound, sums: Statistics, records: Indices | None, released: ReleasedSum
+    ) -> Belief:
         """What raw own sums and the others' part of a sum tell, which has no personal coordinates."""
-        assert self.shared is not None
-        assert isinstance(self.estimator.rule, JointPlay)
-        own, gram, moment = self._leaves(total), np.zeros_like(total.gram), np.zeros_like(total.moment)
-        gram[..., self.shared[:, None], self.shared] = released.gram[..., None, :, :] - own.gram
-        moment[..., self.shared] = released.moment[..., None, :] - own.moment
-        return self.estimator.rule.bound.belief(total, Others.of(gram, moment))
+        places = np.arange(sums.moment.shape[-1]) if self.shared is None else self.shared
+        own_gram, own_moment = self._leaves(sums)
+        gram, moment = np.zeros_like(sums.gram), np.zeros_like(sums.moment)
+        gram[..., places[:, None], places] = released.gram[0] - own_gram
+        moment[..., places] = released.moment[0] - own_moment
+        counts = np.full(len(moment), sums.count) if records is None else records
+        squares = np.broadcast_to(sums.squares, counts.shape)
+        order = np.argsort(counts, kind="stable")
+        found = []
+        for some in np.split(order, np.flatnonzero(np.diff(counts[order])) + 1):  # as many records each
+            own = Statistics(sums.gram[some], sums.moment[some], int(counts[some[0]]), squares[some])
+            found.append(bound.belief(own, Others.of(gram[some], moment[some])))
+        return _joined(found, np.argsort(order))
 
 
 Learner = Alone | FederatedLearner
