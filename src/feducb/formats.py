@@ -51,8 +51,8 @@ class Format(NamedTuple):
 
 
 # SQLite files: the number is `PRAGMA user_version`, and how many steps lead there (``migrations``).
-AGENT_STORE = Format("agent's file", 15)
-CONTROLLER_STORE = Format("trusted controller's file", 15)
+AGENT_STORE = Format("agent's file", 16)
+CONTROLLER_STORE = Format("trusted controller's file", 16)
 RELEASE_BOOK = Format("controller's file", 3)
 ROW_BOOK = Format("controller's file with keepers", 1)
 KEEPER_BOOK = Format("keeper's file", 1)

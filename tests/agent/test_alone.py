@@ -250,12 +250,17 @@ def test_settings_that_were_edited_before_anything_happened_leave_raw_records_un
 def test_sums_on_another_grid_are_the_same_to_half_of_its_finest_step(tmp_path: Path) -> None:
     site = Site(tmp_path / "a.db")
     site.visit(60)
-    before = site.agent.store.real(own_sums.everything(site.agent.store.database).values)  # type: ignore[union-attr]
+    whole = own_sums.everything(site.agent.store.database)
+    assert whole is not None
+    before, store = site.agent.store.real(whole.values), site.agent.store
+    weighted = float(store.read_own(whole).squares) * store.terms.weight**2
     site.agent.new_season(JOINED, drop_open=True)
     sums = site.sums("before")
     assert sums is not None
-    step = 2.0 ** (site.agent.store._privatizers[0].certificate.exponent - grid.FINE_BITS)
-    assert np.abs(site.agent.store.real(sums.values) - before).max() <= step / 2
+    store = site.agent.store
+    step = 2.0 ** (store._privatizers[0].certificate.exponent - grid.FINE_BITS)
+    assert np.abs(store.real(sums.values) - before).max() <= step / 2
+    assert abs(float(store.read_own(sums).squares) * store.terms.weight**2 - weighted) <= step
 
 
 def test_a_log_of_any_policy_may_be_loaded_and_is_read_at_once(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from feducb.models.play import JointPlay
 from feducb.privacy.noise import SeededNoise
 from feducb.protocol.federation import Federation
 from feducb.protocol.synchronisation import add_up
+from feducb.trust import CONTROLLER
 from feducb.types import Statistics, add, zeros
 from feducb.worlds.features import Category, Number, Recipe, problem_for
 from feducb.worlds.streams import Purpose, Streams
@@ -116,7 +117,7 @@ def test_each_agent_is_judged_by_its_own_records_however_many_others_have() -> N
     taught, records = sums.without(0, 1)
     problem, budget = Problem(dim=3, reward_bound=0.5), Budget(epsilon=8.0, delta=1e-6)
     federation = Federation(
-        problem=problem, agents=len(counts), budget=budget, trust="controller", play="own", distance=0.0
+        problem=problem, agents=len(counts), budget=budget, trust=CONTROLLER, play="own", distance=0.0
     )
     made = FederatedLearner.of(federation, (sum(counts) // len(counts),))
     assert isinstance(made.estimator.rule, JointPlay)

@@ -31,10 +31,13 @@ def test_flipped_bytes_are_noticed_wherever_they_are(file: Path, part: str) -> N
     """In the file itself, as a disk would do it: any bit of the digits, of the count or of the hash."""
     whole = file.read_bytes()
     with closing(sqlite3.connect(file)) as db:
-        sums, digest = db.execute("SELECT sums, sha256 FROM own WHERE part = ?", (part,)).fetchone()
+        query = "SELECT sums, squares, sha256 FROM own WHERE part = ?"
+        sums, squares, digest = db.execute(query, (part,)).fetchone()
     assert whole.count(sums.encode()) == 1
     start, draws = whole.index(sums.encode()), np.random.default_rng(3)
     places = [start + int(at) for at in draws.integers(len(sums), size=20)]
+    start = whole.index(digest + squares.encode()) + len(digest)  # columns lie one after another
+    places += [start + int(at) for at in draws.integers(len(squares), size=5)]
     places += [whole.index(digest) + int(at) for at in draws.integers(len(digest), size=5)]
     for place in places:
         damaged = bytearray(whole)
@@ -53,6 +56,8 @@ def test_flipped_bytes_are_noticed_wherever_they_are(file: Path, part: str) -> N
         ("UPDATE own SET records = records + 1 WHERE part = 'kept'", "kept part"),
         ("UPDATE own SET since = since - 60000 WHERE part = 'read'", "read part"),
         ("UPDATE own SET sums = (SELECT sums FROM own WHERE part = 'shared') WHERE part = 'read'", "read"),
+        ("UPDATE own SET squares = squares || '0' WHERE part = 'kept'", "kept part"),
+        ("UPDATE own SET squares = NULL WHERE part = 'shared'", "shared part"),
         ("DELETE FROM own WHERE part = 'shared'", "own records, and has fewer"),
     ],
 )
@@ -73,9 +78,18 @@ def test_a_running_agent_and_its_status_notice_it_too(file: Path) -> None:
             look(file)
 
 
+_TABLE = "CREATE TABLE own (part TEXT PRIMARY KEY, records, sums, since, sha256, squares) WITHOUT ROWID"
+
+
+def _squares(db: sqlite3.Connection) -> int | None:
+    found = own_sums.everything(db)
+    assert found is not None
+    return found.squares
+
+
 def test_what_was_kept_adds_up_exactly_however_large() -> None:
     with closing(sqlite3.connect(":memory:")) as db:
-        db.execute("CREATE TABLE own (part TEXT PRIMARY KEY, records, sums, since, sha256) WITHOUT ROWID")
+        db.execute(_TABLE)
         large = np.array([2**90, -(2**70) - 1], dtype=object)
         for _ in range(3):
             own_sums.add(db, "kept", own_sums.OwnSums(2, large))
@@ -87,3 +101,21 @@ def test_what_was_kept_adds_up_exactly_however_large() -> None:
         own_sums.mark_read(db, found, 9)
         assert own_sums.closed_at(db) == 5  # the close is the first time
         own_sums.require_undamaged(db)
+
+
+def test_squares_add_up_exactly_and_are_not_known_of_records_whose_squares_nobody_kept() -> None:
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.execute(_TABLE)
+        sums = np.array([1, 2], dtype=object)
+        for _ in range(2):
+            own_sums.add(db, "shared", own_sums.OwnSums(1, sums, 2**90 + 1))
+        assert _squares(db) == 2**91 + 2
+        own_sums.add(db, "before", own_sums.OwnSums(3, sums))
+        own_sums.add(db, "before", own_sums.OwnSums(3, sums, 5))
+        assert _squares(db) is None
+        own_sums.carry(db, shared=False, finer=-2)
+        assert _squares(db) is None
+        own_sums.forget(db)
+        own_sums.add(db, "kept", own_sums.OwnSums(1, sums, 6))
+        own_sums.carry(db, shared=True, finer=-2)
+        assert _squares(db) == 2  # rounded, as sums are

@@ -24,11 +24,11 @@ from feducb.agent.kept import Season
 from feducb.agent.remembered import Memory
 from feducb.agent.settings import AgentSettings
 from feducb.models.joint import Hearing, Others
-from feducb.privacy.encoders import Wide
 from feducb.privacy.grid import FINE_BITS
 from feducb.protocol.messages import GridSum
 from feducb.storage import AgentStore, agent_tables, own_sums, row_counts
-from feducb.types import Belief, Statistics
+from feducb.storage.own_sums import OwnSums
+from feducb.types import Belief
 
 __all__ = [
     "PHASES",
@@ -159,18 +159,13 @@ def knows(
     seen = own_sums.read(db, "read")
     if seen is None:
         return None
-    terms = store.terms
-
-    def sums(values: Wide) -> Statistics:
-        gram, moment = terms.model.read(store.real(values), dim=terms.problem.dim, weight=terms.weight)
-        return Statistics(gram, moment, seen.records)
-
-    own = sums(seen.values)
+    own = store.read_own(seen)
     last = 1 if settings.trust.raw else settings.releases  # of a trusted controller, that it closed says it
     if total is None or total.number < last or not _is_whole(store):
         return settings.unheard(own), Hearing.UNKNOWN
     shared = own_sums.read(db, "shared") or store.no_records
-    others = sums((total.values.astype(object) << FINE_BITS) - shared.values)
+    left = (total.values.astype(object) << FINE_BITS) - shared.values
+    others = store.read_own(OwnSums(0, left))
     newest = total.read()
     blended, records, past = memory.with_others(replace(newest, gram=others.gram, moment=others.moment))
     bound = settings.joint_with(blended, records, past) if past else settings.joint_for(newest)
@@ -189,10 +184,8 @@ def knows_alone(store: AgentStore, settings: AgentSettings) -> Belief | None:
     seen = own_sums.read(store.database, "read" if own else "held_out_read")
     if seen is None:
         return None
-    terms, bound = store.terms, settings.alone if own else settings.held_out_rule.bound
-    flat = store.real(seen.values)
-    gram, moment = terms.model.read(flat, dim=terms.problem.dim, weight=terms.weight)
-    return bound.belief(gram, moment, np.zeros(()))
+    bound, sums = settings.alone if own else settings.held_out_rule.bound, store.read_own(seen)
+    return bound.belief(sums.gram, sums.moment, np.zeros(()))
 
 
 def read_held_out(db: sqlite3.Connection, settings: AgentSettings) -> bool:

@@ -23,7 +23,7 @@ from feducb.errors import (
 )
 from feducb.privacy.encoders import Decoder, Encoder, Wide, make_decoder, make_encoder, split_joint
 from feducb.privacy.grid import FINE_BITS, GridNoise, entry_variance, total
-from feducb.privacy.privatizer import _SEAL, Sealed, State, WayOut, placed
+from feducb.privacy.privatizer import _SEAL, Sealed, State, WayOut, placed, within_bounds
 from feducb.privacy.terms import Terms
 from feducb.privacy.uploads import RawUpload, require_admissible, require_same_promise
 from feducb.types import Array
@@ -173,6 +173,16 @@ class DeployedPrivatizer:
         """(q,), what these records come to, exactly as they would enter; nothing is taken in. Raw."""
         nothing = replace(self._state(), total=np.zeros_like(self._batch))
         return self._way_out.record(nothing, actions, rewards).total
+
+    def squares_of(self, actions: Array, rewards: Array) -> int:
+        """Σ (s y)² of these records' rewards as they would enter, on the grid of `sums_of`. Raw.
+
+        The corner of Σ (x, s y)(x, s y)ᵀ, which no release has: it would cost privacy and help nobody.
+        """
+        way_out = self._way_out
+        _, rewards = within_bounds(way_out.problem, way_out.excess, actions, rewards)
+        fine = np.ldexp((way_out.weight * rewards) ** 2, FINE_BITS - self.certificate.exponent)
+        return sum(map(round, fine.tolist()))  # each by itself: no matter what it is added up with
 
     def receive(self, upload: RawUpload, records: int = 0) -> None:
         """Take a trusting agent's batch in (the controller, where it is trusted).

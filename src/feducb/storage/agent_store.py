@@ -30,6 +30,7 @@ from feducb.protocol.parcels import Parcel, ParcelKind
 from feducb.storage import agent_rows, carried, events, own_sums, row_counts
 from feducb.storage.clique_store import CliqueStore
 from feducb.storage.own_sums import OwnSums, Part
+from feducb.types import Statistics
 
 __all__ = ["AgentStore", "is_text"]
 
@@ -146,8 +147,9 @@ class AgentStore(CliqueStore):
         self, db: sqlite3.Connection, actions: Array, rewards: Array, *, part: Part = "kept"
     ) -> None:
         """Add records up for own play, within `writing`; by itself this lets none of them leave."""
-        sums = self._privatizers[0].sums_of(actions, rewards)
-        own_sums.add(db, part, OwnSums(len(rewards), sums))
+        stream = self._privatizers[0]
+        sums, squares = stream.sums_of(actions, rewards), stream.squares_of(actions, rewards)
+        own_sums.add(db, part, OwnSums(len(rewards), sums, squares))
 
     def hold_out(
         self, db: sqlite3.Connection, actions: Array, rewards: Array, hashes: Sequence[bytes | None]
@@ -168,12 +170,21 @@ class AgentStore(CliqueStore):
     @property
     def no_records(self) -> OwnSums:
         """Sums of none."""
-        return OwnSums(0, np.zeros(self.terms.model.coordinates(self.terms.problem.dim), dtype=object))
+        return OwnSums(0, np.zeros(self.terms.model.coordinates(self.terms.problem.dim), dtype=object), 0)
 
     def real(self, sums: Wide) -> Array:
         """(q,), own sums off the grid."""
         exponent = self._privatizers[0].certificate.exponent - FINE_BITS
         return np.ldexp(sums.astype(np.float64), exponent)
+
+    def read_own(self, own: OwnSums) -> Statistics:
+        """Own sums as statistics: Gram, moment, and squares of rewards, infinite where they are not known."""
+        terms = self.terms
+        gram, moment = terms.model.read(self.real(own.values), dim=terms.problem.dim, weight=terms.weight)
+        if own.squares is None:
+            return Statistics(gram, moment, own.records)
+        (squares,) = self.real(np.array([own.squares], dtype=object)) / terms.weight**2
+        return Statistics(gram, moment, own.records, float(squares))
 
     def tell_tallies(self, db: sqlite3.Connection, scale: int) -> tuple[int, int]:
         """Put noise on the tallies of batches that have left, each once; their sum, and how many they are.

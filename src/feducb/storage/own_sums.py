@@ -11,6 +11,9 @@ Apart from them, under released play: ``held_out``, records of visitors who were
 Nothing else in the file tells what these numbers must be, unlike a stream's state, which is after the last
 release: each row has a hash of itself, and what is not as it was written is never read.
 
+Each part has the squares of rewards beside its sums. Earlier versions did not keep them: they are not known
+of a part that has a record of such a version in it.
+
 Functions that write work within a transaction of the store.
 """
 
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
@@ -50,24 +54,38 @@ class OwnSums(NamedTuple):
 
     records: int
     values: Wide
+    squares: int | None = None  # of weighted rewards, as whole numbers of the same; None: not known
+
+
+def _together(parts: Sequence[OwnSums]) -> OwnSums:
+    """The records of all, of which there are some."""
+    squares = [one.squares for one in parts]
+    known = [one for one in squares if one is not None]
+    return OwnSums(
+        sum(one.records for one in parts),
+        np.sum([one.values for one in parts], axis=0),
+        sum(known) if len(known) == len(squares) else None,
+    )
 
 
 def add(db: sqlite3.Connection, part: Part, more: OwnSums) -> None:
     """Add records to a part."""
     if more.records:
-        before = read(db, part) or OwnSums(0, np.zeros_like(more.values))
-        _write(db, part, OwnSums(before.records + more.records, before.values + more.values), None)
+        before = read(db, part)
+        _write(db, part, more if before is None else _together([before, more]), None)
 
 
 def read(db: sqlite3.Connection, part: Part) -> OwnSums | None:
     """A part; None if it has nothing yet. Raises `StoreError` if it is not what was written."""
-    row = db.execute("SELECT records, sums, since, sha256 FROM own WHERE part = ?", (part,)).fetchone()
+    query = "SELECT records, sums, since, squares, sha256 FROM own WHERE part = ?"
+    row = db.execute(query, (part,)).fetchone()
     if row is None:
         return None
-    records, sums, since, digest = row
-    if digest != _digest(part, records, sums, since):
+    records, sums, since, squares, digest = row
+    if digest != _digest(part, records, sums, since, squares):
         raise _damaged(db, f"the {part} part of its own records is not what was written")
-    return OwnSums(records, np.array(json.loads(sums), dtype=object))
+    known = None if squares is None else int(squares)
+    return OwnSums(records, np.array(json.loads(sums), dtype=object), known)
 
 
 def require_undamaged(db: sqlite3.Connection) -> None:
@@ -80,9 +98,7 @@ def require_undamaged(db: sqlite3.Connection) -> None:
 def everything(db: sqlite3.Connection, of: tuple[Part, ...] = _SUMMED) -> OwnSums | None:
     """All own records, or some parts of them; None if there are none."""
     parts = [one for part in of if (one := read(db, part)) is not None]
-    if not parts:
-        return None
-    return OwnSums(sum(one.records for one in parts), np.sum([one.values for one in parts], axis=0))
+    return _together(parts) if parts else None
 
 
 def count(db: sqlite3.Connection) -> int:
@@ -105,9 +121,14 @@ def carry(db: sqlite3.Connection, *, shared: bool, finer: int | None) -> None:
     sums = None if finer is None else everything(db, parts)
     forget(db)
     if sums is not None and finer is not None:
-        half = 1 << max(0, -finer) >> 1
-        moved = [(int(one) << finer) if finer >= 0 else (int(one) + half) >> -finer for one in sums.values]
-        _write(db, "before", OwnSums(sums.records, np.array(moved, dtype=object)), None)
+        moved = np.array([_on_grid(one, finer) for one in sums.values], dtype=object)
+        squares = None if sums.squares is None else _on_grid(sums.squares, finer)
+        _write(db, "before", OwnSums(sums.records, moved, squares), None)
+
+
+def _on_grid(value: int, finer: int) -> int:
+    """On a grid that is so many bits finer."""
+    return int(value) << finer if finer >= 0 else (int(value) + (1 << -finer >> 1)) >> -finer
 
 
 def forget(db: sqlite3.Connection, part: Part | None = None) -> None:
@@ -134,12 +155,15 @@ def closed_at(db: sqlite3.Connection) -> int | None:
 
 
 def _write(db: sqlite3.Connection, part: Part, sums: OwnSums, since: int | None) -> None:
-    row = (part, sums.records, json.dumps([int(value) for value in sums.values]), since)
-    db.execute("REPLACE INTO own VALUES (?, ?, ?, ?, ?)", (*row, _digest(*row)))
+    squares = None if sums.squares is None else str(int(sums.squares))
+    row = (part, sums.records, json.dumps([int(value) for value in sums.values]), since, squares)
+    named = "part, records, sums, since, squares, sha256"
+    db.execute(f"REPLACE INTO own ({named}) VALUES (?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
 
 
 def _digest(*row: object) -> bytes:
-    return sha256(repr(row).encode()).digest()
+    """Of a row, the squares last; without them as earlier versions made it, which kept none."""
+    return sha256(repr(row if row[-1] is not None else row[:-1]).encode()).digest()
 
 
 def _damaged(db: sqlite3.Connection, what: str) -> StoreError:

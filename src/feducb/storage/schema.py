@@ -178,4 +178,8 @@ MIGRATIONS = (
     ALTER TABLE remembered ADD COLUMN terms TEXT;
     ALTER TABLE remembered ADD COLUMN since INTEGER;
     """,
+    # How far own rewards scatter. Of records from before it is not known.
+    """
+    ALTER TABLE own ADD COLUMN squares TEXT;
+    """,
 )
