@@ -25,7 +25,7 @@ from feducb.models.joint import Others
 from feducb.privacy import grid
 from feducb.protocol import messages, sums
 from feducb.storage import RowBook, own_sums
-from feducb.types import Belief, ReleasedSum, Statistics
+from feducb.types import Belief, ReleasedSum, Statistics, add, zeros
 from own_sites import CLOSE, START, THETA, WINDOW, Sites, settings_of
 from secure_net import SecureNet
 from troubles import troubles
@@ -48,7 +48,7 @@ def sites(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sites]:
 
 def _sums(records: list[tuple[np.ndarray, float]]) -> Statistics:
     actions, rewards = np.array([one for one, _ in records]), np.array([one for _, one in records])
-    return Statistics(actions.T @ actions, actions.T @ rewards, len(rewards))
+    return add(zeros(actions.shape[1]), actions, rewards)
 
 
 def _belief(agent: Agent) -> Belief:
