@@ -10,6 +10,9 @@ import operator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, SupportsFloat, SupportsIndex
 
+import numpy as np
+from numpy.typing import NDArray
+
 from feducb.errors import ConfigurationError
 
 __all__ = ["Budget", "Mode", "Problem", "require_finite", "require_integer", "require_probability"]
@@ -17,6 +20,7 @@ __all__ = ["Budget", "Mode", "Problem", "require_finite", "require_integer", "re
 Mode = Literal["calibrated", "paper"]
 
 _LARGEST_EPSILON = 1e9
+_ROUNDING = 1.0 + 1e-9  # what was scaled to a bound exactly may come out a little over it
 _LARGEST = 2**31 - 1  # nothing that is counted here is more; far below where 64 bits wrap
 
 
@@ -93,6 +97,26 @@ class Problem:
     def reward_range(self) -> tuple[float, float]:
         """The least and the largest reward, c − B and c + B."""
         return self.reward_centre - self.reward_bound, self.reward_centre + self.reward_bound
+
+    def pays(self, reward: float) -> bool:
+        """Whether a reward is in the public range; what is not finite is not."""
+        return abs(reward - self.reward_centre) <= self.reward_bound * _ROUNDING
+
+    def short_enough(self, vectors: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which rows (K, d) are of length at most L; what is not finite is not."""
+        with np.errstate(over="ignore"):  # what overflows is too long
+            return np.asarray(np.vecdot(vectors, vectors) <= (self.action_bound * _ROUNDING) ** 2)
+
+    def require_short(self, vectors: NDArray[np.float64], name: str, where: str = "") -> None:
+        """Rows (K, d) must be of length at most L; an error names the first that is not."""
+        fits = self.short_enough(vectors)
+        if not fits.all():  # nothing that is not a number fits
+            place = int(np.argmin(fits))
+            raise ConfigurationError(
+                f"{name}[{place}]{where}",
+                f"of length {math.hypot(*vectors[place]):g}",
+                f"finite numbers, of length at most {self.action_bound:g}",
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data, for files; that rewards are not centred goes without saying, as it always did."""

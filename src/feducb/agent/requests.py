@@ -19,17 +19,13 @@ __all__ = [
     "LONGEST_ID",
     "MOST_CANDIDATES",
     "MOST_NAMED",
-    "ROUNDING",
     "fitting",
-    "pays_within",
     "require_candidates",
     "require_explainable",
     "require_fitting",
     "require_follow",
     "require_id",
-    "require_lengths",
     "require_reward",
-    "short_enough",
 ]
 
 Array = NDArray[np.float64]
@@ -37,13 +33,6 @@ Array = NDArray[np.float64]
 MOST_CANDIDATES = 10_000
 MOST_NAMED = 1_000  # candidates in words
 LONGEST_ID = 128
-ROUNDING = 1.0 + 1e-9  # on lengths: what was scaled to L exactly may come out a little longer
-
-
-def short_enough(actions: Array, problem: Problem) -> NDArray[np.bool_]:
-    """Which rows (K, d) are of length at most L; what is not finite is not."""
-    with np.errstate(over="ignore"):  # what overflows is too long
-        return np.asarray(np.vecdot(actions, actions) <= (problem.action_bound * ROUNDING) ** 2)
 
 
 def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
@@ -56,20 +45,8 @@ def require_candidates(actions: ArrayLike, problem: Problem) -> Array:
         raise ConfigurationError(
             "actions", f"of shape {given.shape}", f"(K, {problem.dim}) with K from 1 to {MOST_CANDIDATES}"
         )
-    require_lengths(given, problem, "actions")
+    problem.require_short(given, "actions")
     return given
-
-
-def require_lengths(vectors: Array, problem: Problem, name: str, where: str = "") -> None:
-    """(K, d) vectors must be of length at most L; an error names the first that is not."""
-    fits = short_enough(vectors, problem)
-    if not fits.all():  # nothing that is not a number fits
-        place = int(np.argmin(fits))
-        raise ConfigurationError(
-            f"{name}[{place}]{where}",
-            f"of length {math.hypot(*vectors[place]):g}",
-            f"finite numbers, of length at most {problem.action_bound:g}",
-        )
 
 
 def fitting(vectors: Array, model: Model) -> NDArray[np.bool_]:
@@ -93,15 +70,10 @@ def require_reward(value: float, problem: Problem) -> float:
         worth = require_finite("reward", value)
     except OverflowError:
         worth = math.inf
-    if not pays_within(worth, problem):
+    if not problem.pays(worth):
         low, high = problem.reward_range
         raise ConfigurationError("reward", worth, f"from {low:g} to {high:g}")
     return worth
-
-
-def pays_within(reward: float, problem: Problem) -> bool:
-    """Whether a reward is in the public range; what is not finite is not."""
-    return abs(reward - problem.reward_centre) <= problem.reward_bound * ROUNDING
 
 
 def require_id(name: str, *, new: bool = False) -> str:

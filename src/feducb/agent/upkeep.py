@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from feducb.agent.durable import Agent
 from feducb.agent.gain import LANES
 from feducb.agent.kept import placed, season_in
-from feducb.agent.requests import fitting, pays_within, short_enough
+from feducb.agent.requests import fitting
 from feducb.agent.season_roll import latest_number
 from feducb.agent.settings import AgentSettings
 from feducb.agent.visitors import retold
@@ -131,11 +131,11 @@ def warm_start(
         agent.count("loaded", len(worth))
         agent.read_own_again(db)
         agent.note("warm start", by=by, log=digest[:16], records=len(worth))
-    fits = np.array([pays_within(one, settings.problem) for one in worth])
+    fits = np.array([settings.problem.pays(one) for one in worth])
     return Loaded(
         entered=entered,
         clipped=int(
-            np.sum(~(fits & short_enough(rows, settings.problem) & fitting(rows, settings.terms.model)))
+            np.sum(~(fits & settings.problem.short_enough(rows) & fitting(rows, settings.terms.model)))
         ),
         dropped=count - len(worth),
         excluded=0 if over else len(worth) - entered,

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from feducb.agent.requests import pays_within, require_lengths
 from feducb.config import Problem
 from feducb.errors import ConfigurationError
 from feducb.formats import EXPORT
@@ -103,7 +102,7 @@ class Lines:
         missing = row["reward"] is None
         worth = row["default_reward"] if missing else row["reward"]
         reward, (low, high) = _number(worth), problem.reward_range
-        if not pays_within(reward, problem):
+        if not problem.pays(reward):
             raise ConfigurationError(f"reward in {place}", worth, f"a number from {low:g} to {high:g}")
         self.defaulted += missing
         return Decided(agent, candidates, index, propensity, reward)
@@ -169,7 +168,7 @@ def _candidates(features: Any, problem: Problem, place: str) -> Array:
         expected = f"candidates of {counted(problem.dim, 'number')} each"
         raise ConfigurationError(f"features in {place}", shape, expected)
     vectors = given.astype(np.float64)
-    require_lengths(vectors, problem, "features", f" in {place}")
+    problem.require_short(vectors, "features", f" in {place}")
     return vectors
 
 
