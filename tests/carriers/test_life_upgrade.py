@@ -28,19 +28,42 @@ from feducb.agent.agent_file import read_agent_file
 from feducb.carriers import nats_keys as keys
 from feducb.protocol import messages
 from feducb.protocol.signed_roster import newest_roster
-from feducb.storage import AgentStore, ReleaseBook, RowBook, own_sums
+from feducb.storage import AgentStore, ControllerStore, ReleaseBook, RowBook, own_sums
 from feducb.storage.keeper_book import KeeperBook
 from typed import typed
 
 pytestmark = cut_in_a_handshake
 HERE = Path(__file__).parent
 ARCHIVES = [*sorted((HERE / "earlier").glob("*.tar.xz")), *sorted((HERE.parent / "formats").glob("*.tar.xz"))]
-FIRST = {"keys": 1, "own": 1, "closed": 2, "keepers": 1}  # the sum that is there, by kind of federation
-LAST = {"keys": 3, "own": 2, "closed": 2, "keepers": 3}  # and the one up to which it is followed
+FIRST = {
+    "keys": 1,
+    "own": 1,
+    "closed": 2,
+    "uploads": 1,
+    "keepers": 1,
+}  # the sum that is there, by kind of federation
+LAST = {
+    "keys": 3,
+    "own": 2,
+    "closed": 2,
+    "uploads": 3,
+    "keepers": 3,
+}  # and the one up to which it is followed
 NOISY = ("c8d6c51", "1.0.0")  # too much noise to tell whose records are in a sum
 RECORDS, REWARD, NOW = 9, 0.25, 0.5  # of each agent in its file; their rewards, and those of today's
-TOLD = ("outgoing", "releases", "sums", "rows", "lists", "answers", "opened")  # tables of what left
-NUMBERS = {one.kind: len(one.migrations) for one in (AgentStore, ReleaseBook, RowBook, KeeperBook)}
+TOLD = (
+    "outgoing",
+    "received",
+    "releases",
+    "sums",
+    "rows",
+    "lists",
+    "answers",
+    "opened",
+)  # tables of what left
+NUMBERS = {
+    one.kind: len(one.migrations) for one in (AgentStore, ControllerStore, ReleaseBook, RowBook, KeeperBook)
+}
 
 Told = dict[tuple[Path, str], tuple[str, set[tuple[Any, ...]]]]
 
@@ -148,7 +171,7 @@ def _records_of_before(total: messages.GridSum) -> int:
     read = total.read()
     deviation = np.sqrt(float(read.variance) * (2 * 2 * NOW**2 + 2)) / (NOW - REWARD)
     assert 8 * deviation < 0.5
-    return round((NOW * np.trace(read.gram) - read.moment.sum()) / (NOW - REWARD))
+    return round(float(NOW * np.trace(read.gram) - read.moment.sum()) / (NOW - REWARD))
 
 
 def _counts(site: Site) -> Counter[str]:

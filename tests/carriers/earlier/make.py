@@ -3,8 +3,9 @@
     PYTHONPATH=OLD/src python tests/carriers/earlier/make.py tests/carriers/earlier/VERSION.tar.xz
 
 Agents with a controller that nobody trusts (`keys`), under own play before and after its close (`own`,
-`closed`), and with keepers; all keys that they need, and no signed roster yet. An earlier form of this script
-made `c8d6c51.tar.xz`: `keys` alone, with the noise of ε = 1 and no record that waits.
+`closed`), with a controller that all trust, and with keepers; all keys that they need, and no signed roster
+yet. An earlier form of this script made `c8d6c51.tar.xz`: `keys` alone, with the noise of ε = 1 and no record
+that waits.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ KINDS = {  # agents, keepers, more lines of [privacy], those of [releases], and 
     "keys": (("north", "south"), (), "", PERIODIC, 1),
     "own": (("north", "south"), (), "", OWN, 1),
     "closed": (("north", "south"), (), "", OWN, 2),
+    "uploads": (("north", "south"), (), 'trust = "controller"\n', PERIODIC, 1),
     "keepers": (("north", "south", "east"), ("north", "south"), KEEPERS, PERIODIC, 1),
 }
 AGENT = """version = 2
@@ -72,8 +74,7 @@ class Federation:
 
     def __init__(self, folder: Path, kind: str) -> None:
         names, self.keepers, privacy, releases, _ = KINDS[kind]
-        more = {"keepers": self.keepers} if self.keepers else {}
-        keys.init(folder, names, federation="tests", server=keys.Server(days=3650), **more)
+        keys.init(folder, names, federation="tests", keepers=self.keepers, server=keys.Server(days=3650))
         self.folder, self.now, self.agents = folder, START, {}
         for name in names:
             path = folder / "agents" / name / "agent.toml"
@@ -81,11 +82,13 @@ class Federation:
             text = AGENT.format(name=name, agents=len(names), **known)
             path.write_text(text + ENGINE.format(seed="agent.seed"))
             file = read_agent_file(path)
-            more = {"member": file.member()} if self.keepers else {}
-            self.agents[name] = Agent.open(file.store, file.agent, clock=lambda: self.now, **more)
+            self.agents[name] = Agent.open(
+                file.store, file.agent, clock=lambda: self.now, member=file.member()
+            )
         command = [sys.executable, "-m", "feducb", "agent", "terms", "--config", str(path)]
         self.terms = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         text = f'[controller]\nstate = "controller.db"\n{self.terms}' + ENGINE.format(seed="controller.seed")
+        text += 'sealing = "controller.x25519"\n'
         self.controller = folder / "controller" / "controller.toml"
         self.controller.write_text(text)
         self.visit()
@@ -115,18 +118,19 @@ class Federation:
         for name, agent in self.agents.items():
             agent.tick(alone=False)
             (item,) = agent.outbox()
-            sent.append((name, item.released()))
+            sent.append((name, item.body))
             agent.mark_sent(item)
         collector = ControllerSettings.read(self.controller).open()
         (named,) = collector.exchange(sent, now=self.now)[1]
         collector.close()
         assert isinstance(named, NamedSum)
         for agent in self.agents.values():
-            agent.absorb(named.total)
+            agent.absorb(named.total, agents=len(named.names))
 
     async def _open_row(self) -> None:
         from feducb.carriers.local import AgentMailbox, LocalKeepers
         from feducb.controller.keeper_file import KeeperSettings
+        from feducb.storage import RowBook
 
         books = {}
         for name in self.keepers:
@@ -135,6 +139,7 @@ class Federation:
             path.write_text(f'[keeper]\nstate = "keeper.db"\n{self.terms}' + engine)
             books[name] = KeeperSettings.read(path).open()
         rows = ControllerSettings.read(self.controller).open()
+        assert isinstance(rows, RowBook)
         link = LocalKeepers(rows, {name: AgentMailbox(agent) for name, agent in self.agents.items()}, books)
         await link.step(now=self.now)
         for agent in self.agents.values():
