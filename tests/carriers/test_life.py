@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,16 +13,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from life_world import DEADLINE, RELEASES, SEASON, START, Site, World
-from nats_world import Broker, cut_in_a_handshake, free_port, require_server, until
+from nats_world import Broker, cut_in_a_handshake, until
 
 from feducb.agent import upkeep
 from feducb.carriers import nats_keys as keys
 from feducb.carriers.key_requests import make_request, read_request
-from feducb.protocol.signed_roster import newest_roster
 from typed import typed
 
 pytestmark = cut_in_a_handshake
-EARLIER = Path(__file__).parent / "earlier" / "files.tar.xz"
 PAGE = (Path(__file__).parents[2] / "docs" / "life.md").read_text(encoding="utf-8")
 
 
@@ -220,44 +217,3 @@ def test_a_restored_agent_comes_back_in_its_season_or_plays_by_the_sums_of_the_o
             await site.stop()
 
     asyncio.run(run())
-
-
-def test_files_of_the_earlier_version_go_on_in_the_middle_of_their_season(tmp_path: Path) -> None:
-    """`earlier/files.tar.xz` was made by that version: a federation after the first sum of its season."""
-    with tarfile.open(EARLIER) as archive:
-        archive.extractall(tmp_path, filter="data")
-    world = World(_earlier_broker(tmp_path / "keys"))
-
-    async def run() -> None:
-        for name in ("north", "south"):
-            world.sites[name] = Site(tmp_path / "keys" / "agents" / name, world)
-        world.set_clock(START + SEASON / RELEASES + 2)
-        for site in world.sites.values():
-            site.start()
-            assert site.model == "1.1"
-        async with world.controller() as controller:
-            await world.sum_of(2, "north", "south")
-            assert list(controller.status.members) == ["north", "south"]
-            assert controller.refusals.total == 0
-            await world.some_visitors()
-        for site in world.sites.values():
-            await site.stop()
-
-    try:
-        asyncio.run(run())
-    finally:
-        world.broker.stop()
-    roster = keys.remove(tmp_path / "keys", "north", season=2)
-    assert (roster.version, roster.names) == (2, ("south",))
-    assert newest_roster(tmp_path / "keys" / "federation.json", tmp_path / "keys" / "ca.pem") == roster
-
-
-def _earlier_broker(folder: Path) -> Broker:
-    """The earlier version's server configuration, as it is but for the port."""
-    broker = Broker.__new__(Broker)
-    broker.folder, broker.port = folder, free_port()
-    for path in (*folder.rglob("*.toml"), folder / "server" / "nats-server.conf"):
-        path.write_text(path.read_text().replace(":4222", f":{broker.port}"))
-    require_server()
-    broker.start()
-    return broker

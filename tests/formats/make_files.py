@@ -2,8 +2,9 @@
 
     python tests/formats/make_files.py tests/formats/1.0.0.tar.xz
 
-Run it once for each release, with the code of the release. `keys` is a federation after its first sum, as
-`tests/carriers/earlier/make.py` makes it; `secure`, `trusted`, `graph` and `plain` have what it lacks.
+Run it once for each release, with the code of the release. Federations in the middle of a season are those
+that `tests/carriers/earlier/make.py` makes (in `1.0.0.tar.xz`, made by an earlier form of it, `keys` alone);
+`secure`, `trusted`, `graph` and `plain` have what they lack.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def _plain(folder: Path, agent: Path) -> None:
 
 def make(folder: Path) -> None:
     """Everything, in a folder."""
-    runpy.run_path(str(EARLIER))["make"](folder / "keys")
+    earlier = runpy.run_path(str(EARLIER))
+    for kind in earlier["KINDS"]:
+        earlier["make"](folder / kind, kind)
     _secure(folder / "secure")
     _trusted(folder / "trusted")
     _graph(folder / "graph")

@@ -1,6 +1,7 @@
 """Files that earlier versions wrote open, go on and are brought up to date; those of a later one are refused.
 
-The archives are `earlier/files.tar.xz` of before 1.0, and one for each release since (`make_files.py`).
+The archives are one for each release (`make_files.py`), and federations of versions before and between them
+(`tests/carriers/earlier/make.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from feducb.worlds.features import Recipe
 
 HERE = Path(__file__).parent
 RELEASED = sorted(HERE.glob("*.tar.xz"))
-ARCHIVES = [HERE.parent / "carriers" / "earlier" / "files.tar.xz", *RELEASED]
+ARCHIVES = [*sorted((HERE.parent / "carriers" / "earlier").glob("*.tar.xz")), *RELEASED]
 PAGE = HERE.parents[1] / "docs" / "formats.md"
 START, SEASON, RELEASES = 1_800_000_000.0, 3600.0, 4
 STORES: dict[Format, type[SqliteFile]] = {
