@@ -21,7 +21,10 @@ from feducb.types import Array, Belief, Statistics
 __all__ = ["Hearing", "JointBound", "Others", "weight_of"]
 
 _WIDER = 1.1  # than alone in some direction, by so much at most
-_DOUBT = 0.05  # the chance of χ² below which own records contradict the others'
+_DOUBT = 0.15  # the chance of χ² below which own records contradict the others' in all directions together,
+_SHORT = 0.03  # and in the one that others praise
+_EARLY = 0.65  # of the records with which it may still look around: with fewer, doubt costs least,
+_LESS = 0.25  # and so much of the tolerance is left
 _SURE = 1.3  # S over the longest half-axis of alone's set, from which on it is acted on
 _LEAST = 1e-3  # records of a direction that least squares begins with
 _FIRM = 10.0  # records as scattered as rewards may be, beside those that say how scattered they are
@@ -110,7 +113,7 @@ class JointBound:
         weight: c. The further sites may be apart the less it is, and the sooner own records outweigh others'.
         distance: h, how far apart sites are taken to be, for the `estimate`.
         tolerance: how far from the others own records may be before they contradict them. It may be less than
-            h: others further off are no help.
+            h: others further off are no help. Early it is a quarter of that.
         looks: how many own records there are at most when it looks around.
         log_threshold: ln x.
         gram_radius: λ, at its own share of α.
@@ -221,12 +224,10 @@ class JointBound:
         what f says of the actions that were played, fᵀu₀ against fᵀG₀f.
         """
         problem, dim, parts = self.problem, self.problem.dim, others.parts(own)
+        tolerance = self.tolerance * (_LESS if own.count < _EARLY * self.looks else 1.0)
         signal, pull = self._information(others, 0.0)
         precision = signal + dim / problem.parameter_bound**2
-        said, spread = (
-            others.vector(pull / precision),
-            others.matrix(1.0 / precision + self.tolerance**2 / dim),
-        )
+        said, spread = others.vector(pull / precision), others.matrix(1.0 / precision + tolerance**2 / dim)
         inverse = parts.inverse(own.gram + _LEAST * problem.action_bound**2 * np.eye(dim))
         least = np.einsum("...de,...e->...d", inverse, own.moment)
         noise = self._scatter(own, least)
@@ -237,7 +238,7 @@ class JointBound:
         short = (said * (promised - own.moment)).sum(axis=-1)
         scatter = noise * (said * promised).sum(axis=-1)
         scatter = scatter + np.einsum("...d,...de,...e->...", promised, spread, promised)
-        return np.asarray(apart | (short**2 > chi2.isf(_DOUBT, 1) * scatter))
+        return np.asarray(apart | (short**2 > chi2.isf(_SHORT, 1) * scatter))
 
     def _scatter(self, own: Statistics, least: Array) -> Array:
         """(...), the variance of rewards around least squares (..., d); never above its bound σ²."""

@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _ASSUMED = 0.28  # h over S where none is given
+_TOLERATED = 0.2  # of S: how far from the others own records may be before they contradict them
 _CLOSE = 4.5  # visits per dimension: sites that are not known to be alike close then
 _LATEST, _MANY = 10, 10  # visits per dimension, of so many at most (in more, alone waits no longer): by then,
 _HALF = 0.5  # and by so much of the season: what is learnt is for those who come after the close
@@ -190,7 +191,7 @@ def joint_rule(
         evenly=evenly,
         weight=weight,
         distance=distance,
-        tolerance=min(distance, _ASSUMED * problem.parameter_bound),  # others further off are no help
+        tolerance=min(distance, _TOLERATED * problem.parameter_bound),
         looks=min(rounds[-1] + alone.first, horizon),
         log_threshold=log_threshold,
         gram_radius=model.gram_radius(problem.dim, 1, gram) if variance else 0.0,
