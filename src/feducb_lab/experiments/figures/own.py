@@ -38,8 +38,11 @@ def _cells() -> Iterator[Point]:
                     where |= {"runs": _FEWER}
                 yield _cell("sizes", f"{agents}, {epsilon:g}", trust, **where)
         large = _OWN | {"agents": 100, "trust": trust}
-        for apart in (0.0, 0.05, 0.1, 0.2, 0.4):
+        for apart in (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 1.0):
             yield _cell("sites differ", f"{apart:g}", trust, **large, heterogeneity=apart)
+            if trust == "keepers" and apart > 0.4:
+                known = {"heterogeneity": apart, "distance": 0.5}
+                yield _cell("sites differ", f"{apart:g}", f"{trust}, distance 0.5", **large, **known)
         for lie in LIES:
             yield _cell("others lie", lie, trust, **large, lie=lie)
         for agents in (10, 30, 100):
