@@ -32,7 +32,7 @@ from feducb.service.api_keys import read_keys
 from feducb.storage import AgentStore, ControllerStore, ReleaseBook, RowBook
 from feducb.storage.keeper_book import KeeperBook
 from feducb.storage.peer_book import PeerBook
-from feducb.storage.sqlite import SqliteFile
+from feducb.storage.sqlite import SqliteFile, migrate
 from feducb.worlds.features import Recipe
 
 HERE = Path(__file__).parent
@@ -87,6 +87,33 @@ def test_the_page_has_every_format_with_its_number() -> None:
     rows = [line.split("|")[1:4] for line in PAGE.read_text().splitlines() if line.startswith("| **")]
     said = {name.strip().strip("*"): (number.strip(), read.strip()) for name, number, read in rows}
     assert said == {one.name: (str(one.number), one.readable) for one in FORMATS}
+
+
+def _rows(db: sqlite3.Connection, columns: dict[str, list[str]]) -> dict[str, list[str]]:
+    """What is in these columns, by table."""
+    found = {}
+    for table, names in columns.items():
+        listed = ", ".join(f'"{name}"' for name in names)
+        found[table] = sorted(map(repr, db.execute(f'SELECT {listed} FROM "{table}"')))
+    return found
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+def test_steps_to_todays_format_keep_every_row_as_it_is(archive: Path, tmp_path: Path) -> None:
+    files = sorted(_unpack(archive, tmp_path).rglob("*.db"))
+    assert files
+    for path in files:
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            (kind,) = db.execute("SELECT kind FROM store").fetchone()
+            (store,) = (one for one in STORES.values() if one.kind == kind)
+            tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            columns = {
+                name: [row[1] for row in db.execute(f'PRAGMA table_info("{name}")')] for name in tables
+            }
+            before = _rows(db, columns)
+            migrate(db, path, store.migrations, kind)
+            assert db.execute("PRAGMA user_version").fetchone() == (len(store.migrations),)
+            assert _rows(db, columns) == before, path
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)

@@ -11,7 +11,7 @@ from feducb.config import Problem
 from feducb.models.joint import Hearing, JointBound, Others, weight_of
 from feducb.models.mixture import MixtureBound
 from feducb.policies import Optimistic, Tempered
-from feducb.types import Array, Belief, Statistics
+from feducb.types import Array, Belief, Statistics, add, zeros
 
 PROBLEM = Problem(dim=4, noise_scale=0.5)
 THETA = np.array([0.5, -0.3, 0.4, 0.1])
@@ -31,12 +31,19 @@ JOINT = JointBound(  # all are taken to be alike
 AGENTS = 100
 
 
-def _own(rng: np.random.Generator, records: int) -> Statistics:
-    """Of agents that saw all directions."""
+# Of 100 honest agents that are asked once, more are thought to contradict the others with a chance below
+# 1e-5: two tests, of 15 % and of 3 %, where rewards scatter as far as they may.
+BY_CHANCE = 37
+
+
+def _own(
+    rng: np.random.Generator, records: int, *, scatter: float = 0.5, squares: bool = False
+) -> Statistics:
+    """Of agents that saw all directions; how far rewards scatter is not known if it is not asked for."""
     actions = rng.standard_normal((AGENTS, records, 4)) / 4.0
-    rewards = actions @ THETA + 0.5 * rng.standard_normal((AGENTS, records))
-    across = np.swapaxes(actions, -1, -2)
-    return Statistics(across @ actions, (across @ rewards[..., None])[..., 0], records)
+    rewards = actions @ THETA + scatter * rng.standard_normal((AGENTS, records))
+    known = add(zeros(4, (AGENTS,)), actions, rewards)
+    return known if squares else replace(known, squares=math.inf)
 
 
 def _anything(rng: np.random.Generator) -> Others:
@@ -86,23 +93,60 @@ def test_what_own_records_contradict_is_not_read() -> None:
     np.testing.assert_array_equal(lied.inverse, alone.inverse)
     axes = np.broadcast_to(np.eye(4), (AGENTS, 4, 4))
     narrow = (_widths(told, axes) < 0.2 * _widths(alone, axes)).all(axis=-1)
-    assert (
-        narrow.sum() >= 76
-    )  # two tests are against 5 of 100 each by chance: more than 24 has a chance of 1e-5
+    assert narrow.sum() >= AGENTS - BY_CHANCE
 
 
 def test_sites_half_as_keen_are_not_followed_once_own_records_tell() -> None:
     # Others whose θ is half of this agent's point the same way, and lie in what 300 own records leave open:
-    # only χ² tells. Of 100 honest agents at most 24 may be taken for such: two tests of 5 % each, and more
-    # has a chance of 1e-5.
+    # only χ² tells.
     own = _own(np.random.default_rng(4), 300)
     gram = 1e5 * np.broadcast_to(np.eye(4), (AGENTS, 4, 4))
     half, same = (Others.of(gram, scale * (gram @ (3.0 * THETA))) for scale in (0.5, 1.0))
     keen = Statistics(own.gram, own.moment + (own.gram @ (2.0 * THETA)), own.count)  # of 3θ
     assert JOINT.contradicted(keen, half).mean() > 0.9
-    assert JOINT.contradicted(keen, same).sum() <= 24
+    assert JOINT.contradicted(keen, same).sum() <= BY_CHANCE
     far = replace(JOINT, tolerance=2.0)  # who expects sites to differ by that much is not surprised
     assert not far.contradicted(keen, half).any()
+
+
+def test_rewards_that_scatter_less_than_they_may_speak_sooner() -> None:
+    # Others whose θ is 0.7 of this agent's; 150 records say so if they are known to scatter by 0.15 in place
+    # of 0.5, and honest others are not taken for such.
+    own = _own(np.random.default_rng(12), 150, scatter=0.15, squares=True)
+    gram = 1e5 * np.broadcast_to(np.eye(4), (AGENTS, 4, 4))
+    less, same = (Others.of(gram, scale * (gram @ THETA)) for scale in (0.7, 1.0))
+    unknown = replace(own, squares=math.inf)
+    assert JOINT.contradicted(own, less).mean() > 0.9
+    assert JOINT.contradicted(unknown, less).mean() < 0.1
+    assert JOINT.contradicted(own, same).sum() <= BY_CHANCE
+    assert not JOINT.contradicted(unknown, same).any()
+
+
+def test_squares_never_make_rewards_scatter_further_than_they_may() -> None:
+    # As where they are not known: rewards beyond their bound, or too few records to tell.
+    others = _anything(np.random.default_rng(14))
+    for records, scatter in ((300, 1.5), (4, 0.01)):
+        own = _own(np.random.default_rng(13), records, scatter=scatter, squares=True)
+        found = JOINT.contradicted(own, others)
+        np.testing.assert_array_equal(found, JOINT.contradicted(replace(own, squares=math.inf), others))
+        assert found.any()
+        least = np.asarray(
+            np.linalg.solve(own.gram + 1e-3 * np.eye(4), own.moment[..., None])[..., 0], np.float64
+        )
+        assert (JOINT._scatter(own, least) == PROBLEM.noise_scale**2).all()
+
+
+def test_sites_that_differ_are_tolerated_less_while_an_agent_may_still_look_around() -> None:
+    own = _own(np.random.default_rng(15), 500)
+    gram = 1e5 * np.broadcast_to(np.eye(4), (AGENTS, 4, 4))
+    off = Others.of(gram, gram @ (THETA + np.array([0.2, -0.2, 0.0, 0.2])))
+    tolerant = replace(JOINT, tolerance=0.6, looks=1000)
+    early, late = (tolerant.contradicted(replace(own, count=count), off) for count in (649, 650))
+    assert early.mean() > 0.8
+    assert late.mean() < 0.2
+    for tolerance, found in ((0.15, early), (0.6, late)):
+        always = replace(JOINT, tolerance=tolerance, looks=0)
+        np.testing.assert_array_equal(always.contradicted(own, off), found)
 
 
 def test_rewards_that_fall_short_of_what_others_promise_are_noticed_in_that_direction() -> None:

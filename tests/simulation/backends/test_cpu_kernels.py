@@ -190,6 +190,7 @@ def test_an_epoch_chooses_as_the_reference_would(world: World, records: float, f
     x, y = result.trace[0, 0, :, 3:], result.trace[0, 0, :, 2]
     np.testing.assert_allclose(result.gram[0, 0], x.T @ x, atol=1e-9)
     np.testing.assert_allclose(result.moment[0, 0], x.T @ y, atol=1e-9)
+    np.testing.assert_allclose(result.squares[0, 0], y @ y, rtol=1e-9)
     lost = means.max(axis=1) - means[at, ours]
     assert result.regret.sum() == pytest.approx(lost.sum(), abs=1e-6)
     assert ((y >= 0.0) & (y <= 1.0)).all()
@@ -269,6 +270,7 @@ def test_candidates_that_are_not_drawn_change_nothing(dim: int, b: float, full: 
         everything = play(world, belief, rounds, full=full, agents=2, defer=False)
         np.testing.assert_array_equal(some.gram, everything.gram)
         np.testing.assert_array_equal(some.moment, everything.moment)
+        np.testing.assert_array_equal(some.squares, everything.squares)
         np.testing.assert_array_equal(some.regret, everything.regret)
         assert (everything.drawn == rounds).all()
         shares.append(some.drawn.mean() / rounds)
@@ -316,6 +318,7 @@ def test_regret_goes_to_its_point_and_epochs_can_be_cut() -> None:
     np.testing.assert_allclose(whole.regret, sum(piece.regret for piece in pieces), atol=1e-12)
     np.testing.assert_allclose(whole.gram, sum(piece.gram for piece in pieces), atol=1e-10)
     np.testing.assert_allclose(whole.moment, sum(piece.moment for piece in pieces), atol=1e-10)
+    np.testing.assert_allclose(whole.squares, sum(piece.squares for piece in pieces), atol=1e-10)
     assert not pieces[3].regret[..., :3].any()
     # Runs and agents are what their numbers say, whoever is beside them.
     alone = play(world, belief, 300, points=points, agents=2, runs=range(9, 10))

@@ -298,8 +298,8 @@ def replay(
     first_round: int,
     rounds: int,
     full: float = 1.0,
-) -> tuple[Array, Array, Array, int]:
-    """Gram, moment, regret of each round and undecided steps, in double precision, from the kernels' arms."""
+) -> tuple[Array, Array, float, Array, int]:
+    """Gram, moment, squares of rewards, regret of each round and undecided steps, from the kernels' arms."""
     actions, means = kernels.draw_arms(run=run, agents=agents, first_round=first_round, rounds=rounds)
     _, index = kernels.draw_rewards(means[..., 0], run=run, first_round=first_round)
     close = 0
@@ -322,7 +322,8 @@ def replay(
     p = np.take_along_axis(means, index[..., None], axis=2)[..., 0]
     y, _ = kernels.draw_rewards(p, run=run, first_round=first_round)
     gram = np.einsum("tmi,tmj->ij", x, x)
-    return gram, np.einsum("tm,tmi->i", y, x), (means.max(axis=-1) - p).sum(axis=1), close
+    moment, squares = np.einsum("tm,tmi->i", y, x), float((y**2).sum())
+    return gram, moment, squares, (means.max(axis=-1) - p).sum(axis=1), close
 
 
 @needs_gpu
@@ -353,13 +354,13 @@ def test_sums_are_those_of_the_agents_own_choices(
     stretch = Stretch(runs=range(5, 7), agents=agents, first_round=11, points=points)
     everything = kernels.fixed_epoch(belief, stretch, rounds, full=full, defer=False)
     deferred = kernels.fixed_epoch(belief, stretch, rounds, full=full, defer=True)
-    for field in ("gram", "moment", "regret"):
+    for field in ("gram", "moment", "squares", "regret"):
         np.testing.assert_array_equal(getattr(everything, field), getattr(deferred, field))
     if belief is not None and arms > 1:
         assert np.all(everything.drawn == agents * rounds)
         assert np.all(deferred.drawn <= everything.drawn)
     for place in range(2):
-        gram, moment, regret, close = replay(
+        gram, moment, squares, regret, close = replay(
             kernels,
             belief,
             run=5 + place,
@@ -373,6 +374,7 @@ def test_sums_are_those_of_the_agents_own_choices(
         assert close <= 2
         np.testing.assert_allclose(everything.gram[place], gram, atol=2e-6 * scale + 2 * close)
         np.testing.assert_allclose(everything.moment[place], moment, atol=2e-6 * scale + 2 * close)
+        np.testing.assert_allclose(everything.squares[place], squares, atol=2e-6 * scale + 2 * close)
         interval = np.searchsorted(points, np.arange(11, 11 + rounds))
         curve = np.bincount(interval, regret, minlength=3)
         np.testing.assert_allclose(everything.regret[place], curve, atol=1e-6 * scale + close)
@@ -387,7 +389,7 @@ def test_results_do_not_depend_on_the_launch(rng: np.random.Generator, full: flo
     whole = kernels.fixed_epoch(belief, stretch, 500, full=full)
     for blocks in (1, 7, 1000):
         again = kernels.fixed_epoch(belief, stretch, 500, full=full, blocks=blocks)
-        for field in ("gram", "moment", "regret", "drawn"):
+        for field in ("gram", "moment", "squares", "regret", "drawn"):
             np.testing.assert_array_equal(getattr(whole, field), getattr(again, field))
     cut = [
         kernels.fixed_epoch(belief, replace(stretch, first_round=first), rounds, full=full)
