@@ -17,7 +17,7 @@ _ALONE: dict[str, Any] = {"baseline": "alone", "agents": 10}
 _TRUSTS = ("nobody", "keepers")
 _PLAYER = "feducb_lab.experiments.own_runs:play_runs"
 _RUNS = {"sizes": 100, "sites differ": 20, "others lie": 19, "small gap": 19, "other worlds": 12, "long": 10}
-_FEWER = 20  # of 300 agents with nobody trusted, which take longest
+_FEWER = 20  # of 300 agents, which take longest
 _QUICK = {"sizes", "others lie", "other worlds"}
 
 
@@ -34,7 +34,7 @@ def _cells() -> Iterator[Point]:
         for agents in (10, 30, 100, 300):
             for epsilon in (1.0, 4.0):
                 where = _OWN | {"agents": agents, "epsilon": epsilon, "trust": trust}
-                if agents == 300 and trust == "nobody":
+                if agents == 300:
                     where |= {"runs": _FEWER}
                 yield _cell("sizes", f"{agents}, {epsilon:g}", trust, **where)
         large = _OWN | {"agents": 100, "trust": trust}
