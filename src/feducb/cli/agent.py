@@ -113,7 +113,14 @@ def status(
     require_writable("--json", json_file)
     read = read_agent_file(config)
     reason = misfit(read.store, read.agent)
-    stands_at = partial(look, read.store, keepers=read.keepers(), keeper=read.keeper_state(), misfit=reason)
+    stands_at = partial(
+        look,
+        read.store,
+        keepers=read.keepers(),
+        keeper=read.keeper_state(),
+        misfit=reason,
+        joins=read.joins(),
+    )
     write_json(lambda: json.dumps(stands_at(), indent=1) + "\n", json_file)
     stands = stands_at(over_time=True)
     if str(json_file) != "-":
