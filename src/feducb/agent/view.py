@@ -17,11 +17,12 @@ from feducb.agent.carrier_file import read_engine_file
 from feducb.agent.curve import points, width_for
 from feducb.agent.gain import view_gain
 from feducb.agent.health import with_trouble
-from feducb.agent.kept import Season, season_in
+from feducb.agent.kept import Season, season_to_begin
 from feducb.agent.own_phase import view_own
 from feducb.agent.remembered import Memory
 from feducb.agent.row_view import view_rows
 from feducb.agent.season_roll import view_spent
+from feducb.agent.settings import AgentSettings
 from feducb.agent.warning import read_warnings
 from feducb.protocol import messages
 from feducb.storage import agent_tables, row_counts
@@ -184,6 +185,7 @@ def look(
     keeper: Path | None = None,
     misfit: str | None = None,
     joins: int | None = None,
+    settings: AgentSettings | None = None,
 ) -> dict[str, Any]:
     """`view` of a file whose agent may be running elsewhere; whether it runs, its engine, and what is wrong.
 
@@ -194,10 +196,11 @@ def look(
         keeper: the file of the keeper in its process, if there is one.
         misfit: why its configuration would not be taken (`kept.misfit`), where that was looked at.
         joins: with which later season it comes in (`AgentFile.joins`).
+        settings: as `agent.toml` has them, for a season that it has not begun.
     """
     now = time.time()
     with closing(agent_tables.look_into(path)) as db:
-        season = season_in(db, path)
+        season = season_to_begin(db, path, settings, now)
         facts = view(db, season, agent_tables.read_counts(db), keepers=keepers, joins=joins)
         later = view_over_time(db, season, now=now) if over_time else {}
     running, engine = read_engine_file(Path(path).resolve())

@@ -120,6 +120,7 @@ def status(
         keeper=read.keeper_state(),
         misfit=reason,
         joins=read.joins(),
+        settings=read.agent,
     )
     write_json(lambda: json.dumps(stands_at(), indent=1) + "\n", json_file)
     stands = stands_at(over_time=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from datetime import date
@@ -225,12 +226,12 @@ class _Found(NamedTuple):
 
 
 def _stated_in(path: Path) -> _Found:
-    from feducb.agent.kept import season_in
+    from feducb.agent.kept import season_to_begin
     from feducb.storage import StoreError, agent_tables, sqlite
 
     with closing(agent_tables.look_into(path)) as db:
         try:
-            season, settings, started_at = season_in(db, path)
+            season, settings, started_at = season_to_begin(db, path, None, time.time())
         except StoreError:  # a controller's; or an agent's that no agent ever opened, which keeps nothing yet
             return _Found(Kept(of="controller") if sqlite.kind_of(db, path) == "controller" else None)
         if agent_tables.is_unused(db):

@@ -65,6 +65,7 @@ def watch(
             keepers=file.keepers(),
             keeper=file.keeper_state(),
             joins=file.joins(),
+            settings=file.agent,
         )
         snapshots = _again_and_again(look_again, every)
     console = Console(markup=False)
