@@ -102,7 +102,7 @@ def test_a_season_that_was_restored_and_not_begun_has_its_own_times(
     with Agent.open(tmp_path / "lost.db", settings, clock=lambda: start + 1.0):
         backup(tmp_path / "lost.db", tmp_path / "copy.db")
     settings, path = replace(settings, **changes), tmp_path / "agent.db"  # type: ignore[arg-type]
-    restore(tmp_path / "copy.db", path, settings=settings, season=40)
+    restore(tmp_path / "copy.db", path, settings=settings, season=40, never_opened=True)
     stands = look(path, settings=settings)
     assert list(troubles(stands)) == ["stopped"]
     begins = stands["at"] if settings.start is None else start + 39 * settings.season

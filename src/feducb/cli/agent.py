@@ -176,6 +176,12 @@ def restore(
         "opened by hand since.",
         "--lost",
     ),
+    never_opened: bool = option(
+        False,
+        "With --season, where agent.toml has another start, length or number of seasons than the backup: "
+        "state that the lost file never opened this one, whatever it had in between.",
+        "--never-opened",
+    ),
     config: Config = DEFAULT,
 ) -> None:
     """Make the agent's file out of a backup, so that nothing is released twice.
@@ -187,7 +193,7 @@ def restore(
         raise ConfigurationError("restore", "nothing more", "--lost, or --season with a new one")
     file = read_agent_file(config)
     store = file.store
-    opened = upkeep.restore(source, store, settings=file.agent, season=season)
+    opened = upkeep.restore(source, store, settings=file.agent, season=season, never_opened=never_opened)
     typer.echo(f"{store} is open in season {opened.season}")
     if between := opened.between:
         one = len(between) == 1
