@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,12 @@ import pytest
 
 from feducb.agent import Agent, AgentSettings
 from feducb.agent.kept import season_in
+from feducb.agent.upkeep import backup, restore
 from feducb.agent.view import look
 from feducb.config import Budget, Problem
 from feducb.errors import StoreError
 from feducb.storage import agent_tables
+from troubles import troubles
 
 SETTINGS = AgentSettings(
     problem=Problem(dim=2),
@@ -86,3 +90,21 @@ def test_a_file_that_no_agent_opened_is_named(tmp_path: Path) -> None:
     ):
         season_in(db, tmp_path / "agent.db")
     db.close()
+
+
+@pytest.mark.parametrize("changes", [{}, {"season": 400.0}, {"start": None}])
+def test_a_season_that_was_restored_and_not_begun_has_its_own_times(
+    tmp_path: Path, changes: dict[str, float | None]
+) -> None:
+    """As its agent will begin it with the settings of `agent.toml`; not those of the season before."""
+    start = time.time() - 10.5 * SETTINGS.season
+    settings = replace(SETTINGS, budget=Budget(epsilon=8.0, delta=1e-6), start=start)
+    with Agent.open(tmp_path / "lost.db", settings, clock=lambda: start + 1.0):
+        backup(tmp_path / "lost.db", tmp_path / "copy.db")
+    settings, path = replace(settings, **changes), tmp_path / "agent.db"  # type: ignore[arg-type]
+    restore(tmp_path / "copy.db", path, settings=settings, season=40, never_opened=True)
+    stands = look(path, settings=settings)
+    assert list(troubles(stands)) == ["stopped"]
+    begins = stands["at"] if settings.start is None else start + 39 * settings.season
+    assert (stands["season"], stands["started_at"]) == (40, begins)
+    assert stands["season_ends_at"] == begins + settings.season

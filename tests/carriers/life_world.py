@@ -107,6 +107,7 @@ class Site:
             file.store, file.agent, first_season=season, clock=self.world.clock, member=file.member()
         )
         self.agent.renewal = file.renewed
+        self.agent.wait_for(file.joins())
         run, self.status = engine_of(file)
         assert run is not None
         self.box = Box(self.agent)

@@ -134,8 +134,15 @@ def test_a_new_key_of_a_keeper_needs_a_new_season_of_everybody(tmp_path: Path) -
     assert (after.keepers["a"], after.agents) == (before.keepers["a"], before.agents)
     assert after.keepers["b"] != before.keepers["b"]
     said = " ".join(done.stderr.split())
-    assert "keepers/b to keeper b; federation.2.json to the controller" in said
-    assert "restart keeper b, with the new key when season 2 begins; nobody else" in said
+    steps = [
+        "give federation.2.json to the controller",
+        "before season 2 begins put new keys in place",
+        "keepers/b to keeper b",
+        "when everybody has opened season 2: server to the server, and reload",
+        "nobody is restarted",
+    ]
+    places = [said.index(step) for step in steps]
+    assert places == sorted(places)
     assert (after.version, after.since) == (2, 2)
     nobody = typed("keys", "rotate", "fed", "--keeper", "c", "--season", "3", cwd=tmp_path)
     assert "keeper is 'c', expected one of a, b" in nobody.stderr
@@ -397,6 +404,19 @@ def test_without_keepers_a_rotation_has_no_season(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="season is 5, expected nothing: where there are no keepers"):
         keys.rotate(folder, agents=["a"], season=5)
     assert not (folder / "federation.2.json").exists()
+
+
+def test_on_a_graph_a_rotation_has_a_season_only_where_rows_are_bound_to_it(tmp_path: Path) -> None:
+    """Under any other trust everybody goes by the newest keys: the season would be passed over in silence."""
+    keys.init(tmp_path / "fed", ["a", "b", "c"], topology=parse_topology("ring:3"))
+    line = ("rotate", "fed", "--agent", "a", "--season", "5")
+    for more in ((), ("--trust", "nobody")):
+        done = typed("keys", *line, *more, cwd=tmp_path)
+        said = " ".join(done.stderr.split())
+        assert (done.returncode, said.count("--season is 5, expected nothing on a graph")) == (2, 1)
+    assert not (tmp_path / "fed" / "federation.2.json").exists()
+    done = typed("keys", *line, "--trust", "keepers", cwd=tmp_path)
+    assert (done.returncode, "federation.2.json to all agents" in done.stderr) == (0, True)
 
 
 @pytest.mark.parametrize("seed", ["agents/a/agent.seed", "controller/controller.seed"])

@@ -70,7 +70,7 @@ def test_sites_join_leave_and_change_keys_while_the_others_go_on(world: World, t
             await until(lambda: west.model == "1.1")
             await world.sum_of(2, "north", "south", "west")
             assert list(controller.status.members) == ["north", "south"]
-            assert controller.refusals.total == 0
+            assert (west.agent.outbox(), controller.refusals.total) == ([], 0)
             # The others have the roster, from the controller, by themselves.
             await until(lambda: all((site.folder / "federation.2.json").exists() for site in (north, south)))
             await world.some_visitors()

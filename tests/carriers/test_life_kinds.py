@@ -344,3 +344,53 @@ def test_a_trusted_controller_starts_again_after_a_roster_came_late(tmp_path: Pa
         assert collector.store.terms.releases == 4
         collector.publish_due(now=START + SEASON * 2.2)
         assert collector.store.terms.releases == 5
+
+
+def test_with_keepers_new_keys_hold_from_their_season_on(tmp_path: Path) -> None:
+    """As `feducb keys rotate` says: put in place before the season begins, without a restart; once it has
+    begun the server is reloaded, and the controller alone restarted."""
+    names = ("north", "south", "east")
+    broker = Broker(tmp_path / "keys", names, keepers=("north", "south"))
+    broker.start()
+    world = World(broker, privacy='trust = "keepers"\naway = 0\ncolluding = 1')
+    folder = broker.folder
+    sites = {name: world.settle(name, folder / "agents" / name, agents=3) for name in names}
+    seeds = [folder / "agents" / "east" / "agent.seed", folder / "keepers" / "north" / "keeper.seed"]
+    seeds += [folder / "controller" / name for name in ("controller.seed", "controller.x25519")]
+    before = {path: path.read_bytes() for path in seeds}
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            books = [
+                await stack.enter_async_context(world.keeper(folder / "keepers" / name))
+                for name in ("north", "south")
+            ]
+            async with world.controller() as controller:
+                for site in sites.values():
+                    site.start()
+                await world.sum_of(1, *names)
+                keys.rotate(folder, agents=["east"], keepers=["north"], controller=True, season=2)
+                after = {path: path.read_bytes() for path in before}
+                for path, seed in before.items():
+                    path.write_bytes(seed)  # they are put in place later
+                await sites["east"].stop()
+                sites["east"].start()  # until then the key before is the one to start with
+                await world.sum_of(2, *names)
+                for path in seeds:
+                    path.write_bytes(after[path])
+                await world.open_season(*names)
+                await until(
+                    lambda: controller._collector.season == 2 and {one.season for one in books} == {2}
+                )
+            broker.reload()
+            async with world.controller() as controller:
+                await world.sum_of(1, *names)
+                assert sorted(controller.status.members) == sorted(names)
+            assert [site.restarts for site in sites.values()] == [0, 0, 1]
+            for site in sites.values():
+                await site.stop()
+
+    try:
+        asyncio.run(run())
+    finally:
+        broker.stop()

@@ -90,7 +90,9 @@ def test_a_backup_is_restored_by_the_seasons_of_agent_toml(tmp_path: Path) -> No
     config = tmp_path / "agent.toml"
     config.write_text(config.read_text().replace('season = "30d"', 'season = "1d"'))
     assert "expected at least 12" in _feducb(tmp_path, "restore", "copy.db", "--season", "5", status=2)[1]
-    assert "in season 12" in _feducb(tmp_path, "restore", "copy.db", "--season", "12")[0]
+    again = ("restore", "copy.db", "--season", "12")
+    assert "never opened it (--never-opened)" in _feducb(tmp_path, *again, status=2)[1]
+    assert "in season 12" in _feducb(tmp_path, *again, "--never-opened")[0]
 
 
 def test_a_changed_number_of_agents_is_named_and_not_a_term_that_follows_from_it(tmp_path: Path) -> None:

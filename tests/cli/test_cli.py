@@ -6,15 +6,19 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from feducb.agent import Agent, AgentSettings
 from feducb.config import Budget, Problem
 from feducb.privacy.terms import Terms
 from feducb.simulation.memory import free_memory
-from feducb.storage import AgentStore
+from feducb.storage import AgentStore, ControllerStore
+from feducb.trust import CONTROLLER
 from feducb.worlds.features import Category, Number, Recipe
 from typed import typed
 
@@ -414,6 +418,31 @@ def test_a_plot_has_a_title_the_setting_and_what_to_beat(
     assert any(text.startswith("each agent alone" if flags == ["--alone"] else "feducb") for text in texts)
     assert any(" agents, d = " in text and "seed" in text for text in texts)
     assert {"round", "regret of the average agent"} <= set(texts)
+
+
+def test_a_statement_is_the_same_while_the_agent_or_the_controller_runs(tmp_path: Path) -> None:
+    """How many records wait is private, and not on it."""
+    terms = Terms(problem=Problem(dim=2), budget=Budget(epsilon=4.0, delta=1e-6), releases=4)
+    raw = replace(terms, trust=CONTROLLER, agents_per_person=1)
+    command = ["privacy", "statement", "--out", "page", "--store"]
+
+    def stated(store: str) -> dict[str, Any]:
+        done = typed(*command, store, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return json.loads((tmp_path / "page.json").read_text())  # type: ignore[no-any-return]
+
+    with AgentStore.open(tmp_path / "a.db", terms) as agent:
+        agent.record(np.eye(2), np.zeros(2))
+        agent.release()
+        agent.record(np.eye(2), np.zeros(2))
+        running = stated("a.db")
+    with ControllerStore.open(tmp_path / "c.db", raw) as controller:
+        controller.release()
+        controlled = stated("c.db")
+    assert (running, controlled) == (stated("a.db"), stated("c.db"))
+    for page in (running, controlled):
+        (season,) = page["ledger"]["seasons"]
+        assert (season["releases_made"], "pending" in season) == (1, False)
 
 
 def test_a_statement_of_a_file_takes_nothing_from_options(tmp_path: Path) -> None:

@@ -235,6 +235,7 @@ def test_a_default_that_cannot_be_shown_is_refused_before_there_is_need_of_it() 
             (ACTIONS, 4, {}),
             (ACTIONS, "a", {}),
             (None, 0, {}),
+            (None, "", {}),
             (["a", "b"], "a", {"follow": "b"}),
         ):
             with pytest.raises(ConfigurationError, match="fallback"):
@@ -244,7 +245,7 @@ def test_a_default_that_cannot_be_shown_is_refused_before_there_is_need_of_it() 
         shown = agent.decide(["a", {"id": "b", "price": 1.0}], fallback="b")
         assert (shown.index, shown.action) == (1, "b")
         shown = agent.decide(context={"age": 3}, fallback="b")
-        assert (shown.index, shown.action) == (None, "b")
+        assert (shown.index, shown.action) == (None, "b")  # whatever the recipe has, which it does not know
 
 
 def test_of_more_than_fit_the_oldest_are_lost_and_counted() -> None:

@@ -151,6 +151,7 @@ def test_a_visitor_gets_the_default_and_the_service_hears_of_it(built: Path, tmp
     assert "fallback is 2, expected an index from 0 to 1" in why[3]
     assert "fallback has 2, expected one for all, or one for each of 1" in why[4]
     assert "fallback is gift, expected none, as in follow" in why[5]
+    assert "fallback is , expected a name" in why[6]
     shown = meanwhile["shown"] + meanwhile["many"]
     said = [(one["action"], one["fallback"], one["propensity"]) for one in shown]
     assert said == [("gift", True, None)] * 5

@@ -26,6 +26,7 @@ const refused = [
   await tried(() => agent.decide({ actions: [[0.1], [0.2]] }, { fallback: 2 })),
   await tried(() => agent.decideMany([visitor], { fallback: ["gift", "gift"] })),
   await tried(() => agent.decide({ follow: "none" }, { fallback: "gift" })),
+  await tried(() => agent.decide(visitor, { fallback: "" })),
 ];
 await tell({ fallback, action, refused });
 

@@ -33,8 +33,9 @@ export class Client extends Transport {
    * Ask which candidate to show (others call it *rank*).
    *
    * With a `fallback`, a name or an index, that is the answer if the service is away (no connection, no answer in
-   * time, 5xx). It is asked once then, and after one that failed, not for a second. What was shown is kept in memory,
-   * 10,000 at most, and reported when the service is back.
+   * time, 5xx). Where the recipe has the actions it is a name, which is not checked. The service is asked once then, and
+   * after one that failed, not for a second. What was shown is kept in memory, 10,000 at most, and reported when the
+   * service is back.
    */
   async decide(visitor?: Visitor): Promise<Decision>;
   async decide(visitor: Visitor, or: { fallback: number | string }): Promise<Decision | Fallback>;

@@ -97,7 +97,7 @@ export function fallbackFor(given: number | string, asked: Asked): Fallback {
     );
   const answer = { id: asked.id, reason: "", propensity: null, estimate: null, bound: null } as const;
   if (!asked.actions) {
-    if (typeof given !== "string")
+    if (typeof given !== "string" || given === "")
       throw new RangeError(`fallback is ${given}, expected a name: the actions are the recipe's`);
     return { ...answer, index: null, action: given, fallback: true };
   }

@@ -13,7 +13,7 @@ from typing import Any
 
 from feducb.agent.durations import parse_duration
 from feducb.agent.problem_table import read_problem
-from feducb.agent.roster_place import in_season, read_place, rosters_of
+from feducb.agent.roster_place import in_season, joins, read_place, rosters_of
 from feducb.agent.service_settings import ServiceSettings
 from feducb.agent.settings import AgentSettings
 from feducb.agent.toml_sections import SECTIONS, TIME, require_known
@@ -72,6 +72,13 @@ class AgentFile:
         if name not in roster.agents and any(name in one.agents for one in rosters):
             return None  # it is one of them in another season
         return Member(name, roster, Signer(seed))
+
+    def joins(self) -> int | None:
+        """With which later season it comes in; None if it is one of the federation's agents already."""
+        if self.engine.get("kind", "none") == "none" or "roster" not in self.engine or self.season is None:
+            return None
+        name = self.engine.get("agent", self.agent.name)
+        return joins(rosters_of(self.engine, self.path.parent), name, self.season)
 
     def keepers(self) -> tuple[str, ...] | None:
         """Who they are, where rows leave under pads; None where that is not known."""

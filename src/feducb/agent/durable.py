@@ -294,9 +294,18 @@ class Agent:
         It is of the records whose windows had closed when it was due, however late it is made.
 
         Raises:
-            StoreError: it is not due yet, or all seasons together have spent their limit.
+            StoreError: it is not due yet, the agent waits for its first season (`wait_for`), or all seasons
+                together have spent their limit.
         """
         return releasing.release(self._state, self._settling, group)
+
+    def wait_for(self, season: int | None) -> None:
+        """Make no release before this season, with which the agent comes in; None: it is one of them.
+
+        What is decided before enters its first release. Under own play, where nothing goes along to a later
+        season, releases are made and wait.
+        """
+        self._state.joins = season
 
     # For engines
 

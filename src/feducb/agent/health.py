@@ -101,14 +101,14 @@ def _restored(facts: Facts) -> str | None:
 
 def _late_release(facts: Facts) -> str | None:
     due = facts["next_due_at"]
-    if due is None or not _is_late(facts, due):
+    if due is None or facts.get("joins") or not _is_late(facts, due):
         return None
     return f"A release was due at {moment(due)} and is not made."
 
 
 def _outbox(facts: Facts) -> str | None:
     since = facts["oldest_unsent_at"]
-    if facts["agents"] == 1 or since is None or not _is_late(facts, since):
+    if facts["agents"] == 1 or since is None or facts.get("joins") or not _is_late(facts, since):
         return None
     waits = f"{counted(facts['outbox'], 'message')} wait{'s' if facts['outbox'] == 1 else ''} to be sent"
     return f"{waits}, the oldest since {moment(since)}."
@@ -127,8 +127,8 @@ def _no_sum(facts: Facts) -> str | None:
 
 def _not_in_sum(facts: Facts) -> str | None:
     members = (facts.get("engine") or {}).get("members")
-    if not members or facts["name"] in members or facts.get("restored"):  # which says why
-        return None
+    if not members or facts["name"] in members or facts.get("restored") or facts.get("joins"):
+        return None  # these two say why
     return "This agent is not in the newest sum: what it sent came too late, or not at all."
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "require_place",
     "require_promised",
     "season_in",
+    "season_to_begin",
     "stored_settings",
     "written",
 ]
@@ -61,6 +62,25 @@ def season_in(db: sqlite3.Connection, path: str | Path) -> Season:
     if kept.season == kept.open_season:
         settings = _under(settings, agent_tables.open_terms(db))
     return Season(kept.open_season, settings, kept.started_at)
+
+
+def season_to_begin(
+    db: sqlite3.Connection, path: str | Path, settings: AgentSettings | None, now: float
+) -> Season:
+    """The open season; where its agent has not begun it, as after a restore, as it would with these settings.
+
+    Args:
+        db: the agent's file.
+        path: its name, for errors.
+        settings: as `agent.toml` has them; those of the season before if left out.
+        now: in seconds since 1970.
+    """
+    season, kept = season_in(db, path), agent_tables.read_settings(db)
+    if kept is None or kept.season == kept.open_season:
+        return season
+    settings = season.settings if settings is None else placed(db, settings)
+    starts = now if settings.start is None else settings.common_calendar.starts(season.number)
+    return Season(season.number, settings, starts)
 
 
 @lru_cache(maxsize=8)

@@ -20,7 +20,10 @@ def view_live(state: State) -> dict[str, Any]:
     later = [one for one in state.settings.release_times if one > passed]
     groups, member = range(state.settings.groups), state.store.member
     keepers = None if member is None else member.roster.keepers
-    return view(state.store.database, state.season, state.counters.totals(), keepers=keepers) | {
+    stands = view(
+        state.store.database, state.season, state.counters.totals(), keepers=keepers, joins=state.joins
+    )
+    return stands | {
         "model": [state.model_name(group) for group in groups],
         "agents_in_sum": [state.inbox.agents(group) for group in groups],
         "first_useful_sum": _first_read(state),

@@ -16,7 +16,7 @@ __all__ = ["mark_sent", "outbox", "release", "releases_due"]
 
 def releases_due(state: State, group: int) -> int:
     """How many releases the clock asks for that were not made yet."""
-    if state.watch.is_away(state.season) or state.spent:
+    if state.watch.is_away(state.season) or state.spent or state.waits:
         return 0
     passed = state.clock() - state.started_at
     due = max(0, sum(one <= passed for one in state.settings.release_times) - state.made(group))
@@ -31,6 +31,8 @@ def release(state: State, settling: Settling, group: int) -> bytes:
     """Make the next release of what has settled by its time (`Agent.release`)."""
     if state.spent:
         raise StoreError(state.spent)
+    if state.waits:
+        raise StoreError(f"nothing leaves before season {state.joins}, with which this agent comes in")
     _require_due(state, group)
     settling.settle_all(state.now())
     made = _make(state, group)

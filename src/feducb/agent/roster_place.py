@@ -13,7 +13,7 @@ from feducb.protocol.engine_table import require_text
 from feducb.protocol.roster import Roster
 from feducb.protocol.signed_roster import all_rosters, of_season, quorum_among
 
-__all__ = ["in_season", "read_place", "rosters_of"]
+__all__ = ["in_season", "joins", "read_place", "rosters_of"]
 
 
 def rosters_of(engine: Mapping[str, Any], base: Path) -> list[Roster]:
@@ -33,6 +33,14 @@ def in_season(rosters: Sequence[Roster], season: int | None, version: int | None
     return rosters[-1] if season is None else of_season(rosters, season)
 
 
+def joins(rosters: Sequence[Roster], name: str, season: int) -> int | None:
+    """With which later season an agent comes in; None where it is one of them in this one, or in none."""
+    if name in of_season(rosters, season).agents:
+        return None
+    later = (one.since for one in rosters if one.since > season)
+    return min((since for since in later if name in of_season(rosters, since).agents), default=None)
+
+
 def read_place(
     engine: Mapping[str, Any],
     base: Path,
@@ -43,7 +51,8 @@ def read_place(
 ) -> dict[str, Any]:
     """What the roster says about the agent's place: its clique, where there is a graph.
 
-    A later version than the first one here also says how many agents there are, and the quorum follows.
+    A later version than the first one here also says how many agents there are, and the quorum follows; to
+    a newcomer the first one does, too, whether its ``agents`` count it or not.
 
     Args:
         engine: the ``[engine]`` table.
@@ -58,11 +67,11 @@ def read_place(
     rosters = rosters_of(engine, base)
     roster, followed = in_season(rosters, season, version), {}
     name, agents = settings.get("name", AgentSettings.name), settings.get("agents", 1)
-    if roster is not rosters[0]:
+    known, own = roster.agents.keys(), engine.get("agent", name)
+    if roster is not rosters[0] or (own not in known and any(own in one.agents for one in rosters)):
         many = len(roster.agents)
         followed = {"agents": many, "quorum": quorum_among(settings.get("quorum"), agents, many)}
         agents = many
-    known, own = roster.agents.keys(), engine.get("agent", name)
     if budgets and (budgets.keys() != known or own != name):
         listed = ", ".join(budgets)
         raise ConfigurationError("budgets", listed, f"{', '.join(known)} as in the roster, this one as {own}")

@@ -52,7 +52,7 @@ class Settling:
         made, times = state.made(group), state.settings.release_times
         if state.spent:
             return math.inf
-        if made < len(times):
+        if made < len(times) and not state.waits:
             return int(1000 * (state.started_at + times[made]) + 0.001)
         if not times or not state.settings.rolls:
             return math.inf

@@ -45,6 +45,7 @@ class State:
         id_key: of ids that are made up, and under which the application's own are kept.
         spent: why nothing of this season may leave, if all seasons have cost too much.
         trouble: why the next season is not open though its time has come, or not as it was asked for.
+        joins: from which later season on it is one of the federation's agents; None if it is one already.
         misheard: whether a sum of the season, or a word about one, was refused: the roster may be older.
         unswept: whether the file's log may still hold content that the file has forgotten.
         swept_at: when it was last cut off, by the monotonic clock.
@@ -63,6 +64,7 @@ class State:
         self.unswept, self.swept_at = False, time.monotonic()
         self.id_key, self.started_at = b"", 0.0
         self.watch, self.spent, self.trouble = Watch(clock), "", ""
+        self.joins: int | None = None
         self.misheard = False
 
     def now(self) -> int:
@@ -73,6 +75,14 @@ class State:
     def season(self) -> Season:
         """The open one."""
         return Season(self.store.season, self.settings, self.started_at)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it makes no release yet, since it comes in with a later season: records go along to that.
+
+        Under own play nothing goes along from season to season.
+        """
+        return self.joins is not None and self.store.season < self.joins and self.settings.rolls
 
     @property
     def closed(self) -> bool:

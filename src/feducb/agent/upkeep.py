@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from feducb.agent.durable import Agent
 from feducb.agent.gain import LANES
-from feducb.agent.kept import placed, season_in
+from feducb.agent.kept import Season, placed, season_in
 from feducb.agent.requests import fitting
 from feducb.agent.season_roll import latest_number
-from feducb.agent.settings import AgentSettings
+from feducb.agent.settings import SAME_START, AgentSettings
 from feducb.agent.visitors import retold
 from feducb.errors import ConfigurationError, StoreError
 from feducb.formats import EXPORT
@@ -323,6 +323,7 @@ def restore(
     *,
     settings: AgentSettings | None = None,
     season: int | None = None,
+    never_opened: bool = False,
     clock: Callable[[], float] = time.time,
     by: str | None = None,
 ) -> Restored:
@@ -337,6 +338,8 @@ def restore(
         between that of the backup and the new one count as spent, since the lost file may have released in
         them. When a release was due, and which season the clock opened, is asked of the settings in the
         backup and of those given, which the lost file may have taken since: what either says may be out is.
+        Where their seasons are others, it may have gone by third ones in between, which nobody here knows:
+        then a new season is needed, and the word that it is one.
 
     Args:
         backup_path: made by `backup`; the file that it was made of is gone, and no other copy is opened.
@@ -345,6 +348,8 @@ def restore(
             start, length, number or releases changed since the backup may they be left out.
         season: a new one that this agent never opened; where seasons were opened by hand, and you do not
             know how far it got, one beyond what it can have reached: each between costs as if it had been.
+        never_opened: states that the lost file never opened ``season``, whatever start, length and number of
+            seasons it had since the backup.
         clock: seconds since 1970.
         by: who does it, for the operator log; the user of this process if not given.
     """
@@ -369,7 +374,7 @@ def restore(
         if season is None:
             opened = _open_again(fresh, settings, now)
         else:
-            opened = _open_anew(fresh, settings, season, now)
+            opened = _open_anew(fresh, settings, season, now, never_opened=never_opened)
     except (StoreError, ConfigurationError):
         for name in (*_files(fresh), Path(f"{fresh}.lock")):
             name.unlink(missing_ok=True)
@@ -382,7 +387,16 @@ def restore(
     return opened
 
 
-def _open_anew(fresh: Path, settings: AgentSettings | None, season: int, now: float) -> Restored:
+def _has_other_seasons(before: Season, later: AgentSettings) -> bool:
+    """Whether later settings have another start, length or number of seasons."""
+    number, settings, started_at = before
+    known, now = (one.calendar(number, started_at) for one in (settings, later))
+    return known.length != now.length or abs(known.starts(number) - now.starts(number)) > SAME_START
+
+
+def _open_anew(
+    fresh: Path, settings: AgentSettings | None, season: int, now: float, *, never_opened: bool
+) -> Restored:
     with closing(agent_tables.look_into(fresh)) as db:
         before = season_in(db, fresh)
         later = (before.settings,) if settings is None else (settings, placed(db, settings))
@@ -392,6 +406,13 @@ def _open_anew(fresh: Path, settings: AgentSettings | None, season: int, now: fl
         reached = max(latest_number(before, one, latest, unused=unused) for one in later)
         if season <= reached:
             expected = f"at least {reached + 1}: by its clock the lost file may have opened {reached}"
+            raise ConfigurationError("season", season, expected)
+        if not never_opened and _has_other_seasons(before, later[-1]):
+            expected = (
+                "one with the word that the lost file never opened it (--never-opened): agent.toml has "
+                "another start, length or number of seasons than the backup, and which it had in between is "
+                "not known here"
+            )
             raise ConfigurationError("season", season, expected)
     between = range(before.number + 1, season)
     if season > before.number + 1 + _MOST_BETWEEN:
@@ -422,18 +443,22 @@ def _open_again(fresh: Path, settings: AgentSettings | None, now: float) -> Rest
             agent_tables.is_unused(db),
         )
     # Others are taken in the midst of a season if nothing has happened in it, or a newer roster says so.
-    calendar = (later if unused else kept.settings).calendar(kept.number, kept.started_at)
-    ends = kept.ends_at
-    if now >= ends or (unused and calendar.number_at(latest) > kept.number):
+    ends, changed = kept.ends_at, unused and later.release_times != kept.settings.release_times
+    if (latest if unused else now) >= ends:
         expected = f"a new one: season {kept.number}, that of the backup, is over"
         raise ConfigurationError("season", None, expected)
+    if unused and _has_other_seasons(kept, later):
+        expected = (
+            f"a new one: nothing had happened in season {kept.number} of the backup, and agent.toml has "
+            "another start, length or number of seasons by now: the lost file may have opened others"
+        )
+        raise ConfigurationError("season", None, expected)
     due = max(
-        sum(began + one <= latest for one in said.release_times)
-        for said, began in ((kept.settings, kept.started_at), (later, calendar.starts(kept.number)))
+        sum(kept.started_at + one <= latest for one in said.release_times) for said in (kept.settings, later)
     )
     groups = range(kept.settings.groups)
     # Rows are also built out of their time, to make up for one that was closed empty: no clock tells.
-    may_send = not kept.settings.trust.padded and not silent
+    may_send = not kept.settings.trust.padded and not silent and not changed
     sends = may_send and all(made.get(group, 0) >= due for group in groups)
     agent_tables.revive(fresh, spent=not sends)
     if not sends:

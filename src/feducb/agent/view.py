@@ -17,11 +17,12 @@ from feducb.agent.carrier_file import read_engine_file
 from feducb.agent.curve import points, width_for
 from feducb.agent.gain import view_gain
 from feducb.agent.health import with_trouble
-from feducb.agent.kept import Season, season_in
+from feducb.agent.kept import Season, season_to_begin
 from feducb.agent.own_phase import view_own
 from feducb.agent.remembered import Memory
 from feducb.agent.row_view import view_rows
 from feducb.agent.season_roll import view_spent
+from feducb.agent.settings import AgentSettings
 from feducb.agent.warning import read_warnings
 from feducb.protocol import messages
 from feducb.storage import agent_tables, row_counts
@@ -40,6 +41,7 @@ def view(
     counts: Mapping[str, int],
     *,
     keepers: Collection[str] | None = None,
+    joins: int | None = None,
 ) -> dict[str, Any]:
     """How it stands in the open season.
 
@@ -48,6 +50,7 @@ def view(
         season: the open one.
         counts: totals by name, with what is not yet written.
         keepers: those of the roster, where it is known.
+        joins: with which later season it comes in, if it is none of the federation's agents yet.
     """
     number, settings, started_at = season
     received = agent_tables.received_sums(db)
@@ -61,6 +64,7 @@ def view(
         "name": settings.name,
         "season": number,
         "started_at": started_at,
+        "joins": _view_joins(season, joins),
         "model": [f"{number}.{newest.get(group, 0)}" for group in range(settings.groups)],
         "shadow": settings.shadow,
         "epsilon": settings.terms.promised[0],
@@ -96,6 +100,14 @@ def view(
         "recipe": None if settings.recipe is None else _view_recipe(settings.recipe, values),
         "counts": counts,
     }
+
+
+def _view_joins(season: Season, joins: int | None) -> dict[str, Any] | None:
+    """The season with which it comes in, and when that begins; None once that is open."""
+    number, settings, started_at = season
+    if joins is None or joins <= number:
+        return None
+    return {"season": joins, "at": settings.calendar(number, started_at).starts(joins)}
 
 
 def _told_apart(counts: Mapping[str, int]) -> tuple[Counter[str], dict[str, dict[str, int]]]:
@@ -172,6 +184,8 @@ def look(
     keepers: Collection[str] | None = None,
     keeper: Path | None = None,
     misfit: str | None = None,
+    joins: int | None = None,
+    settings: AgentSettings | None = None,
 ) -> dict[str, Any]:
     """`view` of a file whose agent may be running elsewhere; whether it runs, its engine, and what is wrong.
 
@@ -181,11 +195,13 @@ def look(
         keepers: those of the roster, where it is known.
         keeper: the file of the keeper in its process, if there is one.
         misfit: why its configuration would not be taken (`kept.misfit`), where that was looked at.
+        joins: with which later season it comes in (`AgentFile.joins`).
+        settings: as `agent.toml` has them, for a season that it has not begun.
     """
     now = time.time()
     with closing(agent_tables.look_into(path)) as db:
-        season = season_in(db, path)
-        facts = view(db, season, agent_tables.read_counts(db), keepers=keepers)
+        season = season_to_begin(db, path, settings, now)
+        facts = view(db, season, agent_tables.read_counts(db), keepers=keepers, joins=joins)
         later = view_over_time(db, season, now=now) if over_time else {}
     running, engine = read_engine_file(Path(path).resolve())
     beside = {"at": now, "running": running, "engine": engine, "misfit": misfit}

@@ -23,7 +23,7 @@ from feducb.controller.keeper_file import KeeperSettings
 from feducb.errors import FeducbError
 from feducb.privacy.terms import Terms
 from feducb.protocol.engine_table import NatsSettings, require_keys, require_text
-from feducb.protocol.roster import Roster
+from feducb.protocol.roster import Roster, Signer
 from feducb.protocol.signed_roster import stamp
 from feducb.storage.keeper_book import KeeperBook
 
@@ -62,7 +62,7 @@ def _renew(path: Path, book: KeeperBook) -> None:
     """Give a keeper what its own file, or its agent's, says for the open season and those after it."""
     later, now = (_read(path, one) for one in (season_after(book.season, book.calendar), book.season))
     book.take_late(now.roster, now.terms)
-    book.renew(later.roster, later.terms)
+    book.renew(later.roster, later.terms, Signer(later.engine.seed))
 
 
 def _renew_for(path: Path | None, book: KeeperBook, log: Log, season: int) -> None:
@@ -70,7 +70,7 @@ def _renew_for(path: Path | None, book: KeeperBook, log: Log, season: int) -> No
     try:
         if path is not None:
             settings = _read(path, season)
-            book.renew(settings.roster, settings.terms)
+            book.renew(settings.roster, settings.terms, Signer(settings.engine.seed))
     except (FeducbError, OSError) as error:
         log("settings_refused", reason=str(error))
 

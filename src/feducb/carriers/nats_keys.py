@@ -56,6 +56,7 @@ __all__ = [
     "init",
     "issue_server_certificate",
     "remove",
+    "require_bound",
     "require_near",
     "rotate",
 ]
@@ -274,6 +275,17 @@ def _require_season(before: Roster, season: int | None) -> None:
         expected = f"at least {before.since}, from which on version {before.version} holds"
         raise ConfigurationError("season", season, expected)
     require_integer("season", before.since if season is None else season, at_least=1)
+
+
+def require_bound(folder: Path, season: int, trust: str | None) -> None:
+    """Raise for a season of new keys on a graph, unless rows are bound to it there, as the trust says."""
+    graph = newest_roster(folder / "federation.json", folder / "ca.pem").edges is not None
+    if graph and trust != "keepers":
+        expected = (
+            'nothing on a graph, where new keys hold at once; but if agent.toml says trust = "keepers" they '
+            "hold from a season on: then say --trust keepers too"
+        )
+        raise ConfigurationError("--season", season, expected)
 
 
 def require_near(folder: Path, season: int) -> None:

@@ -113,7 +113,15 @@ def status(
     require_writable("--json", json_file)
     read = read_agent_file(config)
     reason = misfit(read.store, read.agent)
-    stands_at = partial(look, read.store, keepers=read.keepers(), keeper=read.keeper_state(), misfit=reason)
+    stands_at = partial(
+        look,
+        read.store,
+        keepers=read.keepers(),
+        keeper=read.keeper_state(),
+        misfit=reason,
+        joins=read.joins(),
+        settings=read.agent,
+    )
     write_json(lambda: json.dumps(stands_at(), indent=1) + "\n", json_file)
     stands = stands_at(over_time=True)
     if str(json_file) != "-":
@@ -168,6 +176,12 @@ def restore(
         "opened by hand since.",
         "--lost",
     ),
+    never_opened: bool = option(
+        False,
+        "With --season, where agent.toml has another start, length or number of seasons than the backup: "
+        "state that the lost file never opened this one, whatever it had in between.",
+        "--never-opened",
+    ),
     config: Config = DEFAULT,
 ) -> None:
     """Make the agent's file out of a backup, so that nothing is released twice.
@@ -179,7 +193,7 @@ def restore(
         raise ConfigurationError("restore", "nothing more", "--lost, or --season with a new one")
     file = read_agent_file(config)
     store = file.store
-    opened = upkeep.restore(source, store, settings=file.agent, season=season)
+    opened = upkeep.restore(source, store, settings=file.agent, season=season, never_opened=never_opened)
     typer.echo(f"{store} is open in season {opened.season}")
     if between := opened.between:
         one = len(between) == 1

@@ -215,6 +215,9 @@ class _Renewed:
         "keepers.",
         shown="at once",
     )
+    trust: str | None = option(
+        None, "On a graph, beside --season: keepers, as every agent.toml says.", shown="any other"
+    )
     far: bool = option(False, _FAR, "--far")
 
 
@@ -232,6 +235,8 @@ def rotate(new: _Renewed) -> None:
         raise ConfigurationError("rotate", "nothing", expected)
     if new.season is not None and not new.far:
         keys.require_near(new.folder, new.season)
+    if new.season is not None and changed:
+        keys.require_bound(new.folder, new.season, new.trust)
     asked = [read_request(path) for path in new.request or []]
     for one in asked:
         _show_keys(one)
@@ -262,6 +267,10 @@ def rotate(new: _Renewed) -> None:
 def _next_steps(roster: Roster, new: _Renewed, asked: Sequence[str]) -> list[str]:
     """Whose own key is another one must be restarted with it; others take a new roster over as it comes."""
     agents, keepers = new.agent or [], new.keeper or []
+    anew = new.listen is not None or new.sync is not None
+    change = "restart nats-server (it does not reload this)" if anew else "reload nats-server"
+    if new.season is not None and (agents or keepers or asked or new.controller):
+        return _steps_of_season(roster, new, asked, change)
     given = ["server to the server", *(f"agents/{name} to {name}" for name in agents)]
     given += [f"keepers/{name} to keeper {name}" for name in keepers]
     changed = bool(agents or keepers or asked or new.controller)
@@ -272,15 +281,30 @@ def _next_steps(roster: Roster, new: _Renewed, asked: Sequence[str]) -> list[str
         given += [f"{file} to {name}, beside its federation.json" for name in asked if central]
     if new.controller:
         given.append("controller to the controller")
-    anew = new.listen is not None or new.sync is not None
-    change = "restart nats-server (it does not reload this)" if anew else "reload nats-server"
     steps = [f"give out what changed: {'; '.join(given)}", change]
     restarted = ["the controller"] * new.controller + [*agents, *asked, *(f"keeper {one}" for one in keepers)]
     if restarted:
         named = " and ".join(filter(None, (", ".join(restarted[:-1]), restarted[-1])))
-        when = "" if new.season is None else f" when season {new.season} begins"
-        steps.append(f"restart {named}, with the new key{when}; nobody else")
+        steps.append(f"restart {named}, with the new key; nobody else")
     return steps
+
+
+def _steps_of_season(roster: Roster, new: _Renewed, asked: Sequence[str], change: str) -> list[str]:
+    """Where new keys hold from a season on: whoever opens it needs its own by then, the server not before."""
+    own = [
+        *(f"agents/{name} to {name}" for name in new.agent or []),
+        *(f"its agent.seed to {one}" for one in asked),
+    ]
+    own += [f"keepers/{name} to keeper {name}" for name in new.keeper or []]
+    own += ["controller to the controller"] * new.controller
+    where = "the controller" if roster.edges is None else "all agents"
+    return [
+        f"give federation.{roster.version}.json to {where}",
+        f"shortly before season {new.season} begins put new keys in place, and restart nobody (with a new "
+        f"key nobody starts before that season): {'; '.join(own)}",
+        f"when everybody has opened season {new.season}: server to the server, and {change}",
+        "then restart the controller; nobody else" if new.controller else "nobody is restarted",
+    ]
 
 
 def _parse_listen(text: str) -> tuple[str, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
@@ -49,7 +50,7 @@ class _Stated(Promised):
     signer: str | None = option(None, "Whose signature it is.", shown="a blank")
     date: str | None = option(None, "Of the signature, such as 2027-01-31.", shown="a blank")
     store: Path | None = option(
-        None, "Take all terms, and what has left, from an agent's or a controller's file."
+        None, "Take all terms, and what has left, from an agent's or a controller's file; it may be running."
     )
     out: Path = option(
         Path("privacy-statement"),
@@ -193,24 +194,26 @@ def _note_an_agent_here() -> None:
 
 
 def _read_store(path: Path) -> tuple[Terms, dict[str, Any]]:
-    """Terms and ledger of an agent's file, or of a controller's."""
-    from feducb.storage import AgentStore, ControllerStore, StoreError
+    """Terms and ledger of an agent's file, or of a controller's; its process may be running."""
+    from feducb.storage import AgentStore, ControllerStore, StoreError, StoreInUseError, agent_tables, sqlite
+    from feducb.storage.store import read_ledger
 
     if not path.is_file():
         raise FileNotFoundError(2, "no such file", str(path))
-    try:
-        with AgentStore.open(path) as agent:
-            return agent.terms, agent.ledger().as_dict()
-    except StoreError as error:
-        if "of kind releases" in str(error):
-            raise StoreError(
-                f"{path} is the file of a controller that nobody has to trust: it only adds up what agents "
-                "release, each with noise of its own, and promises nothing; ask each agent's file"
-            ) from None
-        if "of kind controller" not in str(error):
-            raise
-    with ControllerStore.open(path) as controller:
-        return controller.terms, controller.ledger().as_dict()
+    kind = sqlite.kind_at(path)
+    if kind == "releases":
+        raise StoreError(
+            f"{path} is the file of a controller that nobody has to trust: it only adds up what agents "
+            "release, each with noise of its own, and promises nothing; ask each agent's file"
+        )
+    with suppress(StoreInUseError):  # one that does not run may be of an earlier version
+        (ControllerStore if kind == ControllerStore.kind else AgentStore).open(path).close()
+    with closing(agent_tables.look_into(path)) as db:
+        db.execute("BEGIN")  # both as of one moment
+        terms, ledger = Terms.from_json(agent_tables.open_terms(db)), read_ledger(db).as_dict()
+    for account in ledger["seasons"]:
+        del account["pending"]  # private, and no part of what is promised
+    return terms, ledger
 
 
 class _Found(NamedTuple):
@@ -225,12 +228,12 @@ class _Found(NamedTuple):
 
 
 def _stated_in(path: Path) -> _Found:
-    from feducb.agent.kept import season_in
+    from feducb.agent.kept import season_to_begin
     from feducb.storage import StoreError, agent_tables, sqlite
 
     with closing(agent_tables.look_into(path)) as db:
         try:
-            season, settings, started_at = season_in(db, path)
+            season, settings, started_at = season_to_begin(db, path, None, time.time())
         except StoreError:  # a controller's; or an agent's that no agent ever opened, which keeps nothing yet
             return _Found(Kept(of="controller") if sqlite.kind_of(db, path) == "controller" else None)
         if agent_tables.is_unused(db):

@@ -58,8 +58,15 @@ def watch(
         snapshots = _again_and_again(partial(look_at_simulation, checkpoint), every)
     else:
         file = read_agent_file(config or Path("agent.toml"))
-        keepers, keeper = file.keepers(), file.keeper_state()
-        look_again = partial(look, file.store, over_time=True, keepers=keepers, keeper=keeper)
+        look_again = partial(
+            look,
+            file.store,
+            over_time=True,
+            keepers=file.keepers(),
+            keeper=file.keeper_state(),
+            joins=file.joins(),
+            settings=file.agent,
+        )
         snapshots = _again_and_again(look_again, every)
     console = Console(markup=False)
     if once:

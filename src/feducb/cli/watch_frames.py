@@ -144,6 +144,13 @@ def _promise(snapshot: dict[str, Any]) -> list[tuple[str, str]]:
             ("promise", "nothing leaves: ε = 0 to outsiders; visitors see decisions made by raw records"),
             ("season ends", _moment(snapshot["season_ends_at"])),
         ]
+    if joins := snapshot.get("joins"):
+        begins = f"for season {joins['season']}, which begins {_moment(joins['at'])}"
+        return [
+            ("promise", f"ε = {snapshot['epsilon']:g}, δ = {snapshot['delta']:g}"),
+            ("waits", f"{begins}; until then nothing leaves"),
+            ("season ends", _moment(snapshot["season_ends_at"])),
+        ]
     return [
         ("promise", f"ε = {snapshot['epsilon']:g}, δ = {snapshot['delta']:g}"),
         ("spent", "yes, in full: further releases cost nothing" if snapshot["spent"] else "nothing left yet"),

@@ -211,7 +211,7 @@ class ControllerSettings:
     def renew(self, collector: Collector | RowBook) -> None:
         """Give a controller what this file says for the seasons after the open one."""
         if isinstance(collector, RowBook):
-            collector.renew(self._of_season, next(iter(self.terms.values())))
+            collector.renew(self._of_season, next(iter(self.terms.values())), Signer(self.engine.seed))
         else:
             collector.renew(self.terms, quorum=self.quorum)
 

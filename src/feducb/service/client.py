@@ -57,8 +57,9 @@ class Client(AgentHttp):
         Args:
             actions: the candidates, if they are not the recipe's.
             fallback: what is shown if the service is away (no connection, no answer in time, 5xx), by name or
-                index. It is asked once then, without a pause; and after one that failed, not for a second.
-                What was shown is kept in memory, 10,000 at most, and reported when the service is back.
+                index; where the recipe has the actions a name, which is not checked. The service is asked
+                once then, without a pause; and after one that failed, not for a second. What was shown is
+                kept in memory, 10,000 at most, and reported when the service is back.
             visitor: context, id, person, follow, follow_propensity, scores, top, explain.
         """
         return self._run(self._flows.decide(actions, fallback, visitor))

@@ -46,7 +46,7 @@ def fallback_for(default: int | str, asked: Mapping[str, Any]) -> Fallback:
         expected = f"{follow!r}, as in follow: in shadow mode the application shows its own choice"
         raise ConfigurationError("fallback", default, expected)
     if actions is None:
-        if not isinstance(default, str):
+        if not isinstance(default, str) or not default:
             raise ConfigurationError("fallback", default, "a name: the actions are the recipe's")
         return Fallback(id=asked["id"], index=None, action=default, reason="")
     names = [one.get("id") if isinstance(one, Mapping) else one for one in actions]

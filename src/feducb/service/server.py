@@ -62,17 +62,18 @@ def serve(file: AgentFile, engine: Engine | None, status: EngineFacts | None) ->
             return misfit(now.store, now.agent)
         return None
 
-    waits = waiting(file)
+    waits, comes = waiting(file), file.joins()
 
     def open_agent() -> Agent:
         """By what the files say by now: where the disk failed it is opened again, in a later season maybe."""
         try:
             now = read_agent_file(file.path)
-            settings = None if waiting(now) else now.agent
+            settings, joins = None if waiting(now) else now.agent, now.joins()
         except (ConfigurationError, OSError):  # what is wrong with it now can wait
-            now, settings = file, None
+            now, settings, joins = file, None, comes
         agent = Agent.open(file.store, settings, member=now.member())
         agent.renewal = file.renewed
+        agent.wait_for(joins)
         return agent
 
     with suppress(StoreError):  # a file of an earlier version is read once it is opened

@@ -149,9 +149,9 @@ class KeeperBook(SqliteFile):
         """The open one."""
         return self.duty.season
 
-    def renew(self, roster: Roster, terms: Terms) -> None:
-        """Take another roster or other terms for the next season."""
-        keeper, _, _, season, signer = self._duty_of
+    def renew(self, roster: Roster, terms: Terms, signer: Signer) -> None:
+        """Take another roster, other terms or another key for the next season."""
+        keeper, _, _, season, _ = self._duty_of
         self._duty_of = (keeper, roster, terms, season, signer)
 
     def take_late(self, roster: Roster, terms: Terms) -> bool:

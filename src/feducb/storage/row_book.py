@@ -131,7 +131,7 @@ class RowBook(SqliteFile):
         """
         season = season if calendar is None else calendar.first  # of a new file
         self._gate, self._signer = RowGate.of(roster, terms, signer, season=season), signer
-        self._calendar, self._renewed = calendar, (roster, terms)
+        self._calendar, self._renewed = calendar, (roster, terms, signer)
         self.renewal, self._leap, self._new = None, Leap(), False
         self.quorum = Quorum(len(roster.agents), quorum_of(terms), deadline)
         if close_after is not None:
@@ -163,7 +163,7 @@ class RowBook(SqliteFile):
         self._load()
 
     def _enter(self, season: int) -> None:
-        roster, terms = self._renewed
+        roster, terms, self._signer = self._renewed
         self.season, self._gate = season, RowGate.of(roster, terms, self._signer, season=season)
         self.quorum = Quorum(len(roster.agents), quorum_of(terms), self.quorum.deadline)
 
@@ -172,10 +172,10 @@ class RowBook(SqliteFile):
         """Who is in the open season."""
         return self._gate.roster
 
-    def renew(self, roster: Roster, terms: Terms) -> None:
-        """Take another roster or other terms for the next season."""
-        RowGate.of(roster, terms, self._signer, season=self.season + 1)  # or it is refused now
-        self._renewed = (roster, terms)
+    def renew(self, roster: Roster, terms: Terms, signer: Signer) -> None:
+        """Take another roster, other terms or another key for the next season."""
+        RowGate.of(roster, terms, signer, season=self.season + 1)  # or it is refused now
+        self._renewed = (roster, terms, signer)
 
     def _roll(self, now: float) -> None:
         """Open the season that runs, once the one before is over."""

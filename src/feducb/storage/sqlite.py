@@ -9,14 +9,24 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from feducb.errors import RecordOutOfBoundsError, StoreError, StoreInUseError
 
-__all__ = ["BACKUP", "STORE_TABLE", "SqliteFile", "connect", "is_locked", "kind_of", "migrate", "read_only"]
+__all__ = [
+    "BACKUP",
+    "STORE_TABLE",
+    "SqliteFile",
+    "connect",
+    "is_locked",
+    "kind_at",
+    "kind_of",
+    "migrate",
+    "read_only",
+]
 
 _BUSY_SECONDS = 5.0
 _TRIES, _TRY_SECONDS = 10, 0.02  # of a lock
@@ -68,7 +78,7 @@ def require_whole(path: Path) -> None:
     with path.open("rb") as opened:
         if opened.read(16) != b"SQLite format 3\0":
             raise StoreError(f"{path} is not a store")
-    bare = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)  # the file without its log
+    bare = _bare(path)
     try:
         row = bare.execute("SELECT open_at FROM store").fetchone()
     except sqlite3.DatabaseError:
@@ -81,6 +91,18 @@ def require_whole(path: Path) -> None:
     if row and row[0] not in (None, str(path)) and not Path(f"{path}-wal").exists():
         moved = f"{path} was left open as {row[0]} and came here without its log {row[0]}-wal"
         raise StoreError(f"{moved}: releases may be missing in it, so it is not opened")
+
+
+def _bare(path: Path) -> sqlite3.Connection:
+    """The file without its log, and without making one: `require_whole` asks whether it is there."""
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+
+
+def kind_at(path: Path) -> str | None:
+    """Of which kind a file is, which another process may have open; None where it does not say."""
+    with closing(_bare(path)) as bare, suppress(sqlite3.DatabaseError, StoreError):
+        return kind_of(bare, path)
+    return None
 
 
 def mark_open(connection: sqlite3.Connection, path: Path | None) -> None:

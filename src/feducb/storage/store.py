@@ -24,7 +24,7 @@ from feducb.storage import row_counts, sqlite
 from feducb.storage.schema import MIGRATIONS
 from feducb.storage.sqlite import SqliteFile, named, utc_now
 
-__all__ = ["Store", "require_same"]
+__all__ = ["Store", "read_ledger", "require_same"]
 
 
 class Store(SqliteFile):
@@ -162,26 +162,8 @@ class Store(SqliteFile):
 
     def ledger(self) -> Ledger:
         """What left, when, at what cost, and what is left."""
-        db, accounts = self.database, []
-        columns = "season, opened_at, terms, excluded, dropped, continued_elsewhere"
-        for row in named(db.execute(f"SELECT {columns} FROM seasons ORDER BY season")):
-            entries = db.execute(
-                'SELECT kind, season, "group", number, made_at, size, sha256, sent_at FROM outgoing'
-                ' WHERE season = ? ORDER BY number, "group"',
-                (row["season"],),
-            )
-            row["terms"] = Terms.from_json(row["terms"])
-            row["continued_elsewhere"] = bool(row["continued_elsewhere"])
-            pending = self.pending if row["season"] == self.season else 0
-            made = tuple(LedgerEntry(**entry) for entry in named(entries))
-            skipped = row_counts.skipped(db, row["season"])
-            account = Account(**row, entries=made, pending=pending, skipped=skipped)
-            if account.continued_elsewhere:  # nothing more of it leaves here
-                groups = range(account.terms.groups)
-                never = {one: skipped.get(one, 0) + account.releases_left_in(one) for one in groups}
-                account = replace(account, skipped=never)
-            accounts.append(account)
-        return Ledger(tuple(accounts))
+        *before, newest = read_ledger(self.database).accounts
+        return Ledger((*before, replace(newest, pending=self.pending)))
 
     @abstractmethod
     def _feed(self, db: sqlite3.Connection) -> None:
@@ -300,6 +282,29 @@ class Store(SqliteFile):
             )
             if changed.rowcount != 1:
                 raise _never_made(kind, season, group, number)
+
+
+def read_ledger(db: sqlite3.Connection) -> Ledger:
+    """As `Store.ledger`, of a file that another process may have open; but for what is pending there."""
+    accounts = []
+    columns = "season, opened_at, terms, excluded, dropped, continued_elsewhere"
+    for row in named(db.execute(f"SELECT {columns} FROM seasons ORDER BY season")):
+        entries = db.execute(
+            'SELECT kind, season, "group", number, made_at, size, sha256, sent_at FROM outgoing'
+            ' WHERE season = ? ORDER BY number, "group"',
+            (row["season"],),
+        )
+        row["terms"] = Terms.from_json(row["terms"])
+        row["continued_elsewhere"] = bool(row["continued_elsewhere"])
+        made = tuple(LedgerEntry(**entry) for entry in named(entries))
+        skipped = row_counts.skipped(db, row["season"])
+        account = Account(**row, entries=made, skipped=skipped)
+        if account.continued_elsewhere:  # nothing more of it leaves here
+            groups = range(account.terms.groups)
+            never = {one: skipped.get(one, 0) + account.releases_left_in(one) for one in groups}
+            account = replace(account, skipped=never)
+        accounts.append(account)
+    return Ledger(tuple(accounts))
 
 
 def _never_made(kind: ParcelKind, season: int, group: int, number: int) -> StoreError:

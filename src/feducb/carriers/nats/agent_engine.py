@@ -67,7 +67,7 @@ class NatsEngine:
         promised = [terms] if isinstance(terms, Terms) else terms.values()
         self._bound = any(one.trust.padded for one in promised)  # rows of a season, to the keys of its start
         newest = settings.read_roster()
-        if self._agent in newest.agents:
+        if self._agent in newest.agents and not self._bound:  # else `Member` has the season's
             own_signer(settings, newest.agents[self._agent])
         if newest == settings.read_roster(newest.since - 1):  # else some may be in another season alone
             _of_everybody(terms, newest)

@@ -284,18 +284,20 @@ function showAgent(it) {
     : it.memory.seasons.some((one) => !one.misfit) ? "chooses by it and by earlier seasons" : "chooses by it");
   say("left", count(it.releases_left));
   say("left-note", `of ${count(it.releases)}`);
-  since("next", it.next_release_at);
-  say("next-note", it.next_release_at ? day.format(it.next_release_at * 1000) : alone ? "nothing leaves" : it.releases_left ? "when the next record allows" : "none is left");
+  const first = it.joins && `waits for season ${it.joins.season}, which begins ${day.format(it.joins.at * 1000)}`;
+  since("next", first ? null : it.next_release_at);
+  say("next-note", first || (it.next_release_at ? day.format(it.next_release_at * 1000) : alone ? "nothing leaves" : it.releases_left ? "when the next record allows" : "none is left"));
   sayLearning(it);
   say("privacy-said", alone
     ? "This agent is alone: nothing ever leaves it, so outsiders learn nothing. Its decisions rest on raw records, and nothing is promised against the visitors who see them."
+    : first ? `This agent ${first}: until then nothing leaves it.`
     : it.spent
     ? "Something has left: a person of this season is protected by exactly this promise, however many releases follow."
     : "Nothing has left yet, so nobody has paid anything.");
   $("meter").value = it.releases ? it.releases_made / it.releases : 0;
   say("budget", `ε = ${small(it.epsilon)}, δ = ${small(it.delta)}`);
   say("made", `${count(it.releases_made)} of ${count(it.releases)}`);
-  say("out-at", alone ? "never: nothing leaves" : it.runs_out_at ? `${day.format(it.runs_out_at * 1000)}, with the last release` : "it has: the last release was made");
+  say("out-at", alone ? "never: nothing leaves" : first ? "not before its first season ends" : it.runs_out_at ? `${day.format(it.runs_out_at * 1000)}, with the last release` : "it has: the last release was made");
   say("season", `${it.season}, until ${day.format(it.season_ends_at * 1000)}`);
   say("waits", counted(it.in_batch, "record"));
   say("activity-said", `Each bar is ${/^\d/.test(step(width)) ? "" : "one "}${step(width)}.`);

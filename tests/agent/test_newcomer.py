@@ -1,0 +1,128 @@
+"""A newcomer whose first season has not begun: it says so, nothing leaves it, and what it saw goes along."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feducb.agent import Agent
+from feducb.agent.agent_file import AgentFile, read_agent_file
+from feducb.agent.health import with_trouble
+from feducb.agent.view import look
+from feducb.carriers import nats_keys as keys
+from feducb.carriers.key_requests import make_request, read_request
+from feducb.cli.watch_frames import agent_facts
+from feducb.errors import StoreError
+
+START, SEASON = 1_800_000_000.0, 3600.0
+FILE = """
+version = 2
+[agent]
+name = "west"
+store = "west.db"
+[problem]
+dim = 2
+[privacy]
+epsilon = 8.0
+delta = 1e-6
+trust = "{trust}"
+[federation]
+agents = {agents}
+decisions = 100_000
+[releases]
+season = "1h"
+start = 2027-01-15T08:00:00Z
+schedule = "periodic"
+releases = 4
+[rewards]
+window = "1s"
+[engine]
+kind = "nats"
+roster = "federation.json"
+ca = "ca.pem"
+"""
+ENGINE = {"connected": True, "failures": 0, "members": ["north", "south"], "refused": {}, "errors": {}}
+
+
+def _file(folder: Path, *, trust: str = "nobody", agents: int = 2) -> AgentFile:
+    """Of west, which is in version 2 of the roster: from season 3 on."""
+    keys.init(folder, ["north", "south"], federation="tests")
+    request = read_request(make_request(folder / "new", "west", federation="tests"))
+    keys.add(folder, request, season=3)
+    own = folder / "agents" / "west"
+    shutil.copyfile(folder / "new" / "agent.seed", own / "agent.seed")
+    (own / "agent.toml").write_text(FILE.format(trust=trust, agents=agents))
+    return read_agent_file(own / "agent.toml", season=1)
+
+
+def _open(file: AgentFile, now: list[float]) -> Agent:
+    agent = Agent.open(file.store, file.agent, clock=lambda: now[0])
+    agent.renewal = file.renewed
+    agent.wait_for(file.joins())
+    return agent
+
+
+def _judged(agent: Agent) -> dict[str, Any]:
+    """As its service shows it."""
+    return with_trouble(agent.overview() | {"running": True, "engine": ENGINE, "keeper": None})
+
+
+@pytest.mark.parametrize("trust", ["nobody", "controller"])
+def test_it_says_for_which_season_it_waits_and_spends_nothing(tmp_path: Path, trust: str) -> None:
+    file, now = _file(tmp_path, trust=trust), [START + 1.0]
+    with _open(file, now) as agent:
+        for _ in range(20):
+            agent.reward(agent.decide([[1.0, 0.0], [0.0, 1.0]]).id, 0.5)
+            now[0] += SEASON / 20
+            assert agent.tick(alone=False) == 0
+            stands = _judged(agent)
+            assert stands["trouble"] == []
+        assert stands["joins"] == {"season": 3, "at": START + 2 * SEASON}
+        assert (agent.outbox(), stands["all_seasons"]["seasons"]) == ([], 0)
+        with pytest.raises(StoreError, match="nothing leaves before season 3"):
+            agent.release()
+        own = read_agent_file(file.path)
+        rows = agent_facts(look(file.store, over_time=True, joins=own.joins()))
+        assert any(name == "waits" and words.startswith("for season 3") for name, words in rows)
+        assert not any(name in ("spent", "runs out") for name, _ in rows)
+
+
+def test_what_it_saw_before_is_in_its_first_release(tmp_path: Path) -> None:
+    file, now = _file(tmp_path), [START + 1.0]
+    with _open(file, now) as agent:
+        for season in (1, 2, 3):
+            now[0] = START + (season - 1) * SEASON * 1.1 + 1.0
+            agent.tick(alone=False)
+            assert agent.store.season == season
+            for _ in range(10):
+                agent.decide([[1.0, 0.0], [0.0, 1.0]])
+        assert (_judged(agent)["joins"], agent.settings.agents) == (None, 3)
+        now[0] = START + 2 * SEASON + SEASON / 4 + 2.0
+        assert agent.tick(alone=False) == 1
+        snapshot = agent.snapshot()
+        assert (snapshot["counts"]["settled"], snapshot["in_batch"]) == (30, 0)
+        assert [(one.season, one.number) for one in agent.outbox()] == [(3, 1)]
+
+
+@pytest.mark.parametrize("agents", [2, 3])
+@pytest.mark.parametrize("trust", ["nobody", "controller"])
+def test_it_does_not_matter_whether_its_number_of_agents_counts_it(
+    tmp_path: Path, trust: str, agents: int
+) -> None:
+    """A sum of the seasons before is over the others alone, and it may hear it."""
+    file = _file(tmp_path, trust=trust, agents=agents)
+    assert [read_agent_file(file.path, season=one).agent.agents for one in (1, 2, 3)] == [2, 2, 3]
+    text = file.path.read_text().replace(f"agents = {agents}", f"agents = {agents}\nquorum = {agents - 1}")
+    file.path.write_text(text)
+    assert [read_agent_file(file.path, season=one).agent.quorum for one in (1, 2, 3)] == [1, 1, 2]
+
+
+def test_who_is_one_of_them_waits_for_nothing(tmp_path: Path) -> None:
+    file = _file(tmp_path)
+    own = tmp_path / "agents" / "north" / "agent.toml"
+    own.write_text(file.path.read_text().replace("west", "north"))
+    assert read_agent_file(own, season=1).joins() is None
+    assert [read_agent_file(file.path, season=one).joins() for one in (2, 3, 4)] == [3, None, None]
