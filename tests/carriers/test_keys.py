@@ -415,6 +415,9 @@ def test_on_a_graph_a_rotation_has_a_season_only_where_rows_are_bound_to_it(tmp_
         said = " ".join(done.stderr.split())
         assert (done.returncode, said.count("--season is 5, expected nothing on a graph")) == (2, 1)
     assert not (tmp_path / "fed" / "federation.2.json").exists()
+    at_once = typed("keys", *line[:-2], "--trust", "keepers", cwd=tmp_path)
+    assert (at_once.returncode, "'keepers', expected nothing without --season" in at_once.stderr) == (2, True)
+    assert not (tmp_path / "fed" / "federation.2.json").exists()
     done = typed("keys", *line, "--trust", "keepers", cwd=tmp_path)
     assert (done.returncode, "federation.2.json to all agents" in done.stderr) == (0, True)
 

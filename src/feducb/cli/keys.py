@@ -235,6 +235,8 @@ def rotate(new: _Renewed) -> None:
         raise ConfigurationError("rotate", "nothing", expected)
     if new.season is not None and not new.far:
         keys.require_near(new.folder, new.season)
+    if new.season is None and new.trust is not None:
+        raise ConfigurationError("--trust", new.trust, "nothing without --season, when new keys hold")
     if new.season is not None and changed:
         keys.require_bound(new.folder, new.season, new.trust)
     asked = [read_request(path) for path in new.request or []]
