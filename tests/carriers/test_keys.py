@@ -422,6 +422,18 @@ def test_on_a_graph_a_rotation_has_a_season_only_where_rows_are_bound_to_it(tmp_
     assert (done.returncode, "federation.2.json to all agents" in done.stderr) == (0, True)
 
 
+def test_on_a_graph_a_newcomer_needs_a_consumer(tmp_path: Path) -> None:
+    """Of the running server, so `add` says so after the reload; with a controller there is none."""
+    for folder, topology in (("graph", parse_topology("ring:3")), ("star", None)):
+        keys.init(tmp_path / folder, ["a", "b", "c"], topology=topology)
+        asked = make_request(tmp_path / f"{folder}-d", "d", federation="feducb")
+        near = ("--near", "a,b") if topology else ()
+        done = typed("keys", "add", folder, str(asked), "--season", "2", *near, cwd=tmp_path)
+        said = " ".join(done.stderr.split())
+        assert done.returncode == 0, said
+        assert ("- reload nats-server - run `feducb keys streams graph " in said) == (topology is not None)
+
+
 @pytest.mark.parametrize("seed", ["agents/a/agent.seed", "controller/controller.seed"])
 def test_a_key_that_somebody_has_already_is_refused(tmp_path: Path, seed: str) -> None:
     """The server would not start with one key twice; nothing is written."""

@@ -185,6 +185,8 @@ def _say_next(folder: Path, roster: Roster, newcomer: str | None) -> None:
     ]
     if newcomer is not None:
         steps.insert(1, f"give {newcomer}")
+        if roster.edges is not None:
+            steps.insert(3, f"run `feducb keys streams {folder} --server tls://HOST:PORT` once more, for it")
     for step in steps:
         errors_to.print(f"- {step}", highlight=False)
 
