@@ -348,8 +348,8 @@ def restore(
             start, length, number or releases changed since the backup may they be left out.
         season: a new one that this agent never opened; where seasons were opened by hand, and you do not
             know how far it got, one beyond what it can have reached: each between costs as if it had been.
-        never_opened: states that the lost file never opened ``season``, whatever start, length and number of
-            seasons it had since the backup.
+        never_opened: states that the lost file never opened ``season``, whatever start, length and numbering
+            of seasons it had since the backup.
         clock: seconds since 1970.
         by: who does it, for the operator log; the user of this process if not given.
     """
@@ -388,7 +388,7 @@ def restore(
 
 
 def _has_other_seasons(before: Season, later: AgentSettings) -> bool:
-    """Whether later settings have another start, length or number of seasons."""
+    """Whether later settings have another start, length or numbering of seasons."""
     number, settings, started_at = before
     known, now = (one.calendar(number, started_at) for one in (settings, later))
     return known.length != now.length or abs(known.starts(number) - now.starts(number)) > SAME_START
@@ -409,9 +409,9 @@ def _open_anew(
             raise ConfigurationError("season", season, expected)
         if not never_opened and _has_other_seasons(before, later[-1]):
             expected = (
-                "one with the word that the lost file never opened it (--never-opened): agent.toml has "
-                "another start, length or number of seasons than the backup, and which it had in between is "
-                "not known here"
+                "your word that the lost file never opened it (--never-opened): agent.toml has another "
+                "start, length or numbering of seasons than the backup, and what it had in between is not "
+                "known here"
             )
             raise ConfigurationError("season", season, expected)
     between = range(before.number + 1, season)
@@ -450,7 +450,7 @@ def _open_again(fresh: Path, settings: AgentSettings | None, now: float) -> Rest
     if unused and _has_other_seasons(kept, later):
         expected = (
             f"a new one: nothing had happened in season {kept.number} of the backup, and agent.toml has "
-            "another start, length or number of seasons by now: the lost file may have opened others"
+            "another start, length or numbering of seasons by now: the lost file may have opened others"
         )
         raise ConfigurationError("season", None, expected)
     due = max(

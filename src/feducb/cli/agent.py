@@ -178,7 +178,7 @@ def restore(
     ),
     never_opened: bool = option(
         False,
-        "With --season, where agent.toml has another start, length or number of seasons than the backup: "
+        "With --season, where agent.toml has another start, length or numbering of seasons than the backup: "
         "state that the lost file never opened this one, whatever it had in between.",
         "--never-opened",
     ),

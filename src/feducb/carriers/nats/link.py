@@ -196,7 +196,7 @@ async def _telling(settings: NatsSettings, causes: list[Exception]) -> AsyncIter
     except nats.errors.Error as error:
         if "authorization violation" not in str(error).lower():
             raise
-        remedy = "has its configuration been renewed since the roster was, and was it restarted?"
+        remedy = "was it given the configuration that came with the roster, and reloaded?"
         unknown = f"{places}: Authorization Violation: the broker does not know this key"
         raise KeyRefusedError(f"{unknown}; {remedy}") from error
 
