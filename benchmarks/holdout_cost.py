@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--visits", type=int, default=1500)
     parser.add_argument("--holdout", type=float, default=0.05)
-    parser.add_argument("--lanes", type=int, nargs="*", default=(6000, 30_000), help="visitors of agents")
+    parser.add_argument("--lanes", type=int, nargs="*", default=(6000, 100_000), help="visitors of agents")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
