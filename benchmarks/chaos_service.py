@@ -1,6 +1,6 @@
 """Kill -9 a decision service at random points under load, and look for anything lost or counted twice.
 
-    python benchmarks/chaos_service.py --kills 100     # about five minutes
+    python benchmarks/chaos_service.py --kills 100 [--json docs/figures/chaos-service.json]    # five minutes
 
 Seasons are short and roll by the clock, so that there may be any number of kills. Every answer that a client
 saw is compared with the agent's file at the end; every release that anybody saw with the bytes that are
@@ -35,6 +35,7 @@ from feducb.agent.agent_file import read_agent_file
 from feducb.agent.ids import key_of, numbers_of
 from feducb.privacy.deployed import DeployedPrivatizer
 from feducb.service.api_keys import add_key
+from feducb_lab.experiments.measured import write_tables
 
 CONFIG = """
 version = 1
@@ -322,11 +323,15 @@ def main(report: Callable[[str], None] = print) -> None:
     )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        for name, value in chaos(Path(folder), kills=arguments.kills, seed=arguments.seed).items():
-            report(f"{name:32} {value}")
+        found = chaos(Path(folder), kills=arguments.kills, seed=arguments.seed)
+    for name, value in found.items():
+        report(f"{name:32} {value}")
     report("nothing lost, nothing counted twice, no release with two contents")
+    if arguments.json:
+        write_tables(arguments.json, {"killed": {"found": found}}, ["feducb.agent", "feducb.service.app"])
 
 
 if __name__ == "__main__":
